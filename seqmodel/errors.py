@@ -1,0 +1,23 @@
+"""The errors a user can meet, each said in one line and each with its exit status."""
+
+
+class SeqmodelError(Exception):
+    """Something in the data, a config, a checkpoint or the disk is wrong.
+
+    The message is one line: what is wrong, in which file or option, and what to do.
+    """
+
+    exit_status = 1
+
+
+class UsageError(SeqmodelError):
+    """The command was called wrongly: options that exclude each other, a value out of range."""
+
+    exit_status = 2
+
+
+class SourceError(SeqmodelError):
+    """One media file cannot be used; the message is the reason, without the file's name.
+
+    `prepare` skips such a file, counts it and writes the reason into the manifest.
+    """
