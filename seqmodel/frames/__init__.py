@@ -1,0 +1,1 @@
+"""Media to frames and back: pure functions on NumPy arrays, no torch."""

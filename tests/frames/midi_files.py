@@ -1,0 +1,106 @@
+"""MIDI bytes put together by hand, and the plain way from mido's messages to a piano-roll."""
+
+import io
+import struct
+from fractions import Fraction
+
+import mido
+import numpy as np
+
+END = b"\x00\xff\x2f\x00"
+
+
+def quantity(number):
+    """A number in the format's variable length."""
+    digits = [number & 127]
+    while number := number >> 7:
+        digits.append(number & 127 | 128)
+    return bytes(reversed(digits))
+
+
+def chunk(name, body, size=None):
+    return name + struct.pack(">I", len(body) if size is None else size) + body
+
+
+def header(tracks=1, division=480, file_format=1):
+    return chunk(b"MThd", struct.pack(">HHH", file_format, tracks, division))
+
+
+def midi_file(*tracks, division=480, file_format=1):
+    """A file of tracks given as their events' bytes, without the end of track."""
+    body = b"".join(chunk(b"MTrk", events + END) for events in tracks)
+    return header(len(tracks), division, file_format) + body
+
+
+def note(on_delta, off_delta, pitch=60, channel=0):
+    """A note that begins so many ticks after what stood before and lasts so many."""
+    on = quantity(on_delta) + bytes([0x90 | channel, pitch, 64])
+    return on + quantity(off_delta) + bytes([0x80 | channel, pitch, 64])
+
+
+def tempo(delta, microseconds):
+    return quantity(delta) + b"\xff\x51\x03" + microseconds.to_bytes(3)
+
+
+def notes_by_mido(data, restrike):
+    """Notes as (on, off, pitch, channel, track), each track walked message by message."""
+    notes = []
+    for number, track in enumerate(mido.MidiFile(file=io.BytesIO(data)).tracks):
+        now, sounding = 0, {}
+        for message in track:
+            now += message.time
+            if message.type not in ("note_on", "note_off"):
+                continue
+            key = message.channel, message.note
+            begins = message.type == "note_on" and message.velocity > 0
+            if key in sounding and (restrike == "close" or not begins):
+                notes.append((sounding[key], now, message.note, message.channel, number))
+            sounding.pop(key, None)
+            if begins:
+                sounding[key] = now
+    return notes
+
+
+def notes_of(score):
+    """The notes of our own score in the same form."""
+    columns = score.on_tick, score.off_tick, score.pitch, score.channel, score.track
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def roll_by_mido(data, grid, *, restrike, drums, transpose=0):
+    """The piano-roll by fractions: the rule as it is told, one note after the other."""
+    file = mido.MidiFile(file=io.BytesIO(data))
+    changes = []
+    for track in file.tracks:
+        now = 0
+        for message in track:
+            now += message.time
+            if message.type == "set_tempo" and message.tempo:
+                changes.append((now, message.tempo))
+    changes.sort(key=lambda change: change[0])
+
+    def seconds(tick):
+        total, last, tempo = Fraction(0), 0, 500_000
+        for start, following in changes:
+            if start < tick:
+                total += Fraction((start - last) * tempo, 10**6 * file.ticks_per_beat)
+                last, tempo = start, following
+        return total + Fraction((tick - last) * tempo, 10**6 * file.ticks_per_beat)
+
+    def frame(tick):
+        if grid.steps_per_beat:
+            steps = Fraction(tick * grid.steps_per_beat, file.ticks_per_beat)
+        else:
+            steps = seconds(tick) / Fraction(grid.step_nanoseconds, 10**9)
+        return (steps + Fraction(1, 2)).__floor__()
+
+    notes = [n for n in notes_by_mido(data, restrike) if drums or n[3] != 9]
+    roll = np.zeros((max((frame(off) for _, off, *_ in notes), default=0), 88), dtype=np.uint8)
+    for on, off, pitch, *_ in notes:
+        folded = pitch + transpose
+        while folded < 21:
+            folded += 12
+        while folded > 108:
+            folded -= 12
+        roll[frame(on) : frame(off), folded - 21] = 1
+    return roll
