@@ -1,0 +1,52 @@
+"""Recurrent units: tanh, LSTM with peepholes, GRU and its variants, the minimal gated unit.
+
+`UNITS` holds each unit's equations and gates, `make` builds a torch module, `hidden_size_for`
+solves the size for a parameter budget. Torch is loaded by `make`, not by the import.
+"""
+
+from typing import TYPE_CHECKING
+
+from seqmodel.errors import UsageError
+from seqmodel.units.registry import UNITS, UnitSpec, hidden_size_for, unit_spec
+
+if TYPE_CHECKING:
+    from seqmodel.units.module import Stack, Unit
+
+__all__ = ["UNITS", "UnitSpec", "hidden_size_for", "make", "unit_spec"]
+
+
+def make(
+    name: str,
+    input_size: int,
+    hidden_size: int,
+    backend: str = "auto",
+    *,
+    layers: int = 1,
+    dropout: float = 0.0,
+    gate_activation: str = "sigmoid",
+    activation: str = "tanh",
+    bias: bool = True,
+) -> "Unit | Stack":
+    """Build a unit, or a stack of `layers` with `dropout` between them, as a torch.nn.Module.
+
+    `unit(x, state=None, lengths=None)` maps x (T, B, input_size) to h (T, B, hidden_size) and the
+    final state. UsageError for an unknown unit, backend, activation or size.
+    """
+    from seqmodel.units.module import Stack, Unit
+
+    if layers < 1:
+        raise UsageError(f"a stack needs 1 layer or more, not {layers}")
+
+    def layer(size: int) -> Unit:
+        return Unit(
+            name,
+            size,
+            hidden_size,
+            backend=backend,
+            gate_activation=gate_activation,
+            activation=activation,
+            bias=bias,
+        )
+
+    units = [layer(input_size if k == 0 else hidden_size) for k in range(layers)]
+    return units[0] if layers == 1 else Stack(units, dropout)

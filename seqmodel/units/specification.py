@@ -1,0 +1,141 @@
+"""The specification: every unit in plain PyTorch, readable, slow, right in float32 and float64.
+
+This file is the truth against which each faster backend is proved, in outputs, final state and
+every gradient. It knows nothing of lengths: padding is causal, so what stands behind a row's end
+cannot reach what stands before it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqmodel.units.registry import UnitSpec
+
+Activation = Callable[[Tensor], Tensor]
+Weights = Mapping[str, Mapping[str, Tensor | None]]
+"""Gate -> term -> weight, None where the gate has no such term."""
+
+GATE_ACTIVATIONS: Mapping[str, Activation] = {
+    "sigmoid": torch.sigmoid,
+    "hard-sigmoid": F.hardsigmoid,  # min(max(x / 6 + 1/2, 0), 1)
+}
+ACTIVATIONS: Mapping[str, Activation] = {
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+}
+
+
+class NetInput:
+    """W x_t + U h + V (.) c + b of each gate, over the terms that the gate has.
+
+    W x + b does not depend on the state: it is one matrix product over all frames, cut into steps
+    with unbind. (Indexing it at each step instead would make the backward pass quadratic in T.)
+    """
+
+    def __init__(self, weights: Weights, x: Tensor) -> None:
+        self._weights = weights
+        self._steps: dict[str, Sequence[Tensor | None]] = {}
+        self._t = 0
+        for gate, w in weights.items():
+            if w["W"] is not None:
+                self._steps[gate] = F.linear(x, w["W"], w["b"]).unbind(0)
+            else:
+                self._steps[gate] = [w["b"]] * x.shape[0]
+
+    def at(self, t: int) -> "NetInput":
+        """Move to frame `t`."""
+        self._t = t
+        return self
+
+    def __call__(self, gate: str, h: Tensor, c: Tensor | None = None) -> Tensor:
+        """The net input of `gate` from h (B, H) and, through its peephole, c (B, H)."""
+        w = self._weights[gate]
+        total = self._steps[gate][self._t]
+        if w["U"] is not None:
+            total = h @ w["U"].T if total is None else torch.addmm(total, h, w["U"].T)
+        if w["V"] is not None and c is not None:
+            total = c * w["V"] if total is None else torch.addcmul(total, c, w["V"])
+        return torch.zeros_like(h) if total is None else total.expand_as(h)
+
+    def reset_after(self, gate: str, h: Tensor, r: Tensor) -> Tensor:
+        """W x + b + r (.) (U h + bU): the reset gate acts on the product, as in torch.nn.GRU."""
+        w, given = self._weights[gate], self._steps[gate][self._t]
+        assert w["U"] is not None
+        assert given is not None
+        return torch.addcmul(given, r, F.linear(h, w["U"], w["bU"]))
+
+
+State = tuple[Tensor, ...]
+Cell = Callable[[NetInput, State, Activation, Activation], State]
+
+
+def _tanh(a: NetInput, state: State, s: Activation, phi: Activation) -> State:
+    (h,) = state
+    return (phi(a("h", h)),)
+
+
+def _lstm(a: NetInput, state: State, s: Activation, phi: Activation) -> State:
+    h, c = state
+    i = s(a("i", h, c))
+    f = s(a("f", h, c))
+    g = phi(a("c", h))
+    c = f * c + i * g
+    o = s(a("o", h, c))  # the peephole of the output gate sees the new c
+    return o * phi(c), c
+
+
+def _gru(a: NetInput, state: State, s: Activation, phi: Activation) -> State:
+    (h,) = state
+    z = s(a("z", h))
+    r = s(a("r", h))
+    n = phi(a("n", r * h))  # the reset acts before the matrix
+    return ((1 - z) * h + z * n,)
+
+
+def _mgu(a: NetInput, state: State, s: Activation, phi: Activation) -> State:
+    (h,) = state
+    f = s(a("f", h))
+    n = phi(a("n", f * h))
+    return ((1 - f) * h + f * n,)
+
+
+def _gru_reset_after(a: NetInput, state: State, s: Activation, phi: Activation) -> State:
+    (h,) = state
+    z = s(a("z", h))
+    r = s(a("r", h))
+    n = phi(a.reset_after("n", h, r))
+    return (z * h + (1 - z) * n,)
+
+
+CELLS: Mapping[str, Cell] = {
+    "tanh": _tanh,
+    "lstm": _lstm,
+    "gru": _gru,
+    "gru1": _gru,  # the variants differ from gru in the terms of their gates alone
+    "gru2": _gru,
+    "gru3": _gru,
+    "mgu": _mgu,
+    "lstm-nopeephole": _lstm,
+    "gru-reset-after": _gru_reset_after,
+}
+
+
+def run(
+    spec: UnitSpec, weights: Weights, x: Tensor, state: State, gate_activation: str, activation: str
+) -> State:
+    """Run one layer over x (T, B, I) from `state`, each (B, H); T >= 1.
+
+    Returns every state tensor at every step, each (T, B, H), in the order of `spec.state`; the
+    first is the output h.
+    """
+    cell = CELLS[spec.name]
+    s, phi = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
+    net_input = NetInput(weights, x)
+    history = []
+    for t in range(x.shape[0]):
+        state = cell(net_input.at(t), state, s, phi)
+        history.append(state)
+    return tuple(torch.stack(steps) for steps in zip(*history, strict=True))

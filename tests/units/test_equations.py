@@ -1,0 +1,147 @@
+"""Every unit on every backend computes its equations, and their derivatives."""
+
+import re
+from itertools import count
+
+import numpy as np
+import pytest
+import torch
+from drawing import random_state, random_tensor, random_unit, weighted_sum
+from recomputation import ACTIVATIONS, GATE_ACTIVATIONS, STEPS, recompute, weights_of
+from torch.autograd import gradcheck
+from torch.func import functional_call
+
+from seqmodel.units import UNITS
+
+# float32 rounds each of some dozens of sums a step by 6e-8, and a step's error feeds the next.
+BOUND = {torch.float64: 1e-10, torch.float32: 1e-5}
+DTYPES = list(BOUND)
+ALL_ACTIVATIONS = [(s, phi) for s in GATE_ACTIVATIONS for phi in ACTIVATIONS]
+
+
+def assert_as_recomputed(unit, x, state, bound):
+    h, after = unit(x, state)
+    expected_h, expected_after = recompute(
+        unit.spec.name, unit.gates(), x.numpy(), state, unit.gate_activation, unit.activation
+    )
+    assert type(after) is type(state)
+    for ours, theirs in zip((h, *after), (expected_h, *expected_after), strict=True):
+        assert ours.dtype == x.dtype
+        np.testing.assert_allclose(ours.detach().numpy(), theirs, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("hidden", [1, 33])
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("frames", [1, 63])
+def test_outputs_and_final_state_at_odd_sizes(name, backend, frames, rows, hidden, dtype):
+    """A wrong equation, a peephole on the old cell, or a loop that assumes round sizes."""
+    unit = random_unit(name, 5, hidden, dtype=dtype, backend=backend)
+    x = random_tensor(frames, rows, 5, dtype=dtype)
+    assert_as_recomputed(unit, x, random_state(unit, rows), BOUND[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("gate_activation", "activation"), ALL_ACTIVATIONS)
+def test_every_activation_with_and_without_bias(
+    name, backend, gate_activation, activation, bias, dtype
+):
+    """An activation hard-wired in one gate, or a bias that is added though turned off."""
+    options = {"gate_activation": gate_activation, "activation": activation, "bias": bias}
+    unit = random_unit(name, 2, 5, dtype=dtype, backend=backend, **options)
+    x = random_tensor(9, 3, 2, dtype=dtype)
+    assert_as_recomputed(unit, x, random_state(unit, 3), BOUND[dtype])
+
+
+@pytest.mark.parametrize(
+    ("gate_activation", "activation", "bias"),
+    [
+        ("sigmoid", "tanh", True),
+        ("sigmoid", "tanh", False),
+        ("hard-sigmoid", "relu", True),
+        ("hard-sigmoid", "sigmoid", True),
+    ],
+)
+def test_every_gradient_is_the_derivative(name, backend, gate_activation, activation, bias):
+    """A term lost in the backward pass: of x, of the initial state, of any weight."""
+    options = {"gate_activation": gate_activation, "activation": activation, "bias": bias}
+    unit = random_unit(name, 2, 3, backend=backend, **options)
+    x, state = random_tensor(3, 2, 2), random_state(unit, 2)
+    weights = dict(unit.named_parameters())
+
+    def run(x, *values):
+        given = type(state)(*values[: len(state)])
+        replaced = dict(zip(weights, values[len(state) :], strict=True))
+        h, after = functional_call(unit, replaced, (x, given))
+        return h, *after
+
+    inputs = [t.detach().clone().requires_grad_() for t in (x, *state, *weights.values())]
+    assert gradcheck(run, inputs, eps=1e-6, rtol=1e-6, atol=1e-8)
+
+
+def test_every_weight_matters(name, backend):
+    """A weight that is counted and stored but never used."""
+    unit = random_unit(name, 3, 4, backend=backend)
+    h, after = unit(random_tensor(5, 3, 3), random_state(unit, 3))
+    weighted_sum(h, after).backward()
+    for key, weight in unit.named_parameters():
+        assert weight.grad.abs().min() > 0, key
+
+
+@pytest.mark.parametrize("size", [100.0, 1e4])
+@pytest.mark.parametrize(("gate_activation", "activation"), ALL_ACTIVATIONS)
+def test_saturated_input_stays_finite_and_right(name, backend, gate_activation, activation, size):
+    """exp of a large number: inf, then nan, in the output or only in a gradient."""
+    options = {"gate_activation": gate_activation, "activation": activation}
+    for dtype in DTYPES:
+        unit = random_unit(name, 3, 4, dtype=dtype, backend=backend, **options)
+        x = size * random_tensor(6, 4, 3, dtype=dtype).sign()
+        state = random_state(unit, 4)
+        with torch.no_grad():
+            # Where a gate lets 1e4 through, its own slope can magnify float32's rounding.
+            assert_as_recomputed(unit, x, state, 1e-10 if dtype == torch.float64 else 1e-3)
+        x.requires_grad_()
+        weighted_sum(*unit(x, state)).backward()
+        for tensor in (x, *unit.parameters()):
+            assert torch.isfinite(tensor.grad).all()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_saturated_weights_stay_finite(name, backend, sign):
+    """The same, reached through U, V and the biases."""
+    unit = random_unit(name, 3, 4, dtype=torch.float32, backend=backend)
+    with torch.no_grad():
+        for weight in unit.parameters():
+            weight.copy_(sign * 1e4 * weight.sign())
+    x = random_tensor(5, 3, 3, dtype=torch.float32).requires_grad_()
+    h, after = unit(x, random_state(unit, 3))
+    weighted_sum(h, after).backward()
+    for tensor in (h, *after, x.grad, *(weight.grad for weight in unit.parameters())):
+        assert torch.isfinite(tensor).all()
+
+
+def by_its_printed_equations(name, w, x, state):
+    """One step of a unit, reading its `equations` as a program; a plain W, U, b is gate n or h."""
+    plain = w.n if "n" in vars(w) else getattr(w, "h", None)
+    names = {"x": x, "h_": state[0], "c_": state[-1]}
+    names |= {"s": GATE_ACTIVATIONS["sigmoid"], "phi": ACTIVATIONS["tanh"]}
+    for gate, terms in (*vars(w).items(), ("", plain)):
+        names |= {f"{k}{gate}": v for k, v in (vars(terms).items() if terms else ())}
+    for line in UNITS[name].equations:
+        target, formula = line.replace("(.)", "*").replace("'", "_").split(" = ")
+        names[target] = eval(re.sub(r"\b([WU]\w?) (?=[\w(])", r"\1 @ ", formula), names)
+    return tuple(names[part] for part in UNITS[name].state)
+
+
+def test_printed_equations_are_those_computed(name):
+    """Equations on the screen that say something other than what is trained."""
+    unit = random_unit(name, 2, 3)
+    w = weights_of(unit.gates())
+    seeds = count(5)
+    x = random_tensor(2, seed=next(seeds)).numpy()
+    state = [random_tensor(3, seed=next(seeds)).numpy() for _ in unit.spec.state]
+    expected = STEPS[name](w, x, *state, GATE_ACTIVATIONS["sigmoid"], ACTIVATIONS["tanh"])
+    printed = by_its_printed_equations(name, w, x, state)
+    for ours, theirs in zip(printed, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-14)

@@ -1,0 +1,195 @@
+"""A unit as a module: its gates as views, how it starts, its state, and what it refuses."""
+
+import copy
+
+import pytest
+import torch
+from drawing import random_tensor, random_unit
+from torch import Tensor
+
+from seqmodel.errors import UsageError
+from seqmodel.units import UNITS, make
+from seqmodel.units.backends import BACKENDS
+from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
+
+CELLS = ("lstm", "lstm-nopeephole")
+# Gate -> its terms, as the design's equations have them.
+TERMS = {
+    "tanh": {"h": "WUb"},
+    "lstm": {"i": "WUVb", "f": "WUVb", "c": "WUb", "o": "WUVb"},
+    "gru": {"z": "WUb", "r": "WUb", "n": "WUb"},
+    "gru1": {"z": "Ub", "r": "Ub", "n": "WUb"},
+    "gru2": {"z": "U", "r": "U", "n": "WUb"},
+    "gru3": {"z": "b", "r": "b", "n": "WUb"},
+    "mgu": {"f": "WUb", "n": "WUb"},
+    "lstm-nopeephole": {"i": "WUb", "f": "WUb", "c": "WUb", "o": "WUb"},
+    "gru-reset-after": {"z": "WUb", "r": "WUb", "n": "WUb"},
+}
+
+
+def weights_in(unit):
+    return [t for terms in unit.gates().values() for t in terms.values() if t is not None]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_gates_have_the_names_terms_and_shapes_of_the_design(name, bias):
+    """A gate with a term that its equation has not, or two sizes swapped."""
+    gates = make(name, 3, 4, bias=bias).gates()
+    assert set(gates) == set(TERMS[name])
+    shapes = {"W": (4, 3), "U": (4, 4), "V": (4,), "b": (4,)}
+    for gate, terms in gates.items():
+        further = {"bU"} if (name, gate) == ("gru-reset-after", "n") else set()
+        assert set(terms) == {"W", "U", "V", "b"} | further
+        for term, weight in terms.items():
+            if term == "bU":
+                expected = (4,) if bias else None
+            else:
+                exists = term in TERMS[name][gate] and (bias or term != "b")
+                expected = shapes[term] if exists else None
+            assert (None if weight is None else tuple(weight.shape)) == expected, (gate, term)
+
+
+def test_gates_are_views_that_cover_each_weight_once(name, backend):
+    """Gates that are copies, so that writing a weight changes nothing, or that overlap."""
+    unit = make(name, 3, 4, backend=backend)
+    with torch.no_grad():
+        for k, weight in enumerate(weights_in(unit), start=1):
+            weight.fill_(float(k))
+    stored = torch.cat([p.flatten() for p in unit.parameters()])
+    for k, weight in enumerate(weights_in(unit), start=1):
+        assert int((stored == k).sum()) == weight.numel()
+    assert stored.min() == 1
+
+
+def test_changed_weights_count_at_once(name, backend):
+    """Weights that a backend keeps from an earlier run: training would stand still."""
+    unit, other = (random_unit(name, 3, 4, seed=seed, backend=backend) for seed in (1, 2))
+    x = random_tensor(5, 2, 3)
+    before, _ = unit(x)
+    with torch.no_grad():
+        for ours, theirs in zip(unit.parameters(), other.parameters(), strict=True):
+            ours.copy_(theirs)
+    after, _ = unit(x)
+    assert not torch.equal(before, after)
+    assert torch.equal(after, other(x)[0])
+    assert torch.equal(after, copy.deepcopy(unit)(x)[0])
+
+
+def test_start_of_training(name):
+    """The forget bias of 1 missing, or W and U drawn for the stacked gates instead of each."""
+    hidden = 16
+    torch.manual_seed(0)
+    for gate, terms in make(name, 48, hidden).gates().items():
+        if terms["W"] is not None:
+            bound = (6 / (48 + hidden)) ** 0.5
+            assert 0.9 * bound < terms["W"].abs().max() <= bound
+        if terms["U"] is not None:
+            torch.testing.assert_close(terms["U"] @ terms["U"].T, torch.eye(hidden))
+        for term in ("V", "b", "bU"):
+            remembers = name in CELLS and (gate, term) == ("f", "b")
+            if terms.get(term) is not None:
+                assert (terms[term] == (1.0 if remembers else 0.0)).all(), (gate, term)
+
+
+def test_same_seed_same_weights(name):
+    """Weights drawn from a generator that the seed does not govern."""
+
+    def drawn(seed):
+        torch.manual_seed(seed)
+        return make(name, 3, 4, layers=2).state_dict()
+
+    first, again, other = drawn(1), drawn(1), drawn(2)
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert any(not torch.equal(first[key], other[key]) for key in first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zero_state(name, backend, dtype):
+    """A state of the wrong type, shape or precision."""
+    state = make(name, 3, 4, backend=backend).to(dtype).zero_state(2)
+    assert state._fields == (("h", "c") if name in CELLS else ("h",))
+    for tensor in state:
+        assert isinstance(tensor, Tensor)
+        assert tensor.shape == (2, 4)
+        assert tensor.dtype == dtype
+        assert not tensor.any()
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (5, 2, 4), (5, 2, 2), (0, 2, 3), (5, 2, 3, 1), (3,)])
+def test_bad_input_is_a_value_error(name, backend, shape):
+    """A wrong shape that reaches a kernel, and there reads memory that is not its own."""
+    with pytest.raises(ValueError, match=r"x must be .*3\), not \("):
+        make(name, 3, 4, backend=backend)(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (3, 4), (2, 5), (4,), (2, 2, 4)])
+def test_bad_state_is_a_value_error(name, backend, shape):
+    """One row's state used for all, or memory read behind a state that is too short."""
+    unit = make(name, 3, 4, backend=backend)
+    state = unit.zero_state(2)
+    with pytest.raises(ValueError, match="state must be"):
+        unit(torch.zeros(5, 2, 3), type(state)(*(torch.zeros(shape) for _ in state)))
+
+
+def test_another_units_state_is_a_value_error(backend):
+    """The state of a unit without a cell handed to one that has one, and the other way round."""
+    gru, lstm = (make(name, 3, 4, backend=backend) for name in ("gru", "lstm"))
+    for unit, other in ((gru, lstm), (lstm, gru)):
+        with pytest.raises(ValueError, match="state must be"):
+            unit(torch.zeros(5, 2, 3), other.zero_state(2))
+
+
+@pytest.mark.parametrize("lengths", [[6, 2], [-1, 2], [2], [2, 3, 4], [[2, 3]]])
+def test_bad_lengths_are_a_value_error(name, backend, lengths):
+    """A negative length counted from the end, or one length stretched over all rows."""
+    with pytest.raises(ValueError, match="lengths must be"):
+        make(name, 3, 4, backend=backend)(torch.zeros(5, 2, 3), None, torch.tensor(lengths))
+
+
+@pytest.mark.parametrize("layers", [2, 4])
+def test_state_of_another_stack_is_a_value_error(backend, layers):
+    """States left over, or missing, where a run's number of layers changed."""
+    stack = make("gru", 3, 4, layers=3, backend=backend)
+    other = make("gru", 3, 4, layers=layers, backend=backend)
+    with pytest.raises(ValueError, match="3 layers"):
+        stack(torch.zeros(5, 2, 3), other.zero_state(2))
+
+
+@pytest.mark.parametrize(
+    ("options", "choices"),
+    [
+        ({"name": "lsmt"}, list(UNITS)),
+        ({"backend": "gpu"}, ["auto", *BACKENDS]),
+        ({"gate_activation": "tanh"}, list(GATE_ACTIVATIONS)),
+        ({"activation": "gelu"}, list(ACTIVATIONS)),
+    ],
+)
+def test_unknown_names_are_told_with_the_choices(options, choices):
+    """A misspelt name that gets a traceback, or a default in silence."""
+    with pytest.raises(UsageError) as caught:
+        make(**{"name": "gru", "input_size": 3, "hidden_size": 4} | options)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert all(choice in text for choice in (*options.values(), *choices))
+
+
+@pytest.mark.parametrize("sizes", [(0, 4), (3, 0), (-1, 4)])
+def test_sizes_below_one_are_refused(sizes):
+    with pytest.raises(UsageError, match="1 or more"):
+        make("gru", *sizes)
+    with pytest.raises(UsageError, match="1 layer or more"):
+        make("gru", 3, 4, layers=0)
+
+
+def test_the_backend_asked_for_is_the_one_that_runs(monkeypatch):
+    """A silent fallback to another backend."""
+    ran = []
+
+    def probe(*arguments):
+        ran.append(arguments[0].name)
+        return BACKENDS["reference"](*arguments)
+
+    monkeypatch.setitem(BACKENDS, "probe", probe)
+    for unit in (make("gru", 3, 4, backend="probe"), make("mgu", 3, 4, backend="reference")):
+        unit(torch.zeros(2, 1, 3))
+    assert ran == ["gru"]

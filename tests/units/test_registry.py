@@ -1,0 +1,121 @@
+"""Parameter counts, and the hidden size that a budget of parameters gives."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from seqmodel.errors import UsageError
+from seqmodel.units import UNITS, hidden_size_for, make, unit_spec
+
+SOME = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def count(name, input_size, hidden_size, layers=1, bias=True):
+    """The parameters of the module itself, counted one by one."""
+    unit = make(name, input_size, hidden_size, layers=layers, bias=bias)
+    return sum(weight.numel() for weight in unit.parameters())
+
+
+def solved_count(name, input_size, hidden_size, layers, bias):
+    """As `count`, without building the module; the tests below tie the two together."""
+    sizes = [input_size] + [hidden_size] * (layers - 1)
+    spec = unit_spec(name)
+    return sum(spec.parameter_count(size, hidden_size, bias=bias) for size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden", "parameters"),
+    [("lstm", 195, 169_065), ("gru", 227, 168_888), ("tanh", 400, 168_400)],
+)
+def test_the_papers_speech_sizes_come_out_exactly(name, hidden, parameters):
+    """A bias too many, a peephole too few, or an output layer counted in."""
+    assert unit_spec(name).parameter_count(20, hidden) == parameters
+    assert make(name, 20, hidden).parameter_count() == parameters
+    assert count(name, 20, hidden) == parameters
+    assert hidden_size_for(name, 20, parameters) == hidden
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_counts_are_those_of_the_module(name, layers, bias):
+    """A table of counts that drifts from the weights that are trained."""
+    for input_size, hidden in ((1, 1), (7, 5)):
+        unit = make(name, input_size, hidden, layers=layers, bias=bias)
+        gates = unit.gates().values()
+        views = sum(t.numel() for terms in gates for t in terms.values() if t is not None)
+        total = count(name, input_size, hidden, layers, bias)
+        assert unit.parameter_count() == views == total
+        assert solved_count(name, input_size, hidden, layers, bias) == total
+
+
+@SOME
+@given(
+    name=st.sampled_from(list(UNITS)),
+    input_size=st.integers(1, 200),
+    parameters=st.integers(1, 2_000_000),
+    layers=st.integers(1, 4),
+    bias=st.booleans(),
+)
+def test_the_solved_size_is_the_nearest(name, input_size, parameters, layers, bias):
+    """A size one off, layers or biases forgotten: units compared at unequal budgets."""
+
+    def distance(hidden):
+        return abs(solved_count(name, input_size, hidden, layers, bias) - parameters)
+
+    assume(solved_count(name, input_size, 1, layers, bias) <= 2 * parameters)
+    hidden = hidden_size_for(name, input_size, parameters, layers=layers, bias=bias)
+    assert hidden >= 1
+    assert distance(hidden) <= distance(hidden + 1)
+    if hidden > 1:
+        assert distance(hidden) < distance(hidden - 1)
+
+
+@SOME
+@given(
+    name=st.sampled_from(list(UNITS)),
+    input_size=st.integers(1, 200),
+    hidden=st.integers(1, 500),
+    layers=st.integers(1, 3),
+)
+def test_a_size_is_found_again_from_its_own_count(name, input_size, hidden, layers):
+    """`--params N` with N read off a model gives another model."""
+    parameters = solved_count(name, input_size, hidden, layers, True)
+    assert hidden_size_for(name, input_size, parameters, layers=layers) == hidden
+
+
+@SOME
+@given(name=st.sampled_from(list(UNITS)), input_size=st.integers(1, 50), hidden=st.integers(1, 100))
+def test_the_smaller_size_wins_a_tie(name, input_size, hidden):
+    """A tie that falls now this way, now that."""
+    below, above = (solved_count(name, input_size, h, 1, True) for h in (hidden, hidden + 1))
+    assume((above - below) % 2 == 0)
+    middle = (above + below) // 2
+    assume(solved_count(name, input_size, 1, 1, True) <= 2 * middle)
+    assert hidden_size_for(name, input_size, middle) == hidden
+    assert hidden_size_for(name, input_size, middle + 1) == hidden + 1
+
+
+def test_too_small_a_budget_is_refused(name):
+    """One hidden unit given for a budget that it exceeds many times."""
+    least = count(name, 88, 1)
+    for parameters in (-5, 0, (least - 1) // 2):
+        with pytest.raises(UsageError) as caught:
+            hidden_size_for(name, 88, parameters)
+        assert name in str(caught.value)
+        assert str(least) in str(caught.value)
+    assert hidden_size_for(name, 88, (least + 1) // 2) == 1
+
+
+def test_an_unknown_unit_is_told_with_the_choices():
+    with pytest.raises(UsageError) as caught:
+        hidden_size_for("lsmt", 88, 1000)
+    assert all(name in str(caught.value) for name in UNITS)
+
+
+def test_the_registry_needs_no_torch():
+    """Help and tables of counts that take a second to come up."""
+    code = "import sys, seqmodel.units as u; u.hidden_size_for('gru', 88, 9999)"
+    subprocess.run([sys.executable, "-c", f"{code}; assert 'torch' not in sys.modules"], check=True)
