@@ -1,0 +1,64 @@
+"""Batches of pieces of like length, in an order that the seed and the epoch alone decide."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.dataset import Split
+from seqmodel.frames.pianoroll import transpose_roll
+
+# Pieces whose lengths differ by less than about this share may change places between epochs.
+LENGTH_JITTER = 0.1
+KEYS = range(-5, 7)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pieces side by side: `frames` (T, B, D) zeros and ones, padded with zeros to the longest."""
+
+    frames: NDArray[np.uint8]
+    lengths: NDArray[np.int64]
+
+
+def shuffled(
+    lengths: NDArray[np.int64], batch_size: int, seed: int, epoch: int
+) -> list[NDArray[np.int64]]:
+    """Every piece once, as batches of indices: like lengths together, the batches in random order.
+
+    Stateless: the same seed and epoch give the same batches, so resuming needs no random state.
+    """
+    random = np.random.default_rng([seed, epoch])
+    jitter = random.uniform(1 - LENGTH_JITTER, 1 + LENGTH_JITTER, len(lengths))
+    batches = _cut(np.argsort(lengths * jitter, kind="stable"), batch_size)
+    return [batches[k] for k in random.permutation(len(batches))]
+
+
+def in_order(lengths: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
+    """Every piece once, as batches of indices, the shortest first."""
+    return _cut(np.argsort(lengths, kind="stable"), batch_size)
+
+
+def _cut(order: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
+    return [order[k : k + batch_size] for k in range(0, len(order), batch_size)]
+
+
+def random_keys(count: int, seed: int, epoch: int, batch: int) -> NDArray[np.int64]:
+    """Semitones (count,) by which to transpose the pieces of a batch: any of the twelve keys."""
+    random = np.random.default_rng([seed, epoch, 1 + batch])  # 0 would be the stream of `shuffled`
+    return random.integers(KEYS.start, KEYS.stop, count)
+
+
+def load(
+    split: Split, indices: NDArray[np.int64], transpose: NDArray[np.int64] | None = None
+) -> Batch:
+    """Read the pieces of a batch, each moved by its number of semitones."""
+    rolls = [split[i] for i in indices]
+    if transpose is not None:
+        pairs = zip(rolls, transpose.tolist(), strict=True)
+        rolls = [transpose_roll(roll, semitones) for roll, semitones in pairs]
+    lengths = split.lengths[indices]
+    frames = np.zeros((int(lengths.max()), len(rolls), rolls[0].shape[1]), np.uint8)
+    for k, roll in enumerate(rolls):
+        frames[: len(roll), k] = roll
+    return Batch(frames, lengths)

@@ -1,0 +1,125 @@
+"""What all tests share: the real music, and a dataset and a run small enough for every test."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+# Tests run side by side; threads of torch that wait for each other would take ten times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+SHARED_DATA = Path(os.environ.get("SEQMODEL_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real music; tests that need it skip where it is absent."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"no real data at {SHARED_DATA}")
+    return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def rolls():
+    """Split -> piano-rolls (T, 88): chords that climb and fall back, of very different lengths."""
+    random = np.random.default_rng(7)
+    lengths = {"train": [9, 1, 24, 17, 30, 9, 12, 5, 21, 14, 3], "valid": [13, 2, 26, 7, 19]}
+    lengths["test"] = [11, 1, 6]
+    return {split: [_tune(random, length) for length in some] for split, some in lengths.items()}
+
+
+def _tune(random, length):
+    roll = np.zeros((length, 88), np.uint8)
+    start = random.integers(6)
+    for t in range(length):
+        place = 30 + (start + t // 2) % 6
+        roll[t, [place, place + 4, place + 7]] = random.random(3) < 0.9
+    return roll
+
+
+@pytest.fixture(scope="session")
+def write_dataset():
+    """A function that writes {split: rolls} as a prepared dataset and opens it."""
+    import hashlib
+
+    from seqmodel.dataset import DatasetWriter, FrameDefinition, Piece, open_dataset, pack
+    from seqmodel.frames.grid import Grid
+
+    def write(folder, rolls):
+        folder.mkdir(parents=True, exist_ok=True)
+        with DatasetWriter(folder) as writer:
+            for split, pieces in rolls.items():
+                for k, roll in enumerate(pieces):
+                    digest = hashlib.sha256(pack(roll).tobytes()).hexdigest()
+                    writer.add(split, pack(roll), Piece(f"{split}/{k}.mid", digest, len(roll)))
+            writer.finish(FrameDefinition(Grid.of_beats(4)), {"skipped": []})
+        return open_dataset(folder)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory, rolls, write_dataset):
+    """The `rolls` as a prepared dataset."""
+    return write_dataset(tmp_path_factory.mktemp("data") / "tiny", rolls)
+
+
+@pytest.fixture(scope="session")
+def make_config(dataset):
+    """A function that resolves a config for a quick run on `dataset`."""
+    from seqmodel.config import resolve
+
+    quick = {"data": str(dataset.folder), "hidden": 5, "batch_size": 4, "epochs": 3, "seed": 3}
+    # Said, since the defaults are whatever predicts best.
+    plain = {"dropout": 0.0, "weight_noise": 0.0, "average": 0.0, "clip": 1.0}
+    quick |= plain | {"optimizer": "adam", "learning_rate": 0.01, "schedule": "cosine"}
+    return lambda **options: resolve(quick | options)
+
+
+@pytest.fixture(scope="session")
+def train(dataset):
+    """A function that trains and returns the Trainer.
+
+    It goes on to the end, or stops as after a signal where `stop_at(number of ticks, tick)`.
+    """
+    from seqmodel.training.loop import Listener, Trainer
+    from seqmodel.training.stopping import StopRequest
+
+    def train(
+        config, folder, *, stop_at=lambda seen, tick: False, resume=False, data=dataset, **hears
+    ):
+        stop = StopRequest()
+        seen = 0
+
+        def tick(tick):
+            nonlocal seen
+            seen += 1
+            if stop_at(seen, tick):
+                stop.signal = 15
+
+        trainer = Trainer(config, data, folder)
+        if resume:
+            trainer.resume()
+        trainer.run(Listener(**({"tick": tick} | hears)), stop)
+        return trainer
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory, make_config, train):
+    """A trained run folder: an lstm that also says when pieces end."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny-lstm-1"
+    options = {"learning_rate": 0.05, "epochs": 30, "patience": 30}
+    train(make_config(end=True, hidden=7, **options), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run(run_folder):
+    """The run in `run_folder`, loaded."""
+    from seqmodel.runs import load_run
+
+    return load_run(run_folder)

@@ -1,0 +1,37 @@
+"""The bundled sample: prepared where one works on first use, and only then."""
+
+import pytest
+
+from seqmodel import bundled
+from seqmodel.bundled import sample_dataset, sample_music
+from seqmodel.dataset import open_dataset
+from seqmodel.errors import SeqmodelError
+
+
+def test_the_sample_is_prepared_once(tmp_path, monkeypatch):
+    path = sample_dataset(tmp_path / "runs")
+    dataset = open_dataset(path)
+    for split in ("train", "valid", "test"):
+        assert len(dataset[split]) == len(list((sample_music() / split).glob("*.mid")))
+    assert dataset.manifest["skipped"] == []
+    assert dataset.manifest["also_in_another_split"] == []
+    monkeypatch.setattr(bundled, "prepare", lambda *args: pytest.fail("prepared again"))
+    assert sample_dataset(tmp_path / "runs") == path
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_two_processes_may_prepare_it_at_once(tmp_path, monkeypatch, finished):
+    """The slower one finds it there; an error of any other kind is still an error."""
+    prepare = bundled.prepare
+
+    def slower(*args):
+        if finished:
+            prepare(*args)
+        raise SeqmodelError("exists already")
+
+    monkeypatch.setattr(bundled, "prepare", slower)
+    if finished:
+        open_dataset(sample_dataset(tmp_path))
+    else:
+        with pytest.raises(SeqmodelError):
+            sample_dataset(tmp_path)

@@ -1,0 +1,218 @@
+"""Writing: whole or not at all, nothing left behind, nothing taken away that was not ours."""
+
+import errno
+import os
+import resource
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.files import check_writable, new_folder, read_bytes, refuse_existing, write_file
+
+MARK = "manifest.json"
+
+
+@contextmanager
+def full_disk(limit=100):
+    """Every write beyond `limit` bytes of a file fails in the kernel, for root as well."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def umask(mask):
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def fails(*args, **kwargs):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def tree(folder):
+    """Every path below `folder`, files with their bytes."""
+    return {p: p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+@pytest.fixture
+def marked(tmp_path):
+    """A dataset-like folder that --force may replace."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / MARK).write_text("old")
+    (folder / "train.npy").write_text("old frames")
+    return folder
+
+
+@pytest.mark.parametrize("broken", ["write", "os.fsync", "pathlib.Path.replace"])
+def test_a_failed_write_leaves_the_old_file_and_no_temporary(tmp_path, monkeypatch, broken):
+    target = tmp_path / "best.safetensors"
+    write_file(target, b"old")
+    if broken == "write":
+        context = full_disk()
+    else:
+        context = monkeypatch.context()
+        monkeypatch.setattr(broken, fails)
+    with context, pytest.raises(SeqmodelError, match=f"cannot write {target}: "):
+        write_file(target, b"new" * 10_000)
+    assert tree(tmp_path) == {target: b"old"}
+
+
+def test_the_rename_comes_after_the_bytes_are_on_the_disk(tmp_path, monkeypatch):
+    """A rename before fsync can leave an empty file after a power cut."""
+    order = []
+    sync, rename = os.fsync, Path.replace
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (order.append(("sync", os.fstat(fd).st_size)), sync(fd))
+    )
+    monkeypatch.setattr(Path, "replace", lambda a, b: (order.append("rename"), rename(a, b))[1])
+    write_file(tmp_path / "a" / "b" / "file", b"12345")
+    assert order[:2] == [("sync", 5), "rename"]
+    assert (tmp_path / "a/b/file").read_bytes() == b"12345"
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
+def test_permissions_follow_the_umask(tmp_path, mask):
+    """mkstemp and mkdtemp make private files; other users of a shared folder could not read."""
+    with umask(mask):
+        write_file(tmp_path / "file", b"")
+        with new_folder(tmp_path / "folder", force=False, mark=MARK):
+            pass
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
+    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o777 & ~mask
+
+
+def test_a_path_below_a_file_is_an_error_that_names_it(tmp_path):
+    """As root no permission refuses anything; a file where a folder should be always does."""
+    (tmp_path / "file").write_text("here")
+    below = tmp_path / "file" / "deep" / "out.mid"
+    for attempt in (
+        lambda: write_file(below, b""),
+        lambda: check_writable(below),
+        lambda: read_bytes(below),
+        lambda: new_folder(below, force=True, mark=MARK).__enter__(),
+    ):
+        with pytest.raises(SeqmodelError, match=str(below)) as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_check_writable_leaves_nothing_and_touches_nothing(tmp_path):
+    (tmp_path / "out.mid").write_text("old")
+    check_writable(tmp_path / "out.mid")
+    check_writable(tmp_path / "deep" / "er" / "out.mid")
+    assert tree(tmp_path) == {tmp_path / "out.mid": b"old"}
+
+
+def test_refuse_existing_sees_files_folders_and_dangling_links(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    for name in ("link", "file", "folder"):
+        with pytest.raises(SeqmodelError, match=f"{name} exists already; add --force"):
+            refuse_existing(tmp_path / name, force=False)
+        refuse_existing(tmp_path / name, force=True)
+    refuse_existing(tmp_path / "new", force=False)
+
+
+def test_new_folder_appears_only_when_its_block_ends(tmp_path):
+    target = tmp_path / "data"
+    with new_folder(target, force=False, mark=MARK) as folder:
+        (folder / MARK).write_text("new")
+        assert not target.exists()
+    assert tree(tmp_path) == {target: None, target / MARK: b"new"}
+
+
+def test_force_replaces_a_marked_folder_whole(tmp_path, marked):
+    """A file of the old dataset that stays would belong to neither."""
+    with new_folder(marked, force=True, mark=MARK) as folder:
+        (folder / MARK).write_text("new")
+        assert (marked / MARK).read_text() == "old"
+    assert tree(tmp_path) == {marked: None, marked / MARK: b"new"}
+
+
+def test_force_follows_a_link_to_the_folder_it_stands_for(tmp_path, marked):
+    link = tmp_path / "link"
+    link.symlink_to(marked)
+    with new_folder(link, force=True, mark=MARK) as folder:
+        (folder / MARK).write_text("new")
+    assert link.is_symlink()
+    assert tree(marked) == {marked / MARK: b"new"}
+    assert sorted(tmp_path.iterdir()) == [marked, link]
+
+
+def test_an_empty_folder_may_be_filled_with_force(tmp_path):
+    (tmp_path / "data").mkdir()
+    with new_folder(tmp_path / "data", force=True, mark=MARK) as folder:
+        (folder / MARK).write_text("new")
+    assert (tmp_path / "data" / MARK).read_text() == "new"
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_force_never_takes_what_is_not_ours(tmp_path, kind):
+    """`--out ~ --force` must not remove somebody's home."""
+    home = tmp_path / "home"
+    if kind == "folder":
+        home.mkdir()
+        (home / "thesis.tex").write_text("years of work")
+    else:
+        home.write_text("years of work")
+    before = tree(tmp_path)
+    with (
+        pytest.raises(SeqmodelError, match=f"{home} holds other things"),
+        new_folder(home, force=True, mark=MARK),
+    ):
+        pytest.fail("the work began")
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError(28, "No space")])
+def test_an_exception_leaves_the_old_folder_and_nothing_else(tmp_path, marked, error):
+    before = tree(tmp_path)
+    expected = SeqmodelError if isinstance(error, OSError) else error
+
+    def begin(folder):
+        (folder / "half").write_text("written")
+        raise error
+
+    with pytest.raises(expected), new_folder(marked, force=True, mark=MARK) as folder:
+        begin(folder)
+    assert tree(tmp_path) == before
+
+
+def test_a_failed_rename_brings_the_old_folder_back(tmp_path, marked, monkeypatch):
+    """Were the old dataset removed before the new one stands, a failure would cost both."""
+    before = tree(tmp_path)
+    rename = Path.replace
+
+    def second_fails(self, target):
+        if (self / "new").exists():
+            fails()
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", second_fails)
+    with (
+        pytest.raises(SeqmodelError, match="cannot write"),
+        new_folder(marked, force=True, mark=MARK) as folder,
+    ):
+        (folder / "new").touch()
+    assert tree(tmp_path) == before
+
+
+def test_a_new_folders_files_are_on_the_disk_before_it_appears(tmp_path, monkeypatch):
+    """Else a power cut leaves a dataset of the right name with empty shards."""
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    with new_folder(tmp_path / "data", force=False, mark=MARK) as folder:
+        (folder / "train.npy").write_bytes(b"frames")
+    assert (tmp_path / "data" / "train.npy").stat().st_ino in synced
