@@ -35,5 +35,5 @@ def find_backend(name: str) -> Backend:
     if name == "auto":
         return BACKENDS[FASTEST_FIRST[0]]
     if name not in BACKENDS:
-        raise UsageError(f"there is no backend {name!r}; choose auto or one of {list(BACKENDS)}")
+        raise UsageError(f"there is no backend {name!r}; choose one of auto, {', '.join(BACKENDS)}")
     return BACKENDS[name]

@@ -61,7 +61,8 @@ class Unit(nn.Module):
             ("activation", activation, ACTIVATIONS),
         ):
             if value not in choices:
-                raise UsageError(f"there is no {option} {value!r}; choose one of {list(choices)}")
+                names = ", ".join(choices)
+                raise UsageError(f"there is no {option} {value!r}; choose one of {names}")
         self.input_size, self.hidden_size = input_size, hidden_size
         self.gate_activation, self.activation, self.bias = gate_activation, activation, bias
         self._run = find_backend(backend)

@@ -1,0 +1,74 @@
+"""Checkpoints: named tensors and a JSON text in one safetensors file, with a checksum over both.
+
+safetensors has none of its own, so a flipped bit in a weight would pass unseen. Loading runs no
+code. A checkpoint is written whole or not at all.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.files import disk_error, write_file
+
+FORMAT = "seqmodel-checkpoint"
+VERSION = "1"
+
+
+def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> None:
+    """Write `tensors` and the JSON values `content` to `path`."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(content)
+    metadata = {
+        "format": FORMAT,
+        "version": VERSION,
+        "content": text,
+        "sha256": _checksum(tensors, text),
+    }
+    write_file(path, safetensors.torch.save(tensors, metadata))
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors and the content back, onto the CPU.
+
+    SeqmodelError where the file is missing, cut short, changed, or of another format or version.
+    """
+    damaged = SeqmodelError(
+        f"{path} is damaged (cut short or changed); use another checkpoint or train again"
+    )
+    try:
+        path.open("rb").close()  # safetensors' own error for a missing file has no reason apart
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise SeqmodelError(f"{path} is not a checkpoint of seqmodel")
+            if metadata.get("version") != VERSION:
+                raise SeqmodelError(
+                    f"{path} has checkpoint version {metadata.get('version')}; this seqmodel "
+                    f"reads version {VERSION}: use the seqmodel that wrote it"
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except OSError as error:
+        raise disk_error(path, "read", error) from error
+    except (safetensors.SafetensorError, UnicodeDecodeError) as error:
+        raise damaged from error
+    text = metadata.get("content", "")
+    if _checksum(tensors, text) != metadata.get("sha256"):
+        raise damaged
+    content: dict[str, Any] = json.loads(text)
+    return tensors, content
+
+
+def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,69 @@
+"""Output distributions: each owns its loss, its exact likelihood and its draw.
+
+An output maps h (..., H) to the parameters of p(x_t | x_<t), and everything else asked of it takes
+those parameters, so that they are computed once.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class BernoulliOutput(nn.Module):
+    """Notes independent given the past: p(x_t) = prod_k Bernoulli(x_tk; sigmoid(logit_tk)).
+
+    With `end`, one further logit behind the notes' gives the probability that the piece ends after
+    this frame. Everything is computed from logits: log(sigmoid) and log(1 - sigmoid) lose all
+    digits where the model is sure.
+    """
+
+    def __init__(self, hidden_size: int, notes: int, *, end: bool = False) -> None:
+        super().__init__()
+        self.notes, self.end = notes, end
+        self.linear = nn.Linear(hidden_size, notes + end)
+
+    def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
+        """Set the bias to the frequencies of notes (D,) and ends, so that training starts there.
+
+        Half a count is added to both sides: a note never seen stays possible.
+        """
+        counts = np.append(note_counts, pieces) if self.end else note_counts
+        logits = np.log(counts + 0.5) - np.log(frames - counts + 0.5)
+        with torch.no_grad():
+            self.linear.bias.copy_(torch.from_numpy(logits))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The logits (..., D), or (..., D + 1) with `end`."""
+        logits: Tensor = self.linear(h)
+        return logits
+
+    def nats(self, logits: Tensor, frames: Tensor) -> Tensor:
+        """-log p(x_t | x_<t) of frames (..., D) of zeros and ones, summed over notes: (...)."""
+        notes = logits[..., : self.notes]
+        return F.binary_cross_entropy_with_logits(notes, frames, reduction="none").sum(-1)
+
+    def end_nats(self, logits: Tensor, last: Tensor) -> Tensor:
+        """-log p(whether the piece ends here) for `last` (...), 1 at a piece's last frame."""
+        return F.binary_cross_entropy_with_logits(logits[..., self.notes], last, reduction="none")
+
+    def predicted(self, logits: Tensor) -> Tensor:
+        """The notes (..., D) that are more likely on than off, as booleans."""
+        return logits[..., : self.notes] > 0
+
+    def draw(self, logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """Draw a frame (..., D) of zeros and ones, and whether the piece ends (...) after it.
+
+        `uniforms` (..., D + 1) are from [0, 1); those below the probability become notes. The
+        logits are divided by `temperature`; at 0 each note takes its likelier value. The end is
+        drawn at temperature 1, since a piece's length is no matter of its boldness.
+        """
+        notes, ends = uniforms[..., : self.notes], uniforms[..., self.notes]
+        if temperature > 0:
+            frame = notes < torch.sigmoid(logits[..., : self.notes] / temperature)
+        else:
+            frame = self.predicted(logits)
+        if not self.end:
+            return frame.to(logits.dtype), torch.zeros_like(ends, dtype=torch.bool)
+        return frame.to(logits.dtype), ends < torch.sigmoid(logits[..., self.notes])

@@ -1,0 +1,126 @@
+"""Pictures: a piano-roll, the learning curve of a run. PNG bytes depend on the data alone."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.files import write_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+OCTAVE = 12
+NOTE_COLOUR, PRIMER_COLOUR = "#1f4e79", "#c8782a"
+
+
+def plot_piano_roll(
+    path: Path,
+    roll: NDArray[Any],
+    lowest_pitch: int,
+    *,
+    title: str,
+    unit: str = "frame",
+    primer: int = 0,
+) -> None:
+    """Draw a piano-roll (T, D) to `path`, time to the right, pitch upwards, Cs marked.
+
+    The first `primer` frames, which were given and not drawn from the model, stand out in colour.
+    """
+    write_file(path, piano_roll_png(roll, lowest_pitch, title=title, unit=unit, primer=primer))
+
+
+def piano_roll_png(
+    roll: NDArray[Any], lowest_pitch: int, *, title: str, unit: str = "frame", primer: int = 0
+) -> bytes:
+    """The PNG that `plot_piano_roll` writes."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    axes = figure.subplots()
+    frames, notes = roll.shape
+    shade = np.array(roll, np.uint8)
+    shade[:primer] *= 2
+    axes.imshow(
+        shade.T,
+        origin="lower",
+        aspect="auto",
+        interpolation="nearest",
+        cmap=ListedColormap(["white", NOTE_COLOUR, PRIMER_COLOUR]),
+        vmin=0,
+        vmax=2,
+        extent=(0, max(frames, 1), lowest_pitch - 0.5, lowest_pitch + notes - 0.5),
+    )
+    sounding = np.flatnonzero(np.asarray(roll).any(axis=0)) + lowest_pitch
+    if len(sounding):
+        axes.set_ylim(sounding[0] - OCTAVE / 2, sounding[-1] + OCTAVE / 2)
+    octaves = range(-(-lowest_pitch // OCTAVE), (lowest_pitch + notes - 1) // OCTAVE + 1)
+    low, high = axes.get_ylim()
+    cs = [k * OCTAVE for k in octaves if low <= k * OCTAVE <= high]
+    axes.set_yticks(cs, [f"C{c // OCTAVE - 1}" for c in cs])
+    axes.grid(axis="y", linewidth=0.5, color="0.85")
+    axes.set_axisbelow(True)
+    axes.set_xlabel(unit)
+    axes.set_title(title, fontsize=10)
+    return _png(figure)
+
+
+def plot_note_frequencies(
+    path: Path, frequencies: Mapping[str, NDArray[Any]], lowest_pitch: int, *, title: str
+) -> None:
+    """Draw how often each note sounds, (D,) shares of all frames, one line per split."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, shares in frequencies.items():
+        pitches = np.arange(lowest_pitch, lowest_pitch + len(shares))
+        axes.step(pitches, shares, where="mid", label=name)
+    cs = range(-(-lowest_pitch // OCTAVE) * OCTAVE, int(pitches[-1]) + 1, OCTAVE)
+    axes.set_xticks(list(cs), [f"C{c // OCTAVE - 1}" for c in cs])
+    axes.set_ylabel("share of frames in which it sounds")
+    axes.set_title(title, fontsize=10)
+    axes.grid(linewidth=0.5, color="0.85")
+    axes.legend(frameon=False)
+    write_file(path, _png(figure))
+
+
+def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
+    """Draw nats per frame on train and valid over the epochs of a run, the best epoch marked."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    epochs = [line["epoch"] for line in metrics]
+    valid = [line["valid_nats_per_frame"] for line in metrics]
+    axes.plot(
+        epochs,
+        [line["train_nats_per_frame"] for line in metrics],
+        color="0.6",
+        label="train (as trained on)",
+    )
+    axes.plot(epochs, valid, color=NOTE_COLOUR, label="valid")
+    best = int(np.argmin(valid))
+    axes.plot(epochs[best], valid[best], "o", color=PRIMER_COLOUR)
+    axes.annotate(
+        f"{valid[best]:.3f}",
+        (epochs[best], valid[best]),
+        textcoords="offset points",
+        xytext=(0, 8),
+        ha="center",
+    )
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("nats per frame")
+    axes.grid(linewidth=0.5, color="0.85")
+    axes.legend(frameon=False)
+    write_file(path, _png(figure))
+
+
+def _png(figure: "Figure") -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
+    return buffer.getvalue()

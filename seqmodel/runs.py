@@ -1,0 +1,143 @@
+"""Run folders: what training leaves behind, and what eval, sample and inspect take up.
+
+config.yaml             the complete resolved config
+metrics.jsonl           one object per epoch
+best.safetensors        the model of the best epoch on valid
+last.safetensors        the model, optimizer and place in the data, to resume from
+learning-curve.png
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from seqmodel.checkpoint import load_checkpoint
+from seqmodel.config import Config
+from seqmodel.dataset import FrameDefinition
+from seqmodel.errors import SeqmodelError
+from seqmodel.files import disk_error, read_bytes
+from seqmodel.model import SequenceModel, build_model
+
+CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
+BEST, LAST = "best.safetensors", "last.safetensors"
+RUNS = Path("runs")
+"""Where runs lie unless told otherwise, below the folder one works in."""
+
+MODEL = "model."
+"""Prefix of the model's tensors in a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model with what is needed to use it."""
+
+    folder: Path
+    config: Config
+    frame: FrameDefinition
+    model: SequenceModel
+    epoch: int
+    """The epoch whose weights these are."""
+    longest_piece: int
+    """Frames in the longest piece of the training split."""
+
+    def nll(self, frames: NDArray[Any]) -> NDArray[np.float64]:
+        """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D) of zeros and ones."""
+        with torch.inference_mode():
+            x = torch.from_numpy(np.asarray(frames, np.float32)).unsqueeze(1)
+            logits, _ = self.model(x, self.model.start(1))
+            nats = self.model.output.nats(logits, x).squeeze(1).double()
+        return nats.numpy()
+
+
+def load_run(path: str | Path) -> Run:
+    """Load the best model of the run folder `path`, ready to predict.
+
+    SeqmodelError where there is no run, no checkpoint, or a damaged one.
+    """
+    folder = Path(path)
+    checkpoint = folder / BEST
+    if not checkpoint.is_file():
+        if not folder.is_dir():
+            raise SeqmodelError(f"there is no run folder {folder}")
+        if (folder / LAST).is_file():
+            raise SeqmodelError(
+                f"{folder} has no best checkpoint yet: its first epoch did not end; "
+                f"go on with `seqmodel train --resume --run {folder}`"
+            )
+        raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); train one with `seqmodel train`")
+    tensors, content = load_checkpoint(checkpoint)
+    config = Config(**content["config"])
+    model = build_model(config, content["frame_size"])
+    load_model(model, tensors)
+    model.eval()
+    return Run(
+        folder,
+        config,
+        FrameDefinition.from_json(content["frame"]),
+        model,
+        content["epoch"],
+        content["longest_piece"],
+    )
+
+
+def model_tensors(model: SequenceModel) -> dict[str, torch.Tensor]:
+    """The model's tensors under the names they have in a checkpoint."""
+    return {MODEL + name: tensor for name, tensor in model.state_dict().items()}
+
+
+def load_model(model: SequenceModel, tensors: dict[str, torch.Tensor]) -> None:
+    """Fill `model` from a checkpoint's tensors; SeqmodelError where their shapes do not fit."""
+    there = {k.removeprefix(MODEL): v for k, v in tensors.items() if k.startswith(MODEL)}
+    here = model.state_dict()
+    for name in sorted(there.keys() | here.keys()):
+        shapes = [tuple(some[name].shape) if name in some else None for some in (there, here)]
+        if shapes[0] != shapes[1]:
+            raise SeqmodelError(
+                f"the checkpoint's weights do not fit the model: {name} is {shapes[0]} there and "
+                f"{shapes[1]} here; use the unit, size and options that it was trained with"
+            )
+    model.load_state_dict(there)
+
+
+def newest_run(runs: Path = RUNS) -> Path:
+    """The run folder in `runs` that was trained last; SeqmodelError where there is none."""
+    found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
+    if not found:
+        raise SeqmodelError(
+            f"no run in {runs}/; train one with `seqmodel train`, or name its folder"
+        )
+    return max(found, key=lambda file: file.stat().st_mtime_ns).parent
+
+
+def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
+    """Make a folder named after the dataset, the unit and the first number not yet taken."""
+    number = 1
+    while True:
+        folder = runs / f"{data}-{unit}-{number}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1  # taken, perhaps this very moment by a run beside this one
+        except OSError as error:
+            raise disk_error(folder, "make the run folder", error) from error
+        else:
+            return folder
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The epochs of a run, one dictionary each; none where no epoch has ended."""
+    path = folder / METRICS
+    if not path.exists():
+        return []
+    try:
+        lines: list[dict[str, Any]] = [json.loads(line) for line in read_bytes(path).splitlines()]
+        for line in lines:
+            line["valid_nats_per_frame"], line["train_nats_per_frame"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SeqmodelError(f"{path} is damaged: a line holds no epoch") from error
+    return lines

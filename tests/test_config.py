@@ -1,0 +1,168 @@
+"""Settings: which of option, file, preset and default counts, and what a wrong one is told."""
+
+import math
+from dataclasses import asdict, fields
+
+import pytest
+
+from seqmodel.config import Config, read_config_file, resolve, to_yaml
+from seqmodel.errors import SeqmodelError, UsageError
+
+FLOATS = ("dropout", "learning_rate", "weight_noise", "clip", "average")
+
+
+@pytest.fixture
+def read(tmp_path):
+    """A function that reads a text as a config file."""
+
+    def read(text):
+        (tmp_path / "c.yaml").write_text(text)
+        return read_config_file(tmp_path / "c.yaml")
+
+    return read
+
+
+def test_option_before_file_before_preset_before_default():
+    file = {"preset": "paper", "optimizer": "adam", "clip": 2.0, "epochs": 7}
+    config = resolve({"epochs": 9}, file)
+    assert config.epochs == 9  # option, over file's 7 and the preset's 500
+    assert config.optimizer == "adam"  # file, over the preset's rmsprop
+    assert config.weight_noise == 0.075  # preset, over the default's 0
+    assert config.batch_size == Config.batch_size
+    assert resolve({"preset": "default"}, file).learning_rate_draws == 0
+
+
+def test_the_papers_preset_is_what_the_paper_states():
+    config = resolve({"preset": "paper"})
+    assert (config.optimizer, config.weight_noise, config.clip) == ("rmsprop", 0.075, 1.0)
+    assert (config.learning_rate_draws, config.schedule) == (10, "constant")
+
+
+def test_a_named_rate_is_not_searched_unless_draws_are_named_too():
+    assert resolve({"preset": "paper", "learning_rate": 0.001}).learning_rate_draws == 0
+    assert resolve({"preset": "paper"}, {"learning_rate": 0.001}).learning_rate_draws == 0
+    assert resolve({"learning_rate": 0.001}, {"learning_rate_draws": 3}).learning_rate_draws == 0
+    both = resolve({"preset": "paper", "learning_rate": 0.001, "learning_rate_draws": 3})
+    assert both.learning_rate_draws == 3
+
+
+def test_size_and_budget_exclude_each_other():
+    """Unless one is an option: that overrules what the file says of either."""
+    for options, file in (
+        ({"hidden": 5, "params": 100}, {}),
+        ({}, {"hidden": 5, "params": 100}),
+    ):
+        with pytest.raises(UsageError, match="--hidden and --params exclude each other"):
+            resolve(options, file)
+    assert resolve({"params": 100}, {"hidden": 5}).hidden is None
+    assert resolve({"hidden": 5}, {"params": 100}).params is None
+    assert resolve({"params": 100}).hidden is None  # the preset's size gives way to a budget
+    assert resolve({"hidden": 7}).hidden == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[(name, 0) for name in ("hidden", "params", "layers", "batch_size", "epochs", "patience")],
+        *[(name, -1) for name in ("truncate", "learning_rate_draws", "seed")],
+        *[(name, -0.1) for name in FLOATS],
+        *[(name, math.nan) for name in FLOATS],
+        ("dropout", 1.0),
+        ("average", 1.0),
+        ("preset", "papers"),
+        ("optimizer", "sgd"),
+        ("schedule", "linear"),
+    ],
+)
+def test_a_value_out_of_range_is_a_usage_error_that_names_the_option(name, value):
+    with pytest.raises(UsageError) as caught:
+        resolve({name: value})
+    assert f"--{name.replace('_', '-')} must be" in str(caught.value)
+    assert str(value) in str(caught.value)
+    assert caught.value.exit_status == 2
+
+
+def test_every_number_has_a_range():
+    """A new setting without one would let nan through to the training."""
+    numbers = [f.name for f in fields(Config) if f.type in (int, float, int | None)]
+    for name in numbers:
+        with pytest.raises(UsageError):
+            resolve({name: -1})
+
+
+def test_an_unknown_key_suggests_the_near_one(read, tmp_path):
+    with pytest.raises(SeqmodelError, match="no setting 'learning_rat'; did you mean") as caught:
+        read("learning_rat: 0.1")
+    assert str(tmp_path / "c.yaml") in str(caught.value)
+    assert str(caught.value).endswith("learning_rate?")
+    with pytest.raises(SeqmodelError, match=r"no setting 'qqq'$"):
+        read("qqq: 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("epochs: many", "epochs must be int, not 'many'"),
+        ("epochs: 2.5", "epochs must be int, not 2.5"),
+        ("epochs: true", "epochs must be int, not True"),
+        ("bias: 1", "bias must be bool, not 1"),
+        ("dropout: true", "dropout must be float, not True"),
+        ("dropout: half", "dropout must be float, not 'half'"),
+        ("unit: 3", "unit must be str, not 3"),
+        ("unit:", "unit must be str, not None"),
+        ("hidden: [1]", "hidden must be int or nothing, not [1]"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named(read, text, wrong):
+    with pytest.raises(SeqmodelError) as caught:
+        read(text)
+    assert wrong in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "rate"), [("1", 1.0), ("1e-3", 0.001), ("1.0e-3", 0.001)])
+def test_a_rate_may_be_written_as_people_write_it(read, text, rate):
+    """YAML takes 1e-3 for a text, which nobody who writes it means."""
+    value = read(f"learning_rate: {text}")["learning_rate"]
+    assert type(value) is float
+    assert value == rate
+
+
+@pytest.mark.parametrize("text", ["- a\n- b", "lstm", "{", "a: b: c", "\x00", "\t- x"])
+def test_a_file_that_is_no_yaml_of_keys_is_said_to_be(read, tmp_path, text):
+    with pytest.raises(SeqmodelError) as caught:
+        read(text)
+    assert str(tmp_path / "c.yaml") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_that_are_no_text_and_files_that_are_not_there(tmp_path):
+    (tmp_path / "c.yaml").write_bytes(b"\xff\xfe\xff")
+    for name in ("c.yaml", "nowhere.yaml"):
+        with pytest.raises(SeqmodelError, match=name):
+            read_config_file(tmp_path / name)
+
+
+def test_yaml_runs_no_code(read, tmp_path):
+    with pytest.raises(SeqmodelError, match="is not a YAML file"):
+        read(f"unit: !!python/object/apply:os.mkdir ['{tmp_path / 'made'}']")
+    assert not (tmp_path / "made").exists()
+
+
+def test_an_empty_file_sets_nothing(read):
+    assert read("") == {}
+    assert read("# only a remark\n") == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"preset": "paper"},
+        {"learning_rate": 1e-5, "data": "a: b #c", "bias": False, "hidden": 3},
+    ],
+)
+def test_what_is_printed_is_read_back(read, options):
+    """`train --print-config > c.yaml; train --config c.yaml` is the same run, resumed too."""
+    config = resolve(options)
+    assert list(read(to_yaml(config))) == [field.name for field in fields(Config)]
+    assert asdict(resolve({}, read(to_yaml(config)))) == asdict(config)

@@ -1,0 +1,140 @@
+"""What a file, dataset or run holds: told from mido and NumPy, and from what was put in."""
+
+import json
+import shutil
+
+import mido
+import numpy as np
+import pytest
+
+from seqmodel import runs
+from seqmodel.errors import SeqmodelError
+from seqmodel.frames.grid import Grid
+from seqmodel.inspection import (
+    inspect_dataset,
+    inspect_midi,
+    inspect_run,
+    kind_of,
+    note_name,
+)
+from seqmodel.model import build_model
+
+GRID = Grid.of_beats(4)
+
+
+@pytest.fixture
+def song(tmp_path):
+    """C major in quarters at 100 a minute, then 50; a bass on channel 3, drums, a tempo change."""
+    head = mido.MidiTrack()
+    head.append(mido.MetaMessage("set_tempo", tempo=600_000, time=0))
+    head.append(mido.MetaMessage("set_tempo", tempo=1_200_000, time=4 * 96))
+    tune = mido.MidiTrack()
+    for pitch in (60, 62, 64, 65, 67, 69, 71, 72):
+        tune.append(mido.Message("note_on", note=pitch, velocity=64, time=0))
+        tune.append(mido.Message("note_off", note=pitch, velocity=0, time=96))
+    bass = mido.MidiTrack()
+    bass.append(mido.Message("note_on", note=36, channel=2, velocity=64, time=0))
+    bass.append(mido.Message("note_on", note=40, channel=9, velocity=64, time=0))
+    bass.append(mido.Message("note_off", note=40, channel=9, velocity=0, time=1))
+    bass.append(mido.Message("note_off", note=36, channel=2, velocity=0, time=95))
+    path = tmp_path / "song.mid"
+    mido.MidiFile(type=1, ticks_per_beat=96, tracks=[head, tune, bass]).save(path)
+    return path
+
+
+def test_a_midi_file_is_what_mido_says(song):
+    values = inspect_midi(song, GRID, None)
+    assert json.loads(json.dumps(values)) == values
+    assert values["seconds"] == pytest.approx(mido.MidiFile(song).length) == 4 * 0.6 + 4 * 1.2
+    expected = {
+        "kind": "midi",
+        "format": 1,
+        "tracks": 3,
+        "channels": [1, 3, 10],
+        "notes": 10,
+        "drum_notes": 1,
+        "lowest": "C2",
+        "highest": "C5",
+        "tempo_bpm": 100.0,
+        "tempo_changes": 1,
+        "tonic": "C",
+        "grid": "4 steps per beat",
+        "frames": 32,
+        "notes_per_frame": round((32 + 4) / 32, 2),
+        "remarks": [],
+    }
+    assert {name: values[name] for name in expected} == expected
+
+
+def test_note_names():
+    assert [note_name(p) for p in (21, 60, 61, 70, 108, 0)] == [
+        "A0",
+        "C4",
+        "C#4",
+        "Bb4",
+        "C8",
+        "C-1",
+    ]
+
+
+def test_a_bad_midi_file_is_an_error_that_names_it(tmp_path):
+    bad = tmp_path / "bad.mid"
+    for content in (b"", b"text", b"MThd\0\0\0\6\0\0\0\1\0\0"):
+        bad.write_bytes(content)
+        with pytest.raises(SeqmodelError, match=str(bad)) as caught:
+            inspect_midi(bad, GRID, None)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(SeqmodelError, match=r"nowhere\.mid"):
+        inspect_midi(tmp_path / "nowhere.mid", GRID, None)
+
+
+def test_a_dataset_is_its_manifest_and_how_dense_it_is(dataset, rolls, tmp_path):
+    values = inspect_dataset(dataset.folder, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert values["kind"] == "dataset"
+    assert dataset.manifest.items() <= values.items()
+    for name, pieces in rolls.items():
+        density = np.concatenate(pieces).sum(1).mean()
+        assert values["notes_per_frame"][name] == round(float(density), 2)
+    assert json.loads(json.dumps(values)) == values
+
+
+def test_a_run_is_its_settings_size_and_best_epoch(run_folder, run, tmp_path):
+    values = inspect_run(run_folder, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert (values["kind"], values["epochs"]) == ("run", 30)
+    assert values["unit_parameters"] == 4 * 7 * (88 + 7 + 1) + 3 * 7
+    assert values["parameters"] == values["unit_parameters"] + 89 * (7 + 1)
+    assert values["best"] == runs.read_metrics(run_folder)[run.epoch - 1]
+    assert json.loads(json.dumps(values)) == values
+    assert build_model(run.config, 88).unit.parameter_count() == values["unit_parameters"]
+
+
+def test_a_run_without_an_epoch_can_be_looked_at(run_folder, tmp_path):
+    shutil.copy(run_folder / runs.CONFIG, tmp_path)
+    assert inspect_run(tmp_path, None) == {"path": str(tmp_path), "kind": "run", "epochs": 0}
+    with pytest.raises(SeqmodelError, match="no epoch to draw yet"):
+        inspect_run(tmp_path, tmp_path / "plot.png")
+
+
+def test_a_run_killed_before_its_metrics_were_written_can_be_looked_at(run_folder, tmp_path):
+    """The best checkpoint is written first; the line about it may be missing."""
+    shutil.copytree(run_folder, tmp_path / "run")
+    (tmp_path / "run" / runs.METRICS).unlink()
+    values = inspect_run(tmp_path / "run", None)
+    assert values["epochs"] == 0
+    assert "best" not in values
+
+
+def test_kinds_are_told_apart(run_folder, dataset, song, tmp_path):
+    assert kind_of(run_folder) == "run"
+    assert kind_of(dataset.folder) == "dataset"
+    assert kind_of(song) == "midi"
+    upper = song.rename(tmp_path / "SONG.MID")
+    assert kind_of(upper) == "midi"
+    (tmp_path / "text.txt").touch()
+    for path in (tmp_path, tmp_path / "text.txt"):
+        with pytest.raises(SeqmodelError, match=f"{path} is neither"):
+            kind_of(path)
+    with pytest.raises(SeqmodelError, match="no such file"):
+        kind_of(tmp_path / "nowhere")

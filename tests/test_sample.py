@@ -1,0 +1,123 @@
+"""Sampling: from the stated stream, heard back through the model, the same for the same seed."""
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel.model import Carry
+from seqmodel.sample import sample_piece
+
+
+def by_hand(run, length, seed, number, temperature=1.0, prime=()):
+    """The rule of the docstring again: one float32 uniform per note and one for the end."""
+    random = np.random.Generator(np.random.PCG64([seed, number]))
+    frames = []
+    with torch.no_grad():
+        carry = run.model.start(1)
+        for heard in prime:
+            _, state = run.model.step(carry)
+            carry = Carry(state, torch.tensor(heard, dtype=torch.float32)[None])
+        while len(frames) < length:
+            logits, state = run.model.step(carry)
+            uniforms = random.random(89, np.float32)
+            p = torch.sigmoid(logits[0, :88] / temperature).numpy()
+            frames.append((uniforms[:88] < p).astype(np.uint8))
+            if uniforms[88] < torch.sigmoid(logits[0, 88]):
+                break
+            carry = Carry(state, torch.tensor(frames[-1], dtype=torch.float32)[None])
+    return np.array(frames)
+
+
+@pytest.fixture
+def endless(run, monkeypatch):
+    """The run, but its pieces never end by themselves."""
+    bias = run.model.output.linear.bias
+    before = bias[88].item()
+    with torch.no_grad():
+        bias[88] = -100
+        yield run
+        bias[88] = before
+
+
+@pytest.mark.parametrize(
+    ("seed", "number", "temperature"), [(1, 0, 1.0), (1, 2, 1.0), (2**40, 0, 0.7)]
+)
+def test_draws_follow_the_stated_stream(endless, seed, number, temperature):
+    """So that another program, backend or release can draw the very same piece."""
+    ours = sample_piece(endless, 300, seed=seed, number=number, temperature=temperature)
+    assert ours.shape == (300, 88)  # beyond one chunk of uniforms
+    assert ours.dtype == np.uint8
+    np.testing.assert_array_equal(ours, by_hand(endless, 300, seed, number, temperature))
+
+
+def test_same_seed_same_piece_other_seed_or_number_another(endless):
+    pieces = [
+        sample_piece(endless, 20, seed=seed, number=number).tobytes()
+        for seed, number in [(1, 0), (2, 0), (1, 1), (2, 1), (0, 1)]
+    ]
+    assert sample_piece(endless, 20, seed=1).tobytes() == pieces[0]
+    assert len(set(pieces)) == 5
+
+
+def test_a_longer_piece_begins_as_the_shorter(endless):
+    long = sample_piece(endless, 600, seed=3)
+    for length in (1, 255, 256, 257):
+        np.testing.assert_array_equal(sample_piece(endless, length, seed=3), long[:length])
+
+
+def test_the_global_generators_are_neither_used_nor_moved(endless):
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    piece = sample_piece(endless, 20, seed=4)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(1)
+    np.testing.assert_array_equal(sample_piece(endless, 20, seed=4), piece)
+
+
+def test_a_primer_is_heard_frame_by_frame(endless, rolls):
+    """What follows depends on the primer as evaluation says it should, its last frame included."""
+    prime = rolls["valid"][2]
+    ours = sample_piece(endless, 40, seed=5, prime=prime)
+    np.testing.assert_array_equal(ours, by_hand(endless, 40, 5, 0, prime=prime))
+    other = prime.copy()
+    other[-1] = 1 - other[-1]
+    assert (sample_piece(endless, 40, seed=5, prime=other) != ours).any()
+    nothing = sample_piece(endless, 40, seed=5, prime=prime[:0])
+    np.testing.assert_array_equal(nothing, sample_piece(endless, 40, seed=5))
+
+
+def test_a_run_that_knows_ends_stops_by_itself(run):
+    lengths = []
+    for number in range(40):
+        piece = sample_piece(run, 500, seed=6, number=number)
+        np.testing.assert_array_equal(piece, by_hand(run, 500, 6, number))
+        lengths.append(len(piece))
+    assert 3 < np.mean(lengths) < 60  # train's mean is 13
+    assert len(set(lengths)) > 5
+
+
+def test_temperature_zero_is_the_likeliest_frame_each_time(endless):
+    piece = sample_piece(endless, 30, seed=7, temperature=0.0)
+    np.testing.assert_array_equal(piece, sample_piece(endless, 30, seed=8, temperature=0.0))
+    with torch.no_grad():
+        frames = torch.from_numpy(piece).float()[:, None]
+        logits, _ = endless.model(frames, endless.model.start(1))
+    np.testing.assert_array_equal(piece, logits[:, 0, :88].numpy() > 0)
+
+
+def test_pieces_are_as_likely_as_the_model_says(endless):
+    """The mean score of drawn frames is the model's own entropy: drawn from another model, or
+    from the right one with its past lost, it would not be."""
+    pieces = [sample_piece(endless, 60, seed=9, number=k) for k in range(12)]
+    surprise, entropy = [], []
+    for piece in pieces:
+        surprise.append(endless.nll(piece).sum())
+        with torch.no_grad():
+            logits, _ = endless.model(
+                torch.from_numpy(piece).float()[:, None], endless.model.start(1)
+            )
+        p = torch.sigmoid(logits[:, 0, :88].double())
+        entropy.append(float(-(p * p.log() + (1 - p) * (1 - p).log()).sum()))
+    difference = np.array(surprise) - np.array(entropy)
+    assert abs(difference.mean()) < 4 * difference.std(ddof=1) / np.sqrt(len(pieces))
+    assert abs(difference.mean()) < 0.1 * np.mean(entropy)
