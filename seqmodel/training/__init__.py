@@ -1,0 +1,1 @@
+"""Training: the loop, the optimizer and its noise, stopping and resuming, the rate search."""

@@ -1,0 +1,49 @@
+"""Stopping when asked: a signal sets a flag, and the work is saved at the next update."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from seqmodel.errors import SeqmodelError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class InterruptError(SeqmodelError):
+    """The work was stopped by a signal and saved; the exit status is 128 + its number."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.exit_status = 128 + number
+
+
+class StopRequest:
+    """Whether a signal has asked to stop, and which."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Remember the signal; a second one ends the process at once, as if never caught."""
+        self.signal = number
+        signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Yield a request that SIGINT and SIGTERM set; the former handlers return with the block.
+
+    Outside the main thread, where Python allows no handlers, the request is never set.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    former = {number: signal.signal(number, request.handle) for number in SIGNALS}
+    try:
+        yield request
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -1,0 +1,179 @@
+"""The loop: what is kept, when it ends, what it says, and what goes wrong in words."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel import runs
+from seqmodel.baselines import baseline_nats_per_frame
+from seqmodel.checkpoint import load_checkpoint
+from seqmodel.config import read_config_file, resolve
+from seqmodel.errors import SeqmodelError
+from seqmodel.evaluate import Likelihood, likelihood
+from seqmodel.runs import load_run, read_metrics
+from seqmodel.training import loop
+from seqmodel.training.loop import Listener, Trainer
+from seqmodel.training.stopping import StopRequest
+
+
+@pytest.fixture
+def scripted(monkeypatch, make_config, dataset, tmp_path):
+    """A function that trains while valid's figures follow a script; it returns what was heard."""
+
+    def scripted(figures, **options):
+        left = iter(figures)
+        monkeypatch.setattr(
+            loop, "likelihood", lambda *a, **k: Likelihood(1, 1, next(left), 0, 0, 0, 0, 0, None)
+        )
+        trainer = Trainer(make_config(epochs=len(figures), **options), dataset, tmp_path / "run")
+        heard = []
+
+        def epoch(metrics, is_best):
+            weights = {k: v.clone() for k, v in trainer.model.state_dict().items()}
+            heard.append((metrics["valid_nats_per_frame"], is_best, weights))
+
+        trainer.run(Listener(epoch=epoch), StopRequest())
+        return heard
+
+    return scripted
+
+
+def test_training_ends_when_the_best_is_patience_epochs_old(scripted):
+    figures = [5.0, 4.0, 4.5, 3.0, 3.0, 3.5, 9.0, 1.0]
+    heard = scripted(figures, patience=3)
+    assert [figure for figure, _, _ in heard] == figures[:7]
+    assert [is_best for _, is_best, _ in heard] == [True, True, False, True, False, False, False]
+
+
+def test_the_best_checkpoint_is_the_best_epochs(scripted, tmp_path):
+    """Not the last epoch's: that one has overfitted, which is why training ended."""
+    heard = scripted([5.0, 4.0, 4.5, 4.7], patience=2, learning_rate=0.1)
+    run = load_run(tmp_path / "run")
+    assert run.epoch == 2
+    for name, weight in run.model.state_dict().items():
+        assert torch.equal(weight, heard[1][2][name])
+    last, _ = load_checkpoint(tmp_path / "run" / runs.LAST)
+    assert torch.equal(last["model.unit.W"], heard[3][2]["unit.W"])
+    assert not torch.equal(last["model.unit.W"], heard[1][2]["unit.W"])
+
+
+def test_the_runs_own_figures_are_evaluations(run_folder, dataset):
+    """metrics.jsonl says what `seqmodel eval` will say of the same epoch."""
+    run = load_run(run_folder)
+    lines = read_metrics(run_folder)
+    scores = likelihood(run.model, dataset["valid"])
+    assert lines[run.epoch - 1]["valid_nats_per_frame"] == pytest.approx(scores.nats_per_frame)
+    assert lines[run.epoch - 1]["valid_accuracy"] == scores.accuracy
+    assert run.epoch - 1 == min(range(30), key=lambda k: lines[k]["valid_nats_per_frame"])
+    assert [line["updates"] for line in lines] == [3 * epoch for epoch in range(1, 31)]
+
+
+def test_a_run_learns_more_than_the_marginals(run_folder, dataset):
+    baselines = baseline_nats_per_frame(dataset["train"], dataset["valid"])
+    scores = likelihood(load_run(run_folder).model, dataset["valid"])
+    assert scores.nats_per_frame < baselines["marginal"] - 0.5
+
+
+def test_the_run_folder_holds_what_is_promised(run_folder):
+    names = {"config.yaml", "metrics.jsonl", "best.safetensors", "last.safetensors"}
+    assert {path.name for path in run_folder.iterdir()} == names | {"learning-curve.png"}
+    config = resolve({}, read_config_file(run_folder / "config.yaml"))
+    assert config == load_run(run_folder).config
+
+
+def test_training_starts_at_the_marginals(tmp_path, make_config, dataset, rolls, train):
+    config = make_config(epochs=1, learning_rate=0.0, hidden=1)
+    trainer = train(config, tmp_path / "run")
+    with torch.no_grad():
+        trainer.model.output.linear.weight.zero_()
+    scores = likelihood(trainer.model, dataset["train"])
+    frames = np.concatenate(rolls["train"])
+    p = (frames.sum(0) + 0.5) / (len(frames) + 1)
+    nats = -np.where(frames, np.log(p), np.log(1 - p)).sum(1).mean()
+    assert scores.nats_per_frame == pytest.approx(nats, rel=1e-5)
+
+
+@pytest.mark.parametrize("truncate", [1, 7, 30, 100])
+def test_windows_carry_the_state(tmp_path, make_config, train, dataset, truncate):
+    """At a rate of 0 the loss is that of whole pieces; a state lost between windows shows."""
+    options = {"epochs": 1, "learning_rate": 0.0, "unit": "lstm", "seed": 5}
+    trainer = train(make_config(**options, truncate=truncate), tmp_path / "cut")
+    (line,) = read_metrics(tmp_path / "cut")
+    whole = likelihood(trainer.model, dataset["train"]).nats_per_frame
+    assert line["train_nats_per_frame"] == pytest.approx(whole, rel=1e-6)
+
+
+def test_a_window_is_not_trained_through_its_beginning(make_config, dataset, tmp_path):
+    """Truncation must cut the graph, or its memory would grow with the piece."""
+    trainer = Trainer(make_config(truncate=5, batch_size=11), dataset, tmp_path)
+    graphs = []
+    trainer.model.unit.register_forward_pre_hook(
+        lambda module, inputs: graphs.append([t.requires_grad for t in inputs[1]])
+    )
+    trainer.run(Listener(), StopRequest())
+    assert len(graphs) > 3 * 6
+    assert not any(map(any, graphs))
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.3, "layers": 2, "weight_noise": 0.1}])
+def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path, make_config, train, options):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        torch.manual_seed(len(name) + seed)
+        train(make_config(**options, seed=seed, epochs=1), tmp_path / name)
+    a, b, c = (load_checkpoint(tmp_path / name / runs.BEST)[0] for name in "abc")
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not any(torch.equal(a[name], c[name]) for name in a if a[name].numel() > 100)
+
+
+def test_keys_are_transposed_only_when_asked(tmp_path, make_config, train, dataset, monkeypatch):
+    loads = []
+    load = loop.batches.load
+    monkeypatch.setattr(
+        loop.batches, "load", lambda *a: (loads.append(a[2] if len(a) > 2 else None), load(*a))[1]
+    )
+    train(make_config(epochs=1), tmp_path / "plain")
+    assert all(keys is None for keys in loads)
+    loads.clear()
+    train(make_config(epochs=2, augment_keys=True), tmp_path / "keys")
+    keys = [tuple(k.tolist()) for k in loads if k is not None]
+    assert len(keys) == 6  # of training; valid is never transposed
+    assert len(set(keys)) == 6
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_divergence_is_said_and_names_the_option(tmp_path, make_config, train, optimizer):
+    """A loss of nan that trains on for hours helps nobody; nor does a best checkpoint of nan."""
+    config = make_config(learning_rate=1e38, clip=0.0, optimizer=optimizer, unit="tanh")
+    with pytest.raises(SeqmodelError, match=r"diverged at update \d+ .*--learning-rate") as caught:
+        train(config, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    if (tmp_path / "run" / runs.BEST).exists():
+        tensors, _ = load_checkpoint(tmp_path / "run" / runs.BEST)
+        assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+def test_a_dataset_without_valid_is_refused_before_anything_is_written(
+    tmp_path, make_config, train, rolls, write_dataset
+):
+    data = write_dataset(tmp_path / "data", {"train": rolls["train"]})
+    with pytest.raises(SeqmodelError, match="no pieces in a split 'valid'"):
+        train(make_config(), tmp_path / "run", data=data)
+    assert not (tmp_path / "run").exists()
+
+
+def test_ticks_count_every_frame_and_the_time_left(tmp_path, make_config, train):
+    ticks = []
+    train(make_config(truncate=7, epochs=2), tmp_path / "run", tick=ticks.append)
+    for epoch in (1, 2):
+        training = [t for t in ticks if t.epoch == epoch and t.nats_per_frame is not None]
+        scoring = [t for t in ticks if t.epoch == epoch and t.nats_per_frame is None]
+        assert (training[-1].done, training[-1].total) == (145, 145)
+        assert (scoring[-1].done, scoring[-1].total) == (67, 67)
+        assert [t.done for t in training] == sorted({t.done for t in training})
+        assert all(t.frames_per_second > 0 for t in training)
+        left = [t.seconds_left * t.frames_per_second for t in training]
+        for tick, frames in zip(training, left, strict=True):
+            assert frames == pytest.approx((3 - epoch) * 145 - tick.done, abs=1e-6)
+    assert all(math.isfinite(t.nats_per_frame) for t in ticks if t.nats_per_frame is not None)

@@ -1,0 +1,190 @@
+"""Updates, recomputed: the gradient, its rescaling, Adam and RMSProp, the rate, the noise."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel.evaluate import likelihood
+from seqmodel.runs import load_run, read_metrics
+from seqmodel.training.loop import Trainer
+from seqmodel.training.optimizer import weight_noise
+
+
+class Spy:
+    """A run whose every update is recorded: the gradient, the weights around it, the rate."""
+
+    def __init__(self, config, dataset, folder, train):
+        self.gradients, self.before, self.after, self.rates = [], [], [], []
+        spy = self
+
+        def recorded(optimizer, *args):
+            weights = optimizer.param_groups[0]["params"]
+            spy.gradients.append(flat(w.grad for w in weights))
+            spy.before.append(flat(weights))
+            spy.rates.append(optimizer.param_groups[0]["lr"])
+            result = type(optimizer).step(optimizer, *args)
+            spy.after.append(flat(weights))
+            return result
+
+        init = Trainer.__init__
+
+        def watched(trainer, *args):
+            init(trainer, *args)
+            trainer.optimizer.step = lambda *a: recorded(trainer.optimizer, *a)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Trainer, "__init__", watched)
+            self.trainer = train(config, folder)
+
+
+def flat(tensors):
+    return torch.cat([t.detach().double().ravel() for t in tensors]).numpy()
+
+
+@pytest.fixture
+def spy(make_config, dataset, tmp_path, train):
+    """A function that trains with the given options and records the updates."""
+
+    def spy(**options):
+        options = {
+            "epochs": 1,
+            "unit": "gru",
+            "schedule": "constant",
+            "learning_rate": 0.01,
+        } | options
+        return Spy(make_config(**options), dataset, tmp_path / str(options), train)
+
+    return spy
+
+
+@pytest.mark.parametrize("end", [False, True])
+def test_the_gradient_is_that_of_the_mean_over_frames_and_padding_has_none(
+    spy, make_config, dataset, rolls, tmp_path, end
+):
+    """Recomputed piece by piece without padding; the mean is over frames, not over pieces."""
+    first = spy(clip=0, batch_size=11, end=end).gradients[0]
+    trainer = Trainer(make_config(unit="gru", batch_size=11, end=end), dataset, tmp_path)
+    model, total = trainer.model, 0
+    for roll in rolls["train"]:
+        frames = torch.from_numpy(roll).float()[:, None]
+        logits, _ = model(frames, model.start(1))
+        total += -torch.distributions.Bernoulli(logits=logits[..., :88]).log_prob(frames).sum()
+        if end:
+            last = (torch.arange(len(roll)) == len(roll) - 1).float()[:, None]
+            total += -torch.distributions.Bernoulli(logits=logits[..., 88]).log_prob(last).sum()
+    (total / sum(map(len, rolls["train"]))).backward()
+    expected = flat(weight.grad for weight in model.parameters())
+    np.testing.assert_allclose(first, expected, atol=1e-6 * abs(expected).max(), rtol=1e-4)
+
+
+def test_adam_is_adam(spy):
+    run = spy(optimizer="adam", epochs=2, clip=0)
+    m = v = 0
+    for t, g in enumerate(run.gradients, 1):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        step = 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        np.testing.assert_allclose(run.after[t - 1], run.before[t - 1] - step, atol=2e-6)
+
+
+def test_rmsprop_is_rmsprop(spy):
+    run = spy(optimizer="rmsprop", epochs=2, clip=0, learning_rate=0.001)
+    v = 0
+    for t, g in enumerate(run.gradients):
+        v = 0.9 * v + 0.1 * g**2
+        np.testing.assert_allclose(
+            run.after[t], run.before[t] - 0.001 * g / (np.sqrt(v) + 1e-6), atol=2e-6
+        )
+
+
+def test_the_gradients_norm_is_rescaled_only_when_above(spy):
+    free = spy(clip=0).gradients[0]
+    norm = float(np.linalg.norm(free))
+    np.testing.assert_array_equal(spy(clip=2 * norm).gradients[0], free)
+    np.testing.assert_allclose(spy(clip=norm / 3).gradients[0], free / 3, rtol=1e-4, atol=1e-9)
+    assert max(map(np.linalg.norm, spy(clip=0.1, epochs=2).gradients)) < 0.1 * (1 + 1e-5)
+    wild = {"learning_rate": 0.5, "epochs": 3}
+    assert max(map(np.linalg.norm, spy(clip=0, **wild).gradients)) > 1.2  # 0 is off, not 1
+
+
+def test_the_rate_is_constant_or_half_a_cosine_over_all_epochs(spy):
+    assert set(spy(epochs=3).rates) == {0.01}
+    rates = spy(epochs=3, schedule="cosine").rates
+    assert len(rates) == 9  # 11 pieces, 4 at a time
+    expected = [0.01 * (1 + math.cos(math.pi * k / 9)) / 2 for k in range(9)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-12)
+
+
+def test_all_windows_of_a_batch_are_updates_of_their_own(spy):
+    """And those of one batch share a rate: the schedule counts batches."""
+    rates = spy(truncate=8, epochs=1, batch_size=11, schedule="cosine").rates
+    assert len(rates) == 4  # 30 frames
+    assert set(rates) == {0.01}
+
+
+def test_the_average_follows_the_weights_and_is_what_is_scored_and_kept(spy, dataset):
+    """The mean moves by 1 - decay towards the weights after each update, from the first on."""
+    run = spy(average=0.8, epochs=3, weight_noise=0.1)
+    mean = run.after[0]
+    for after in run.after[1:]:
+        mean = 0.8 * mean + 0.2 * after
+    np.testing.assert_allclose(flat(run.trainer.average.module.parameters()), mean, atol=1e-6)
+    kept = load_run(run.trainer.folder)
+    assert kept.epoch == 3
+    np.testing.assert_allclose(flat(kept.model.parameters()), mean, atol=1e-6)
+    np.testing.assert_array_equal(flat(run.trainer.model.parameters()), run.after[-1])
+    scored = read_metrics(run.trainer.folder)[-1]["valid_nats_per_frame"]
+    assert scored == likelihood(kept.model, dataset["valid"]).nats_per_frame
+
+
+@pytest.mark.parametrize(("unit", "layers"), [("lstm", 1), ("gru-reset-after", 2)])
+def test_noise_is_on_the_units_matrices_and_peepholes_alone(
+    make_config, dataset, tmp_path, unit, layers
+):
+    """Noise on biases or the output is another regulariser than the paper's."""
+    model = Trainer(make_config(unit=unit, layers=layers, hidden=40), dataset, tmp_path).model
+    clean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    torch.manual_seed(0)
+    with weight_noise(model, 0.075):
+        noise = {n: (w.detach() - clean[n]).numpy() for n, w in model.named_parameters()}
+    for name, values in noise.items():
+        if name.startswith("unit.") and name[-2:] in (".W", ".U", ".V"):
+            assert values.std() == pytest.approx(0.075, rel=0.25 if name.endswith("V") else 0.05)
+            assert abs(values.mean()) < 5 * 0.075 / math.sqrt(values.size)
+        else:
+            assert not values.any(), name
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, clean[name])
+
+
+def test_weights_come_back_exactly_after_an_exception_too(make_config, dataset, tmp_path):
+    model = Trainer(make_config(), dataset, tmp_path).model
+    clean = [weight.detach().clone() for weight in model.parameters()]
+    with pytest.raises(ZeroDivisionError), weight_noise(model, 0.5):
+        raise ZeroDivisionError
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), clean, strict=True))
+
+
+def test_noise_is_fresh_at_each_update_and_off_when_scoring(make_config, dataset, tmp_path, train):
+    """With a rate of 0 the weights stay, so whatever a pass sees beyond them is noise."""
+    seen = {True: [], False: []}
+    init = Trainer.__init__
+
+    def watched(trainer, *args):
+        init(trainer, *args)
+        unit = trainer.model.unit
+        start = unit.U.detach().clone()
+        unit.register_forward_pre_hook(
+            lambda *_: seen[torch.is_grad_enabled()].append((unit.U - start).detach().numpy())
+        )
+
+    config = make_config(learning_rate=0.0, weight_noise=0.075, epochs=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "__init__", watched)
+        train(config, tmp_path / "run")
+    assert len(seen[True]) == 6
+    assert len({noise.tobytes() for noise in seen[True]}) == 6
+    assert all(0.05 < noise.std() < 0.1 for noise in seen[True])
+    assert len(seen[False]) >= 2
+    assert not any(noise.any() for noise in seen[False])

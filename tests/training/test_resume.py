@@ -1,0 +1,209 @@
+"""Resuming: a run that was stopped, anywhere, ends as one that never was, bit for bit."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from seqmodel import runs
+from seqmodel.checkpoint import load_checkpoint
+from seqmodel.errors import SeqmodelError
+from seqmodel.runs import load_run, read_metrics
+from seqmodel.training import loop, search
+from seqmodel.training.loop import Listener, Trainer
+from seqmodel.training.stopping import InterruptError, StopRequest
+
+PLAIN = {"unit": "gru"}
+TRUNCATED = {"truncate": 7, "end": True}
+EVERYTHING = {
+    "layers": 2,
+    "dropout": 0.3,
+    "weight_noise": 0.075,
+    "average": 0.8,
+    "augment_keys": True,
+    "end": True,
+    "truncate": 11,
+    "optimizer": "rmsprop",
+    "learning_rate": 0.003,
+    "clip": 0.2,
+}
+
+
+def without_times(metrics):
+    return [{k: v for k, v in m.items() if "second" not in k} for m in metrics]
+
+
+def outcome(folder):
+    """All that a run leaves behind, but for how long it took."""
+    left = {"metrics": without_times(read_metrics(folder))}
+    for name in (runs.BEST, runs.LAST):
+        tensors, content = load_checkpoint(folder / name)
+        if "place" in content:
+            content["place"]["metrics"] = without_times(content["place"]["metrics"])
+        left[name] = content, {k: (str(v.dtype), v.numpy().tobytes()) for k, v in tensors.items()}
+    left["config"] = (folder / runs.CONFIG).read_text()
+    return left
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, make_config, train):
+    """A function: the outcome of an uninterrupted run, and at which ticks one could stop it."""
+    done = {}
+
+    def whole(options):
+        key = json.dumps(options)
+        if key not in done:
+            folder, ticks = tmp_path_factory.mktemp("whole") / "run", []
+            train(make_config(**options), folder, tick=ticks.append)
+            done[key] = outcome(folder), ticks
+        return done[key]
+
+    return whole
+
+
+def stops(options, whole):
+    """Ticks at which to stop: the first, a middle one, the last of an epoch, one within valid."""
+    ticks = whole(options)[1]
+    training = [k for k, tick in enumerate(ticks, 1) if tick.nats_per_frame is not None]
+    scoring = [k for k, tick in enumerate(ticks, 1) if tick.nats_per_frame is None]
+    last = next(k for k in training if k + 1 in scoring)
+    return {"first": 1, "middle": training[len(training) // 2], "last": last, "valid": scoring[1]}
+
+
+@pytest.mark.parametrize("options", [PLAIN, TRUNCATED, EVERYTHING], ids=["plain", "cut", "all"])
+@pytest.mark.parametrize("where", ["first", "middle", "last", "valid"])
+def test_a_stopped_run_ends_as_if_never_stopped(
+    tmp_path, make_config, train, whole, options, where
+):
+    config = make_config(**options)
+    with pytest.raises(InterruptError, match=r"--resume --run .*run`$") as caught:
+        train(config, tmp_path / "run", stop_at=tick_number(stops(options, whole)[where]))
+    assert caught.value.exit_status == 128 + 15
+    torch.randn(7)  # another process has other generators
+    train(config, tmp_path / "run", resume=True)
+    assert outcome(tmp_path / "run") == whole(options)[0]
+
+
+def test_a_run_stopped_at_every_update_ends_all_the_same(tmp_path, make_config, train, whole):
+    options = TRUNCATED
+    config, resume = make_config(**options), False
+    for _ in range(1000):
+        try:
+            train(config, tmp_path / "run", stop_at=after_an_update, resume=resume)
+        except InterruptError:
+            resume = True
+        else:
+            break
+    ours, theirs = outcome(tmp_path / "run"), whole(options)[0]
+    assert ours == theirs
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(
+    tmp_path, make_config, train, whole, monkeypatch
+):
+    """kill -9 and power cuts save nothing at the end: what was saved in passing must do."""
+    monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
+    config = make_config(**EVERYTHING)
+
+    def killed(metrics, is_best):
+        if metrics["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "run", epoch=killed)
+    train(config, tmp_path / "run", resume=True)
+    assert outcome(tmp_path / "run") == whole(EVERYTHING)[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"learning_rate_draws": 2}])
+def test_a_run_killed_before_anything_was_due_to_be_saved_goes_on(
+    tmp_path, make_config, dataset, run_folder, options
+):
+    """From other weights too, of which nobody tells on --resume."""
+    config, start = make_config(end=True, hidden=7, epochs=1, **options), load_run(run_folder)
+
+    def killed(tick):
+        raise KeyboardInterrupt
+
+    arguments = (config, dataset, tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        search.train(*arguments, Listener(tick=killed), StopRequest(), init_from=start)
+    search.train(*arguments, Listener(), StopRequest(), resume=True)
+    search.train(config, dataset, tmp_path / "whole", Listener(), StopRequest(), init_from=start)
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def test_the_windows_of_the_stop_really_differ(whole):
+    """Guards the tests above: stopping within a batch must have a carry to save."""
+    assert len([t for t in whole(TRUNCATED)[1] if t.nats_per_frame is not None]) > 12
+
+
+def test_lines_written_after_the_last_checkpoint_are_taken_back(
+    tmp_path, make_config, train, dataset
+):
+    """A run killed between two files must not tell an epoch twice."""
+    config = make_config()
+    with pytest.raises(InterruptError):
+        train(config, tmp_path / "run", stop_at=tick_number(6))
+    file = tmp_path / "run" / runs.METRICS
+    file.write_text(file.read_text() + '{"epoch": 2, "valid_nats_per_frame": 0}\n')
+    Trainer(config, dataset, tmp_path / "run").resume()
+    assert [line["epoch"] for line in read_metrics(tmp_path / "run")] == [1]
+
+
+def test_more_epochs_may_be_asked_for(tmp_path, make_config, train):
+    options = {"schedule": "constant"}
+    train(make_config(epochs=2, **options), tmp_path / "short")
+    train(make_config(epochs=4, **options), tmp_path / "short", resume=True)
+    train(make_config(epochs=4, **options), tmp_path / "long")
+    assert outcome(tmp_path / "short") == outcome(tmp_path / "long")
+
+
+def test_changed_data_are_refused(tmp_path, make_config, train, rolls, write_dataset):
+    with pytest.raises(InterruptError):
+        train(make_config(), tmp_path / "run", stop_at=tick_number(2))
+    before = outcome_of_files(tmp_path / "run")
+    other = write_dataset(tmp_path / "other", rolls | {"valid": rolls["valid"][1:]})
+    with pytest.raises(SeqmodelError, match=r"not the dataset that .*run was trained on"):
+        train(make_config(), tmp_path / "run", resume=True, data=other)
+    assert outcome_of_files(tmp_path / "run") == before
+
+
+def tick_number(number):
+    return lambda seen, tick: seen == number
+
+
+def after_an_update(seen, tick):
+    return tick.nats_per_frame is not None
+
+
+def outcome_of_files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_damaged_checkpoint_is_an_error_that_names_it(tmp_path, make_config, train, run_folder):
+    shutil.copytree(run_folder, tmp_path / "run")
+    file = tmp_path / "run" / runs.LAST
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(SeqmodelError, match=str(file)):
+        train(make_config(end=True, hidden=7), tmp_path / "run", resume=True)
+    file.unlink()
+    with pytest.raises(SeqmodelError, match=str(file)) as caught:
+        train(make_config(end=True, hidden=7), tmp_path / "run", resume=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_init_from_takes_weights_and_nothing_else(tmp_path, make_config, dataset, run_folder):
+    run = load_run(run_folder)
+    config = make_config(end=True, hidden=7, learning_rate=0.0, epochs=1)
+    trainer = Trainer(config, dataset, tmp_path / "run")
+    trainer.init_from(run)
+    assert trainer.place == loop.Place()
+    assert not trainer.optimizer.state
+    trainer.run(Listener(), StopRequest())
+    (line,) = read_metrics(tmp_path / "run")
+    best = read_metrics(run_folder)[run.epoch - 1]
+    assert line["valid_nats_per_frame"] == best["valid_nats_per_frame"]
+    for name, weight in load_run(tmp_path / "run").model.state_dict().items():
+        assert torch.equal(weight, run.model.state_dict()[name])

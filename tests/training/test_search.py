@@ -1,0 +1,154 @@
+"""The learning-rate search: rates as the paper draws them, the best run kept, stops survived."""
+
+import json
+import math
+
+import pytest
+
+from seqmodel import runs
+from seqmodel.checkpoint import load_checkpoint
+from seqmodel.errors import SeqmodelError
+from seqmodel.runs import load_run, read_metrics
+from seqmodel.training import loop
+from seqmodel.training.loop import Listener
+from seqmodel.training.search import learning_rates, train
+from seqmodel.training.stopping import InterruptError, StopRequest
+
+
+@pytest.fixture
+def config(make_config):
+    options = {"learning_rate_draws": 3, "epochs": 2, "schedule": "constant", "unit": "gru"}
+    return make_config(**options)
+
+
+def left(folder):
+    """The files that a finished search leaves, without times."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix == ".safetensors":
+            tensors, content = load_checkpoint(path)
+            content.get("place", {}).pop("metrics", None)
+            files[path.relative_to(folder)] = content, {k: v.tolist() for k, v in tensors.items()}
+        elif path.suffix == ".yaml" or path.name == "draws.jsonl":
+            files[path.relative_to(folder)] = path.read_text()
+    return files
+
+
+@pytest.fixture
+def finished(config, dataset, tmp_path):
+    train(config, dataset, tmp_path / "whole", Listener(), StopRequest())
+    return tmp_path / "whole"
+
+
+def test_rates_are_the_papers(make_config):
+    rates = learning_rates(make_config(learning_rate_draws=2000))
+    logs = sorted(map(math.log, rates))
+    assert -12 <= logs[0] < -11.9
+    assert -6.1 < logs[-1] <= -6
+    # Kolmogorov-Smirnov against the uniform distribution, p = 0.001
+    assert max(abs((x + 12) / 6 - k / 2000) for k, x in enumerate(logs)) < 1.95 / math.sqrt(2000)
+
+
+def test_rates_depend_on_the_seed_alone(make_config):
+    rates = learning_rates(make_config(learning_rate_draws=5, seed=1))
+    assert rates == learning_rates(make_config(learning_rate_draws=5, seed=1, unit="gru"))
+    assert rates != learning_rates(make_config(learning_rate_draws=5, seed=2))
+
+
+def test_the_draw_that_is_best_on_valid_becomes_the_run(finished, config):
+    draws = [json.loads(line) for line in (finished / "draws.jsonl").read_text().splitlines()]
+    assert [draw["learning_rate"] for draw in draws] == learning_rates(config)
+    for draw in draws:
+        lines = read_metrics(finished / "draws" / str(draw["draw"]))
+        assert draw["valid_nats_per_frame"] == min(x["valid_nats_per_frame"] for x in lines)
+    best = min(draws, key=lambda draw: draw["valid_nats_per_frame"])
+    folder = finished / "draws" / str(best["draw"])
+    for name in (runs.BEST, runs.LAST, runs.METRICS, runs.CURVE):
+        assert (finished / name).read_bytes() == (folder / name).read_bytes()
+    assert load_run(finished).config.learning_rate == best["learning_rate"]
+    assert "learning_rate_draws: 3" in (finished / runs.CONFIG).read_text()  # what --resume reads
+
+
+def test_the_listener_hears_of_each_draw(config, dataset, tmp_path):
+    heard = []
+    listener = Listener(draw=lambda *draw: heard.append(draw))
+    train(config, dataset, tmp_path / "run", listener, StopRequest())
+    assert heard == [(k + 1, 3, rate) for k, rate in enumerate(learning_rates(config))]
+
+
+@pytest.mark.parametrize("ticks", [1, 4, 8, 9, 12])  # 8 ticks a draw: within, at the end, after it
+def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, finished, ticks):
+    stop, seen = StopRequest(), []
+
+    def tick(_):
+        seen.append(1)
+        if len(seen) == ticks:
+            stop.signal = 2
+
+    with pytest.raises(InterruptError):
+        train(config, dataset, tmp_path / "run", Listener(tick=tick), stop)
+    assert not (tmp_path / "run" / runs.BEST).exists()
+    train(config, dataset, tmp_path / "run", Listener(), StopRequest(), resume=True)
+    assert left(tmp_path / "run") == left(finished)
+
+
+def test_resuming_a_finished_search_changes_nothing(config, dataset, finished):
+    before = left(finished)
+    ticks = []
+    listener = Listener(tick=ticks.append)
+    train(config, dataset, finished, listener, StopRequest(), resume=True)
+    assert left(finished) == before
+    assert not ticks
+    train(config, dataset, finished, listener, StopRequest())  # not resumed: trained anew
+    assert left(finished) == before
+    assert ticks
+
+
+def test_every_draw_starts_from_the_weights_of_init_from(
+    make_config, dataset, tmp_path, run_folder
+):
+    """Also a draw that begins only after the search was stopped and resumed."""
+    start = load_run(run_folder)
+    config = make_config(
+        end=True, hidden=7, learning_rate_draws=2, epochs=1, seed=start.config.seed + 1
+    )
+    train(config, dataset, tmp_path / "whole", Listener(), StopRequest(), init_from=start)
+    for k in range(2):
+        (line,) = read_metrics(tmp_path / "whole" / "draws" / str(k))
+        best = read_metrics(run_folder)[start.epoch - 1]["valid_nats_per_frame"]
+        assert line["valid_nats_per_frame"] == pytest.approx(best, rel=0.05)
+    stop = StopRequest()
+    stop.signal = 2  # at the first update of the first draw
+    with pytest.raises(InterruptError):
+        train(config, dataset, tmp_path / "run", Listener(), stop, init_from=start)
+    train(config, dataset, tmp_path / "run", Listener(), StopRequest(), resume=True)
+    assert left(tmp_path / "run") == left(tmp_path / "whole")
+
+
+def diverging(monkeypatch, rates):
+    """Let training at one of `rates` diverge at its first update."""
+    update = loop.Trainer._update
+
+    def diverge(trainer, *arguments):
+        if trainer.config.learning_rate in rates:
+            raise loop.DivergedError("the loss is no number")
+        update(trainer, *arguments)
+
+    monkeypatch.setattr(loop.Trainer, "_update", diverge)
+
+
+def test_one_rate_that_diverges_does_not_end_the_search(config, dataset, tmp_path, monkeypatch):
+    """Guards against hours of other draws lost to the one that was too high."""
+    rates = learning_rates(config)
+    diverging(monkeypatch, rates[:1])
+    train(config, dataset, tmp_path / "run", Listener(), StopRequest())
+    lines = (tmp_path / "run" / "draws.jsonl").read_text().splitlines()
+    figures = [json.loads(line)["valid_nats_per_frame"] for line in lines]
+    assert figures[0] is None
+    assert load_run(tmp_path / "run").config.learning_rate in rates[1:]
+
+
+def test_a_search_in_which_all_diverge_says_so(config, dataset, tmp_path, monkeypatch):
+    diverging(monkeypatch, learning_rates(config))
+    with pytest.raises(SeqmodelError, match="every learning rate diverged"):
+        train(config, dataset, tmp_path / "run", Listener(), StopRequest())

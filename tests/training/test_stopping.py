@@ -1,0 +1,49 @@
+"""Signals: the first asks, the second ends, and the former handlers come back."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.training.stopping import InterruptError, stop_on_signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_remembered_and_a_second_one_would_end_the_process(number):
+    """Whoever presses Ctrl-C twice does not want to wait for a checkpoint."""
+    before = signal.getsignal(number)
+    with stop_on_signals() as stop:
+        assert stop.signal is None
+        os.kill(os.getpid(), number)
+        assert stop.signal == number
+        assert signal.getsignal(number) is signal.SIG_DFL
+    assert signal.getsignal(number) is before
+
+
+def test_handlers_come_back_after_an_exception():
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(ZeroDivisionError), stop_on_signals():
+        raise ZeroDivisionError
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_other_threads_can_train_too():
+    """Python allows handlers in the main thread only; a notebook's worker must not crash."""
+    seen = []
+
+    def work():
+        with stop_on_signals() as stop:
+            seen.append(stop.signal)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [None]
+
+
+def test_the_exit_status_is_the_shells():
+    error = InterruptError("stopped", signal.SIGTERM)
+    assert error.exit_status == 143
+    assert isinstance(error, SeqmodelError)
