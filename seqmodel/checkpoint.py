@@ -18,7 +18,10 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error, write_file
 
 FORMAT = "seqmodel-checkpoint"
-VERSION = "1"
+VERSION = 1
+# All metadata stands under one key: safetensors writes several in an order of its own at each
+# call, and equal runs should leave equal bytes.
+KEY = "seqmodel"
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> None:
@@ -31,7 +34,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[
         "content": text,
         "sha256": _checksum(tensors, text),
     }
-    write_file(path, safetensors.torch.save(tensors, metadata))
+    write_file(path, safetensors.torch.save(tensors, {KEY: json.dumps(metadata)}))
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -45,7 +48,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         path.open("rb").close()  # safetensors' own error for a missing file has no reason apart
         with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            metadata = json.loads((file.metadata() or {}).get(KEY, "{}"))
             if metadata.get("format") != FORMAT:
                 raise SeqmodelError(f"{path} is not a checkpoint of seqmodel")
             if metadata.get("version") != VERSION:
@@ -56,7 +59,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except OSError as error:
         raise disk_error(path, "read", error) from error
-    except (safetensors.SafetensorError, UnicodeDecodeError) as error:
+    except (safetensors.SafetensorError, ValueError) as error:
         raise damaged from error
     text = metadata.get("content", "")
     if _checksum(tensors, text) != metadata.get("sha256"):

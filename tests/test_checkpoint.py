@@ -63,14 +63,24 @@ def test_views_and_parameters_are_saved_as_they_look(tmp_path):
 def test_the_layout_stays(path):
     """Golden: what safetensors alone reads of it; another layout needs another version."""
     with safetensors.safe_open(path, framework="np") as file:
-        metadata = file.metadata()
+        (text,) = file.metadata().values()
+    metadata = json.loads(text)
     assert set(metadata) == {"format", "version", "content", "sha256"}
-    assert (metadata["format"], metadata["version"]) == ("seqmodel-checkpoint", "1")
+    assert (metadata["format"], metadata["version"]) == ("seqmodel-checkpoint", 1)
     assert json.loads(metadata["content"]) == CONTENT
     arrays = safetensors.numpy.load_file(path)
     assert {k: v.tobytes() for k, v in arrays.items()} == {
         k: v.numpy().tobytes() for k, v in TENSORS.items()
     }
+
+
+def test_equal_checkpoints_have_equal_bytes(tmp_path):
+    """Guards against metadata in an order that safetensors draws anew at each call."""
+    written = set()
+    for k in range(8):
+        save_checkpoint(tmp_path / str(k), TENSORS, CONTENT)
+        written.add((tmp_path / str(k)).read_bytes())
+    assert len(written) == 1
 
 
 def test_the_layout_of_runs_stays(run_folder):
@@ -134,7 +144,8 @@ def test_other_files_are_refused_by_what_is_wrong(tmp_path):
     refused(path, "damaged")
     safetensors.torch.save_file(TENSORS, path)
     refused(path, "is not a checkpoint of seqmodel")
-    safetensors.torch.save_file(TENSORS, path, {"format": "seqmodel-checkpoint", "version": "2"})
+    newer = json.dumps({"format": "seqmodel-checkpoint", "version": 2})
+    safetensors.torch.save_file(TENSORS, path, {"seqmodel": newer})
     refused(path, "version 2", "reads version 1")
 
 

@@ -1,0 +1,5 @@
+"""`python -m seqmodel` is `seqmodel`."""
+
+from seqmodel.cli.main import main
+
+main()

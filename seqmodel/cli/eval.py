@@ -1,0 +1,67 @@
+"""`seqmodel eval`: how well a run predicts, beside the trivial baselines."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seqmodel.cli.common import Json, Quiet, counter, message, plural, print_json
+
+
+def evaluate(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="The run folder; the newest if none.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A prepared dataset; the run's own if none.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Pieces at a time; changes the speed, not the figures.")
+    ] = 32,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score a run: exact nats per frame, beside trivial baselines.
+
+    Every frame of the split is scored, the first included, each given all frames before it.
+    """
+    from seqmodel.dataset import open_dataset
+    from seqmodel.evaluate import report
+    from seqmodel.runs import load_run, newest_run
+
+    loaded = load_run(run or newest_run())
+    dataset = open_dataset(data or Path(str(loaded.config.data)))
+    if dataset.frame != loaded.frame:
+        message(
+            f"{dataset.folder} was prepared otherwise ({dataset.frame.grid}) than what the run "
+            f"was trained on ({loaded.frame.grid}): its figures are no fair test",
+            quiet=quiet,
+        )
+    with counter("scoring", quiet=quiet) as progress:
+        result = report(loaded, dataset, split, batch_size=batch_size, progress=progress)
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(_table(result, loaded.config.unit))
+
+
+def _table(result: dict[str, Any], unit: str) -> str:
+    nats = result["nats_per_frame"]
+    lines = [
+        f"{result['run']} ({unit}, epoch {result['epoch']}) on {result['split']} of "
+        f"{result['data']}: {plural(result['pieces'], 'piece')}, "
+        f"{plural(result['frames'], 'frame')}",
+        "",
+        f"nats per frame           {nats:9.4f}",
+        f"  first frames left out  {result['nats_per_frame_skip_first']:9.4f}",
+        f"  mean over pieces       {result['piece_mean_nats_per_frame']:9.4f}",
+    ]
+    if "end_nats_per_piece" in result:
+        lines.append(f"end, nats per piece      {result['end_nats_per_piece']:9.4f}")
+    lines += [f"{name:24} {result[name]:9.4f}" for name in ("accuracy", "precision", "recall")]
+    lines += ["", "baselines, nats per frame"]
+    for name, figure in result["baselines"].items():
+        verdict = "" if nats < figure else "  better than the run"
+        lines.append(f"  {name.replace('_', ' '):22} {figure:9.4f}{verdict}")
+    return "\n".join(lines)

@@ -1,0 +1,99 @@
+"""`seqmodel inspect`: what a media file, a dataset or a run holds."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seqmodel.cli.common import Force, Json, Quiet, message, plural, print_json, split_lines
+from seqmodel.errors import UsageError
+
+
+def inspect(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="A MIDI file, a prepared dataset or a run folder."),
+    ],
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw it too, as PNG.")
+    ] = None,
+    steps_per_beat: Annotated[
+        int, typer.Option(min=1, help="The grid a MIDI file is shown on.")
+    ] = 4,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say what a MIDI file, a dataset or a run holds; --plot draws it.
+
+    A MIDI file is drawn as a piano-roll, a dataset as how often each note sounds, a run as its
+    learning curve.
+    """
+    from seqmodel import inspection
+    from seqmodel.files import check_writable, refuse_existing
+    from seqmodel.frames.grid import Grid
+
+    if plot is not None and plot.suffix.lower() != ".png":
+        raise UsageError(f"--plot draws PNG only: {plot} must end in .png")
+    if plot is not None:
+        refuse_existing(plot, force=force)
+        check_writable(plot)
+    kind = inspection.kind_of(path)
+    if kind == "midi":
+        values = inspection.inspect_midi(path, Grid.of_beats(steps_per_beat), plot)
+    elif kind == "dataset":
+        values = inspection.inspect_dataset(path, plot)
+    else:
+        values = inspection.inspect_run(path, plot)
+    if as_json:
+        print_json(values)
+    else:
+        typer.echo({"midi": _midi, "dataset": _dataset, "run": _run}[kind](values))
+    if plot is not None:
+        message(f"drawn to {plot}", quiet=quiet)
+
+
+def _midi(values: dict[str, Any]) -> str:
+    tempo = "SMPTE time" if values["tempo_bpm"] is None else f"{values['tempo_bpm']:g} bpm"
+    changes = values["tempo_changes"]
+    lines = [
+        f"{values['path']}: MIDI format {values['format']}, {plural(values['tracks'], 'track')}",
+        f"  {plural(values['notes'], 'note')} from {values['lowest']} to {values['highest']}"
+        + (f", {values['drum_notes']:,} of them drums" if values["drum_notes"] else ""),
+        f"  {values['seconds']:.1f} s at {tempo}"
+        + (f", {plural(changes, 'tempo change')}" if changes else ""),
+        f"  tonic {values['tonic']} (estimated)",
+        f"  {plural(values['frames'], 'frame')} at {values['grid']}, "
+        f"{values['notes_per_frame']:.2f} notes per frame",
+    ]
+    return "\n".join(lines + [f"  forgiven: {remark}" for remark in values["remarks"]])
+
+
+def _dataset(values: dict[str, Any]) -> str:
+    from seqmodel.frames.grid import Grid
+
+    frame = values["frame"]
+    lines = [
+        f"{values['path']}: dataset of {frame['notes']} notes, {Grid.from_json(frame['grid'])}"
+    ]
+    lines += split_lines(values["splits"], values["notes_per_frame"])
+    lines += [f"  skipped {skip['source']}: {skip['reason']}" for skip in values["skipped"]]
+    return "\n".join(lines)
+
+
+def _run(values: dict[str, Any]) -> str:
+    lines = [f"{values['path']}: run of {plural(values['epochs'], 'epoch')}"]
+    if "config" in values:
+        config = values["config"]
+        lines += [
+            f"  {config['unit']}, {config['hidden']} hidden, {plural(config['layers'], 'layer')}: "
+            f"{values['unit_parameters']:,} parameters, {values['parameters']:,} with the output",
+            f"  trained on {config['data']}, {values['grid']}",
+        ]
+    if "best" in values:
+        best = values["best"]
+        lines.append(
+            f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame, epoch "
+            f"{best['epoch']}; accuracy {best['valid_accuracy']:.4f}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,105 @@
+"""The `seqmodel` command: its subcommands, its exit statuses, and how errors are said."""
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+import seqmodel
+from seqmodel.cli import eval as eval_command
+from seqmodel.cli import inspect, prepare, sample, train, units
+from seqmodel.cli.common import printable
+from seqmodel.errors import SeqmodelError
+
+app = typer.Typer(
+    name="seqmodel",
+    help="Sequence modelling with gated recurrent units: MIDI in, honest likelihoods and new "
+    "music out.",
+    epilog="Start with: seqmodel train --unit lstm && seqmodel sample out.mid",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: it wraps its paragraphs and keeps what is in brackets
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("prepare")(prepare.prepare)
+app.command("train")(train.train)
+app.command("eval")(eval_command.evaluate)
+app.command("sample")(sample.sample)
+app.command("inspect")(inspect.inspect)
+app.command("units")(units.units)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"seqmodel {seqmodel.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 1 an error, 2 wrong usage, 128+n after signal n."""
+    signal.signal(signal.SIGTERM, _exit_on_signal)  # lets unfinished temporary files be removed
+    try:
+        status = app(standalone_mode=False)
+        if sys.stdout is not None:  # as after >&-
+            sys.stdout.flush()
+    except SeqmodelError as error:
+        status = _say(str(error), error.exit_status)
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        status = 128 + signal.SIGPIPE  # Typer has caught it: the reader of our output has gone
+    except BrokenPipeError:
+        _close_stdout()
+        status = 128 + signal.SIGPIPE
+    except (KeyboardInterrupt, typer.Abort):
+        status = 128 + signal.SIGINT
+    except OSError as error:
+        _close_stdout()
+        what = f"use {error.filename}" if error.filename else "write to stdout"
+        status = _say(f"cannot {what}: {(error.strerror or str(error)).lower()}", 1)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        status = _say("out of memory; try a smaller --hidden, --batch-size or --truncate", 1)
+    except Exception as error:
+        # Typer's usage errors share no public base class but carry a message and an exit code.
+        usage = getattr(error, "format_message", None)
+        if usage is None:
+            raise
+        command = getattr(getattr(error, "ctx", None), "command_path", "seqmodel")
+        said = usage().rstrip(".").replace("Value error, ", "")
+        status = _say(f"{said} (see {command} --help)", 2)
+    sys.exit(status)
+
+
+def _close_stdout() -> None:
+    """Let what stdout still holds go nowhere: Python would complain again when it flushes it."""
+    with suppress(OSError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def _say(message: str, status: int) -> int:
+    with suppress(OSError):  # a stderr that is full, too
+        typer.echo(f"seqmodel: {printable(message)}", err=True)
+    return status

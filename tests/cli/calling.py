@@ -1,0 +1,78 @@
+"""Ways to call the command line, in this process and in one of its own, and small MIDI files."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from seqmodel.cli.main import main
+from seqmodel.frames.grid import Grid
+from seqmodel.frames.midi_writer import midi_bytes
+
+SEQMODEL = [sys.executable, "-m", "seqmodel"]
+# One thread a process, since the tests run side by side; no colours unless a test asks for them.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"}
+ENVIRONMENT.pop("NO_COLOR", None)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left behind."""
+
+    status: int
+    out: str
+    err: str
+    raw: bytes
+    """stdout as bytes."""
+
+
+Call = Callable[..., Result]
+
+
+def call_main(*arguments: object, stdin: str = "", stderr: io.TextIOBase | None = None) -> Result:
+    """Run the command line in this process."""
+    raw, err = io.BytesIO(), io.StringIO()
+    out = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
+    former = sys.argv, sys.stdin, sys.stdout, sys.stderr, signal.getsignal(signal.SIGTERM)
+    sys.argv = ["seqmodel", *map(str, arguments)]
+    sys.stdin, sys.stdout, sys.stderr = io.StringIO(stdin), out, stderr or err
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code or 0
+    finally:
+        sys.argv, sys.stdin, sys.stdout, sys.stderr, handler = former
+        signal.signal(signal.SIGTERM, handler)
+    assert isinstance(status, int)
+    out.flush()
+    return Result(status, raw.getvalue().decode(errors="replace"), err.getvalue(), raw.getvalue())
+
+
+def call_ok(*arguments: object) -> Result:
+    result = call_main(*arguments)
+    assert result.status == 0, result.err
+    return result
+
+
+def start(*arguments: object, **options: object) -> "subprocess.Popen[str]":
+    """Start the command line as a process of its own, its output piped unless said otherwise."""
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [*SEQMODEL, *map(str, arguments)]
+    return subprocess.Popen(command, text=True, env=ENVIRONMENT, **{**streams, **options})
+
+
+def write_piece(path: Path, seed: int, frames: int = 32) -> None:
+    """A MIDI file of a scale-like walk in two voices, on four steps per beat."""
+    random = np.random.default_rng(seed)
+    roll = np.zeros((frames, 88), np.uint8)
+    walk = 40 + np.cumsum(random.integers(-2, 3, frames // 2)).repeat(2)
+    roll[np.arange(frames), walk] = 1
+    roll[np.arange(frames), walk - 12] = 1
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(midi_bytes(roll, Grid.of_beats(4)))

@@ -1,0 +1,58 @@
+"""One tiny corpus, dataset and run for all tests of the command line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from calling import Call, call_main, call_ok, write_piece
+
+PIECES = {"train": 10, "valid": 3, "test": 2}
+
+
+@pytest.fixture
+def call() -> Call:
+    return call_main
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test works in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    former = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(former)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the shared files lie: music/, data/, run/ and what else a fixture makes."""
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture(scope="session")
+def music(shared: Path) -> Path:
+    """15 MIDI files in train, valid and test."""
+    for number, (split, count) in enumerate(PIECES.items()):
+        for k in range(count):
+            write_piece(shared / "music" / split / f"{k}.mid", 100 * number + k)
+    return shared / "music"
+
+
+@pytest.fixture(scope="session")
+def data(shared: Path, music: Path) -> Path:
+    call_ok("prepare", music, "--out", shared / "data")
+    return shared / "data"
+
+
+@pytest.fixture(scope="session")
+def run(shared: Path, data: Path) -> Path:
+    """A run of two epochs."""
+    call_ok("train", data, "--hidden", 4, "--epochs", 2, "--run", shared / "run")
+    return shared / "run"

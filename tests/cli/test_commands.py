@@ -1,0 +1,391 @@
+"""What each command prints and writes when all is well."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import Call, call_ok, write_piece
+from safetensors.numpy import load_file
+
+import seqmodel
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def seconds_run(shared: Path, music: Path) -> Path:
+    """A run on frames of 0.1 s that knows when pieces end."""
+    call_ok("prepare", music, "-o", shared / "seconds", "--step-seconds", "0.1")
+    call_ok(
+        *("train", shared / "seconds", "--unit", "gru", "--hidden", 4, "--epochs", 1, "--end"),
+        *("--run", shared / "seconds-run", "-q"),
+    )
+    return shared / "seconds-run"
+
+
+# ---- prepare ------------------------------------------------------------------------------------
+
+
+def test_prepare_sums_up_in_columns(call: Call, music: Path):
+    """Guards the summary: counts that can be compared at a glance, and nothing on stderr."""
+    result = call("prepare", music, "-o", "d")
+    assert result.err == ""
+    assert result.out == (
+        "d: 88 notes, 4 steps per beat\n"
+        "  train  10 pieces  320 frames  longest 32\n"
+        "  valid   3 pieces   96 frames  longest 32\n"
+        "  test    2 pieces   64 frames  longest 32\n"
+    )
+
+
+def test_prepare_explains_what_it_skips(call: Call, music: Path):
+    """Guards against files that vanish from the count unseen; names stay on one line each."""
+    shutil.copytree(music, "m")
+    for k in range(7):
+        Path(f"m/train/bad\n{k}.mid").write_text("x")
+    Path("m/gone.mid").symlink_to("/nowhere")
+    result = call("prepare", "m", "-o", "d")
+    reason = "is not a MIDI file (it does not begin with MThd)"
+    assert result.err.splitlines() == [
+        "skipped 8 files:",
+        "  m/gone.mid: no such file or directory",
+        *[f"  m/train/bad\\n{k}.mid: {reason}" for k in range(4)],
+        "  ... and 3 more, all in the manifest",
+    ]
+    assert len(json.loads(Path("d/manifest.json").read_text())["skipped"]) == 8
+    assert call("prepare", "m", "-o", "d", "--force", "-q").err == ""
+
+
+def test_prepare_says_what_is_odd_about_splits(call: Call, music: Path):
+    """Guards against a silent dataset without valid, or with a piece in two splits."""
+    for split in ("train", "test"):
+        Path(f"m/{split}").mkdir(parents=True)
+        shutil.copy(music / "train" / "0.mid", f"m/{split}")
+    result = call("prepare", "m", "-o", "d")
+    assert result.err.splitlines() == [
+        "1 piece stood in folders of two splits, such as m/train/0.mid; figures on those splits "
+        "are a little too good",
+        "no piece fell to valid: add files, or put them into folders named train and valid",
+    ]
+
+
+def test_prepare_json_is_the_manifest(call: Call, music: Path):
+    result = call("prepare", music, "-o", "d", "--json")
+    assert json.loads(result.out) == json.loads(Path("d/manifest.json").read_text())
+    keys = {"format", "version", "media", "frame", "splits", "skipped", "split_by"}
+    assert keys <= set(json.loads(result.out))
+
+
+def test_prepare_reads_paths_globs_and_odd_names(call: Call, music: Path):
+    """Guards names with spaces, brackets, accents and bytes that are no text."""
+    odd = b"caf\xe9.mid".decode("utf-8", "surrogateescape")
+    names = ["a b.mid", "[x]*?.mid", "überraschung 音.mid", "-dash.mid", odd]
+    Path("m").mkdir()
+    for k, name in enumerate(names):
+        shutil.copy(music / "train" / f"{k}.mid", Path("m") / name)
+    listed = "".join(f"m/{name}\n" for name in names)
+    assert call("prepare", "-", "-o", "stdin", stdin=listed).status == 0
+    assert call("prepare", "m/*.mid", "-o", "glob").status == 0
+    assert call("prepare", *[f"m/{name}" for name in names], "-o", "names").status == 0
+    for folder in ("stdin", "glob", "names"):
+        splits = json.loads(Path(folder, "manifest.json").read_text())["splits"]
+        assert sum(counts["pieces"] for counts in splits.values()) == len(names)
+        assert call("inspect", folder).status == 0
+
+
+@pytest.mark.parametrize("source", ["rolls", "rolls/*.npz", "rolls/r.npz"])
+def test_published_rolls_have_two_steps_per_beat_however_they_are_named(call: Call, source: str):
+    """Guards against sampled music at double speed because the rolls were named by their folder."""
+    Path("rolls").mkdir()
+    np.savez("rolls/r.npz", train=np.ones((5, 88), np.uint8))
+    assert "2 steps per beat" in call("prepare", source, "-o", "d").out
+    assert "3 steps per beat" in call("prepare", source, "-o", "e", "--steps-per-beat", 3).out
+
+
+# ---- train --------------------------------------------------------------------------------------
+
+EPOCH = r"epoch {}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}\*  +[\d,]+ frames/s"
+
+
+def test_train_speaks_in_plain_lines_when_nobody_watches(call: Call, data: Path, run: Path):
+    """Guards the log of a job: one line per epoch, no control characters, the result on stdout."""
+    result = call("train", data, "--hidden", 4, "--epochs", 2)
+    lines = result.err.splitlines()
+    assert lines[0] == f"runs/data-lstm-1: lstm of 4 units on {data}"
+    assert re.fullmatch(EPOCH.format(1), lines[1])
+    assert re.fullmatch(EPOCH.format(2), lines[2])
+    assert len(lines) == 3
+    assert result.err.replace("\n", "").isprintable()
+    best = json.loads(Path("runs/data-lstm-1/metrics.jsonl").read_text().splitlines()[1])
+    assert result.out == (
+        f"runs/data-lstm-1  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
+        "epoch 2 of 2\n"
+    )
+    files = {"best.safetensors", "config.yaml", "last.safetensors", "learning-curve.png"}
+    assert {f.name for f in Path("runs/data-lstm-1").iterdir()} == files | {"metrics.jsonl"}
+
+
+def test_train_json_and_quiet(call: Call, data: Path):
+    """Guards machine-readable output; runs without a name take the next number."""
+    for number in (1, 2):
+        result = call("train", data, "--hidden", 4, "--epochs", 1, "--json", "-q")
+        assert result.err == ""
+        values = json.loads(result.out)
+        assert set(values) == {"run", "epochs", "best"}
+        assert values["run"] == f"runs/data-lstm-{number}"
+        assert values["best"]["epoch"] == values["epochs"] == 1
+
+
+def test_a_search_names_each_rate(call: Call, data: Path):
+    result = call("train", data, "--hidden", 4, "--epochs", 1, "--learning-rate-draws", 2)
+    rates = [line for line in result.err.splitlines() if line.startswith("learning rate")]
+    assert [rate[:23] for rate in rates] == ["learning rate 1 of 2: 9", "learning rate 2 of 2: 8"]
+    assert result.out.count("\n") == 1
+
+
+def test_settings_from_a_file_train_the_same_run(call: Call, data: Path, run: Path):
+    """Guards against --config losing what the options said."""
+    options = ["--hidden", 4, "--epochs", 2]
+    Path("c.yaml").write_text(call("train", data, *options, "--print-config").out)
+    call_ok("train", "--config", "c.yaml", "--run", "r")
+    assert Path("r/config.yaml").read_text() == (run / "config.yaml").read_text()
+    mine, theirs = (load_file(folder / "best.safetensors") for folder in (Path("r"), run))
+    assert mine.keys() == theirs.keys()
+    assert all((mine[name] == theirs[name]).all() for name in theirs)
+
+
+def test_init_from_starts_from_the_weights(call: Call, data: Path, run: Path):
+    """Guards against --init-from that is taken in and forgotten."""
+    call_ok(
+        "train", data, "--hidden", 4, "--epochs", 1, "--lr", 0, "--init-from", run, "--run", "r"
+    )
+    mine, theirs = (seqmodel.load_run(path).model.state_dict() for path in ("r", run))
+    assert all((mine[name] == theirs[name]).all() for name in theirs)
+
+
+# ---- eval ---------------------------------------------------------------------------------------
+
+FIGURES = ("nats_per_frame", "nats_per_frame_skip_first", "piece_mean_nats_per_frame")
+SCORES = ("accuracy", "precision", "recall")
+
+
+def test_eval_prints_what_its_json_says(call: Call, data: Path, run: Path):
+    """Guards against a table and a JSON that disagree; keys are those of the design."""
+    values = json.loads(call("eval", run, "--json").out)
+    counts = {"run", "data", "split", "epoch", "pieces", "frames"}
+    assert set(values) == {*counts, *FIGURES, *SCORES, "baselines"}
+    assert (values["run"], values["data"], values["split"]) == (str(run), str(data), "valid")
+    figures = [values[name] for name in (*FIGURES, *SCORES)]
+    table = call("eval", run)
+    assert table.err == ""
+    lines = table.out.splitlines()
+    assert lines[0] == f"{run} (lstm, epoch 2) on valid of {data}: 3 pieces, 96 frames"
+    assert [line.split()[-1] for line in lines[2:8]] == [f"{figure:.4f}" for figure in figures]
+    assert lines[9] == "baselines, nats per frame"
+    for line, (name, figure) in zip(lines[10:], values["baselines"].items(), strict=True):
+        verdict = "" if values["nats_per_frame"] < figure else "  better than the run"
+        assert line == f"  {name.replace('_', ' '):22} {figure:9.4f}{verdict}"
+    assert "better than the run" in table.out  # two epochs are not enough
+
+
+def test_eval_takes_the_newest_run_and_any_split(call: Call, data: Path):
+    call_ok("train", data, "--hidden", 4, "--epochs", 1)
+    call_ok("train", data, "--hidden", 4, "--epochs", 1, "--unit", "gru")
+    values = json.loads(call("eval", "--split", "test", "--json").out)
+    assert (values["run"], values["split"], values["frames"]) == ("runs/data-gru-1", "test", 64)
+
+
+def test_eval_with_end_scores_the_end(call: Call, seconds_run: Path):
+    values = json.loads(call("eval", seconds_run, "--json").out)
+    assert (
+        f"end, nats per piece      {values['end_nats_per_piece']:9.4f}"
+        in call("eval", seconds_run).out
+    )
+
+
+def test_eval_on_frames_of_another_kind_warns(call: Call, data: Path, seconds_run: Path):
+    """Guards against comparing figures per frame of different frames unawares."""
+    warned = call("eval", seconds_run, "--data", data)
+    assert warned.status == 0
+    assert warned.err == (
+        f"{data} was prepared otherwise (4 steps per beat) than what the run was trained on "
+        "(0.1 s a step): its figures are no fair test\n"
+    )
+    assert call("eval", seconds_run, "--data", data, "-q").err == ""
+
+
+# ---- sample -------------------------------------------------------------------------------------
+
+
+def test_a_sampled_midi_file_prepared_again_gives_the_sampled_frames(
+    call: Call, data: Path, run: Path, seconds_run: Path
+):
+    """Guards the whole circle, at any tempo and for both kinds of grid, bit for bit."""
+    circles = [
+        (run, [], []),
+        (run, ["--tempo", "93"], []),
+        (run, ["--tempo", "93.7", "--temperature", "2"], []),
+        (seconds_run, [], ["--step-seconds", "0.1"]),
+        (seconds_run, ["--tempo", "93"], ["--step-seconds", "0.1"]),
+    ]
+    for k, (trained, options, grid) in enumerate(circles):
+        for suffix in ("npy", "mid"):
+            call_ok("sample", f"{k}.{suffix}", "--run", trained, "--length", 300, *options)
+        call_ok("prepare", f"{k}.mid", "-o", f"d{k}", *grid)
+        again = seqmodel.open_dataset(f"d{k}")
+        split = again[again.splits[0]]
+        assert np.array_equal(split[0], np.load(f"{k}.npy")), options
+
+
+@pytest.mark.parametrize("kind", ["mid", "npy", "png"])
+def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, run: Path):
+    """Guards reproducible samples, in a file and on stdout alike."""
+    options = ["--run", run, "--length", 12]
+    first = call("sample", f"a.{kind}", *options)
+    assert (first.status, first.out, first.err) == (0, "", f"a.{kind}: 12 frames from {run}\n")
+    streamed = call("sample", "-", "--format", kind, *options)
+    assert (streamed.status, streamed.err) == (0, "")
+    call_ok("sample", "b", "--format", kind, "-q", *options)
+    assert Path(f"a.{kind}").read_bytes() == Path("b").read_bytes() == streamed.raw
+    other = call("sample", "-", "--format", kind, "--seed", 2, *options)
+    assert other.raw != streamed.raw
+
+
+def test_number_length_and_names(call: Call, run: Path):
+    """Guards numbered files: the first is the one a single sample gives, all are named."""
+    result = call("sample", "new/o.npy", "-n", 3, "--run", run, "--length", 9)
+    assert result.err == "".join(f"new/o-{k}.npy: 9 frames from {run}\n" for k in (1, 2, 3))
+    call_ok("sample", "o.NPY", "--run", run, "--length", 9)
+    rolls = [np.load(f"new/o-{k}.npy") for k in (1, 2, 3)]
+    assert np.array_equal(rolls[0], np.load("o.NPY"))
+    assert not np.array_equal(rolls[0], rolls[1])
+    again = call("sample", "new/o.npy", "-n", 2, "--run", run)
+    assert again.err == "seqmodel: new/o-1.npy exists already; add --force to replace it\n"
+    assert call("sample", "new/o.npy", "-n", 2, "--run", run, "--force").status == 0
+    assert len(np.load("new/o-1.npy")) == 256
+
+
+@pytest.mark.parametrize(("seconds", "tempo", "frames"), [(2, 120, 16), (2, 60, 8), (0.01, 120, 1)])
+def test_seconds_count_at_the_tempo(
+    seconds: float, tempo: float, frames: int, call: Call, run: Path
+):
+    call_ok("sample", "o.npy", "--run", run, "--seconds", seconds, "--tempo", tempo)
+    assert len(np.load("o.npy")) == frames
+
+
+def test_the_file_has_the_tempo_that_was_asked_for(call: Call, run: Path, seconds_run: Path):
+    """Guards against --tempo that only counts seconds; frames in seconds keep their length."""
+    for trained, seconds in ((run, 62 * 60 / 93 / 4), (seconds_run, 6.2)):
+        options = ["--run", trained, "--length", 62, "--tempo", 93, "--force"]
+        call_ok("sample", "o.mid", *options)
+        call_ok("sample", "o.npy", *options)
+        values = json.loads(call("inspect", "o.mid", "--json").out)
+        assert values["tempo_bpm"] == pytest.approx(93, abs=0.01)
+        assert values["seconds"] == pytest.approx(seconds * len(np.load("o.npy")) / 62, abs=0.01)
+
+
+def test_a_run_with_end_is_no_longer_than_what_it_heard(call: Call, seconds_run: Path):
+    call_ok("sample", "o.npy", "--run", seconds_run, "-n", 5)
+    longest = json.loads((seconds_run.parent / "seconds" / "manifest.json").read_text())
+    lengths = [len(np.load(f"o-{k}.npy")) for k in range(1, 6)]
+    assert max(lengths) <= longest["splits"]["train"]["longest"]
+
+
+def test_prime_is_heard_and_put_before_only_when_asked(call: Call, music: Path, run: Path):
+    """Guards against a primer that changes nothing, or that slips into the file."""
+    primer = music / "train" / "0.mid"
+    options = ["--run", run, "--length", 300]
+    call_ok("sample", "plain.npy", *options)
+    call_ok("sample", "primed.npy", *options, "--prime", primer)
+    call_ok("sample", "both.npy", *options, "--prime", primer, "--include-prime")
+    call_ok("sample", "both.png", *options, "--prime", primer, "--include-prime")
+    plain, primed, both = (np.load(f"{name}.npy") for name in ("plain", "primed", "both"))
+    call_ok("prepare", primer, "-o", "d")
+    heard = seqmodel.open_dataset("d")
+    assert np.array_equal(both, np.concatenate([heard[heard.splits[0]][0], primed]))
+    assert len(primed) == len(plain) == 300
+    assert not np.array_equal(plain, primed)
+    assert Path("both.png").read_bytes().startswith(PNG)
+
+
+# ---- inspect ------------------------------------------------------------------------------------
+
+
+def test_inspect_midi(call: Call, here: Path):
+    write_piece(Path("p.mid"), seed=3)
+    result = call("inspect", "p.mid", "--plot", "new/p.png")
+    values = json.loads(call("inspect", "p.mid", "--json").out)
+    assert result.out == (
+        "p.mid: MIDI format 0, 1 track\n"
+        f"  {values['notes']} notes from {values['lowest']} to {values['highest']}\n"
+        "  4.0 s at 120 bpm\n"
+        f"  tonic {values['tonic']} (estimated)\n"
+        "  32 frames at 4 steps per beat, 2.00 notes per frame\n"
+    )
+    assert result.err == "drawn to new/p.png\n"
+    assert Path("new/p.png").read_bytes().startswith(PNG)
+    keys = {"path", "kind", "format", "tracks", "channels", "notes", "tempo_bpm", "seconds"}
+    assert keys | {"tonic", "grid", "frames", "notes_per_frame", "remarks"} <= set(values)
+
+
+def test_inspect_dataset(call: Call, data: Path):
+    result = call("inspect", data, "--plot", "p.png", "-q")
+    assert result.err == ""
+    assert result.out == (
+        f"{data}: dataset of 88 notes, 4 steps per beat\n"
+        "  train  10 pieces  320 frames  longest 32  2.00 notes per frame\n"
+        "  valid   3 pieces   96 frames  longest 32  2.00 notes per frame\n"
+        "  test    2 pieces   64 frames  longest 32  2.00 notes per frame\n"
+    )
+    assert Path("p.png").read_bytes().startswith(PNG)
+    values = json.loads(call("inspect", data, "--json").out)
+    assert values["kind"] == "dataset"
+    assert values["splits"]["valid"] == {"pieces": 3, "frames": 96, "longest": 32}
+
+
+def test_inspect_run(call: Call, data: Path, run: Path):
+    result = call("inspect", run, "--plot", "p.png")
+    values = json.loads(call("inspect", run, "--json").out)
+    best = values["best"]
+    assert result.out == (
+        f"{run}: run of 2 epochs\n"
+        "  lstm, 4 hidden, 1 layer: 1,500 parameters, 1,940 with the output\n"
+        f"  trained on {data}, 4 steps per beat\n"
+        f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame, epoch 2; "
+        f"accuracy {best['valid_accuracy']:.4f}\n"
+    )
+    assert Path("p.png").read_bytes() == (run / "learning-curve.png").read_bytes()
+    assert values["config"]["hidden"] == 4
+
+
+def test_inspect_a_run_killed_before_its_metrics_were_written(call: Call, run: Path):
+    """Guards against a traceback on what kill -9 can leave: a best epoch without its line."""
+    shutil.copytree(run, "r")
+    Path("r/metrics.jsonl").unlink()
+    result = call("inspect", "r")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith("r: run of 0 epochs\n  lstm, 4 hidden")
+
+
+# ---- units --------------------------------------------------------------------------------------
+
+
+def test_units_prints_equations_and_counts(call: Call):
+    """Guards the paper's sizes: 169,065, 168,888 and 168,400 parameters of speech units."""
+    shown = call("units", "gru1", "--inputs", 3, "--hidden", 2)
+    assert shown.out.splitlines()[-1] == "    3 inputs, 2 hidden: 24 parameters"
+    assert any("z = s(Uz h' + bz)" in line for line in shown.out.splitlines())
+    for unit, hidden, count in (("lstm", 195, 169065), ("gru", 227, 168888), ("tanh", 400, 168400)):
+        values = json.loads(call("units", unit, "--inputs", 20, "--hidden", hidden, "--json").out)
+        assert values["units"][0]["parameters"] == count
+
+
+def test_units_solves_the_size(call: Call):
+    values = json.loads(call("units", "--params", 20000, "--json").out)["units"]
+    assert len(values) == 9
+    keys = {"unit", "equations", "gates", "source", "inputs", "hidden", "parameters"}
+    assert all(set(unit) == keys for unit in values)
+    assert all(abs(unit["parameters"] - 20000) < 1000 for unit in values)

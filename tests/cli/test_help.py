@@ -1,0 +1,185 @@
+"""Help texts, settings and their order: what a user can say, and what the command makes of it."""
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import pytest
+import yaml
+from calling import SEQMODEL, Call
+
+from seqmodel.cli import eval as eval_command
+from seqmodel.cli import inspect as inspect_command
+from seqmodel.cli import prepare, sample, train, units
+from seqmodel.config import Config, resolve
+
+FUNCTIONS = {
+    "prepare": prepare.prepare,
+    "train": train.train,
+    "eval": eval_command.evaluate,
+    "sample": sample.sample,
+    "inspect": inspect_command.inspect,
+    "units": units.units,
+}
+HEAVY = ("torch", "numba", "numpy", "scipy", "matplotlib", "safetensors", "mido")
+
+
+def entries(text: str) -> dict[str, str]:
+    """The options and arguments of a help text, each with its help on one line."""
+    found: dict[str, str] = {}
+    for line in text.split("Arguments:" if "Arguments:" in text else "Options:")[1].splitlines():
+        if re.match(r"  [-A-Z]", line):
+            entry, _, rest = line.strip().partition("  ")
+            found[entry] = rest.strip()
+        elif line.startswith("    "):
+            found[entry] = f"{found[entry]} {line.strip()}".strip()
+    return found
+
+
+@pytest.mark.parametrize("command", FUNCTIONS)
+def test_every_option_has_a_help_text(command: str, call: Call):
+    """Guards against an option that help leaves out or leaves unexplained."""
+    shown = call(command, "--help")
+    assert (shown.status, shown.err) == (0, "")
+    assert call(command, "-h").out == shown.out
+    found = entries(shown.out)
+    assert all(found.values()), found
+    names = {name for entry in found for name in re.findall(r"--[a-z-]+|^[A-Z]+", entry)}
+    for name, parameter in inspect.signature(FUNCTIONS[command]).parameters.items():
+        option = parameter.annotation.__metadata__[0]
+        said = [str(d) for d in (option.default, *(option.param_decls or ()))]
+        said = [d for d in said if d.startswith("--")]
+        if type(option).__name__ == "ArgumentInfo":
+            assert option.metavar in names
+        else:
+            for spelling in said or [f"--{name.replace('_', '-')}"]:
+                assert set(spelling.split("/")) <= names
+
+
+def test_the_list_of_commands_is_not_cut_short(call: Call):
+    """Guards against first sentences that end in "..." in `seqmodel --help`."""
+    shown = call("--help")
+    assert shown.status == 0
+    listed = shown.out.split("Commands:\n")[1].split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in listed] == list(FUNCTIONS)
+    assert not [line for line in listed if "..." in line]
+    assert max(map(len, shown.out.splitlines())) <= 80
+
+
+def test_without_a_command_help_is_shown_and_no_error_beside_it(call: Call):
+    """Guards against an empty error message under the help."""
+    result = call()
+    assert (result.status, result.err) == (2, "")
+    assert result.out == call("--help").out
+
+
+def test_defaults_in_the_help_are_those_of_the_config(call: Call):
+    """Guards against a help text that was left behind when a default changed."""
+    found = entries(call("train", "--help").out)
+    for name, value in asdict(resolve({})).items():
+        if name == "data" or value is None:
+            continue
+        option = "--" + name.replace("_", "-")
+        text = next(text for entry, text in found.items() if option in re.split(r"[ ,]+", entry))
+        assert f"[default: {str(value).lower()}]" in text
+
+
+def test_help_loads_nothing_heavy():
+    """Guards against an import at the top of a module that makes `--help` wait for torch."""
+    script = (
+        "import sys\nfrom seqmodel.cli.main import main\n"
+        "for command in sys.argv[1:]:\n"
+        "    sys.argv = ['seqmodel', command, '--help']\n"
+        "    try: main()\n    except SystemExit: pass\n"
+        f"print('LOADED', [name for name in {HEAVY} if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", script, *FUNCTIONS]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert shown.stdout.endswith("LOADED []\n")
+
+
+def test_help_is_there_at_once():
+    """Guards the 0.3 s of the design, in processor time since the tests share their cores."""
+
+    def seconds() -> float:
+        before = os.times()
+        subprocess.run([*SEQMODEL, "--help"], capture_output=True, check=True)
+        after = os.times()
+        return (after.children_user - before.children_user) + (
+            after.children_system - before.children_system
+        )
+
+    assert min(seconds() for _ in range(3)) < 0.3
+
+
+def test_version(call: Call):
+    result = call("--version")
+    assert re.fullmatch(r"seqmodel \d+\.\d+\.\d+\n", result.out)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--preset paper --unit gru",
+        "--preset paper --unit mgu",
+        "--params 5000 --layers 2 --unit gru2 --no-bias",
+        "--end --lr 0.003 --seed 5 --augment-keys --dropout 0.25 --truncate 50",
+        "--learning-rate-draws 3 --schedule constant --optimizer rmsprop --weight-noise 1e-3",
+    ],
+)
+def test_printed_config_says_the_same_when_read_back(options: str, call: Call):
+    """Guards against settings that are lost, or mean something else, in the YAML file."""
+    printed = call("train", "--print-config", *options.split())
+    assert (printed.status, printed.err) == (0, "")
+    assert list(yaml.safe_load(printed.out)) == [field.name for field in fields(Config)]
+    assert yaml.safe_load(printed.out)["hidden"] is not None
+    Path("c.yaml").write_text(printed.out)
+    assert call("train", "--config", "c.yaml", "--print-config").out == printed.out
+
+
+FILE = "unit: gru\nepochs: 7\nhidden: 30\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "expected"),
+    [
+        ("", "", {**asdict(resolve({})), "unit": "lstm"}),
+        (FILE, "", {"unit": "gru", "hidden": 30, "epochs": 7, "seed": 1}),
+        (FILE, "--epochs 9", {"unit": "gru", "hidden": 30, "epochs": 9}),
+        # An option overrules its rival in the file too.
+        (FILE, "--params 5000", {"hidden": 16, "params": None}),
+        ("params: 5000", "--hidden 9", {"hidden": 9, "params": None}),
+        ("learning_rate_draws: 3", "--lr 0.5", {"learning_rate": 0.5, "learning_rate_draws": 0}),
+        ("preset: paper", "", {"hidden": 36, "epochs": 500, "learning_rate_draws": 10}),
+        ("preset: paper\nepochs: 3", "", {"hidden": 36, "epochs": 3}),
+        ("preset: paper", "--epochs 4 --unit gru", {"hidden": 46, "epochs": 4}),
+        ("preset: paper", "--lr 0.001", {"learning_rate": 0.001, "learning_rate_draws": 0}),
+        ("epochs: 3", "--preset paper", {"epochs": 3, "optimizer": "rmsprop"}),
+        ("bias: false", "--bias", {"bias": True}),
+        ("end: true", "--no-end", {"end": False}),
+    ],
+)
+def test_option_before_file_before_preset_before_default(
+    file: str, options: str, expected: dict[str, object], call: Call
+):
+    """Guards the order in which settings count, where one excludes another too."""
+    Path("c.yaml").write_text(file)
+    printed = call("train", "--config", "c.yaml", "--print-config", *options.split())
+    assert printed.err == ""
+    values = yaml.safe_load(printed.out)
+    assert {name: values[name] for name in expected} == expected
+
+
+def test_print_config_of_a_run_to_resume_trains_nothing(call: Call, run: Path):
+    """Guards against --print-config being overlooked on --resume."""
+    before = time.time_ns()
+    printed = call("train", "--resume", "--run", run, "--print-config", "--epochs", 3)
+    values = yaml.safe_load(printed.out)
+    assert (values["hidden"], values["epochs"]) == (4, 3)
+    assert (run / "last.safetensors").stat().st_mtime_ns < before

@@ -1,0 +1,177 @@
+"""Signals, pipes, full disks and terminals: what only shows in a real process, or beside one."""
+
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from calling import SEQMODEL, Call, Result, call_main, call_ok, start
+from safetensors.numpy import load_file
+
+# Everything random at once, in windows, so that a stop falls into the middle of all of it.
+LONG = (
+    *("--hidden", 32, "--epochs", 20, "--batch-size", 2, "--truncate", 12, "--dropout", 0.2),
+    *("--weight-noise", 0.05, "--augment-keys", "--patience", 99),
+)
+
+
+def stop_at(epoch: int, number: int, *arguments: object) -> tuple[int, str, str]:
+    """Send a signal when an epoch has been reported; returns status, stdout and stderr."""
+    process = start(*arguments)
+    err = ""
+    for line in process.stderr:
+        err += line
+        if re.match(rf"epoch +{epoch}/", line):
+            process.send_signal(number)
+            break
+    out, rest = process.communicate(timeout=60)
+    return process.returncode, out, err + rest
+
+
+def test_a_stopped_run_goes_on_as_if_never_stopped(call: Call, data: Path):
+    """Guards Ctrl-C and kill: the status, the work saved, and the same weights in the end."""
+    call_ok("train", data, *LONG, "--run", "whole", "-q")
+    for epoch, number, arguments in (
+        (3, signal.SIGINT, ("train", data, *LONG, "--run", "parts")),
+        (8, signal.SIGTERM, ("train", "--resume", "--run", "parts")),
+    ):
+        status, out, err = stop_at(epoch, number, *arguments)
+        assert (status, out) == (128 + number, "")
+        assert re.fullmatch(
+            r"seqmodel: stopped in epoch \d+; the work is saved: go on with "
+            r"`seqmodel train --resume --run parts`",
+            err.splitlines()[-1],
+        )
+        assert not list(Path("parts").glob(".*"))  # no temporary file is left
+    call_ok("train", "--resume", "--run", "parts", "-q")
+    for name in ("best", "last"):
+        whole, parts = (load_file(f"{run}/{name}.safetensors") for run in ("whole", "parts"))
+        assert whole.keys() == parts.keys()
+        assert all((whole[key] == parts[key]).all() for key in whole)
+    assert steps("whole") == steps("parts")
+
+
+def steps(run: str) -> list[dict[str, object]]:
+    lines = map(json.loads, Path(run, "metrics.jsonl").read_text().splitlines())
+    return [
+        {k: v for k, v in x.items() if k not in ("seconds", "frames_per_second")} for x in lines
+    ]
+
+
+def test_a_closed_pipe_ends_quietly():
+    """Guards `seqmodel units | head -1` against a traceback."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start("units", stdout=writer)
+    os.close(writer)
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 128 + signal.SIGPIPE
+
+
+def test_a_full_stdout_is_said_in_one_line():
+    """Guards `> file` on a full disk: an error and a status, not a cut file and a 0."""
+    with Path("/dev/full").open("w") as full:
+        process = start("units", stdout=full)
+        err = process.communicate(timeout=60)[1]
+    assert (process.returncode, err) == (
+        1,
+        "seqmodel: cannot write to stdout: no space left on device\n",
+    )
+
+
+def test_a_closed_stdout_is_no_traceback():
+    """Guards `seqmodel units >&-`."""
+    process = subprocess.run(
+        ["sh", "-c", '"$@" units >&-', "sh", *SEQMODEL], capture_output=True, text=True, check=False
+    )
+    assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_new_one(
+    call: Call, run: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Guards against half a file where the disk is full."""
+    Path("o.mid").write_text("old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    result = call("sample", "o.mid", "--run", run, "--length", 5, "--force")
+    assert (result.status, result.out) == (1, "")
+    assert result.err == "seqmodel: cannot write o.mid: no space left on device\n"
+    assert [(path.name, path.read_text()) for path in Path().iterdir()] == [("o.mid", "old")]
+
+
+def test_a_signal_takes_the_unfinished_dataset_away(music: Path, here: Path):
+    """Guards against half a dataset, or its temporary folder, after kill."""
+    os.mkfifo("slow.mid")  # reading it waits for ever
+    process = start("prepare", music, "slow.mid", "-o", "d")
+    while not list(here.glob(".d.*/train.npy")):
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (128 + signal.SIGTERM, "", "")
+    assert [path.name for path in here.iterdir()] == ["slow.mid"]
+
+
+def on_terminal(*arguments: object) -> tuple[Result, str]:
+    """Run the command line with a terminal for stderr; returns what the terminal was sent too."""
+    master, slave = pty.openpty()
+    chunks: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while chunk := os.read(master, 65536):
+                chunks.append(chunk)
+        except OSError:  # the other end was closed
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with io.TextIOWrapper(io.FileIO(slave, "w"), write_through=True) as terminal:
+        result = call_main(*arguments, stderr=terminal)
+    reader.join()
+    os.close(master)
+    return result, b"".join(chunks).decode()
+
+
+COLOUR = re.compile(r"\x1b\[[\d;]*3\dm")
+
+
+def test_the_bar_is_for_terminals(
+    data: Path, music: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Guards the live bar on a terminal, its silence with -q, and NO_COLOR."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    training = ("train", data, "--hidden", 4, "--epochs", 2)
+    result, shown = on_terminal(*training)
+    assert result.status == 0
+    assert result.out.replace("\n", "").isprintable()
+    assert f"runs/data-lstm-1: lstm of 4 units on {data}" in shown
+    assert re.search(r"epoch 2/2 +train +\d+\.\d{4} +valid +\d+\.\d{4}", shown)
+    assert "━" in shown
+    assert COLOUR.search(shown)
+    assert shown.rstrip().endswith("\x1b[2K")  # the bar is gone in the end
+    for command in (("prepare", music, "-o", "d"), ("eval", run)):
+        assert "━" in on_terminal(*command)[1]
+    assert on_terminal(*training, "-q")[1] == ""
+    assert on_terminal("eval", run, "-q")[1] == ""
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = on_terminal(*training)[1]
+    assert "━" in plain
+    assert not COLOUR.search(plain)
+
+
+def test_an_error_on_a_terminal_is_one_plain_line(data: Path):
+    """Guards against errors within boxes, or behind a bar that was never taken away."""
+    shown = on_terminal("train", data, "--unit", "gnu")[1]
+    assert shown.startswith("seqmodel: there is no unit 'gnu'; choose one of tanh, ")
+    assert shown.count("\n") == 1
