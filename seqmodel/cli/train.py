@@ -78,7 +78,7 @@ def train(
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="What computes the unit: auto or reference." + DEFAULT["backend"]),
+        typer.Option(help="What computes the unit: auto, cpu or reference." + DEFAULT["backend"]),
     ] = None,
     optimizer: Annotated[
         str | None, typer.Option(help="adam or rmsprop." + DEFAULT["optimizer"])

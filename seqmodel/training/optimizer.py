@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
 from seqmodel.config import Config
 from seqmodel.model import SequenceModel
@@ -74,8 +74,13 @@ def make_average(model: SequenceModel, config: Config) -> AveragedModel | None:
     """
     if config.average == 0:
         return None
-    decaying = get_ema_multi_avg_fn(config.average)  # type: ignore[no-untyped-call]
-    return AveragedModel(model, multi_avg_fn=decaying)
+
+    def moved(mean: Tensor, weight: Tensor, count: Tensor | int) -> Tensor:
+        # At first the mean is that of the few weights there were: it must not dwell on the start.
+        decay = min(config.average, (1 + int(count)) / (10 + int(count)))
+        return mean.lerp(weight, 1 - decay)
+
+    return AveragedModel(model, avg_fn=moved)
 
 
 def average_tensors(average: AveragedModel) -> dict[str, Tensor]:

@@ -1,13 +1,15 @@
 """Which code runs a unit: the specification, or a compiled backend proved against it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from seqmodel.errors import UsageError
-from seqmodel.units import specification
+from seqmodel.units import cpu, specification
 from seqmodel.units.registry import UnitSpec
+from seqmodel.units.weights import StackedWeights
 
 
 class Backend(Protocol):
@@ -26,14 +28,71 @@ class Backend(Protocol):
         ...
 
 
-BACKENDS: Mapping[str, Backend] = {"reference": specification.run}
-FASTEST_FIRST = ("reference",)
+def why_not_cpu(x: Tensor, others: Iterable[Tensor | None] = ()) -> str | None:
+    """Why the cpu backend cannot run over these tensors; None where it can.
+
+    What no look at the tensors tells: second derivatives go through the specification, exact but
+    slow; forward-mode derivatives and torch.func's transforms raise torch's own errors, ask for
+    `reference` there.
+    """
+    for tensor in (x, *others):
+        if tensor is None:
+            continue
+        if tensor.device.type != "cpu":
+            return f"a tensor lies on {tensor.device}"
+        if tensor.dtype not in (torch.float32, torch.float64):
+            return f"it computes in float32 and float64, not in {tensor.dtype}"
+        if tensor.dtype != x.dtype:
+            return f"it needs one type throughout, not {x.dtype} and {tensor.dtype}"
+    return None
+
+
+def _cpu(
+    spec: UnitSpec,
+    weights: specification.Weights,
+    x: Tensor,
+    state: specification.State,
+    gate_activation: str,
+    activation: str,
+) -> specification.State:
+    stacked = StackedWeights.of(spec, weights)
+    reason = why_not_cpu(x, (*stacked.stacked.values(), *state))
+    if reason is not None:
+        raise UsageError(f"the cpu backend cannot run here: {reason}")
+    from seqmodel.units.cpu.recurrence import run  # the compiler loads at first use
+
+    return run(spec, stacked, x, state, gate_activation, activation)
+
+
+def _auto(
+    spec: UnitSpec,
+    weights: specification.Weights,
+    x: Tensor,
+    state: specification.State,
+    gate_activation: str,
+    activation: str,
+) -> specification.State:
+    stacked = StackedWeights.of(spec, weights)
+    backend = BACKENDS[fastest(x, (*stacked.stacked.values(), *state))[0]]
+    return backend(spec, stacked, x, state, gate_activation, activation)
+
+
+cpu.watch_forks()
+BACKENDS: Mapping[str, Backend] = {"cpu": _cpu, "reference": specification.run}
+
+
+def fastest(x: Tensor, others: Iterable[Tensor | None] = ()) -> tuple[str, str]:
+    """The backend `auto` takes for these tensors, and why."""
+    reason = why_not_cpu(x, others)
+    if reason is None:
+        return "cpu", "compiled loops, the fastest on this device"
+    return "reference", f"the cpu backend cannot run here: {reason}"
 
 
 def find_backend(name: str) -> Backend:
-    """The backend called `name`, `auto` being the fastest there is; UsageError if it is unknown."""
+    """The backend called `name`; `auto` looks at each call's tensors. UsageError if unknown."""
     if name == "auto":
-        return BACKENDS[FASTEST_FIRST[0]]
+        return _auto
     if name not in BACKENDS:
         raise UsageError(f"there is no backend {name!r}; choose one of auto, {', '.join(BACKENDS)}")
     return BACKENDS[name]

@@ -10,6 +10,7 @@ from seqmodel.errors import UsageError
 from seqmodel.units.backends import find_backend
 from seqmodel.units.registry import TERMS, UnitSpec, unit_spec
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
+from seqmodel.units.weights import StackedWeights
 
 
 class State(NamedTuple):
@@ -135,7 +136,8 @@ class Unit(nn.Module):
             raise ValueError(f"x must be (T >= 1, B, {self.input_size}), not {tuple(x.shape)}")
         start = self.zero_state(x.shape[1]) if state is None else state
         self._check(x.shape[0], x.shape[1], start, lengths)
-        run = self._run(self.spec, self.gates(), x, start, self.gate_activation, self.activation)
+        weights = StackedWeights(self.spec, {term: getattr(self, term) for term in TERMS})
+        run = self._run(self.spec, weights, x, start, self.gate_activation, self.activation)
         if lengths is None:
             return run[0], self._state([steps[-1] for steps in run])
         rows = torch.arange(x.shape[1], device=x.device)

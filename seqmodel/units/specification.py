@@ -17,9 +17,18 @@ Activation = Callable[[Tensor], Tensor]
 Weights = Mapping[str, Mapping[str, Tensor | None]]
 """Gate -> term -> weight, None where the gate has no such term."""
 
+
+def _hard_sigmoid(x: Tensor) -> Tensor:
+    """min(max(x / 6 + 1/2, 0), 1).
+
+    F.hardsigmoid is the same forward, but its slope is 1/6 in float32 even where x is float64.
+    """
+    return F.relu6(x + 3) / 6
+
+
 GATE_ACTIVATIONS: Mapping[str, Activation] = {
     "sigmoid": torch.sigmoid,
-    "hard-sigmoid": F.hardsigmoid,  # min(max(x / 6 + 1/2, 0), 1)
+    "hard-sigmoid": _hard_sigmoid,
 }
 ACTIVATIONS: Mapping[str, Activation] = {
     "tanh": torch.tanh,
@@ -36,10 +45,10 @@ class NetInput:
     """
 
     def __init__(self, weights: Weights, x: Tensor) -> None:
-        self._weights = weights
+        self._weights = dict(weights)  # cut once, not at each step
         self._steps: dict[str, Sequence[Tensor | None]] = {}
         self._t = 0
-        for gate, w in weights.items():
+        for gate, w in self._weights.items():
             if w["W"] is not None:
                 self._steps[gate] = F.linear(x, w["W"], w["b"]).unbind(0)
             else:

@@ -232,7 +232,10 @@ TRAIN = {
         2,
         "there is no gate activation 'step'; choose one of sigmoid, hard-sigmoid",
     ),
-    "train {data} --backend tpu": (2, "there is no backend 'tpu'; choose one of auto, reference"),
+    "train {data} --backend tpu": (
+        2,
+        "there is no backend 'tpu'; choose one of auto, cpu, reference",
+    ),
     "train {data} --preset best": (2, "--preset must be one of default, paper, not 'best'"),
     "train {data} --optimizer sgd": (2, "--optimizer must be one of adam, rmsprop, not 'sgd'"),
     "train {data} --lr nan": (2, "--learning-rate must be 0 or more, not nan"),

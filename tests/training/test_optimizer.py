@@ -124,11 +124,12 @@ def test_all_windows_of_a_batch_are_updates_of_their_own(spy):
 
 
 def test_the_average_follows_the_weights_and_is_what_is_scored_and_kept(spy, dataset):
-    """The mean moves by 1 - decay towards the weights after each update, from the first on."""
+    """The mean moves by 1 - decay towards the weights after each update, more so at first."""
     run = spy(average=0.8, epochs=3, weight_noise=0.1)
     mean = run.after[0]
-    for after in run.after[1:]:
-        mean = 0.8 * mean + 0.2 * after
+    for k, after in enumerate(run.after[1:], 1):
+        decay = min(0.8, (1 + k) / (10 + k))
+        mean = decay * mean + (1 - decay) * after
     np.testing.assert_allclose(flat(run.trainer.average.module.parameters()), mean, atol=1e-6)
     kept = load_run(run.trainer.folder)
     assert kept.epoch == 3

@@ -1,0 +1,198 @@
+"""Writing machine code from Python: numbers a vector wide, loops, and the functions of units.
+
+A kernel is written by running ordinary Python over `Vector` values: `f * c + i * g` does not
+compute anything, it appends the instructions that will. What is written here once holds for
+float32 and float64 and for any width of the machine's vectors.
+"""
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+
+INT = ir.IntType(64)
+POINTER = ir.PointerType()
+# A product and the sum it feeds may become one instruction, which rounds once; nothing else is
+# relaxed, so that nan and infinity mean what they mean in the specification.
+FUSE = ("contract",)
+
+_FEATURES = binding.get_host_cpu_features()
+_BYTES = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx2") else 16
+REGISTERS = 32 if _BYTES == 64 or platform.machine().lower() in ("arm64", "aarch64") else 16
+
+
+def vector_lanes(itemsize: int) -> int:
+    """How many numbers of `itemsize` bytes one vector register of this machine holds."""
+    return _BYTES // itemsize
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What the vectorised exp needs to know of a floating-point type."""
+
+    itemsize: int
+    mantissa: int  # bits
+    bias: int  # of the exponent
+    largest: float  # exp is clamped to +- this, where its power of two is still a normal number
+    degree: int  # of the polynomial (exp(r) - 1) / r over |r| <= log(2) / 2
+    log2: tuple[float, float]  # log(2) in two parts, the first short, so that n * part is exact
+
+    def polynomial(self) -> list[float]:
+        """The coefficients, lowest first: interpolation at Chebyshev's points, near the best."""
+        half = np.log(2) / 2
+        r = half * np.cos(np.pi * (np.arange(self.degree + 1) + 0.5) / (self.degree + 1))
+        powers = np.vander(r / half, increasing=True)
+        scaled = np.linalg.solve(powers, np.expm1(r) / r)
+        return [float(c / half**k) for k, c in enumerate(scaled)]
+
+
+PRECISIONS = {
+    4: Precision(4, 23, 127, 87.0, 5, (0.693359375, -2.12194440e-4)),
+    8: Precision(8, 52, 1023, 708.0, 11, (0.693145751953125, 1.42860682030941723212e-6)),
+}
+
+
+class Emitter:
+    """Appends instructions for one floating-point type to one function."""
+
+    def __init__(self, builder: Any, itemsize: int) -> None:
+        self.builder = builder
+        self.precision = PRECISIONS[itemsize]
+        self.lanes = vector_lanes(itemsize)
+        self.real = ir.FloatType() if itemsize == 4 else ir.DoubleType()
+        self.vector = ir.VectorType(self.real, self.lanes)
+        self.integers = ir.VectorType(ir.IntType(8 * itemsize), self.lanes)
+
+    # Integers, addresses and loops
+
+    def int(self, value: Any) -> Any:
+        """A number known while writing, or one known only when running, as an instruction's."""
+        return ir.Constant(INT, value) if isinstance(value, int) else value
+
+    def add(self, *terms: Any) -> Any:
+        """The sum of integers."""
+        total = self.int(terms[0])
+        for term in terms[1:]:
+            total = self.builder.add(total, self.int(term))
+        return total
+
+    def mul(self, *factors: Any) -> Any:
+        """The product of integers."""
+        total = self.int(factors[0])
+        for factor in factors[1:]:
+            total = self.builder.mul(total, self.int(factor))
+        return total
+
+    def offset(self, address: Any, *elements: Any) -> Any:
+        """The address so many numbers behind `address`."""
+        return self.builder.gep(address, [self.add(*elements)], source_etype=self.real)
+
+    @contextmanager
+    def loop(self, start: Any, stop: Any, step: Any = 1) -> Iterator[Any]:
+        """`for i in range(start, stop, step)`."""
+        with self.carrying(start, stop, step, []) as (i, _):
+            yield i
+
+    @contextmanager
+    def carrying(
+        self, start: Any, stop: Any, step: Any, values: list[Any]
+    ) -> Iterator[tuple[Any, list[Any]]]:
+        """A loop that hands `values` from turn to turn.
+
+        The body replaces the entries of the list it is given; after the loop `values` holds the
+        last ones. The condition stands at the end, behind a guard, as compilers like it.
+        """
+        b, start, stop = self.builder, self.int(start), self.int(stop)
+        before = b.block
+        body, after = b.append_basic_block(), b.append_basic_block()
+        b.cbranch(b.icmp_signed("<", start, stop), body, after)
+        b.position_at_end(body)
+        i = b.phi(INT)
+        phis = [b.phi(v.type) for v in values]
+        inside = list(phis)
+        yield i, inside
+        following = b.add(i, self.int(step))
+        latch = b.block
+        b.cbranch(b.icmp_signed("<", following, stop), body, after)
+        i.add_incoming(start, before)
+        i.add_incoming(following, latch)
+        b.position_at_end(after)
+        for k, (phi, first, last) in enumerate(zip(phis, values, inside, strict=True)):
+            phi.add_incoming(first, before)
+            phi.add_incoming(last, latch)
+            result = b.phi(phi.type)
+            result.add_incoming(first, before)
+            result.add_incoming(last, latch)
+            values[k] = result
+
+    def columns(self, count: Any, body: Callable[[Any, Any], None]) -> None:
+        """`body(j, lanes)` over `count` numbers, a vector at a time; lanes None is a full one."""
+        b = self.builder
+        full = b.and_(count, self.int(-self.lanes))
+        with self.loop(0, full, self.lanes) as j:
+            body(j, None)
+        with b.if_then(b.icmp_signed("<", full, count)):
+            body(full, self.first_lanes(b.sub(count, full)))
+
+    # Vectors
+
+    def first_lanes(self, count: Any) -> Any:
+        """A mask of the first `count` lanes."""
+        b = self.builder
+        numbers = ir.Constant(self.integers, list(range(self.lanes)))
+        kind = self.integers.element
+        limit = count if kind is INT or kind.width == 64 else b.trunc(count, kind)
+        return b.icmp_signed("<", numbers, self._splat(limit, self.integers))
+
+    def load(self, address: Any, lanes: Any = None) -> Any:
+        """A vector from memory; lanes that are off read nothing and hold zero."""
+        if lanes is None:
+            return self.builder.load(address, align=self.precision.itemsize, typ=self.vector)
+        kinds = [POINTER, ir.IntType(32), lanes.type, self.vector]
+        function = self._intrinsic("masked.load", self.vector, kinds)
+        align = ir.Constant(ir.IntType(32), self.precision.itemsize)
+        return self.builder.call(function, [address, align, lanes, self.zero()])
+
+    def store(self, value: Any, address: Any, lanes: Any = None) -> None:
+        """A vector to memory, but for the lanes that are off."""
+        if lanes is None:
+            self.builder.store(value, address, align=self.precision.itemsize)
+            return
+        kinds = [self.vector, POINTER, ir.IntType(32), lanes.type]
+        function = self._intrinsic("masked.store", ir.VoidType(), kinds)
+        align = ir.Constant(ir.IntType(32), self.precision.itemsize)
+        self.builder.call(function, [value, address, align, lanes])
+
+    def broadcast(self, address: Any) -> Any:
+        """One number from memory in all lanes."""
+        return self._splat(self.builder.load(address, typ=self.real), self.vector)
+
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+        """a b + c."""
+        builder = self.builder
+        return builder.fadd(builder.fmul(a, b, flags=FUSE), c, flags=FUSE)
+
+    def zero(self) -> Any:
+        """A vector of zeros."""
+        return self.constant(0.0)
+
+    def constant(self, value: float) -> Any:
+        """A vector that holds `value` in every lane."""
+        return ir.Constant(self.vector, [value] * self.lanes)
+
+    def _splat(self, value: Any, kind: Any) -> Any:
+        b = self.builder
+        single = b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        return b.shuffle_vector(single, ir.Constant(kind, ir.Undefined), mask)
+
+    def _intrinsic(self, name: str, returns: Any, kinds: Sequence[Any]) -> Any:
+        module = self.builder.module
+        full = f"llvm.{name}.v{self.lanes}f{8 * self.precision.itemsize}.p0"
+        if full in module.globals:
+            return module.globals[full]
+        return ir.Function(module, ir.FunctionType(returns, kinds), full)

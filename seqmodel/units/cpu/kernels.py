@@ -1,0 +1,310 @@
+"""The loops over time, rows and columns around a unit's cell, and the compiled unit itself.
+
+A thread takes a share of the batch through all of time, so threads never wait for each other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+from torch import Tensor
+
+from seqmodel.units.cpu import team
+from seqmodel.units.cpu.cells import CELLS, Cell, Product
+from seqmodel.units.cpu.emit import INT, POINTER, Emitter
+from seqmodel.units.cpu.jit import compiled_once, function
+from seqmodel.units.cpu.notes import declare_sum
+from seqmodel.units.cpu.product import Product as Multiply
+from seqmodel.units.cpu.team import compile_kernels
+from seqmodel.units.cpu.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
+from seqmodel.units.registry import UnitSpec, unit_spec
+
+SIZES = ("T", "B", "I", "H", "wants_dx", "notes", "dh_step", "dh_row", "dc_step", "dc_row")
+ADDRESSES = (
+    "x", "dx",  # (T, B, I)
+    "slots", "d_slots",  # (T, B, slots, H)
+    "h", "c",  # (T + 1, B, H), the initial state first
+    "dh", "dc",  # (T, B, H), from outside, strides above
+    "carried_h", "carried_c",  # (B, H), the gradient on its way to the previous step
+    "b", "V", "bU",
+    "sums",  # (threads, sums, H): the gradients of b, V and bU, in this order
+    "list",  # (threads, I), room for a frame's notes; if `notes`, W is transposed, not packed
+    "W", "U0", "U1",  # packed, U one a product
+)  # fmt: skip
+FIELDS = SIZES + ADDRESSES
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What of a unit's cell exists: the slots and products that its terms leave."""
+
+    spec: UnitSpec
+    cell: Cell
+    bias: bool
+
+    def owners(self, term: str) -> list[str]:
+        """The gates that have `term`."""
+        return self.spec.gates_with(term) if self.bias or term not in ("b", "bU") else []
+
+    def products(self) -> list[Product]:
+        """The products of all stages, in order, but for those of gates without U."""
+        return [p for stage in self.cell.stages for p in self.kept(stage.products)]
+
+    def kept(self, products: tuple[Product, ...]) -> list[Product]:
+        """Those of `products` whose gates have U."""
+        return [p for p in products if set(p.gates) <= set(self.spec.gates_with("U"))]
+
+    def sums(self) -> list[tuple[str, str]]:
+        """(term, gate) of each sum over time and rows that the backward pass keeps."""
+        return [(term, gate) for term in ("b", "V", "bU") for gate in self.owners(term)]
+
+    def product_rows(self) -> list[tuple[int, int]]:
+        """The gates of each product as a span among those that U stacks."""
+        owners = self.owners("U")
+        starts = [(owners.index(p.gates[0]), len(p.gates)) for p in self.products()]
+        return [(start, start + count) for start, count in starts]
+
+    def input_slots(self) -> tuple[int, int]:
+        """The span of the slots of the gates that have W."""
+        owners = self.owners("W")
+        return self.slot(owners[0]), self.slot(owners[-1]) + 1
+
+    def slot(self, name: str) -> int:
+        """The place of a slot."""
+        return self.cell.slots.index(name)
+
+
+class _Kernel:
+    """What forward and backward share: addresses of everything, at a row or a place in it."""
+
+    def __init__(self, plan: Plan, e: Emitter, args: Any, thread: Any, threads: Any) -> None:
+        b = e.builder
+        self.plan, self.e, self.thread = plan, e, thread
+        self.passed_on = False  # whether the code so far sets h's gradient, or only will add to it
+        self.field = {}
+        for k, name in enumerate(FIELDS):
+            place = b.gep(args, [e.int(k)], source_etype=INT)
+            self.field[name] = b.load(place, typ=INT if name in SIZES else POINTER)
+        rows = self.field["B"]
+        self.first = b.sdiv(e.mul(rows, thread), threads)
+        self.last = b.sdiv(e.mul(rows, e.add(thread, 1)), threads)
+
+    def place(self, name: str, row: Any, width: int = 1, part: int = 0, j: Any = 0) -> Any:
+        """The address of number `j` of `part` of the row, a row holding `width` parts of H."""
+        H = self.field["H"]
+        return self.e.offset(self.field[name], self.e.mul(row, width, H), self.e.mul(part, H), j)
+
+    def slot(self, name: str, row: Any, slot: str, j: Any = 0) -> Any:
+        """The address of a slot of the row in `slots` or `d_slots`."""
+        slots = self.plan.cell.slots
+        return self.place(name, row, len(slots), slots.index(slot), j)
+
+    def stride(self, width: int) -> Any:
+        """From row to row."""
+        return self.e.mul(self.field["H"], width)
+
+
+class _At:
+    """One vector's worth of columns `j` at step `t` of row `r`; `lanes` masks a partial vector."""
+
+    def __init__(
+        self, kernel: _Kernel, t: Any, r: Any, j: Any, lanes: Any, s: Function, phi: Function
+    ) -> None:
+        self.kernel, self.r, self.j, self.lanes, self.s, self.phi = kernel, r, j, lanes, s, phi
+        e = kernel.e
+        self.t, self.row = t, e.add(e.mul(t, kernel.field["B"]), r)
+
+    def _load(self, place: Any) -> Vector:
+        return Vector(self.kernel.e, self.kernel.e.load(place, self.lanes))
+
+    def _store(self, value: Vector, place: Any) -> None:
+        self.kernel.e.store(value.value, place, self.lanes)
+
+    def _weight(self, term: str, gate: str) -> Vector | None:
+        owners = self.kernel.plan.owners(term)
+        if gate not in owners:
+            return None
+        return self._load(self.kernel.place(term, 0, 1, owners.index(gate), self.j))
+
+    def kept(self, slot: str) -> Vector:
+        return self._load(self.kernel.slot("slots", self.row, slot, self.j))
+
+    def old(self, state: str) -> Vector:
+        return self._load(self.kernel.place(state, self.row, j=self.j))
+
+
+class _Forward(_At):
+    """See `cells.Forward`."""
+
+    def net(self, gate: str, c: Vector | None = None) -> Vector:
+        terms = self.kernel.plan.spec.gates[gate]
+        total = self.kept(gate) if "W" in terms or "U" in terms else None
+        v, b = self._weight("V", gate), self._weight("b", gate)
+        for term in (v * c if v is not None and c is not None else None, b):
+            if term is not None:
+                total = term if total is None else total + term
+        return Vector(self.kernel.e, self.kernel.e.zero()) if total is None else total
+
+    def keep(self, slot: str, value: Vector) -> None:
+        self._store(value, self.kernel.slot("slots", self.row, slot, self.j))
+
+    def new(self, state: str, value: Vector) -> None:
+        row = self.kernel.e.add(self.row, self.kernel.field["B"])
+        self._store(value, self.kernel.place(state, row, j=self.j))
+
+    def second_bias(self, gate: str) -> Vector | float:
+        return self._weight("bU", gate) or -0.0  # the zero that changes no number
+
+
+class _Backward(_At):
+    """See `cells.Backward`."""
+
+    def now(self, state: str) -> Vector:
+        row = self.kernel.e.add(self.row, self.kernel.field["B"])
+        return self._load(self.kernel.place(state, row, j=self.j))
+
+    def d_now(self, state: str) -> Vector:
+        k, e = self.kernel, self.kernel.e
+        step, row = k.field[f"d{state}_step"], k.field[f"d{state}_row"]
+        outside = e.offset(k.field[f"d{state}"], e.mul(self.t, step), e.mul(self.r, row), self.j)
+        return self._load(outside) + self.passed(state)
+
+    def d_net(self, gate: str, value: Vector, c: Vector | None = None) -> Vector:
+        self.d_slot(gate, value)
+        self._add("b", gate, value)
+        v = self._weight("V", gate)
+        if v is None or c is None:
+            return Vector(self.kernel.e, self.kernel.e.constant(-0.0))
+        self._add("V", gate, value * c)
+        return value * v
+
+    def d_slot(self, slot: str, value: Vector) -> None:
+        self._store(value, self.kernel.slot("d_slots", self.row, slot, self.j))
+
+    def d_second_bias(self, gate: str, value: Vector) -> None:
+        self._add("bU", gate, value)
+
+    def _add(self, term: str, gate: str, value: Vector) -> None:
+        k, sums = self.kernel, self.kernel.plan.sums()
+        if (term, gate) in sums:
+            place = k.place("sums", k.thread, len(sums), sums.index((term, gate)), self.j)
+            self._store(self._load(place) + value, place)
+
+    def d_kept(self, slot: str) -> Vector:
+        return self._load(self.kernel.slot("d_slots", self.row, slot, self.j))
+
+    def passed(self, state: str) -> Vector:
+        return self._load(self.kernel.place(f"carried_{state}", self.r, j=self.j))
+
+    def pass_on(self, state: str, value: Vector) -> None:
+        self.kernel.passed_on = self.kernel.passed_on or state == "h"
+        self._store(value, self.kernel.place(f"carried_{state}", self.r, j=self.j))
+
+
+def _write_forward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) -> None:
+    e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
+    H, rows = k.field["H"], e.builder.sub(k.last, k.first)
+    sum_columns = declare_sum(e.builder.module, e.precision.itemsize)
+    numbers = e.builder.gep(k.field["list"], [e.mul(k.thread, k.field["I"])], source_etype=INT)
+    with e.loop(0, k.field["T"]) as t:
+        start = e.add(e.mul(t, k.field["B"]), k.first)
+        first, last = plan.input_slots()
+        x = e.offset(k.field["x"], e.mul(start, k.field["I"]))
+        net = k.slot("slots", start, plan.cell.slots[first])
+        N = e.mul(H, last - first)
+        sparse = e.builder.icmp_signed("!=", k.field["notes"], e.int(0))
+        with e.builder.if_else(sparse) as (few, dense):
+            with few, e.loop(0, rows) as r:
+                frame = e.offset(x, e.mul(r, k.field["I"]))
+                row = e.offset(net, e.mul(r, k.stride(width)))
+                args = [frame, k.field["I"], k.field["W"], N, numbers, row]
+                e.builder.call(sum_columns, args)
+            with dense:
+                multiply(
+                    e, x, k.field["I"], k.field["W"], net, k.stride(width),
+                    rows, k.field["I"], N, False,
+                )  # fmt: skip
+        for stage in plan.cell.stages:
+            for p in plan.kept(stage.products):
+                u = k.field[f"U{plan.products().index(p)}"]
+                if p.source == "h":
+                    source = [k.place("h", start), k.stride(1)]
+                else:
+                    source = [k.slot("slots", start, p.source), k.stride(width)]
+                # W x waits in a gate's own slot.
+                adds = p.into == p.gates[0] and "W" in plan.spec.gates[p.into]
+                target = [k.slot("slots", start, p.into), k.stride(width)]
+                multiply(e, *source, u, *target, rows, H, e.mul(H, len(p.gates)), adds)
+
+            with e.loop(k.first, k.last) as r:
+
+                def place(j: Any, lanes: Any, t: Any = t, r: Any = r, stage: Any = stage) -> None:
+                    stage.forward(_Forward(k, t, r, j, lanes, s, phi))
+
+                e.columns(H, place)
+
+
+def _write_backward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) -> None:
+    e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
+    H, rows = k.field["H"], e.builder.sub(k.last, k.first)
+    with e.loop(0, k.field["T"]) as i:
+        t = e.builder.sub(k.field["T"], e.add(i, 1))
+        start = e.add(e.mul(t, k.field["B"]), k.first)
+        k.passed_on = False
+        for stage in reversed(plan.cell.stages):
+            with e.loop(k.first, k.last) as r:
+
+                def place(j: Any, lanes: Any, t: Any = t, r: Any = r, stage: Any = stage) -> None:
+                    stage.backward(_Backward(k, t, r, j, lanes, s, phi))
+
+                e.columns(H, place)
+            for p in plan.kept(stage.products):
+                u = k.field[f"U{plan.products().index(p)}"]
+                source = [k.slot("d_slots", start, p.into), k.stride(width)]
+                if p.source == "h":
+                    target = [k.place("carried_h", k.first), k.stride(1)]
+                else:
+                    target = [k.slot("d_slots", start, p.source), k.stride(width)]
+                adds = p.source == "h" and k.passed_on
+                multiply(e, *source, u, *target, rows, e.mul(H, len(p.gates)), H, adds)
+                k.passed_on = k.passed_on or p.source == "h"
+        with e.builder.if_then(e.builder.icmp_signed("!=", k.field["wants_dx"], e.int(0))):
+            first, last = plan.input_slots()
+            d_net = k.slot("d_slots", start, plan.cell.slots[first])
+            dx = e.offset(k.field["dx"], e.mul(start, k.field["I"]))
+            multiply(
+                e, d_net, k.stride(width), k.field["W"], dx, k.field["I"],
+                rows, e.mul(H, last - first), k.field["I"], False,
+            )  # fmt: skip
+
+
+class CompiledUnit:
+    """A unit's compiled loops, for one floating-point type and one choice of activations."""
+
+    def __init__(
+        self, name: str, itemsize: int, gate_activation: str, activation: str, bias: bool
+    ) -> None:
+        self.activations = gate_activation, activation
+        self.plan = Plan(unit_spec(name), CELLS[name], bias)
+        module = ir.Module(name)
+        multiply = Multiply.of(module, itemsize)
+        s, phi = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
+        for kernel, write in (("forward", _write_forward), ("backward", _write_backward)):
+            with function(module, kernel, [POINTER, INT, INT], itemsize) as (e, *args):
+                write(_Kernel(self.plan, e, *args), multiply, s, phi)
+        self._kernels = compile_kernels(module, ("forward", "backward"))
+
+    def run(self, kernel: str, fields: Mapping[str, int | Tensor], threads: int) -> None:
+        """Run `forward` or `backward` over fields, FIELDS by name; those unused may be missing."""
+        values = [fields.get(name, 0) for name in FIELDS]
+        numbers = [v if isinstance(v, int) else v.data_ptr() for v in values]
+        team.share_out(self._kernels[kernel], numbers, threads)
+
+
+@compiled_once
+def compiled_unit(
+    name: str, itemsize: int, gate_activation: str, activation: str, bias: bool
+) -> CompiledUnit:
+    """The loops of a unit, compiled at first use."""
+    return CompiledUnit(name, itemsize, gate_activation, activation, bias)

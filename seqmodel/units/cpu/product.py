@@ -1,0 +1,171 @@
+"""The matrix product inside the loops over time: C (+)= A B, a few rows of A at a time.
+
+A tile of C stays in registers while its row of A meets B, whose columns lie packed in panels a few
+vectors wide: each number of B is read once for all rows of the tile, each of A once for all the
+columns of the panel. The panels are the outer loop, so that one stays in the nearest cache while
+all rows of the thread pass over it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import binding, ir
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqmodel.units.cpu.emit import INT, POINTER, REGISTERS, Emitter, vector_lanes
+from seqmodel.units.cpu.jit import Library, compiled_once, function
+
+PANEL = 2  # vectors
+ROWS = 8 if REGISTERS == 32 else 4  # of a tile: ROWS x PANEL sums, and B's vectors, fit registers
+_CHAINS = 8  # independent sums that keep the multipliers busy; fewer rows take several k at once
+_BIT = ir.IntType(1)
+_KINDS = [POINTER, INT, POINTER, POINTER, INT, INT, INT, INT, _BIT]
+
+
+def pack(b: Tensor) -> Tensor:
+    """B (K, N) as panels (N / width, K, width), zeros behind the last column."""
+    width = PANEL * vector_lanes(b.element_size())
+    panels = -(-b.shape[1] // width)
+    padded = F.pad(b, (0, panels * width - b.shape[1]))
+    return padded.view(b.shape[0], panels, width).transpose(0, 1).contiguous()
+
+
+@dataclass(frozen=True)
+class Product:
+    """The function that multiplies, as a module that calls it knows it."""
+
+    function: Any
+
+    @classmethod
+    def of(cls, module: Any, itemsize: int) -> "Product":
+        """The product for numbers of `itemsize` bytes, compiled once, declared in `module`."""
+        name = f"seqmodel_product_{itemsize}"
+        binding.add_symbol(name, _library(itemsize).address("product"))
+        return cls(ir.Function(module, ir.FunctionType(ir.VoidType(), _KINDS), name))
+
+    def __call__(
+        self, e: Emitter, a: Any, a_stride: Any, b: Any, c: Any, c_stride: Any, *sizes: Any
+    ) -> None:
+        """C (+)= A B, A (rows, k), B packed, C (rows, columns); sizes: rows, k, columns, adds."""
+        *counts, adds = sizes
+        args = [a, a_stride, b, c, c_stride, *counts]
+        e.builder.call(self.function, [*args, _BIT(adds)])
+
+
+@compiled_once
+def _library(itemsize: int) -> Library:
+    module = ir.Module("product")
+    tiles = {
+        (rows, vectors): write_tile(module, itemsize, rows, vectors)
+        for rows in range(1, ROWS + 1)
+        for vectors in range(1, PANEL + 1)
+    }
+    with function(module, "product", _KINDS, itemsize) as (e, *args):
+        a, a_stride, b, c, c_stride, rows, k, columns, adds = args
+        builder, width = e.builder, PANEL * e.lanes
+        # Rows are shared out evenly among as few tiles as hold them: 9 are 5 and 4, not 8 and 1.
+        blocks = builder.sdiv(e.add(rows, ROWS - 1), e.int(ROWS))
+        with e.loop(0, columns, width) as j, e.loop(0, blocks) as block:
+            first = builder.sdiv(e.mul(rows, block), blocks)
+            count = builder.sub(builder.sdiv(e.mul(rows, e.add(block, 1)), blocks), first)
+            left = builder.sub(columns, j)
+            places = [
+                e.offset(a, e.mul(first, a_stride)), a_stride,
+                e.offset(b, e.mul(j, k)),
+                e.offset(c, e.mul(first, c_stride), j), c_stride,
+                k, left, adds,
+            ]  # fmt: skip
+            done = builder.append_basic_block()
+            fewer = builder.icmp_signed("<=", left, e.int(e.lanes))
+            switch = builder.switch(count, done)
+            for n in range(1, ROWS + 1):
+                case = builder.append_basic_block()
+                switch.add_case(e.int(n), case)
+                builder.position_at_end(case)
+                with builder.if_else(fewer) as (narrow, wide):
+                    with narrow:
+                        builder.call(tiles[n, 1], places)
+                    with wide:
+                        builder.call(tiles[n, PANEL], places)
+                builder.branch(done)
+            builder.position_at_end(done)
+    return Library(module)
+
+
+def write_tile(
+    module: Any, itemsize: int, rows: int, vectors: int, transposed: bool = False
+) -> Any:
+    """A function for a tile of so many rows and vectors; its last vector may be a partial one.
+
+    A's numbers for one row lie side by side, `a_stride` from row to row; if `transposed`, those of
+    one k do, a vector's width from k to k, and `a_stride` is the number of rows to write.
+    """
+    name = f"{'outer' if transposed else 'tile'}_{rows}x{vectors}"
+    kinds = [POINTER, INT, POINTER, POINTER, INT, INT, INT, _BIT]
+    with function(module, name, kinds, itemsize) as (e, *args):
+        a, a_stride, b, c, c_stride, k, columns, adds = args
+        builder = e.builder
+        row = [e.offset(a, r if transposed else e.mul(a_stride, r)) for r in range(rows)]
+        a_step = e.lanes if transposed else 1
+        at_once = max(1, _CHAINS // (rows * vectors))  # k
+        sums = [e.zero()] * (rows * vectors * at_once)
+        whole = builder.and_(k, e.int(-at_once))
+
+        def steps(k0: Any, count: int, sums: list[Any]) -> None:
+            for step in range(count):
+                place = e.offset(b, e.mul(e.add(k0, step), PANEL * e.lanes))
+                columns = [e.load(e.offset(place, v * e.lanes)) for v in range(vectors)]
+                for r in range(rows):
+                    factor = e.broadcast(e.offset(row[r], e.mul(e.add(k0, step), a_step)))
+                    for v in range(vectors):
+                        n = (step * rows + r) * vectors + v
+                        sums[n] = e.multiply_add(factor, columns[v], sums[n])
+
+        with e.carrying(0, whole, at_once, sums) as (k0, inside):
+            steps(k0, at_once, inside)
+        if at_once > 1:
+            with e.carrying(whole, k, 1, sums) as (k0, inside):
+                steps(k0, 1, inside)
+        size = rows * vectors
+        total = [_tree(e, sums[n::size]) for n in range(size)]
+
+        def finish(lanes: Any) -> None:
+            with builder.if_else(adds) as (adding, writing):
+                with adding:
+                    write(lanes, True)
+                with writing:
+                    write(lanes, False)
+
+        def write(lanes: Any, adding: bool) -> None:
+            done = builder.append_basic_block()
+            for r in range(rows):
+                if transposed and r:
+                    another = builder.append_basic_block()
+                    builder.cbranch(builder.icmp_signed(">", a_stride, e.int(r)), another, done)
+                    builder.position_at_end(another)
+                for v in range(vectors):
+                    place = e.offset(c, e.mul(c_stride, r), v * e.lanes)
+                    mask = lanes if v == vectors - 1 else None
+                    value = total[r * vectors + v]
+                    e.store(
+                        builder.fadd(e.load(place, mask), value) if adding else value, place, mask
+                    )
+            builder.branch(done)
+            builder.position_at_end(done)
+
+        full = builder.icmp_signed(">=", columns, e.int(vectors * e.lanes))
+        with builder.if_else(full) as (plain, partial):
+            with plain:
+                finish(None)
+            with partial:
+                finish(e.first_lanes(builder.sub(columns, e.int((vectors - 1) * e.lanes))))
+    made = module.get_global(name)
+    made.linkage = "internal"
+    return made
+
+
+def _tree(e: Emitter, values: list[Any]) -> Any:
+    while len(values) > 1:
+        values = [e.builder.fadd(x, y) for x, y in zip(values[::2], values[1::2], strict=True)]
+    return values[0]

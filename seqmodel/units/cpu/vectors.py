@@ -1,0 +1,128 @@
+"""Vectors with arithmetic, and the activations written with them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from seqmodel.units.cpu.emit import FUSE, Emitter
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A vector as the equations see it: a value with arithmetic."""
+
+    to: Emitter = field(repr=False)
+    value: Any
+
+    def __add__(self, other: "Vector | float") -> "Vector":
+        """This + other."""
+        return Vector(self.to, self.to.builder.fadd(self.value, self._of(other), flags=FUSE))
+
+    def __sub__(self, other: "Vector | float") -> "Vector":
+        """This - other."""
+        return Vector(self.to, self.to.builder.fsub(self.value, self._of(other), flags=FUSE))
+
+    def __rsub__(self, other: float) -> "Vector":
+        """Other - this."""
+        return Vector(self.to, self.to.builder.fsub(self._of(other), self.value, flags=FUSE))
+
+    def __mul__(self, other: "Vector | float") -> "Vector":
+        """This times other."""
+        return Vector(self.to, self.to.builder.fmul(self.value, self._of(other), flags=FUSE))
+
+    def __truediv__(self, other: "Vector") -> "Vector":
+        """This over other."""
+        return Vector(self.to, self.to.builder.fdiv(self.value, other.value))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def _of(self, other: "Vector | float") -> Any:
+        return other.value if isinstance(other, Vector) else self.to.constant(other)
+
+    def where(self, relation: str, limit: float, then: "Vector | float") -> "Vector":
+        """`then` in the lanes where the relation to `limit` holds, this value elsewhere.
+
+        A nan satisfies no relation, so it stays.
+        """
+        b = self.to.builder
+        holds = b.fcmp_ordered(relation, self.value, self.to.constant(limit))
+        return Vector(self.to, b.select(holds, self._of(then), self.value))
+
+    def clamp(self, low: float, high: float) -> "Vector":
+        """This value, but not below `low` nor above `high`; nan stays nan."""
+        return self.where("<", low, low).where(">", high, high)
+
+    def between(self, low: float, high: float, then: float) -> "Vector":
+        """`then` in the lanes that lie in the open interval, zero elsewhere."""
+        b, to = self.to.builder, self.to
+        above = b.fcmp_ordered(">", self.value, to.constant(low))
+        below = b.fcmp_ordered("<", self.value, to.constant(high))
+        return Vector(to, b.select(b.and_(above, below), to.constant(then), to.zero()))
+
+    def exp_parts(self) -> tuple["Vector", "Vector"]:
+        """(scale, rest) such that exp(x) = scale (1 + rest), scale a power of two.
+
+        x = n log(2) + r with n whole. Adding 1.5 times two to the mantissa's bits rounds x / log(2)
+        to n and leaves n in the lowest bits, from where a shift brings it into the exponent.
+        """
+        p, b = self.to.precision, self.to.builder
+        x = self.clamp(-p.largest, p.largest)
+        round_to_whole = 1.5 * 2.0**p.mantissa
+        shifted = x * float(1 / np.log(2)) + round_to_whole
+        n = shifted - round_to_whole
+        r = x - n * p.log2[0] - n * p.log2[1]
+        *lower, q = p.polynomial()
+        rest = r * q + lower.pop()
+        while lower:
+            rest = rest * r + lower.pop()
+
+        def all_lanes(value: int) -> Any:
+            return ir.Constant(self.to.integers, [value] * self.to.lanes)
+
+        bits = b.shl(b.bitcast(shifted.value, self.to.integers), all_lanes(p.mantissa))
+        bits = b.add(bits, all_lanes(p.bias << p.mantissa))
+        return Vector(self.to, b.bitcast(bits, self.to.vector)), rest * r
+
+
+@dataclass(frozen=True)
+class Function:
+    """An activation, and its slope told from its value."""
+
+    value: Callable[[Vector], Vector]
+    slope: Callable[[Vector], Vector]
+
+    def __call__(self, x: Vector) -> Vector:
+        """The activation of x."""
+        return self.value(x)
+
+
+def _sigmoid(x: Vector) -> Vector:
+    scale, rest = (x * -1.0).exp_parts()
+    one = Vector(x.to, x.to.constant(1.0))
+    return one / (scale * rest + (scale + 1.0))
+
+
+def _tanh(x: Vector) -> Vector:
+    scale, rest = (x * 2.0).exp_parts()
+    less_one = scale * rest + (scale - 1.0)  # exp(2 x) - 1, with all its digits near zero
+    return less_one / (less_one + 2.0)
+
+
+def _hard_sigmoid(x: Vector) -> Vector:
+    return (x + 3.0).clamp(0.0, 6.0) * (1 / 6)
+
+
+# By the specification's names.
+GATE_ACTIVATIONS: Mapping[str, Function] = {
+    "sigmoid": Function(_sigmoid, lambda y: y * (1.0 - y)),
+    "hard-sigmoid": Function(_hard_sigmoid, lambda y: y.between(0.0, 1.0, 1 / 6)),
+}
+ACTIVATIONS: Mapping[str, Function] = {
+    "tanh": Function(_tanh, lambda y: 1.0 - y * y),
+    "sigmoid": GATE_ACTIVATIONS["sigmoid"],
+    "relu": Function(lambda x: x.where("<", 0.0, 0.0), lambda y: y.between(0.0, float("inf"), 1.0)),
+}

@@ -1,0 +1,453 @@
+"""The compiled CPU backend against the specification: values, states and every gradient."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqmodel.errors import UsageError
+from seqmodel.units import UNITS, backends, cpu, make, specification
+from seqmodel.units.cpu import memory, notes, recurrence, team
+from seqmodel.units.module import Unit
+from seqmodel.units.weights import StackedWeights
+
+# Relative to the largest entry of each tensor, or to 0.1 if that is less. In float32 sums of a few
+# thousand terms come in another order than the specification's, and more so after 200 steps.
+BOUND = {torch.float64: 1e-10, torch.float32: 2e-5}
+SIZES = [  # T, B, H, I
+    (1, 1, 1, 1),
+    (1, 16, 33, 5),
+    (63, 7, 33, 88),
+    (63, 1, 46, 20),
+    (20, 16, 100, 88),
+    (5, 7, 195, 20),
+    (3, 16, 256, 17),
+    (7, 33, 16, 16),
+    (200, 7, 36, 33),
+]
+
+
+@pytest.fixture(autouse=True)
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every buffer starts as nan: whatever is read before it is written shows."""
+
+    def nan(like: Tensor, *shape: int) -> Tensor:
+        return like.new_full(shape, float("nan"))
+
+    monkeypatch.setattr(memory, "buffer", nan)
+    monkeypatch.setattr(memory, "KEEP_BYTES", 0)
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@contextmanager
+def threads_for(backend: object) -> Iterator[None]:
+    """One thread for the specification: its many small products crawl on two of a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if backend in (specification.run, "reference") else before)
+    yield
+    torch.set_num_threads(before)
+
+
+def random_weights(
+    name: str, inputs: int, H: int, dtype: torch.dtype, bias: bool
+) -> StackedWeights:
+    spec = UNITS[name]
+    shapes = {"W": (H, inputs), "U": (H, H), "V": (1, H), "b": (H,), "bU": (H,)}
+    stacked: dict[str, Tensor | None] = {}
+    for term, (first, *rest) in shapes.items():
+        count = len(spec.gates_with(term))
+        there = count and (bias or term not in ("b", "bU"))
+        scale = H**-0.5 if term == "U" else inputs**-0.5 if term == "W" else 1.0
+        weight = torch.randn(count * first, *rest, dtype=dtype) * scale
+        stacked[term] = weight.requires_grad_() if there else None
+    return StackedWeights(spec, stacked)
+
+
+def compare(
+    name: str,
+    size: tuple[int, int, int, int],
+    dtype: torch.dtype,
+    *,
+    s: str = "sigmoid",
+    phi: str = "tanh",
+    bias: bool = True,
+    scale: float = 1.0,
+) -> None:
+    """Run both backends from the same numbers; all outputs and gradients must agree."""
+    torch.manual_seed(0)
+    T, B, H, inputs = size
+    spec = UNITS[name]
+    weights = random_weights(name, inputs, H, dtype, bias)
+    x = (scale * torch.randn(T, B, inputs, dtype=dtype)).requires_grad_()
+    state = tuple(torch.randn(B, H, dtype=dtype, requires_grad=True) for _ in spec.state)
+    leaves = {"x": x, **{term: w for term, w in weights.stacked.items() if w is not None}}
+    leaves |= dict(zip(("h0", "c0"), state, strict=False))
+    given = [torch.randn(T, B, H, dtype=dtype) for _ in state]
+
+    def run(backend: Any) -> Sequence[Tensor | None]:
+        with threads_for(backend):
+            steps = backend(spec, weights, x, state, s, phi)
+            found = torch.autograd.grad(steps, list(leaves.values()), given, allow_unused=True)
+        return *steps, *found
+
+    names = [*spec.state, *(f"d{leaf}" for leaf in leaves)]
+    pairs = zip(names, run(specification.run), run(recurrence.run), strict=True)
+    for what, right, ours in pairs:
+        if right is None:
+            assert ours is None or not ours.any(), what
+            continue
+        assert ours is not None, what
+        assert ours.shape == right.shape, what
+        assert bool(torch.isfinite(ours).all()), what
+        # A net input of thousands is right to its own last digit, which is no small number.
+        bound = BOUND[dtype] * (5 if T > 100 else 1) * max(1.0, scale / 20)
+        error = float(
+            (ours - right).abs().max().detach() / right.abs().max().detach().clamp(min=0.1)
+        )
+        assert error < bound, f"{what}: {error:.1e}"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("name", UNITS)
+def test_values_and_gradients(
+    name: str, size: tuple[int, int, int, int], dtype: torch.dtype
+) -> None:
+    compare(name, size, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("size", [(63, 7, 33, 88), (40, 16, 100, 88), (200, 1, 256, 41)], ids=str)
+@pytest.mark.parametrize("name", UNITS)
+def test_piano_rolls(name: str, size: tuple[int, int, int, int], dtype: torch.dtype) -> None:
+    """Sums of columns where few notes sound; a silent frame and a full one among them."""
+    torch.manual_seed(0)
+    T, B, H, inputs = size
+    weights = random_weights(name, inputs, H, dtype, bias=True)
+    x = (torch.rand(T, B, inputs) < 0.05).to(dtype)
+    x[1, 0], x[2, 0] = 0, 1
+    assert notes.few_notes(x)
+    state = tuple(torch.zeros(B, H, dtype=dtype) for _ in UNITS[name].state)
+    leaves = [w for w in weights.stacked.values() if w is not None]
+    given = torch.randn(T, B, H, dtype=dtype)
+    results = []
+    for backend in (recurrence.run, specification.run):
+        with threads_for(backend):
+            h = backend(UNITS[name], weights, x, state, "sigmoid", "tanh")[0]
+            results.append([h, *torch.autograd.grad(h, leaves, given)])
+    for ours, right in zip(*results, strict=True):
+        bound = BOUND[dtype] * (5 if T > 100 else 1)
+        assert (ours - right).detach().abs().max() < bound * right.detach().abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+def test_what_counts_as_a_piano_roll(dtype: torch.dtype) -> None:
+    roll = torch.zeros(100, 3, 89, dtype=dtype)
+    roll[::2, :, 5] = 1
+    assert notes.few_notes(roll)
+    assert not notes.few_notes(roll[:10])  # too small to be worth a look
+    for value in (0.5, -1.0, float("nan"), 1 + 1e-6, 1e-30):
+        for place in (0, -1):
+            other = roll.clone()
+            other.view(-1)[place] = value
+            assert not notes.few_notes(other), (value, place)
+    assert not notes.few_notes(torch.ones_like(roll))
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "biasless"])
+@pytest.mark.parametrize("phi", specification.ACTIVATIONS)
+@pytest.mark.parametrize("s", specification.GATE_ACTIVATIONS)
+@pytest.mark.parametrize("name", UNITS)
+def test_activations_and_biases(name: str, s: str, phi: str, bias: bool) -> None:
+    compare(name, (5, 3, 19, 7), torch.float64, s=s, phi=phi, bias=bias)
+
+
+@pytest.mark.parametrize("s", specification.GATE_ACTIVATIONS)
+@pytest.mark.parametrize("name", UNITS)
+def test_float32_without_biases(name: str, s: str) -> None:
+    compare(name, (9, 3, 19, 7), torch.float32, s=s, bias=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("scale", [100.0, 1e4])
+@pytest.mark.parametrize("name", UNITS)
+def test_saturation(name: str, scale: float, dtype: torch.dtype) -> None:
+    compare(name, (5, 7, 33, 5), dtype, scale=scale)
+
+
+@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("value", [float("nan"), 1e30, -1e30, float("inf")])
+def test_what_is_not_finite_stays_where_it_is(name: str, value: float) -> None:
+    unit, plain = make(name, 4, 20, backend="cpu"), make(name, 4, 20, backend="reference")
+    plain.load_state_dict(unit.state_dict())
+    x = torch.randn(6, 3, 4)
+    x[2, 1, 0] = value
+    ours, right = unit(x)[0], plain(x)[0]
+    assert torch.equal(ours.isnan(), right.isnan())
+    assert torch.allclose(ours, right, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_finite_differences(name: str) -> None:
+    weights = random_weights(name, 3, 5, torch.float64, bias=True)
+    x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
+    state = tuple(
+        torch.randn(2, 5, dtype=torch.float64, requires_grad=True) for _ in UNITS[name].state
+    )
+    there = {term: w for term, w in weights.stacked.items() if w is not None}
+
+    def run(x: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        stacked = {**weights.stacked, **dict(zip(there, tensors[len(state) :], strict=True))}
+        given = StackedWeights(UNITS[name], stacked)
+        return recurrence.run(
+            UNITS[name], given, x, tensors[: len(state)], "hard-sigmoid", "sigmoid"
+        )
+
+    assert torch.autograd.gradcheck(run, (x, *state, *there.values()))
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "gru3", "tanh"])
+def test_module_stacked_ragged_and_carried(name: str) -> None:
+    """Through Unit and Stack: lengths with 0 and T among them, state carried between calls."""
+    torch.manual_seed(1)
+    units = [make(name, 6, 21, backend=b, layers=2).double() for b in ("cpu", "reference")]
+    units[1].load_state_dict(units[0].state_dict())
+    x = torch.randn(9, 5, 6, dtype=torch.float64)
+    lengths = torch.tensor([9, 0, 3, 1, 8])
+    results = []
+    for unit in units:
+        _, state = unit(x[:4])
+        h, last = unit(x, state, lengths)
+        loss = h.square().sum() + sum(part.sin().sum() for layer in last for part in layer)
+        gradients = torch.autograd.grad(loss, list(unit.parameters()))
+        results.append([h, *(part for layer in last for part in layer), *gradients])
+    for ours, right in zip(*results, strict=True):
+        assert torch.allclose(ours, right, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["lstm", "mgu"])
+def test_gradients_only_where_asked(name: str) -> None:
+    unit = make(name, 6, 21, backend="cpu")
+    h, _ = unit(torch.randn(4, 3, 6))
+    h[2].sum().backward()  # of one step, and none for c
+    whole = {n: p.grad.clone() for n, p in unit.named_parameters()}
+    for p in unit.parameters():
+        p.grad = None
+    unit.W.requires_grad_(False)
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 6, requires_grad=True)
+    unit(x)[0].sum().backward()
+    assert unit.W.grad is None
+    assert x.grad is not None
+    assert unit.U.grad is not None
+    assert all(torch.isfinite(g).all() for g in whole.values())
+    with torch.no_grad():
+        assert not unit(x)[0].requires_grad
+
+
+def test_inputs_and_gradients_of_any_layout() -> None:
+    torch.manual_seed(0)
+    results = []
+    x = torch.randn(3, 6, 8, dtype=torch.float64)
+    for backend in ("cpu", "reference"):
+        torch.manual_seed(1)
+        unit = make("lstm", 3, 20, backend=backend).double()
+        h, _ = unit(x.permute(1, 2, 0))  # (T, B, I), not contiguous
+        h.permute(2, 0, 1).contiguous().cos().sum().backward()
+        h, _ = unit(x.permute(1, 2, 0)[::2])
+        h.mean(2).sum().backward()  # a gradient expanded along H
+        results.append([h, *(p.grad for p in unit.parameters())])
+    for ours, right in zip(*results, strict=True):
+        assert torch.allclose(ours, right, rtol=1e-10, atol=1e-12)
+
+
+def test_backward_again_and_changed_outputs() -> None:
+    unit = make("gru", 3, 20, backend="cpu")
+    h, _ = unit(torch.randn(5, 2, 3))
+    first = torch.autograd.grad(h.sum(), unit.U, retain_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(h.sum(), unit.U, retain_graph=True)[0])
+    loss = h.sum()
+    with torch.no_grad():
+        h.mul_(2)  # the backward pass needs h as it was
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "gru3", "gru-reset-after"])
+def test_second_derivatives(name: str) -> None:
+    """They go through the specification, whatever the backend."""
+    unit = make(name, 3, 4, backend="cpu").double()
+    x = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
+    state = tuple(torch.randn_like(part, requires_grad=True) for part in unit.zero_state(2))
+    weights = dict(unit.named_parameters())
+
+    def run(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip(weights, rest[len(state) :], strict=True))
+        h, last = torch.func.functional_call(unit, given, (x, rest[: len(state)]))
+        return h, *last
+
+    assert torch.autograd.gradgradcheck(run, (x, *state, *weights.values()))
+
+
+def test_auto_runs_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+    share_out = team.share_out
+
+    def watched(kernel: team.Kernel, numbers: Sequence[int], threads: int) -> None:
+        ran.append(kernel.name)
+        share_out(kernel, numbers, threads)
+
+    monkeypatch.setattr(team, "share_out", watched)
+    unit = make("lstm", 3, 4)
+    h, _ = unit(torch.randn(5, 2, 3))
+    assert ran == ["forward"]
+    h.sum().backward()
+    assert ran == ["forward", "backward", "outer", "outer"]
+    assert type(h.grad_fn).__name__ != "StackBackward0"
+    monkeypatch.setattr(specification, "CELLS", {})  # nothing of the specification runs
+    unit(torch.randn(5, 2, 3))
+    with pytest.raises(KeyError):
+        make("lstm", 3, 4, backend="reference")(torch.randn(5, 2, 3))
+
+
+def test_auto_leaves_the_rest_to_the_reference() -> None:
+    unit = make("gru", 3, 4).to(torch.bfloat16)
+    x = torch.randn(2, 2, 3, dtype=torch.bfloat16)
+    assert unit(x)[0].dtype is torch.bfloat16
+    name, why = backends.fastest(x)
+    assert name == "reference"
+    assert "bfloat16" in why
+    named = make("gru", 3, 4, backend="cpu").to(torch.bfloat16)
+    with pytest.raises(UsageError, match="bfloat16"):
+        named(x)
+    with pytest.raises(UsageError, match="one type throughout"):
+        make("gru", 3, 4, backend="cpu")(x.double())
+
+
+def test_plain_gate_weights_work_too() -> None:
+    torch.manual_seed(0)
+    unit = make("gru-reset-after", 3, 20)
+    x, state = torch.randn(5, 2, 3), tuple(unit.zero_state(2))
+    runs = [
+        backends.BACKENDS[name](unit.spec, unit.gates(), x, state, "sigmoid", "tanh")[0]
+        for name in ("cpu", "reference")
+    ]
+    assert torch.allclose(*runs, atol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+def test_any_number_of_threads(threads: int) -> None:
+    torch.set_num_threads(threads)
+    compare("lstm", (9, 7, 33, 5), torch.float64)
+    compare("gru", (300, 4, 120, 30), torch.float64)
+
+
+def test_python_threads_where_openmp_is_not_gnus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "forked", lambda: True)
+    compare("lstm", (9, 7, 33, 5), torch.float64)
+    compare("gru", (300, 4, 120, 30), torch.float64)
+
+
+def test_memory_is_used_again_but_never_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "KEEP_BYTES", 1 << 24)
+    monkeypatch.setattr(memory, "_spare", [])
+    like = torch.zeros(1)
+    first = memory.recycled(like, 300, 1000)
+    place, part = first.data_ptr(), first[7]
+    del first
+    other = memory.recycled(like, 300, 1000)  # `part` still holds the first
+    assert other.data_ptr() != place
+    del part
+    assert memory.recycled(like, 250, 1000).data_ptr() == place
+    del other
+    units = {b: make("lstm", 8, 60, backend=b) for b in ("cpu", "reference")}
+    units["reference"].load_state_dict(units["cpu"].state_dict())
+    x, results = torch.randn(100, 7, 8), []
+    for backend, unit in units.items():
+        weights = list(unit.parameters())
+        with threads_for(backend):
+            h = [unit(x * k)[0] for k in range(3)]  # three graphs alive at once
+            results.append(
+                [torch.autograd.grad(h[k].sum(), weights, retain_graph=True) for k in (1, 0, 2, 1)]
+            )
+    for turns in zip(*results, strict=True):
+        for ours, right in zip(*turns, strict=True):
+            assert torch.allclose(ours, right, rtol=1e-3, atol=1e-3)
+
+
+def test_callers_in_several_threads() -> None:
+    unit = make("mgu", 8, 40)
+    x = torch.randn(50, 6, 8)
+    right = unit(x)[0]
+    wrong = []
+
+    def run() -> None:
+        for _ in range(20):
+            if not torch.equal(unit(x)[0], right):
+                wrong.append(1)
+
+    callers = [threading.Thread(target=run) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
+
+
+def _child(unit: Unit, right: list[Tensor]) -> None:
+    """Torch's own products hang here (GNU OpenMP after a fork); ours must not."""
+    assert torch.get_num_threads() == 2
+    for ours, theirs in zip(_step(unit), right, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def _step(unit: Unit) -> list[Tensor]:
+    h, _ = unit(torch.ones(30, 6, 8))
+    weights = list(unit.parameters())
+    return [h.detach(), *torch.autograd.grad(h.sum(), weights)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_forked_children() -> None:
+    """After the parent has used its threads: two children at once, and the parent beside them."""
+    unit = Unit("lstm", 8, 40)
+    right = _step(unit)
+    _ = torch.ones(600, 600) @ torch.ones(600, 600)
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=_child, args=(unit, right)) for _ in range(2)]
+    for child in children:
+        child.start()
+    _step(unit)
+    for child in children:
+        child.join(60)
+    alive = [child for child in children if child.is_alive()]
+    for child in alive:
+        child.kill()
+    assert not alive, "a forked child hangs"
+    assert [child.exitcode for child in children] == [0, 0]
+
+
+def test_compiler_loads_at_first_use() -> None:
+    code = (
+        "import sys, torch; from seqmodel.units import make; unit = make('lstm', 3, 4);"
+        "assert 'llvmlite' not in sys.modules and 'numba' not in sys.modules;"
+        "unit(torch.ones(2, 2, 3)); assert 'llvmlite' in sys.modules;"
+        "assert 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
