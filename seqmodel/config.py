@@ -38,18 +38,18 @@ class Config:
     backend: str = "auto"
 
     optimizer: str = "adam"
-    learning_rate: float = 0.02
+    learning_rate: float = 0.01
     learning_rate_draws: int = 0
     """Train so many times, each with a rate drawn from exp(U(-12, -6)), and keep the best."""
     schedule: str = "constant"
-    weight_noise: float = 0.05
+    weight_noise: float = 0.075
     clip: float = 1.0
-    average: float = 0.99
+    average: float = 0.995
     """Evaluate and keep the running mean of the weights, of this decay; 0: the weights."""
-    batch_size: int = 8
+    batch_size: int = 4
     truncate: int = 0
     epochs: int = 40
-    patience: int = 8
+    patience: int = 10
     augment_keys: bool = False
     seed: int = 1
 
@@ -65,6 +65,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "weight_noise": 0.075,
         "clip": 1.0,
         "average": 0.0,
+        "batch_size": 8,
         "dropout": 0.0,
         "epochs": 500,
         "patience": 20,

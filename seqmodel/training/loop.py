@@ -32,6 +32,7 @@ from seqmodel.training.optimizer import (
     make_average,
     make_optimizer,
     optimizer_tensors,
+    rescale_gradient,
     set_learning_rate,
     weight_noise,
 )
@@ -207,8 +208,8 @@ class Trainer:
                 loss = nats + (model.output.end_nats(parameters, last) * inside).sum()
             (loss / count).backward()  # type: ignore[no-untyped-call]
         total = float(nats.detach())
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), self.config.clip or float("inf"))
-        if not np.isfinite(total) or not bool(torch.isfinite(norm)):
+        norm = rescale_gradient(model, self.config.clip)
+        if not np.isfinite(total + norm):
             raise DivergedError(
                 f"training diverged at update {place.update} of epoch {place.epoch + 1} "
                 f"(loss {total / count}); lower --learning-rate, now {rate:.2g}"

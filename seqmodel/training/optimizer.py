@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim.swa_utils import AveragedModel
 
 from seqmodel.config import Config
@@ -43,6 +44,26 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
+def rescale_gradient(model: SequenceModel, limit: float) -> float:
+    """Scale the gradient of all weights to the norm `limit` where it is above (0: never).
+
+    Returns the norm it had, which is no finite number where the gradient is none.
+    """
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    norm = get_total_norm(gradients)
+    if not limit:
+        return float(norm)
+    if torch.isfinite(norm):
+        clip_grads_with_norm_(model.parameters(), limit, norm)
+        return float(norm)
+    # Over long pieces a gradient can be finite while its squares are not: 1e20 will do.
+    largest = get_total_norm(gradients, float("inf"))
+    norm = get_total_norm([gradient.div_(largest) for gradient in gradients])
+    for gradient in gradients:
+        gradient.mul_(limit / norm)
+    return float(norm) * float(largest)
+
+
 def optimizer_tensors(model: SequenceModel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's memory of each weight, under names fit for a checkpoint."""
     return {
@@ -76,8 +97,8 @@ def make_average(model: SequenceModel, config: Config) -> AveragedModel | None:
         return None
 
     def moved(mean: Tensor, weight: Tensor, count: Tensor | int) -> Tensor:
-        # At first the mean is that of the few weights there were: it must not dwell on the start.
-        decay = min(config.average, (1 + int(count)) / (10 + int(count)))
+        # At first the mean of all weights there were: it must not dwell on the start.
+        decay = min(config.average, (1 + int(count)) / (2 + int(count)))
         return mean.lerp(weight, 1 - decay)
 
     return AveragedModel(model, avg_fn=moved)

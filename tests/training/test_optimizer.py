@@ -9,7 +9,7 @@ import torch
 from seqmodel.evaluate import likelihood
 from seqmodel.runs import load_run, read_metrics
 from seqmodel.training.loop import Trainer
-from seqmodel.training.optimizer import weight_noise
+from seqmodel.training.optimizer import rescale_gradient, weight_noise
 
 
 class Spy:
@@ -128,7 +128,7 @@ def test_the_average_follows_the_weights_and_is_what_is_scored_and_kept(spy, dat
     run = spy(average=0.8, epochs=3, weight_noise=0.1)
     mean = run.after[0]
     for k, after in enumerate(run.after[1:], 1):
-        decay = min(0.8, (1 + k) / (10 + k))
+        decay = min(0.8, (1 + k) / (2 + k))
         mean = decay * mean + (1 - decay) * after
     np.testing.assert_allclose(flat(run.trainer.average.module.parameters()), mean, atol=1e-6)
     kept = load_run(run.trainer.folder)
@@ -189,3 +189,27 @@ def test_noise_is_fresh_at_each_update_and_off_when_scoring(make_config, dataset
     assert all(0.05 < noise.std() < 0.1 for noise in seen[True])
     assert len(seen[False]) >= 2
     assert not any(noise.any() for noise in seen[False])
+
+
+@pytest.mark.parametrize("size", [1e-30, 0.5, 1e18, 1e30])
+def test_a_gradient_whose_squares_overflow_is_rescaled_all_the_same(
+    make_config, dataset, tmp_path, size
+):
+    """Guards against "diverged" for a finite gradient: tanh over long pieces reaches 1e28."""
+    model = Trainer(make_config(), dataset, tmp_path).model
+    torch.manual_seed(0)
+    for weight in model.parameters():
+        weight.grad = torch.randn_like(weight) * size
+    before = np.concatenate([weight.grad.double().flatten() for weight in model.parameters()])
+    norm = np.linalg.norm(before)
+    assert rescale_gradient(model, 0.3) == pytest.approx(norm, rel=1e-5)
+    after = np.concatenate([weight.grad.double().flatten() for weight in model.parameters()])
+    np.testing.assert_allclose(after, before * min(1, 0.3 / norm), rtol=1e-4)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_a_gradient_that_is_no_number_is_told(make_config, dataset, tmp_path, wrong):
+    model = Trainer(make_config(), dataset, tmp_path).model
+    for weight in model.parameters():
+        weight.grad = torch.full_like(weight, wrong)
+    assert not math.isfinite(rescale_gradient(model, 1.0))
