@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 OCTAVE = 12
 NOTE_COLOUR, PRIMER_COLOUR = "#1f4e79", "#c8782a"
+SILENCE_COLOUR = "#ffffff00"  # transparent
 
 
 def plot_piano_roll(
@@ -50,7 +51,8 @@ def piano_roll_png(
         origin="lower",
         aspect="auto",
         interpolation="nearest",
-        cmap=ListedColormap(["white", NOTE_COLOUR, PRIMER_COLOUR]),
+        zorder=2,  # above the lines that mark the Cs
+        cmap=ListedColormap([SILENCE_COLOUR, NOTE_COLOUR, PRIMER_COLOUR]),
         vmin=0,
         vmax=2,
         extent=(0, max(frames, 1), lowest_pitch - 0.5, lowest_pitch + notes - 0.5),
@@ -63,7 +65,6 @@ def piano_roll_png(
     cs = [k * OCTAVE for k in octaves if low <= k * OCTAVE <= high]
     axes.set_yticks(cs, [f"C{c // OCTAVE - 1}" for c in cs])
     axes.grid(axis="y", linewidth=0.5, color="0.85")
-    axes.set_axisbelow(True)
     axes.set_xlabel(unit)
     axes.set_title(title, fontsize=10)
     return _png(figure)

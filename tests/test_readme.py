@@ -26,7 +26,8 @@ def sessions() -> list[tuple[str, list[str]]]:
 
 
 def shape(line: str) -> str:
-    """A line without what may differ between machines: figures, stars of best epochs, spacing."""
+    """A line without what may differ between machines: figures, notes, stars of best epochs."""
+    line = re.sub(r"\b[A-G][#b]?[0-9]?(?![\w(.])", "@", line)
     return " ".join(re.sub(r"[0-9][0-9,.]*", "#", line).replace("*", " ").split())
 
 

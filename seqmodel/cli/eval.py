@@ -46,11 +46,17 @@ def evaluate(
         typer.echo(_table(result, loaded.config.unit))
 
 
+def _from_here(path: str) -> str:
+    """A path as one would type it: relative where it lies below the working folder."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+
+
 def _table(result: dict[str, Any], unit: str) -> str:
     nats = result["nats_per_frame"]
     lines = [
         f"{result['run']} ({unit}, epoch {result['epoch']}) on {result['split']} of "
-        f"{result['data']}: {plural(result['pieces'], 'piece')}, "
+        f"{_from_here(result['data'])}: {plural(result['pieces'], 'piece')}, "
         f"{plural(result['frames'], 'frame')}",
         "",
         f"nats per frame           {nats:9.4f}",
