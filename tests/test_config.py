@@ -27,8 +27,8 @@ def test_option_before_file_before_preset_before_default():
     config = resolve({"epochs": 9}, file)
     assert config.epochs == 9  # option, over file's 7 and the preset's 500
     assert config.optimizer == "adam"  # file, over the preset's rmsprop
-    assert config.weight_noise == 0.075  # preset, over the default's 0
-    assert config.batch_size == Config.batch_size
+    assert config.average == 0.0  # preset, over the default's 0.995
+    assert config.seed == Config.seed  # the default
     assert resolve({"preset": "default"}, file).learning_rate_draws == 0
 
 
