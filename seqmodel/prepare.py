@@ -180,8 +180,8 @@ class _Tally:
     repaired: list[dict[str, Any]] = field(default_factory=list)
 
     def place(self, piece: LoadedPiece, digest: str) -> str:
-        """The split for a piece of this content: its folder's, else its hash's."""
-        split = piece.split or hash_split(digest)
+        """The split for a piece of this content: its folder's, its twin's, else its hash's."""
+        split = piece.split or self.split_of.get(digest) or hash_split(digest)
         self.by_folder += piece.split is not None
         self.by_hash += piece.split is None
         if digest in self.split_of:

@@ -129,6 +129,16 @@ def test_identical_pieces_never_straddle_splits(corpus, tmp_path):
         assert splits[twin] == splits[str(corpus / f"{k:02}.mid")]
 
 
+def test_a_loose_copy_of_a_piece_in_a_folder_joins_its_split(tmp_path):
+    """Guards against a test piece that is trained on because a copy of it lay outside."""
+    for k in range(20):
+        tune(tmp_path / f"in/test/{k}.mid", 40 + k, 60)
+        tune(tmp_path / f"in/zz/{k}.mid", 40 + k, 60)
+    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", FRAME)
+    assert manifest["also_in_another_split"] == []
+    assert set(places(tmp_path / "out").values()) == {"test"}
+
+
 def test_pieces_that_folders_put_into_two_splits_stay_and_are_reported(tmp_path):
     tune(tmp_path / "in/train/a.mid", 60, 62)
     copy = tune(tmp_path / "in/valid/b.mid", 60, 62)
