@@ -33,4 +33,4 @@ test: lint
 	$(BIN)/pytest --numprocesses 2
 
 clean:
-	rm -rf demo dist runs
+	rm -rf demo dist

@@ -240,7 +240,7 @@ def open_dataset(path: str | Path) -> Dataset:
     if not file.is_file():
         raise SeqmodelError(
             f"{folder} is not a prepared dataset (no {MANIFEST}); "
-            f"make one with `seqmodel prepare SOURCE --out {folder}`"
+            "make one with `seqmodel prepare SOURCE --out DATA`"
         )
     try:
         manifest = json.loads(read_bytes(file))

@@ -42,17 +42,18 @@ def inspect_midi(path: Path, grid: Grid, plot: Path | None) -> dict[str, Any]:
         raise SeqmodelError(f"{path}: {error}") from error
     if plot is not None:
         plot_piano_roll(plot, roll, LOWEST_PITCH, title=str(path), unit=f"frame ({grid})")
-    pitches = score.pitch[score.channel != 9]
+    sounding = score.off_tick > score.on_tick  # one of no length only marks where a sample ends
+    pitches = score.pitch[sounding & (score.channel != 9)]
     return {
         "path": str(path),
         "kind": "midi",
         "format": score.format,
         "tracks": score.tracks,
         "channels": sorted({int(channel) + 1 for channel in score.channel}),
-        "notes": len(score.pitch),
-        "drum_notes": int((score.channel == 9).sum()),
-        "lowest": note_name(int(pitches.min())),
-        "highest": note_name(int(pitches.max())),
+        "notes": int(sounding.sum()),
+        "drum_notes": int((sounding & (score.channel == 9)).sum()),
+        "lowest": note_name(int(pitches.min())) if len(pitches) else None,
+        "highest": note_name(int(pitches.max())) if len(pitches) else None,
         "tempo_bpm": None if score.smpte else _tempo(score),
         "tempo_changes": len(score.tempo) - 1,
         "seconds": round(seconds(score), 3),

@@ -46,7 +46,13 @@ class Run:
     """Frames in the longest piece of the training split."""
 
     def nll(self, frames: NDArray[Any]) -> NDArray[np.float64]:
-        """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D) of zeros and ones."""
+        """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D) of zeros and ones.
+
+        ValueError for frames of another shape.
+        """
+        size = self.model.unit.input_size
+        if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] != size:
+            raise ValueError(f"frames must be (T >= 1, {size}), not {frames.shape}")
         with torch.inference_mode():
             x = torch.from_numpy(np.asarray(frames, np.float32)).unsqueeze(1)
             logits, _ = self.model(x, self.model.start(1))

@@ -92,3 +92,10 @@ def test_loading_runs_no_code(run_folder, monkeypatch):
         monkeypatch.setattr(pickle, name, lambda *a, **k: pytest.fail("unpickled"))
     monkeypatch.setattr(torch, "load", lambda *a, **k: pytest.fail("torch.load"))
     load_run(run_folder)
+
+
+@pytest.mark.parametrize("shape", [(5, 50), (0, 88), (88,)])
+def test_nll_refuses_frames_of_another_shape(run, shape):
+    """Guards against torch's own error, deep inside, for a roll of another width."""
+    with pytest.raises(ValueError, match="frames must be"):
+        run.nll(np.zeros(shape))

@@ -58,7 +58,8 @@ def _midi(values: dict[str, Any]) -> str:
     changes = values["tempo_changes"]
     lines = [
         f"{values['path']}: MIDI format {values['format']}, {plural(values['tracks'], 'track')}",
-        f"  {plural(values['notes'], 'note')} from {values['lowest']} to {values['highest']}"
+        f"  {plural(values['notes'], 'note')}"
+        + (f" from {values['lowest']} to {values['highest']}" if values["lowest"] else "")
         + (f", {values['drum_notes']:,} of them drums" if values["drum_notes"] else ""),
         f"  {values['seconds']:.1f} s at {tempo}"
         + (f", {plural(changes, 'tempo change')}" if changes else ""),

@@ -72,6 +72,7 @@ def prepare(
     if steps_per_beat is not None and step_seconds is not None:
         raise UsageError("--steps-per-beat and --step-seconds exclude each other")
     names = [name for source in sources for name in (_stdin() if source == "-" else [source])]
+    mixed = False
     if step_seconds is not None:
         grid = Grid.of_seconds(step_seconds)
     elif steps_per_beat is not None:
@@ -79,6 +80,7 @@ def prepare(
     else:
         suffixes = {source.path.suffix.lower() for source in find_sources(names)}
         published = suffixes <= ROLL_SUFFIXES
+        mixed = not published and not suffixes.isdisjoint(ROLL_SUFFIXES)
         grid = Grid.of_beats(PUBLISHED_STEPS_PER_BEAT if published else STEPS_PER_BEAT)
     frame = FrameDefinition(grid, restrike, drums == "keep", transpose_to_c)
     with counter("reading", quiet=quiet) as progress:
@@ -87,6 +89,8 @@ def prepare(
         print_json(manifest)
     elif not quiet:
         typer.echo(_summary(out, manifest, str(grid)))
+    if mixed:
+        message("rolls state no grid of their own: that of the MIDI files is taken", quiet=quiet)
     for warning in _warnings(manifest):
         message(warning, quiet=quiet)
 

@@ -43,7 +43,11 @@ def sample(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same bytes.")] = 1,
     temperature: Annotated[
-        float, typer.Option(min=0.0, help="Below 1 tamer, above 1 wilder; 0: the likeliest notes.")
+        float,
+        typer.Option(
+            min=0.0,
+            help="Below 1 tamer and sparser, above 1 wilder; 0: the notes likelier on than off.",
+        ),
     ] = 1.0,
     prime: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A MIDI file to go on from.")
@@ -109,7 +113,9 @@ def sample(
             sys.stdout.buffer.flush()
         else:
             write_file(target, data)
-            message(f"{target}: {plural(len(roll), 'frame')} from {loaded.folder}", quiet=quiet)
+            silent = "" if roll.any() else ", silent: try a higher --temperature"
+            what = f"{target}: {plural(len(roll), 'frame')} from {loaded.folder}{silent}"
+            message(what, quiet=quiet)
 
 
 def _format(out: Path, given: str | None) -> str:

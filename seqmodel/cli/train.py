@@ -264,18 +264,24 @@ def _start(folder: Path, settings: Config) -> "Run":
 
 def _stopped(folder: Path | None, said: dict[str, Any]) -> tuple[Path, Config]:
     """The folder and the settings of the run to go on with."""
-    from seqmodel.runs import CONFIG, LAST, newest_run
+    from seqmodel.runs import CONFIG, LAST, newest_run, read_metrics
 
     folder = folder or newest_run()
     if not (folder / CONFIG).is_file():
         raise SeqmodelError(
             f"{folder} is not a run folder (no {CONFIG}); there is nothing to resume"
         )
-    fixed = sorted(set(said) - RESUMABLE)
+    stored = read_config_file(folder / CONFIG)
+    if "data" in said:
+        said["data"] = str(Path(said["data"]).resolve())  # as it is stored
+    fixed = sorted(name for name in set(said) - RESUMABLE if said[name] != stored.get(name))
     if fixed:
         option = "DATA" if fixed[0] == "data" else "--" + fixed[0].replace("_", "-")
         raise UsageError(f"{option} cannot change on --resume; start a new run with --init-from")
-    settings = resolve(said, read_config_file(folder / CONFIG))
+    settings = resolve(said, stored)
+    ended = len(read_metrics(folder))
+    if settings.epochs < ended:
+        raise UsageError(f"--epochs {settings.epochs} is less than the {ended} that {folder} has")
     if not (folder / LAST).is_file() and not settings.learning_rate_draws:
         raise SeqmodelError(
             f"{folder} has no checkpoint to resume from ({LAST}); "

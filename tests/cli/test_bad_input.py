@@ -177,10 +177,10 @@ PREPARE = {
     ),
 }
 TRAIN = {
-    "train {bad}/nope": (1, f"{{bad}}/nope {NO_DATASET} --out {{bad}}/nope`"),
-    "train {bad}/file": (1, f"{{bad}}/file {NO_DATASET} --out {{bad}}/file`"),
-    "train {music}": (1, f"{{music}} {NO_DATASET} --out {{music}}`"),
-    "train {bad}/no-manifest": (1, f"{{bad}}/no-manifest {NO_DATASET} --out {{bad}}/no-manifest`"),
+    "train {bad}/nope": (1, f"{{bad}}/nope {NO_DATASET} --out DATA`"),
+    "train {bad}/file": (1, f"{{bad}}/file {NO_DATASET} --out DATA`"),
+    "train {music}": (1, f"{{music}} {NO_DATASET} --out DATA`"),
+    "train {bad}/no-manifest": (1, f"{{bad}}/no-manifest {NO_DATASET} --out DATA`"),
     "train {bad}/text-manifest": (
         1,
         "{bad}/text-manifest/manifest.json is damaged; run `seqmodel prepare` again",
@@ -301,9 +301,13 @@ TRAIN = {
         2,
         "--unit cannot change on --resume; start a new run with --init-from",
     ),
-    "train {data} --resume --run {run}": (
+    "train {music} --resume --run {run}": (
         2,
         "DATA cannot change on --resume; start a new run with --init-from",
+    ),
+    "train --resume --run {run} --epochs 1": (
+        2,
+        "--epochs 1 is less than the 2 that {run} has",
     ),
     "train --resume --run {run} --force": (
         2,
@@ -329,7 +333,7 @@ EVAL = {
         1,
         "{data} has no pieces in a split 'dev' (it has: train, valid, test)",
     ),
-    "eval {run} --data {music}": (1, f"{{music}} {NO_DATASET} --out {{music}}`"),
+    "eval {run} --data {music}": (1, f"{{music}} {NO_DATASET} --out DATA`"),
     "eval {run} --data {bad}/one-data": (
         1,
         "{bad}/one-data has no pieces in a split 'valid' (it has: train)",

@@ -389,3 +389,36 @@ def test_units_solves_the_size(call: Call):
     keys = {"unit", "equations", "gates", "source", "inputs", "hidden", "parameters"}
     assert all(set(unit) == keys for unit in values)
     assert all(abs(unit["parameters"] - 20000) < 1000 for unit in values)
+
+
+# ---- said before it misleads --------------------------------------------------------------------
+
+
+def test_rolls_mixed_with_midi_say_whose_grid_counts(call: Call, music: Path):
+    """Guards against rolls of eighth notes labelled as sixteenths in silence."""
+    shutil.copytree(music, "m")
+    np.save("m/train/roll.npy", np.eye(88, dtype=np.uint8))
+    told = "rolls state no grid of their own: that of the MIDI files is taken\n"
+    assert call("prepare", "m", "-o", "d").err == told
+    assert call("prepare", "m", "-o", "e", "--steps-per-beat", 4).err == ""
+    assert call("prepare", "m/train/roll.npy", "-o", "f").out.startswith("f: 88 notes, 2 steps")
+
+
+def test_a_silent_sample_is_called_silent(call: Call, run: Path):
+    """Guards against a plain success where temperature 0 leaves no note likelier on than off."""
+    result = call("sample", "o.npy", "--run", run, "--temperature", 0, "--length", 8)
+    assert not np.load("o.npy").any()
+    assert result.err == f"o.npy: 8 frames from {run}, silent: try a higher --temperature\n"
+
+
+def test_the_mark_of_a_silent_end_is_not_counted_as_a_note(call: Call, run: Path):
+    call("sample", "o.mid", "--run", run, "--temperature", 0, "--length", 8)
+    shown = json.loads(call("inspect", "o.mid", "--json").out)
+    assert (shown["notes"], shown["frames"], shown["lowest"]) == (0, 8, None)
+    assert "  0 notes\n" in call("inspect", "o.mid").out
+
+
+def test_the_same_dataset_may_be_named_again_on_resume(call: Call, data: Path, run: Path):
+    """Guards the command one gets with arrow up and --resume; the run is finished already."""
+    result = call("train", data, "--hidden", 4, "--resume", "--run", run)
+    assert result.out.startswith(f"{run}  best valid ")
