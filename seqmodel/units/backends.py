@@ -6,8 +6,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from seqmodel import cpu
 from seqmodel.errors import UsageError
-from seqmodel.units import cpu, specification
+from seqmodel.units import specification
 from seqmodel.units.registry import UnitSpec
 from seqmodel.units.weights import StackedWeights
 

@@ -13,9 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqmodel import cpu
+from seqmodel.cpu import memory, notes, team
 from seqmodel.errors import UsageError
-from seqmodel.units import UNITS, backends, cpu, make, specification
-from seqmodel.units.cpu import memory, notes, recurrence, team
+from seqmodel.units import UNITS, backends, make, specification
+from seqmodel.units.cpu import recurrence
 from seqmodel.units.module import Unit
 from seqmodel.units.weights import StackedWeights
 

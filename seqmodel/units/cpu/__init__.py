@@ -1,27 +1,5 @@
-"""The compiled backend for the CPU: loops over time in machine code made at first use.
+"""The compiled backend for the CPU.
 
-`cells` holds the equations, `kernels` the loops, `product` the matrix product inside them, `outer`
-the one after them, `recurrence` what torch sees. All but this file loads the compiler, so it is
-imported where a unit first runs.
+`cells` holds the equations, `kernels` the loops around them, `recurrence` what torch sees. All of
+it loads the compiler, so it is imported where a unit first runs.
 """
-
-import multiprocessing
-import os
-
-_process = {"forked": False}
-
-
-def watch_forks() -> None:
-    """Note from now on whether this process is a fork: it lacks its parent's threads then."""
-    if hasattr(os, "register_at_fork") and "watching" not in _process:
-        _process["watching"] = True
-        os.register_at_fork(after_in_child=lambda: _process.update(forked=True))
-    # Who is imported in a child only has missed its fork.
-    if multiprocessing.parent_process() is not None:
-        method = multiprocessing.get_start_method(allow_none=True)
-        _process["forked"] = _process["forked"] or method in (None, "fork")
-
-
-def forked() -> bool:
-    """Whether this process is a fork of another."""
-    return _process["forked"]

@@ -10,14 +10,14 @@ from typing import Any
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.units.cpu import team
+from seqmodel.cpu import team
+from seqmodel.cpu.emit import INT, POINTER, Emitter
+from seqmodel.cpu.jit import compiled_once, function
+from seqmodel.cpu.notes import declare_sum
+from seqmodel.cpu.product import Product as Multiply
+from seqmodel.cpu.team import compile_kernels
+from seqmodel.cpu.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
 from seqmodel.units.cpu.cells import CELLS, Cell, Product
-from seqmodel.units.cpu.emit import INT, POINTER, Emitter
-from seqmodel.units.cpu.jit import compiled_once, function
-from seqmodel.units.cpu.notes import declare_sum
-from seqmodel.units.cpu.product import Product as Multiply
-from seqmodel.units.cpu.team import compile_kernels
-from seqmodel.units.cpu.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
 from seqmodel.units.registry import UnitSpec, unit_spec
 
 SIZES = ("T", "B", "I", "H", "wants_dx", "notes", "dh_step", "dh_row", "dc_step", "dc_row")

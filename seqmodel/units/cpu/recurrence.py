@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqmodel.cpu import memory
+from seqmodel.cpu.notes import few_notes, outer_notes, room
+from seqmodel.cpu.outer import outer
+from seqmodel.cpu.product import pack
+from seqmodel.cpu.team import thread_count
 from seqmodel.units import specification
-from seqmodel.units.cpu import memory
 from seqmodel.units.cpu.kernels import CompiledUnit, compiled_unit
-from seqmodel.units.cpu.notes import few_notes, outer_notes, room
-from seqmodel.units.cpu.outer import outer
-from seqmodel.units.cpu.product import pack
-from seqmodel.units.cpu.team import thread_count
 from seqmodel.units.registry import UnitSpec
 from seqmodel.units.weights import StackedWeights
 

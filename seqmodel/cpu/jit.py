@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from llvmlite import binding, ir
 
-from seqmodel.units.cpu.emit import Emitter
+from seqmodel.cpu.emit import Emitter
 
 P = ParamSpec("P")
 R = TypeVar("R")

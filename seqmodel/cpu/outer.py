@@ -5,11 +5,11 @@ from typing import Any
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.units.cpu import memory, team
-from seqmodel.units.cpu.emit import INT, POINTER, Emitter, vector_lanes
-from seqmodel.units.cpu.jit import compiled_once, function
-from seqmodel.units.cpu.product import PANEL, ROWS, write_tile
-from seqmodel.units.cpu.team import Kernel, compile_kernels, thread_count
+from seqmodel.cpu import memory, team
+from seqmodel.cpu.emit import INT, POINTER, Emitter, vector_lanes
+from seqmodel.cpu.jit import compiled_once, function
+from seqmodel.cpu.product import PANEL, ROWS, write_tile
+from seqmodel.cpu.team import Kernel, compile_kernels, thread_count
 
 _WORTH_A_THREAD = 2_000_000  # multiplications; below, waking a second one costs more than it saves
 _FIELDS = (

@@ -10,10 +10,10 @@ import torch
 from llvmlite import binding, ir
 from torch import Tensor
 
-from seqmodel.units.cpu import team
-from seqmodel.units.cpu.emit import INT, POINTER, Emitter
-from seqmodel.units.cpu.jit import compiled_once, function
-from seqmodel.units.cpu.team import Kernel, compile_kernels, thread_count
+from seqmodel.cpu import team
+from seqmodel.cpu.emit import INT, POINTER, Emitter
+from seqmodel.cpu.jit import compiled_once, function
+from seqmodel.cpu.team import Kernel, compile_kernels, thread_count
 
 _WORTH_LOOKING = 8192  # numbers; below, the dense product is done before the look is
 _DENSITY = 0.2  # of ones; up to there the sum of columns is well ahead

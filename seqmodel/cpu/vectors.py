@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from seqmodel.units.cpu.emit import FUSE, Emitter
+from seqmodel.cpu.emit import FUSE, Emitter
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from llvmlite import binding, ir
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodel.units.cpu.emit import INT, POINTER, REGISTERS, Emitter, vector_lanes
-from seqmodel.units.cpu.jit import Library, compiled_once, function
+from seqmodel.cpu.emit import INT, POINTER, REGISTERS, Emitter, vector_lanes
+from seqmodel.cpu.jit import Library, compiled_once, function
 
 PANEL = 2  # vectors
 ROWS = 8 if REGISTERS == 32 else 4  # of a tile: ROWS x PANEL sums, and B's vectors, fit registers

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from llvmlite import binding, ir
 
-from seqmodel.units import cpu
-from seqmodel.units.cpu.emit import INT, POINTER
-from seqmodel.units.cpu.jit import Library, function
+from seqmodel import cpu
+from seqmodel.cpu.emit import INT, POINTER
+from seqmodel.cpu.jit import Library, function
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process, for threads do not fork
 

@@ -1,0 +1,27 @@
+"""Code made for this processor at first use, and the threads and memory that it runs on.
+
+`emit` and `vectors` write instructions from Python, `jit` compiles them, `team` shares them out
+among threads; `product`, `outer` and `notes` are the matrix products. All but this file loads the
+compiler, so it is imported where something first runs.
+"""
+
+import multiprocessing
+import os
+
+_process = {"forked": False}
+
+
+def watch_forks() -> None:
+    """Note from now on whether this process is a fork: it lacks its parent's threads then."""
+    if hasattr(os, "register_at_fork") and "watching" not in _process:
+        _process["watching"] = True
+        os.register_at_fork(after_in_child=lambda: _process.update(forked=True))
+    # Who is imported in a child only has missed its fork.
+    if multiprocessing.parent_process() is not None:
+        method = multiprocessing.get_start_method(allow_none=True)
+        _process["forked"] = _process["forked"] or method in (None, "fork")
+
+
+def forked() -> bool:
+    """Whether this process is a fork of another."""
+    return _process["forked"]
