@@ -53,9 +53,14 @@ class SequenceModel(nn.Module):
 
     def forward(self, frames: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
         """The output's parameters for each of `frames` (T, B, D), each given those before it."""
+        h, after = self.read(frames, carry)
+        return self.output(h), after
+
+    def read(self, frames: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+        """What the output sees at each of `frames` (T, B, D): h (T, B, H) of the frames before."""
         past = torch.cat([carry.frame.unsqueeze(0), frames[:-1]])
         h, state = self.unit(past, carry.state)
-        return self.output(self.dropout(h)), Carry(state, frames[-1])
+        return self.dropout(h), Carry(state, frames[-1])
 
     def step(self, carry: Carry) -> tuple[Tensor, AnyState]:
         """The output's parameters (B, ...) for the frame after `carry`; the unit's new state."""

@@ -103,3 +103,62 @@ def test_temperature_zero_takes_the_likelier_value():
         frame, ends = output.draw(logits, torch.full((5,), uniform), 0.0)
         assert frame.tolist() == output.predicted(logits).float().tolist() == [1, 0, 1, 0]
         assert bool(ends) == (uniform < 1 / (1 + np.e))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("end", [False, True])
+@pytest.mark.parametrize("size", [(1, 1, 1, 1), (7, 5, 33, 88), (200, 1, 195, 17), (33, 4, 3, 31)])
+def test_compiled_score_is_the_plain_one(size, end, dtype):
+    """In value and every gradient, with sure and saturated logits; the compiled path has run."""
+    T, B, H, D = size
+    torch.manual_seed(0)
+    output = BernoulliOutput(H, D, end=end).to(dtype)
+    with torch.no_grad():
+        output.linear.weight.mul_(20)
+        output.linear.bias[0] = 200
+    h = torch.randn(T, B, H, dtype=dtype, requires_grad=True)
+    frames = (torch.rand(T, B, D) < 0.3).to(dtype)
+    given = torch.randn(T, B, dtype=dtype)
+    leaves = [h, *output.parameters()]
+    ours = output.score(h, frames)
+    assert "BernoulliNats" in ours.grad_fn.name()
+    plain = output.nats(output(h), frames)
+    bound = 1e-12 if dtype == torch.float64 else 2e-6
+    for a, b in zip(
+        [ours, *torch.autograd.grad(ours, leaves, given)],
+        [plain, *torch.autograd.grad(plain, leaves, given)],
+        strict=True,
+    ):
+        scale = b.detach().abs().max().clamp(min=0.1)
+        torch.testing.assert_close(a / scale, b / scale, rtol=0, atol=bound)
+
+
+def test_compiled_score_keeps_the_digits_of_a_sure_model():
+    """log1p(exp(-30)) vanishes beside 30 if the logit is taken off again."""
+    output = BernoulliOutput(1, 1).double()
+    with torch.no_grad():
+        output.linear.weight.fill_(1)
+        output.linear.bias.fill_(0)
+    h = torch.tensor([[[30.0]], [[-30.0]]], dtype=torch.float64, requires_grad=True)
+    nats = output.score(h, torch.tensor([[[1.0]], [[0.0]]], dtype=torch.float64))
+    nats.sum().backward()
+    exact = np.log1p(np.exp(-30.0))
+    np.testing.assert_allclose(nats.detach().flatten(), [exact, exact], rtol=1e-14)
+    slope = 1 / (1 + np.exp(30.0))
+    np.testing.assert_allclose(h.grad.flatten(), [-slope, slope], rtol=1e-14)
+
+
+def test_compiled_score_tells_nan_from_numbers():
+    """Guards against a diverged model that is scored as a sound one."""
+    output = BernoulliOutput(2, 3)
+    h = torch.zeros(2, 1, 2)
+    h[1, 0, 0] = float("nan")
+    nats = output.score(h, torch.zeros(2, 1, 3))
+    assert nats.isnan().tolist() == [[False], [True]]
+
+
+def test_end_score_is_end_nats():
+    output = BernoulliOutput(5, 6, end=True)
+    h, last = torch.randn(4, 3, 5), torch.zeros(4, 3)
+    last[3] = 1
+    torch.testing.assert_close(output.end_score(h, last), output.end_nats(output(h), last))

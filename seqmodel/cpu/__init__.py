@@ -7,6 +7,10 @@ compiler, so it is imported where something first runs.
 
 import multiprocessing
 import os
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
 
 _process = {"forked": False}
 
@@ -25,3 +29,19 @@ def watch_forks() -> None:
 def forked() -> bool:
     """Whether this process is a fork of another."""
     return _process["forked"]
+
+
+def why_not(tensors: Iterable[Tensor | None]) -> str | None:
+    """Why compiled code cannot run over these tensors (None: there is none); None where it can."""
+    dtype = None
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if tensor.device.type != "cpu":
+            return f"a tensor lies on {tensor.device}"
+        if tensor.dtype not in (torch.float32, torch.float64):
+            return f"it computes in float32 and float64, not in {tensor.dtype}"
+        if dtype not in (None, tensor.dtype):
+            return f"it needs one type throughout, not {dtype} and {tensor.dtype}"
+        dtype = tensor.dtype
+    return None

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from llvmlite import binding, ir
 
 INT = ir.IntType(64)
@@ -38,21 +37,15 @@ class Precision:
     mantissa: int  # bits
     bias: int  # of the exponent
     largest: float  # exp is clamped to +- this, where its power of two is still a normal number
-    degree: int  # of the polynomial (exp(r) - 1) / r over |r| <= log(2) / 2
+    exp_degree: int  # of the polynomial (exp(r) - 1) / r over |r| <= log(2) / 2
     log2: tuple[float, float]  # log(2) in two parts, the first short, so that n * part is exact
 
-    def polynomial(self) -> list[float]:
-        """The coefficients, lowest first: interpolation at Chebyshev's points, near the best."""
-        half = np.log(2) / 2
-        r = half * np.cos(np.pi * (np.arange(self.degree + 1) + 0.5) / (self.degree + 1))
-        powers = np.vander(r / half, increasing=True)
-        scaled = np.linalg.solve(powers, np.expm1(r) / r)
-        return [float(c / half**k) for k, c in enumerate(scaled)]
+    log1p_degree: int  # of the polynomial atanh(s) / s in s squared over |s| <= 1/3
 
 
 PRECISIONS = {
-    4: Precision(4, 23, 127, 87.0, 5, (0.693359375, -2.12194440e-4)),
-    8: Precision(8, 52, 1023, 708.0, 11, (0.693145751953125, 1.42860682030941723212e-6)),
+    4: Precision(4, 23, 127, 87.0, 5, (0.693359375, -2.12194440e-4), 5),
+    8: Precision(8, 52, 1023, 708.0, 11, (0.693145751953125, 1.42860682030941723212e-6), 10),
 }
 
 
@@ -176,6 +169,16 @@ class Emitter:
         builder = self.builder
         return builder.fadd(builder.fmul(a, b, flags=FUSE), c, flags=FUSE)
 
+    def sum(self, value: Any) -> Any:
+        """The sum of all lanes."""
+        kinds = [self.real, self.vector]
+        name = f"llvm.vector.reduce.fadd.v{self.lanes}f{8 * self.precision.itemsize}"
+        start = ir.Constant(self.real, -0.0)
+        any_order = ("reassoc",)
+        return self.builder.call(
+            self._named(name, self.real, kinds), [start, value], fastmath=any_order
+        )
+
     def zero(self) -> Any:
         """A vector of zeros."""
         return self.constant(0.0)
@@ -191,8 +194,11 @@ class Emitter:
         return b.shuffle_vector(single, ir.Constant(kind, ir.Undefined), mask)
 
     def _intrinsic(self, name: str, returns: Any, kinds: Sequence[Any]) -> Any:
-        module = self.builder.module
         full = f"llvm.{name}.v{self.lanes}f{8 * self.precision.itemsize}.p0"
-        if full in module.globals:
-            return module.globals[full]
-        return ir.Function(module, ir.FunctionType(returns, kinds), full)
+        return self._named(full, returns, kinds)
+
+    def _named(self, name: str, returns: Any, kinds: Sequence[Any]) -> Any:
+        module = self.builder.module
+        if name in module.globals:
+            return module.globals[name]
+        return ir.Function(module, ir.FunctionType(returns, kinds), name)

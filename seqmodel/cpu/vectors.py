@@ -6,8 +6,20 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from numpy.typing import NDArray
 
 from seqmodel.cpu.emit import FUSE, Emitter
+
+
+def polynomial(
+    function: Callable[[NDArray[np.float64]], NDArray[np.float64]], low: float, high: float, n: int
+) -> list[float]:
+    """Coefficients of degree 0 to n near the best for [low, high]: through Chebyshev's points."""
+    middle, half = (low + high) / 2, (high - low) / 2
+    x = middle + half * np.cos(np.pi * (np.arange(n + 1) + 0.5) / (n + 1))
+    scale = max(abs(low), abs(high))
+    scaled = np.linalg.solve(np.vander(x / scale, increasing=True), function(x))
+    return [float(c / scale**k) for k, c in enumerate(scaled)]
 
 
 @dataclass(frozen=True)
@@ -48,8 +60,14 @@ class Vector:
 
         A nan satisfies no relation, so it stays.
         """
+        return self.replaced(self, relation, limit, then)
+
+    def replaced(
+        self, where: "Vector", relation: str, limit: float, then: "Vector | float"
+    ) -> "Vector":
+        """As `where`, the relation being that of another vector to `limit`."""
         b = self.to.builder
-        holds = b.fcmp_ordered(relation, self.value, self.to.constant(limit))
+        holds = b.fcmp_ordered(relation, where.value, self.to.constant(limit))
         return Vector(self.to, b.select(holds, self._of(then), self.value))
 
     def clamp(self, low: float, high: float) -> "Vector":
@@ -75,10 +93,8 @@ class Vector:
         shifted = x * float(1 / np.log(2)) + round_to_whole
         n = shifted - round_to_whole
         r = x - n * p.log2[0] - n * p.log2[1]
-        *lower, q = p.polynomial()
-        rest = r * q + lower.pop()
-        while lower:
-            rest = rest * r + lower.pop()
+        half = float(np.log(2) / 2)
+        rest = r._horner(polynomial(lambda r: np.expm1(r) / r, -half, half, p.exp_degree))
 
         def all_lanes(value: int) -> Any:
             return ir.Constant(self.to.integers, [value] * self.to.lanes)
@@ -86,6 +102,38 @@ class Vector:
         bits = b.shl(b.bitcast(shifted.value, self.to.integers), all_lanes(p.mantissa))
         bits = b.add(bits, all_lanes(p.bias << p.mantissa))
         return Vector(self.to, b.bitcast(bits, self.to.vector)), rest * r
+
+    def softplus(self) -> tuple["Vector", "Vector"]:
+        """log(1 + exp(x)), and its slope, the sigmoid of x; both with all their digits.
+
+        With e = exp(-|x|): log(1 + e) = 2 atanh(s), s = e / (2 + e), which is 1/3 at most.
+        """
+        scale, rest = (self * -1.0).where(">", 0.0, self).exp_parts()
+        e = scale * rest + scale
+        s = e / (e + 2.0)
+        series = (s * s)._horner(
+            polynomial(
+                lambda q: 2 * np.arctanh(np.sqrt(q)) / np.sqrt(q),
+                0.0,
+                1 / 9,
+                self.to.precision.log1p_degree,
+            )
+        )
+        one = Vector(self.to, self.to.constant(1.0))
+        inverse = one / (e + 1.0)
+        slope = inverse.replaced(self, "<", 0.0, e * inverse)
+        return self.where("<", 0.0, 0.0) + s * series, slope
+
+    def masked(self, lanes: Any) -> "Vector":
+        """This value in the lanes that are on, zero in the others."""
+        return Vector(self.to, self.to.builder.select(lanes, self.value, self.to.zero()))
+
+    def _horner(self, coefficients: list[float]) -> "Vector":
+        *lower, q = coefficients
+        total = self * q + lower.pop()
+        while lower:
+            total = total * self + lower.pop()
+        return total
 
 
 @dataclass(frozen=True)

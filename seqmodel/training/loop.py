@@ -200,12 +200,12 @@ class Trainer:
         count = int(inside.sum())
         self.optimizer.zero_grad()
         with weight_noise(model, self.config.weight_noise):
-            parameters, after = model(frames, carry)
-            nats = (model.output.nats(parameters, frames) * inside).sum()
+            h, after = model.read(frames, carry)
+            nats = (model.output.score(h, frames) * inside).sum()
             loss = nats
             if model.output.end:
                 last = (torch.arange(len(frames)).unsqueeze(1) == lengths - 1).float()
-                loss = nats + (model.output.end_nats(parameters, last) * inside).sum()
+                loss = nats + (model.output.end_score(h, last) * inside).sum()
             (loss / count).backward()  # type: ignore[no-untyped-call]
         total = float(nats.detach())
         norm = rescale_gradient(model, self.config.clip)

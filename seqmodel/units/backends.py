@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from seqmodel import cpu
@@ -24,28 +23,10 @@ class Backend(Protocol):
         state: specification.State,
         gate_activation: str,
         activation: str,
+        /,
     ) -> specification.State:
         """Every state tensor at every step, h first."""
         ...
-
-
-def why_not_cpu(x: Tensor, others: Iterable[Tensor | None] = ()) -> str | None:
-    """Why the cpu backend cannot run over these tensors; None where it can.
-
-    What no look at the tensors tells: second derivatives go through the specification, exact but
-    slow; forward-mode derivatives and torch.func's transforms raise torch's own errors, ask for
-    `reference` there.
-    """
-    for tensor in (x, *others):
-        if tensor is None:
-            continue
-        if tensor.device.type != "cpu":
-            return f"a tensor lies on {tensor.device}"
-        if tensor.dtype not in (torch.float32, torch.float64):
-            return f"it computes in float32 and float64, not in {tensor.dtype}"
-        if tensor.dtype != x.dtype:
-            return f"it needs one type throughout, not {x.dtype} and {tensor.dtype}"
-    return None
 
 
 def _cpu(
@@ -53,16 +34,15 @@ def _cpu(
     weights: specification.Weights,
     x: Tensor,
     state: specification.State,
-    gate_activation: str,
-    activation: str,
+    *activations: str,
 ) -> specification.State:
     stacked = StackedWeights.of(spec, weights)
-    reason = why_not_cpu(x, (*stacked.stacked.values(), *state))
+    reason = cpu.why_not((x, *stacked.stacked.values(), *state))
     if reason is not None:
         raise UsageError(f"the cpu backend cannot run here: {reason}")
     from seqmodel.units.cpu.recurrence import run  # the compiler loads at first use
 
-    return run(spec, stacked, x, state, gate_activation, activation)
+    return run(spec, stacked, x, state, *activations)
 
 
 def _auto(
@@ -70,12 +50,14 @@ def _auto(
     weights: specification.Weights,
     x: Tensor,
     state: specification.State,
-    gate_activation: str,
-    activation: str,
+    *activations: str,
 ) -> specification.State:
     stacked = StackedWeights.of(spec, weights)
-    backend = BACKENDS[fastest(x, (*stacked.stacked.values(), *state))[0]]
-    return backend(spec, stacked, x, state, gate_activation, activation)
+    if cpu.why_not((x, *stacked.stacked.values(), *state)) is not None:
+        return specification.run(spec, stacked, x, state, *activations)
+    from seqmodel.units.cpu.recurrence import run  # the compiler loads at first use
+
+    return run(spec, stacked, x, state, *activations)
 
 
 cpu.watch_forks()
@@ -83,8 +65,13 @@ BACKENDS: Mapping[str, Backend] = {"cpu": _cpu, "reference": specification.run}
 
 
 def fastest(x: Tensor, others: Iterable[Tensor | None] = ()) -> tuple[str, str]:
-    """The backend `auto` takes for these tensors, and why."""
-    reason = why_not_cpu(x, others)
+    """The backend `auto` takes for these tensors, and why.
+
+    What no look at the tensors tells: second derivatives go through the specification, exact but
+    slow; forward-mode derivatives and torch.func's transforms raise torch's own errors, ask for
+    `reference` there.
+    """
+    reason = cpu.why_not((x, *others))
     if reason is None:
         return "cpu", "compiled loops, the fastest on this device"
     return "reference", f"the cpu backend cannot run here: {reason}"

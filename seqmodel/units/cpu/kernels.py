@@ -5,6 +5,7 @@ A thread takes a share of the batch through all of time, so threads never wait f
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from llvmlite import ir
@@ -13,14 +14,14 @@ from torch import Tensor
 from seqmodel.cpu import team
 from seqmodel.cpu.emit import INT, POINTER, Emitter
 from seqmodel.cpu.jit import compiled_once, function
-from seqmodel.cpu.notes import declare_sum
+from seqmodel.cpu.notes import declare_sum, span
 from seqmodel.cpu.product import Product as Multiply
 from seqmodel.cpu.team import compile_kernels
 from seqmodel.cpu.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
 from seqmodel.units.cpu.cells import CELLS, Cell, Product
 from seqmodel.units.registry import UnitSpec, unit_spec
 
-SIZES = ("T", "B", "I", "H", "wants_dx", "notes", "dh_step", "dh_row", "dc_step", "dc_row")
+SIZES = ("T", "B", "I", "H", "wants_dx", "dh_step", "dh_row", "dc_step", "dc_row")
 ADDRESSES = (
     "x", "dx",  # (T, B, I)
     "slots", "d_slots",  # (T, B, slots, H)
@@ -29,7 +30,7 @@ ADDRESSES = (
     "carried_h", "carried_c",  # (B, H), the gradient on its way to the previous step
     "b", "V", "bU",
     "sums",  # (threads, sums, H): the gradients of b, V and bU, in this order
-    "list",  # (threads, I), room for a frame's notes; if `notes`, W is transposed, not packed
+    "numbers", "starts",  # the frames' notes, if listed; W is transposed then, not packed
     "W", "U0", "U1",  # packed, U one a product
 )  # fmt: skip
 FIELDS = SIZES + ADDRESSES
@@ -47,6 +48,7 @@ class Plan:
         """The gates that have `term`."""
         return self.spec.gates_with(term) if self.bias or term not in ("b", "bU") else []
 
+    @cached_property
     def products(self) -> list[Product]:
         """The products of all stages, in order, but for those of gates without U."""
         return [p for stage in self.cell.stages for p in self.kept(stage.products)]
@@ -55,16 +57,19 @@ class Plan:
         """Those of `products` whose gates have U."""
         return [p for p in products if set(p.gates) <= set(self.spec.gates_with("U"))]
 
+    @cached_property
     def sums(self) -> list[tuple[str, str]]:
         """(term, gate) of each sum over time and rows that the backward pass keeps."""
         return [(term, gate) for term in ("b", "V", "bU") for gate in self.owners(term)]
 
+    @cached_property
     def product_rows(self) -> list[tuple[int, int]]:
         """The gates of each product as a span among those that U stacks."""
         owners = self.owners("U")
-        starts = [(owners.index(p.gates[0]), len(p.gates)) for p in self.products()]
+        starts = [(owners.index(p.gates[0]), len(p.gates)) for p in self.products]
         return [(start, start + count) for start, count in starts]
 
+    @cached_property
     def input_slots(self) -> tuple[int, int]:
         """The span of the slots of the gates that have W."""
         owners = self.owners("W")
@@ -186,7 +191,7 @@ class _Backward(_At):
         self._add("bU", gate, value)
 
     def _add(self, term: str, gate: str, value: Vector) -> None:
-        k, sums = self.kernel, self.kernel.plan.sums()
+        k, sums = self.kernel, self.kernel.plan.sums
         if (term, gate) in sums:
             place = k.place("sums", k.thread, len(sums), sums.index((term, gate)), self.j)
             self._store(self._load(place) + value, place)
@@ -206,20 +211,18 @@ def _write_forward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) -
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     H, rows = k.field["H"], e.builder.sub(k.last, k.first)
     sum_columns = declare_sum(e.builder.module, e.precision.itemsize)
-    numbers = e.builder.gep(k.field["list"], [e.mul(k.thread, k.field["I"])], source_etype=INT)
     with e.loop(0, k.field["T"]) as t:
         start = e.add(e.mul(t, k.field["B"]), k.first)
-        first, last = plan.input_slots()
+        first, last = plan.input_slots
         x = e.offset(k.field["x"], e.mul(start, k.field["I"]))
         net = k.slot("slots", start, plan.cell.slots[first])
         N = e.mul(H, last - first)
-        sparse = e.builder.icmp_signed("!=", k.field["notes"], e.int(0))
-        with e.builder.if_else(sparse) as (few, dense):
+        listed = e.builder.icmp_unsigned("!=", k.field["starts"], POINTER(None))
+        with e.builder.if_else(listed) as (few, dense):
             with few, e.loop(0, rows) as r:
-                frame = e.offset(x, e.mul(r, k.field["I"]))
+                numbers, count = span(e, k.field["numbers"], k.field["starts"], e.add(start, r))
                 row = e.offset(net, e.mul(r, k.stride(width)))
-                args = [frame, k.field["I"], k.field["W"], N, numbers, row]
-                e.builder.call(sum_columns, args)
+                e.builder.call(sum_columns, [numbers, count, k.field["W"], N, row])
             with dense:
                 multiply(
                     e, x, k.field["I"], k.field["W"], net, k.stride(width),
@@ -227,7 +230,7 @@ def _write_forward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) -
                 )  # fmt: skip
         for stage in plan.cell.stages:
             for p in plan.kept(stage.products):
-                u = k.field[f"U{plan.products().index(p)}"]
+                u = k.field[f"U{plan.products.index(p)}"]
                 if p.source == "h":
                     source = [k.place("h", start), k.stride(1)]
                 else:
@@ -260,7 +263,7 @@ def _write_backward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) 
 
                 e.columns(H, place)
             for p in plan.kept(stage.products):
-                u = k.field[f"U{plan.products().index(p)}"]
+                u = k.field[f"U{plan.products.index(p)}"]
                 source = [k.slot("d_slots", start, p.into), k.stride(width)]
                 if p.source == "h":
                     target = [k.place("carried_h", k.first), k.stride(1)]
@@ -270,7 +273,7 @@ def _write_backward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) 
                 multiply(e, *source, u, *target, rows, e.mul(H, len(p.gates)), H, adds)
                 k.passed_on = k.passed_on or p.source == "h"
         with e.builder.if_then(e.builder.icmp_signed("!=", k.field["wants_dx"], e.int(0))):
-            first, last = plan.input_slots()
+            first, last = plan.input_slots
             d_net = k.slot("d_slots", start, plan.cell.slots[first])
             dx = e.offset(k.field["dx"], e.mul(start, k.field["I"]))
             multiply(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seqmodel.cpu import memory
-from seqmodel.cpu.notes import few_notes, outer_notes, room
+from seqmodel.cpu.notes import list_notes, outer_notes
 from seqmodel.cpu.outer import outer
 from seqmodel.cpu.product import pack
 from seqmodel.cpu.team import thread_count
@@ -42,14 +42,16 @@ class Recurrence(torch.autograd.Function):
             kept[0] = first
         fields: dict[str, int | Tensor] = {"T": T, "B": B, "I": x.shape[2], "H": H, "slots": slots}
         fields.update(zip(plan.spec.state, steps, strict=True))
-        packed = [pack(_gate_rows(u, rows, H).t()) for rows in plan.product_rows()]
+        packed = [pack(_gate_rows(u, rows, H).t()) for rows in plan.product_rows]
         fields.update((f"U{k}", panels) for k, panels in enumerate(packed))
         fields.update(_present(x=frames, V=v, b=b, bU=b_u))
         threads = thread_count(B)
         # Data: nobody asks for its gradient, and it may be a piano-roll.
-        ctx.notes = not ctx.needs_input_grad[1] and few_notes(frames)
-        if ctx.notes:
-            fields |= {"notes": 1, "list": room(threads, x.shape[2]), "W": w.t().contiguous()}
+        data = not ctx.needs_input_grad[1]
+        ctx.notes = list_notes(frames.view(T * B, x.shape[2])) if data else None
+        if ctx.notes is not None:
+            fields |= {"numbers": ctx.notes.numbers, "starts": ctx.notes.starts}
+            fields["W"] = w.t().contiguous()
         else:
             fields["W"] = pack(w.t())
         unit.run("forward", fields, threads)
@@ -70,7 +72,7 @@ class Recurrence(torch.autograd.Function):
         threads = thread_count(B)
         d_slots = memory.recycled(slots, *slots.shape)
         carried = [steps[0].new_zeros(B, H) for _ in steps]
-        sums = slots.new_zeros(threads, len(plan.sums()), H)
+        sums = slots.new_zeros(threads, len(plan.sums), H)
         fields: dict[str, int | Tensor] = {
             "T": T, "B": B, "I": x.shape[2], "H": H,
             "slots": slots, "d_slots": d_slots, "sums": sums,
@@ -86,7 +88,7 @@ class Recurrence(torch.autograd.Function):
                 name: kept, f"carried_{name}": on_its_way, f"d{name}": gradient,
                 f"d{name}_step": gradient.stride(0), f"d{name}_row": gradient.stride(1),
             }  # fmt: skip
-        packed = [pack(_gate_rows(u, rows, H)) for rows in plan.product_rows()]
+        packed = [pack(_gate_rows(u, rows, H)) for rows in plan.product_rows]
         fields.update((f"U{k}", panels) for k, panels in enumerate(packed))
         fields.update(_present(V=v, b=b, bU=b_u))
         _, needs_x, needs_w, needs_u, *_ = ctx.needs_input_grad
@@ -96,16 +98,16 @@ class Recurrence(torch.autograd.Function):
         unit.run("backward", fields, threads)
 
         d_w = None
-        if needs_w and ctx.notes:
-            d_w = outer_notes(_columns(d_slots, plan.input_slots(), H), x.view(T * B, x.shape[2]))
+        if needs_w and ctx.notes is not None:
+            d_w = outer_notes(_columns(d_slots, plan.input_slots, H), ctx.notes, x.shape[2], B)
         elif needs_w:
             d_w = memory.buffer(w, *w.shape)
-            outer(_columns(d_slots, plan.input_slots(), H), x.view(T * B, x.shape[2]), d_w)
+            outer(_columns(d_slots, plan.input_slots, H), x.view(T * B, x.shape[2]), d_w)
         d_u = None
         if needs_u and u is not None:
             d_u = memory.buffer(u, *u.shape)
             before = steps[0][:-1].view(T * B, H)
-            for product, rows in zip(plan.products(), plan.product_rows(), strict=True):
+            for product, rows in zip(plan.products, plan.product_rows, strict=True):
                 into = plan.slot(product.into)
                 d_product = _columns(d_slots, (into, into + len(product.gates)), H)
                 own = plan.slot(product.source) if product.source != "h" else 0

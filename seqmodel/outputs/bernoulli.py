@@ -1,14 +1,12 @@
-"""Output distributions: each owns its loss, its exact likelihood and its draw.
-
-An output maps h (..., H) to the parameters of p(x_t | x_<t), and everything else asked of it takes
-those parameters, so that they are computed once.
-"""
+"""Frames of notes that are independent given the past."""
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from seqmodel import cpu
 
 
 class BernoulliOutput(nn.Module):
@@ -43,6 +41,26 @@ class BernoulliOutput(nn.Module):
         """-log p(x_t | x_<t) of frames (..., D) of zeros and ones, summed over notes: (...)."""
         notes = logits[..., : self.notes]
         return F.binary_cross_entropy_with_logits(notes, frames, reduction="none").sum(-1)
+
+    def score(self, h: Tensor, frames: Tensor) -> Tensor:
+        """`nats(forward(h), frames)` for training: h (T, B, H), frames (T, B, D) -> (T, B).
+
+        Compiled where it can be; the same to a few roundings, in its gradients too.
+        """
+        weight, bias = self.linear.weight, self.linear.bias
+        if cpu.why_not((h, weight, bias, frames)) is not None:
+            return self.nats(self(h), frames)
+        from seqmodel.outputs.bernoulli_cpu import BernoulliNats  # the compiler loads at first use
+
+        notes = slice(self.notes)
+        nats: Tensor = BernoulliNats.apply(h, weight[notes], bias[notes], frames)  # type: ignore[no-untyped-call]
+        return nats
+
+    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
+        """`end_nats(forward(h), last)` for training, from h (T, B, H)."""
+        ends = slice(self.notes, None)
+        logit = F.linear(h, self.linear.weight[ends], self.linear.bias[ends]).squeeze(-1)
+        return F.binary_cross_entropy_with_logits(logit, last, reduction="none")
 
     def end_nats(self, logits: Tensor, last: Tensor) -> Tensor:
         """-log p(whether the piece ends here) for `last` (...), 1 at a piece's last frame."""
