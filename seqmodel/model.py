@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from seqmodel import units
 from seqmodel.config import Config
 from seqmodel.outputs import BernoulliOutput
+from seqmodel.units.dropout import Dropout
 from seqmodel.units.module import AnyState, CellState, Stack, State, Unit, UnitState
 
 
@@ -44,7 +45,7 @@ class SequenceModel(nn.Module):
     def __init__(self, unit: Unit | Stack, output: BernoulliOutput, dropout: float = 0.0) -> None:
         super().__init__()
         self.unit, self.output = unit, output
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def start(self, batch_size: int) -> Carry:
         """The carry before the first frame: zero state, zero frame."""

@@ -194,7 +194,7 @@ class Trainer:
     def _update(self, frames: Tensor, lengths: Tensor, rate: float) -> None:
         """One step down the gradient of the mean nats per frame of a window (T, B, D)."""
         place, model = self.place, self.model
-        torch.manual_seed(_mixed(self.config.seed, place.update))
+        _seed(self.config.seed, place.update)
         carry = self.carry or model.start(frames.shape[1])
         inside = torch.arange(len(frames)).unsqueeze(1) < lengths
         count = int(inside.sum())
@@ -306,6 +306,10 @@ class Trainer:
         write_file(self.folder / runs.METRICS, lines.encode())
 
 
-def _mixed(seed: int, update: int) -> int:
-    """A seed for torch's generator that differs for each (seed, update)."""
-    return int(np.random.SeedSequence([seed, update]).generate_state(1, np.uint64)[0] >> 1)
+def _seed(seed: int, update: int) -> None:
+    """Seed the generator of noise and dropout, differently for each (seed, update)."""
+    mixed = int(np.random.SeedSequence([seed, update]).generate_state(1, np.uint64)[0] >> 1)
+    # torch.manual_seed also leaves a note, with a traceback, for each device that is not in use.
+    torch.default_generator.manual_seed(mixed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(mixed)

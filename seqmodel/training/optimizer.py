@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,12 +97,12 @@ def make_average(model: SequenceModel, config: Config) -> AveragedModel | None:
     if config.average == 0:
         return None
 
-    def moved(mean: Tensor, weight: Tensor, count: Tensor | int) -> Tensor:
+    def move(means: Any, weights: Any, count: Tensor | int) -> None:
         # At first the mean of all weights there were: it must not dwell on the start.
         decay = min(config.average, (1 + int(count)) / (2 + int(count)))
-        return mean.lerp(weight, 1 - decay)
+        torch._foreach_lerp_(means, weights, 1 - decay)  # as torch.optim.swa_utils does itself
 
-    return AveragedModel(model, avg_fn=moved)
+    return AveragedModel(model, multi_avg_fn=move)
 
 
 def average_tensors(average: AveragedModel) -> dict[str, Tensor]:

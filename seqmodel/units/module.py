@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from seqmodel.errors import UsageError
 from seqmodel.units.backends import find_backend
+from seqmodel.units.dropout import Dropout
 from seqmodel.units.registry import TERMS, UnitSpec, unit_spec
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 from seqmodel.units.weights import StackedWeights
@@ -181,7 +182,7 @@ class Stack(nn.Module):
     def __init__(self, layers: Sequence[Unit], dropout: float = 0.0) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.input_size, self.hidden_size = layers[0].input_size, layers[-1].hidden_size
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:
