@@ -22,16 +22,17 @@ class Carry(NamedTuple):
 
     def tensors(self) -> list[Tensor]:
         """All its tensors: the states from the lowest layer up, then the frame."""
-        return [tensor for layer in self._layers() for tensor in layer] + [self.frame]
+        return [tensor for layer in self.layers() for tensor in layer] + [self.frame]
 
     def like(self, tensors: Sequence[Tensor]) -> "Carry":
         """A carry of the same build from other tensors, in the order of `tensors()`."""
         rest = iter(tensors)
-        layers = [type(layer)(*(next(rest) for _ in layer)) for layer in self._layers()]
+        layers = [type(layer)(*(next(rest) for _ in layer)) for layer in self.layers()]
         state = layers[0] if isinstance(self.state, State | CellState) else tuple(layers)
         return Carry(state, next(rest))
 
-    def _layers(self) -> Sequence[UnitState]:
+    def layers(self) -> Sequence[UnitState]:
+        """The states of the unit's layers, the lowest first."""
         return (self.state,) if isinstance(self.state, State | CellState) else self.state
 
 
@@ -46,6 +47,10 @@ class SequenceModel(nn.Module):
         super().__init__()
         self.unit, self.output = unit, output
         self.dropout = Dropout(dropout)
+
+    def layers(self) -> list[Unit]:
+        """The layers of the unit, the lowest first."""
+        return self.unit.units() if isinstance(self.unit, Stack) else [self.unit]
 
     def start(self, batch_size: int) -> Carry:
         """The carry before the first frame: zero state, zero frame."""

@@ -1,10 +1,12 @@
 """New pieces from a trained model: ancestral sampling, frame by frame.
 
 All draws come from one stated stream: NumPy's PCG64 seeded with (seed, number of the piece), of
-which each frame takes one float32 uniform per note and one for the end. So the same seed gives the
-same piece, whatever the number of pieces, their length or the backend.
+which each frame takes one float32 uniform per note and one for the end. The model computes in
+float64, so that a draw hardly ever hangs on a rounding: the same seed gives the same piece,
+whatever the number of pieces, their length, the backend or the machine.
 """
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,10 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from seqmodel import cpu
 from seqmodel.model import Carry, SequenceModel
 from seqmodel.runs import Run
 
-# Frames whose uniforms are drawn at a time.
+# Frames drawn at a time, a few milliseconds' worth.
 CHUNK = 256
 
 
@@ -26,25 +29,40 @@ def draw_frames(
     temperature: float = 1.0,
     prime: NDArray[Any] | None = None,
 ) -> Iterator[tuple[NDArray[np.uint8], bool]]:
-    """Draw frames (D,) without end, each with whether the piece ends there.
+    """Draw frames without end, in chunks (n, D), each with whether the piece ends behind it.
 
     `prime` (P, D) is what the model has heard before it begins.
     """
-    notes = model.output.notes
-    with torch.inference_mode():
-        carry = model.start(1)
-        if prime is not None and len(prime):
-            heard = torch.from_numpy(np.asarray(prime, np.float32)).unsqueeze(1)
+    model = copy.deepcopy(model).double().eval()
+    carry = model.start(1)
+    if prime is not None and len(prime):
+        with torch.inference_mode():
+            heard = torch.from_numpy(np.asarray(prime, np.float64)).unsqueeze(1)
             carry = model(heard, carry)[1]
+    plain = any(layer.backend == "reference" for layer in model.layers())
+    if plain or cpu.why_not(model.parameters()) is not None:
+        return _plainly(model, carry, random, temperature)
+    from seqmodel.sample_cpu import draw_chunks  # the compiler loads at first use
+
+    return draw_chunks(model, carry, random, CHUNK, temperature)
+
+
+def _plainly(
+    model: SequenceModel, carry: Carry, random: np.random.Generator, temperature: float
+) -> Iterator[tuple[NDArray[np.uint8], bool]]:
+    """The specification of sampling."""
     while True:
-        uniforms = torch.from_numpy(random.random((CHUNK, 1, notes + 1), np.float32))
-        for uniform in uniforms:
-            with torch.inference_mode():
+        uniforms = random.random((CHUNK, 1, model.output.notes + 1), np.float32)
+        frames, ended = [], False
+        with torch.inference_mode():
+            for uniform in torch.from_numpy(uniforms):
                 parameters, state = model.step(carry)
                 frame, ends = model.output.draw(parameters, uniform, temperature)
-                carry = Carry(state, frame)
-                drawn = frame[0].numpy().astype(np.uint8)
-            yield drawn, bool(ends)
+                carry, ended = Carry(state, frame), bool(ends)
+                frames.append(frame[0].numpy().astype(np.uint8))
+                if ended:
+                    break
+        yield np.stack(frames), ended
 
 
 def sample_piece(
@@ -61,9 +79,10 @@ def sample_piece(
     `number` tells pieces of one seed apart.
     """
     random = np.random.Generator(np.random.PCG64([seed, number]))
-    frames = []
-    for frame, ends in draw_frames(run.model, random, temperature=temperature, prime=prime):
-        frames.append(frame)
-        if ends or len(frames) >= length:
+    chunks, count = [], 0
+    for frames, ended in draw_frames(run.model, random, temperature=temperature, prime=prime):
+        chunks.append(frames)
+        count += len(frames)
+        if ended or count >= length:
             break
-    return np.stack(frames)
+    return np.concatenate(chunks)[:length]

@@ -23,7 +23,7 @@ _WORTH_A_THREAD = 250_000  # additions
 _SIZES = ("frames", "rows", "I", "N", "d_stride", "limit")
 _FIELDS = (*_SIZES, "x", "d", "table", "numbers", "starts")
 _KINDS = [POINTER, INT, POINTER, INT, POINTER]
-_NUMBER = ir.IntType(32)
+NUMBER = ir.IntType(32)
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,14 @@ def list_notes(x: Tensor) -> Notes | None:
     }  # fmt: skip
     _run(x, "list_notes", 1, fields)
     return Notes(numbers, starts) if starts[-1] >= 0 else None
+
+
+def notes_of(frame: Tensor) -> Notes:
+    """The notes of one frame (I,), in lists with room for those of any other."""
+    numbers = torch.zeros(len(frame), dtype=torch.int32)
+    places = frame.nonzero().flatten()
+    numbers[: len(places)] = places
+    return Notes(numbers, torch.tensor([0, len(places)]))
 
 
 def outer_notes(d: Tensor, notes: Notes, inputs: int, rows: int) -> Tensor:
@@ -89,7 +97,7 @@ def span(e: Emitter, numbers: Any, starts: Any, frame: Any) -> tuple[Any, Any]:
     first, last = (
         b.load(b.gep(starts, [e.add(frame, k)], source_etype=INT), typ=INT) for k in (0, 1)
     )
-    return b.gep(numbers, [first], source_etype=_NUMBER), b.sub(last, first)
+    return b.gep(numbers, [first], source_etype=NUMBER), b.sub(last, first)
 
 
 @compiled_once
@@ -109,7 +117,7 @@ def _kernels(itemsize: int) -> dict[str, Kernel]:
 
 def _number(e: Emitter, numbers: Any, n: Any) -> Any:
     b = e.builder
-    return b.zext(b.load(b.gep(numbers, [n], source_etype=_NUMBER), typ=_NUMBER), INT)
+    return b.zext(b.load(b.gep(numbers, [n], source_etype=NUMBER), typ=NUMBER), INT)
 
 
 def _write_list(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
@@ -137,7 +145,7 @@ def _write_list(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> Non
             good = b.append_basic_block()
             b.cbranch(b.icmp_signed("!=", strange, ir.Constant(mask, 0)), give_up, good)
             b.position_at_end(good)
-            inside[0] = _write_bits(e, bits, j, f["numbers"], inside[0])
+            inside[0] = append_bits(e, bits, j, f["numbers"], inside[0])
         of_frame[0] = of_word[0]
         b.store(of_frame[0], b.gep(starts, [e.add(frame, 1)], source_etype=INT))
         few = b.append_basic_block()
@@ -150,7 +158,7 @@ def _write_list(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> Non
     b.position_at_end(done)
 
 
-def _write_bits(e: Emitter, bits: Any, j: Any, numbers: Any, count: Any) -> Any:
+def append_bits(e: Emitter, bits: Any, j: Any, numbers: Any, count: Any) -> Any:
     """Append j + the place of each bit to the numbers; returns their new count."""
     b = e.builder
     before, head = b.block, b.append_basic_block()
@@ -163,7 +171,7 @@ def _write_bits(e: Emitter, bits: Any, j: Any, numbers: Any, count: Any) -> Any:
     b.cbranch(b.icmp_signed("!=", rest, e.int(0)), body, after)
     b.position_at_end(body)
     lowest = e.add(j, b.cttz(rest, ir.Constant(ir.IntType(1), 1)))
-    b.store(b.trunc(lowest, _NUMBER), b.gep(numbers, [place], source_etype=_NUMBER))
+    b.store(b.trunc(lowest, NUMBER), b.gep(numbers, [place], source_etype=NUMBER))
     rest.add_incoming(b.and_(rest, b.sub(rest, e.int(1))), body)
     place.add_incoming(e.add(place, 1), body)
     b.branch(head)

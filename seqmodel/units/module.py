@@ -67,7 +67,7 @@ class Unit(nn.Module):
                 raise UsageError(f"there is no {option} {value!r}; choose one of {names}")
         self.input_size, self.hidden_size = input_size, hidden_size
         self.gate_activation, self.activation, self.bias = gate_activation, activation, bias
-        self._run = find_backend(backend)
+        self.backend, self._run = backend, find_backend(backend)
         for term in TERMS:
             count = len(self.spec.gates_with(term))
             shape = {

@@ -85,7 +85,7 @@ class _Kernel:
 
     def __init__(self, plan: Plan, e: Emitter, args: Any, thread: Any, threads: Any) -> None:
         b = e.builder
-        self.plan, self.e, self.thread = plan, e, thread
+        self.plan, self.e, self.args, self.thread = plan, e, args, thread
         self.passed_on = False  # whether the code so far sets h's gradient, or only will add to it
         self.field = {}
         for k, name in enumerate(FIELDS):
@@ -282,6 +282,20 @@ def _write_backward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) 
             )  # fmt: skip
 
 
+def _write_step(k: _Kernel) -> None:
+    """After a forward loop of one step: what it came to is where the next one starts."""
+    e = k.e
+    e.builder.call(e.builder.module.get_global("forward"), [k.args, e.int(0), e.int(1)])
+    size = e.mul(k.field["B"], k.field["H"])
+    for state in k.plan.spec.state:
+        before, after = k.field[state], e.offset(k.field[state], size)
+
+        def copy(j: Any, lanes: Any, before: Any = before, after: Any = after) -> None:
+            e.store(e.load(e.offset(after, j), lanes), e.offset(before, j), lanes)
+
+        e.columns(size, copy)
+
+
 class CompiledUnit:
     """A unit's compiled loops, for one floating-point type and one choice of activations."""
 
@@ -296,13 +310,21 @@ class CompiledUnit:
         for kernel, write in (("forward", _write_forward), ("backward", _write_backward)):
             with function(module, kernel, [POINTER, INT, INT], itemsize) as (e, *args):
                 write(_Kernel(self.plan, e, *args), multiply, s, phi)
+        with function(module, "step", [POINTER], itemsize) as (e, args):
+            _write_step(_Kernel(self.plan, e, args, e.int(0), e.int(1)))
         self._kernels = compile_kernels(module, ("forward", "backward"))
+        self.step_address = self._kernels["forward"].library.address("step")
+        """step(fields): `forward` over one frame on one thread, then its state to the start."""
 
     def run(self, kernel: str, fields: Mapping[str, int | Tensor], threads: int) -> None:
         """Run `forward` or `backward` over fields, FIELDS by name; those unused may be missing."""
-        values = [fields.get(name, 0) for name in FIELDS]
-        numbers = [v if isinstance(v, int) else v.data_ptr() for v in values]
-        team.share_out(self._kernels[kernel], numbers, threads)
+        team.share_out(self._kernels[kernel], field_numbers(fields), threads)
+
+
+def field_numbers(fields: Mapping[str, int | Tensor]) -> list[int]:
+    """Fields, by name, as the kernels take them; those that are not given are 0."""
+    values = [fields.get(name, 0) for name in FIELDS]
+    return [v if isinstance(v, int) else v.data_ptr() for v in values]
 
 
 @compiled_once

@@ -12,9 +12,21 @@ from seqmodel.cpu.outer import outer
 from seqmodel.cpu.product import pack
 from seqmodel.cpu.team import thread_count
 from seqmodel.units import specification
-from seqmodel.units.cpu.kernels import CompiledUnit, compiled_unit
+from seqmodel.units.cpu.kernels import CompiledUnit, Plan, compiled_unit
 from seqmodel.units.registry import UnitSpec
 from seqmodel.units.weights import StackedWeights
+
+
+def weight_fields(
+    plan: Plan, weights: Sequence[Tensor | None], H: int, *, listed: bool
+) -> dict[str, int | Tensor]:
+    """The weights W, U, V, b and bU as the forward loops take them; `listed` if x is, as notes."""
+    w, u, *vectors = weights
+    assert w is not None
+    fields: dict[str, int | Tensor] = {"W": w.t().contiguous() if listed else pack(w.t())}
+    for k, rows in enumerate(plan.product_rows):
+        fields[f"U{k}"] = pack(_gate_rows(u, rows, H).t())
+    return fields | _present(**dict(zip(("V", "b", "bU"), vectors, strict=True)))
 
 
 class Recurrence(torch.autograd.Function):
@@ -42,18 +54,14 @@ class Recurrence(torch.autograd.Function):
             kept[0] = first
         fields: dict[str, int | Tensor] = {"T": T, "B": B, "I": x.shape[2], "H": H, "slots": slots}
         fields.update(zip(plan.spec.state, steps, strict=True))
-        packed = [pack(_gate_rows(u, rows, H).t()) for rows in plan.product_rows]
-        fields.update((f"U{k}", panels) for k, panels in enumerate(packed))
-        fields.update(_present(x=frames, V=v, b=b, bU=b_u))
         threads = thread_count(B)
         # Data: nobody asks for its gradient, and it may be a piano-roll.
         data = not ctx.needs_input_grad[1]
         ctx.notes = list_notes(frames.view(T * B, x.shape[2])) if data else None
+        fields |= weight_fields(plan, (w, u, v, b, b_u), H, listed=ctx.notes is not None)
+        fields["x"] = frames
         if ctx.notes is not None:
             fields |= {"numbers": ctx.notes.numbers, "starts": ctx.notes.starts}
-            fields["W"] = w.t().contiguous()
-        else:
-            fields["W"] = pack(w.t())
         unit.run("forward", fields, threads)
         ctx.unit = unit
         ctx.set_materialize_grads(False)
