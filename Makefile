@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo test lint clean
+.PHONY: install demo bench test lint clean
 
 install: $(INSTALLED)
 
@@ -22,6 +22,10 @@ demo: install
 	$(BIN)/seqmodel sample demo/out.mid --run demo/lstm
 	$(BIN)/seqmodel inspect demo/out.mid --plot demo/out.png
 	@echo "listen to demo/out.mid, look at demo/out.png and demo/lstm/learning-curve.png"
+
+# The speed of everything on this machine, in some minutes.
+bench: install
+	$(BIN)/seqmodel bench
 
 lint: install
 	$(BIN)/ruff check .

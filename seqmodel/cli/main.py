@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 import seqmodel
+from seqmodel.cli import bench, inspect, prepare, sample, train, units
 from seqmodel.cli import eval as eval_command
-from seqmodel.cli import inspect, prepare, sample, train, units
 from seqmodel.cli.common import printable
 from seqmodel.errors import SeqmodelError
 
@@ -32,6 +32,7 @@ app.command("eval")(eval_command.evaluate)
 app.command("sample")(sample.sample)
 app.command("inspect")(inspect.inspect)
 app.command("units")(units.units)
+app.command("bench")(bench.bench)
 
 
 def _version(wanted: bool) -> None:
@@ -54,6 +55,11 @@ def _main(
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 an error, 2 wrong usage, 128+n after signal n."""
+    # How long threads that have nothing to do wait awake for more, in turns of a loop: by default so
+    # long (about 300,000) that with another program on the same cores they mostly stand in its way
+    # and each other's. It must be said before torch is loaded.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     signal.signal(signal.SIGTERM, _exit_on_signal)  # lets unfinished temporary files be removed
     try:
         status = app(standalone_mode=False)

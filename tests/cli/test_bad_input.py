@@ -439,7 +439,16 @@ UNITS_COMMAND = {
     "nope": (2, "No such command 'nope' (see seqmodel --help)"),
     "--nope": (2, "No such option: --nope (see seqmodel --help)"),
 }
-TABLE = {**PREPARE, **TRAIN, **EVAL, **SAMPLE, **INSPECT, **UNITS_COMMAND}
+SIZES = "paper, music-100, speech, h256, h512, one-row"
+BENCH = {
+    "bench gnu": (2, f"there is no unit 'gnu'; choose one of {UNITS}"),
+    "bench lstm --size huge": (2, f"there is no size 'huge'; choose one of {SIZES}"),
+    "bench --part fun": (
+        2,
+        "there is no part 'fun'; choose one of machine, units, piano-rolls, training, sampling",
+    ),
+}
+TABLE = {**PREPARE, **TRAIN, **EVAL, **SAMPLE, **INSPECT, **UNITS_COMMAND, **BENCH}
 
 
 def listing(*folders: Path) -> list[tuple[str, int]]:

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from calling import SEQMODEL, Call
 
+from seqmodel.cli import bench, prepare, sample, train, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli import inspect as inspect_command
-from seqmodel.cli import prepare, sample, train, units
 from seqmodel.config import Config, resolve
 
 FUNCTIONS = {
@@ -25,6 +25,7 @@ FUNCTIONS = {
     "sample": sample.sample,
     "inspect": inspect_command.inspect,
     "units": units.units,
+    "bench": bench.bench,
 }
 HEAVY = ("torch", "numba", "numpy", "scipy", "matplotlib", "safetensors", "mido")
 

@@ -1,0 +1,71 @@
+"""The machine: what it is, how fast it multiplies, and whether our threads disturb torch's."""
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+from llvmlite import binding
+
+from seqmodel import units
+from seqmodel.bench.clock import Contender, ratio, take_turns
+from seqmodel.bench.steps import layer_step
+
+PEAK_SIZE = 1024
+AFTER_SIZE = 512
+
+
+def facts() -> dict[str, Any]:
+    """The processor, its cores and threads, and the versions of what runs on it."""
+    return {
+        "processor": _processor(),
+        "architecture": binding.get_host_cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def _processor() -> str:
+    listed = Path("/proc/cpuinfo")  # Linux; platform.processor() knows no more than the machine
+    for line in listed.read_text().splitlines() if listed.is_file() else ():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def sgemm(size: int) -> Contender:
+    """A product of two square matrices of float32."""
+    a, b, into = (torch.rand(size, size) for _ in range(3))
+    return Contender(lambda: torch.mm(a, b, out=into))
+
+
+def gflops(seconds: float, size: int) -> float:
+    """The speed at which a product of square matrices took so many seconds."""
+    return 2 * size**3 / seconds / 1e9
+
+
+def measure_sgemm(seconds: float) -> dict[str, Any]:
+    """The peak, and a product right after an lstm's training step against one after another.
+
+    Our kernels and torch's products run on the same threads. A ratio near 1 says that neither has
+    to wait for the other's.
+    """
+    x, d_h = torch.randn(200, 16, 88, requires_grad=True), torch.randn(200, 16, 100)
+    lstm, product = units.make("lstm", 88, 100, "cpu"), sgemm(AFTER_SIZE).run
+    taken = take_turns(
+        {
+            "peak": sgemm(PEAK_SIZE),
+            "alone": Contender(product, before=product),
+            "after_kernel": Contender(product, before=lambda: layer_step(lstm, x, d_h)),
+        },
+        seconds,
+    )
+    return {
+        "sgemm_gflops": gflops(taken["peak"].best, PEAK_SIZE),
+        "alone": taken["alone"].to_json(),
+        "after_kernel": taken["after_kernel"].to_json(),
+        "ratio": ratio(taken["after_kernel"], taken["alone"]),
+    }

@@ -1,0 +1,33 @@
+"""What the parts on music share: the paper's models, and piano-rolls as sparse as music is."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodel.config import resolve
+from seqmodel.frames.grid import NOTES
+from seqmodel.model import SequenceModel, build_model, with_hidden_size
+
+NOTES_ON = 4
+"""Notes that sound in a frame."""
+
+
+def paper_hidden(unit: str) -> int:
+    """H of the unit in the paper's experiments on music, or as many parameters' worth."""
+    hidden = with_hidden_size(resolve({"preset": "paper", "unit": unit}), NOTES).hidden
+    assert hidden is not None
+    return hidden
+
+
+def music_model(unit: str) -> SequenceModel:
+    """The paper's model of the unit, on the cpu backend, its output at the notes' frequency."""
+    config = resolve({"unit": unit, "hidden": paper_hidden(unit), "dropout": 0.0, "backend": "cpu"})
+    model = build_model(config, NOTES)
+    model.output.start_at_marginals(np.full(NOTES, NOTES_ON), NOTES, 1)
+    return model
+
+
+def piano_rolls(frames: int, batch: int) -> Tensor:
+    """Frames (T, B, D) in each of which `NOTES_ON` notes chosen at random sound."""
+    places = torch.rand(frames, batch, NOTES).topk(NOTES_ON).indices
+    return torch.zeros(frames, batch, NOTES).scatter(2, places, 1.0)

@@ -1,0 +1,61 @@
+"""What torch.nn offers in place of each unit: the layer, the whole model, and sampling from it.
+
+They differ from our units where torch.nn has none: its LSTM has no peepholes, and its GRU, which
+stands for all of the GRU's kin, resets after the matrix.
+"""
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqmodel.units import UnitSpec
+
+
+def layer(spec: UnitSpec, inputs: int, hidden: int) -> nn.RNNBase:
+    """torch.nn's layer in place of the unit: x (T, B, I) -> h (T, B, H) and the state."""
+    return cast(nn.RNNBase, getattr(nn, _kind(spec))(inputs, hidden))
+
+
+def _kind(spec: UnitSpec) -> str:
+    if "c" in spec.state:
+        return "LSTM"
+    return "RNN" if spec.name == "tanh" else "GRU"
+
+
+class PeerModel(nn.Module):
+    """A layer and a linear output: the nats of frames (T, B, D), summed."""
+
+    def __init__(self, spec: UnitSpec, notes: int, hidden: int) -> None:
+        super().__init__()
+        self.layer, self.linear = layer(spec, notes, hidden), nn.Linear(hidden, notes)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """-log p(x_1, ..., x_T), each frame given those before it, over all pieces."""
+        past = torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
+        logits = self.linear(self.layer(past)[0])
+        return F.binary_cross_entropy_with_logits(logits, frames, reduction="sum")
+
+
+class PeerSampler:
+    """Draws frames with a torch.nn cell, step by step; `bias` (D,) is that of the output."""
+
+    def __init__(self, spec: UnitSpec, hidden: int, bias: Tensor) -> None:
+        notes = len(bias)
+        self.cell = getattr(nn, f"{_kind(spec)}Cell")(notes, hidden)
+        self.linear = nn.Linear(hidden, notes)
+        with torch.no_grad():
+            self.linear.bias.copy_(bias)
+
+    @torch.inference_mode()
+    def draw(self, count: int) -> Tensor:
+        """Frames (count, D) of zeros and ones."""
+        frame, state = torch.zeros(1, self.linear.out_features), None
+        drawn = []
+        for _ in range(count):
+            state = self.cell(frame, state)
+            h = state[0] if isinstance(state, tuple) else state
+            frame = torch.bernoulli(torch.sigmoid(self.linear(h)))
+            drawn.append(frame)
+        return torch.cat(drawn)

@@ -1,0 +1,42 @@
+"""The whole model's training step on piano-rolls, beside the same model made of torch.nn."""
+
+from typing import Any
+
+import torch
+
+from seqmodel.bench import music, peers
+from seqmodel.bench.clock import Contender, ratio, take_turns
+from seqmodel.bench.steps import model_gradient
+from seqmodel.frames.grid import NOTES
+from seqmodel.units import unit_spec
+
+BATCH, FRAMES = 16, 200
+
+
+def measure_piano_rolls(unit: str, seconds: float) -> dict[str, Any]:
+    """Time forward, loss and backward to all weights; the input, being data, gets no gradient."""
+    frames, lengths = music.piano_rolls(FRAMES, BATCH), torch.full((BATCH,), FRAMES)
+    ours, hidden = music.music_model(unit), music.paper_hidden(unit)
+    theirs = peers.PeerModel(unit_spec(unit), NOTES, hidden)
+
+    def their_step() -> None:
+        theirs.zero_grad()
+        theirs(frames).backward()
+
+    taken = take_turns(
+        {
+            "ours": Contender(lambda: model_gradient(ours, frames, lengths)),
+            "torch_nn": Contender(their_step),
+        },
+        seconds,
+    )
+    return {
+        "unit": unit,
+        "hidden": hidden,
+        "batch": BATCH,
+        "frames": FRAMES,
+        "notes": NOTES,
+        "notes_on": music.NOTES_ON,
+        "timings": {name: timing.to_json() for name, timing in taken.items()},
+        "over_torch_nn": ratio(taken["torch_nn"], taken["ours"]),
+    }

@@ -1,0 +1,45 @@
+"""Drawing one piece of music, beside a loop over a torch.nn cell."""
+
+from typing import Any
+
+import numpy as np
+
+from seqmodel.bench import music, peers
+from seqmodel.bench.clock import Contender, ratio, take_turns
+from seqmodel.model import SequenceModel
+from seqmodel.sample import draw_frames
+from seqmodel.units import unit_spec
+
+FRAMES = 256
+
+
+def draw(model: SequenceModel, count: int) -> int:
+    """Draw `count` frames, or a few more since they come in chunks; returns how many."""
+    drawn = 0
+    for frames, _ in draw_frames(model, np.random.default_rng(1)):
+        drawn += len(frames)
+        if drawn >= count:
+            break
+    return drawn
+
+
+def measure_sampling(unit: str, seconds: float) -> dict[str, Any]:
+    """Time the drawing of one piece from a model that plays about as many notes as music does."""
+    ours, hidden = music.music_model(unit), music.paper_hidden(unit)
+    bias = ours.output.linear.bias.detach()
+    theirs, count = peers.PeerSampler(unit_spec(unit), hidden, bias), draw(ours, FRAMES)
+    taken = take_turns(
+        {
+            "ours": Contender(lambda: draw(ours, FRAMES)),
+            "torch_nn": Contender(lambda: theirs.draw(count)),
+        },
+        seconds,
+    )
+    return {
+        "unit": unit,
+        "hidden": hidden,
+        "frames": count,
+        "timings": {name: timing.to_json() for name, timing in taken.items()},
+        "frames_per_second": {name: count / timing.median for name, timing in taken.items()},
+        "over_torch_nn": ratio(taken["torch_nn"], taken["ours"]),
+    }

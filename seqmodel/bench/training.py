@@ -1,0 +1,118 @@
+"""Training from end to end on the bundled sample, and where the time of its updates goes.
+
+Between two epochs of the real trainer, one is played back step by step on a model of its own, with
+a stopwatch between the stages. What the trainer takes beyond their sum is the rest.
+"""
+
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seqmodel import batches
+from seqmodel.bench.clock import Budget, Timing, spread_percent
+from seqmodel.bench.music import paper_hidden
+from seqmodel.bench.steps import model_gradient
+from seqmodel.bundled import sample_dataset
+from seqmodel.config import Config, resolve
+from seqmodel.dataset import Split, open_dataset
+from seqmodel.model import build_model
+from seqmodel.training.loop import Listener, Trainer
+from seqmodel.training.optimizer import (
+    make_average,
+    make_optimizer,
+    rescale_gradient,
+    weight_noise,
+)
+from seqmodel.training.stopping import InterruptError, StopRequest
+
+BATCH = 16
+# More epochs than any budget lets pass.
+EPOCHS = 100_000
+STAGES = ("forward_backward", "weight_noise", "optimizer", "batching")
+
+
+class Replay:
+    """Epochs of a config, each stage of their updates timed."""
+
+    def __init__(self, config: Config, split: Split) -> None:
+        self.config, self.split = config, split
+        self.model = build_model(config, split[0].shape[1])
+        self.optimizer = make_optimizer(self.model, config)
+        self.average = make_average(self.model, config)
+
+    def epoch(self, number: int) -> dict[str, float]:
+        """The seconds of each of `STAGES`, summed over one epoch's updates."""
+        config, split = self.config, self.split
+        seconds, last = dict.fromkeys(STAGES, 0.0), time.perf_counter()
+
+        def lap(stage: str) -> None:
+            nonlocal last
+            now = time.perf_counter()
+            seconds[stage] += now - last
+            last = now
+
+        for indices in batches.shuffled(split.lengths, config.batch_size, config.seed, number):
+            batch = batches.load(split, indices)
+            frames = torch.from_numpy(batch.frames).float()
+            lengths = torch.from_numpy(batch.lengths)
+            lap("batching")
+            with weight_noise(self.model, config.weight_noise):
+                lap("weight_noise")
+                model_gradient(self.model, frames, lengths)
+                lap("forward_backward")
+            lap("weight_noise")
+            rescale_gradient(self.model, config.clip)
+            self.optimizer.step()
+            if self.average is not None:
+                self.average.update_parameters(self.model)
+            lap("optimizer")
+        return seconds
+
+
+def measure_training(unit: str, folder: Path, seconds: float) -> dict[str, Any]:
+    """Train the unit at the paper's size by the default preset, but in larger batches.
+
+    Of the epochs after the first, the median speed, and the share of each stage in the trainer's
+    median time. `folder` takes the sample, prepared, and the run.
+    """
+    dataset = open_dataset(sample_dataset(folder))
+    hidden = paper_hidden(unit)
+    config = resolve(
+        {
+            **{"unit": unit, "hidden": hidden, "batch_size": BATCH},
+            **{"epochs": EPOCHS, "patience": EPOCHS},
+        }
+    )
+    trainer, stop = Trainer(config, dataset, folder / unit), StopRequest()
+    replay, budget = Replay(config, trainer.train), Budget(seconds)
+    epochs: list[float] = []
+    played: list[dict[str, float]] = []
+
+    def heard(metrics: dict[str, Any], is_best: bool) -> None:
+        stages = replay.epoch(metrics["epoch"])
+        if metrics["epoch"] > 1:  # in the first, code is compiled
+            epochs.append(trainer.train.frames / metrics["frames_per_second"])
+            played.append(stages)
+        if budget.used_up(len(epochs)):
+            stop.signal = signal.SIGTERM
+
+    with suppress(InterruptError):
+        trainer.run(Listener(epoch=heard), stop)
+    whole = Timing(epochs)
+    shares = {
+        stage: Timing([stages[stage] for stages in played]).median / whole.median
+        for stage in STAGES
+    }
+    return {
+        "unit": unit,
+        "hidden": hidden,
+        "batch": BATCH,
+        "frames_per_second": trainer.train.frames / whole.median,
+        "spread_percent": spread_percent(epochs),
+        "epochs": len(epochs),
+        "shares": {**shares, "rest": 1 - sum(shares.values())},
+    }

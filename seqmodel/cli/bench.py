@@ -1,0 +1,196 @@
+"""`seqmodel bench`: the speed of units, training and sampling on this machine."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from seqmodel.bench.cases import PARTS, SIZES, check_part, find_size
+from seqmodel.cli.common import Json, Quiet, counter, plural, print_json
+from seqmodel.units import unit_spec
+
+SIZE_NAMES = ", ".join(size.name for size in SIZES)
+STAGES = {
+    "forward_backward": "forward, backward",
+    "weight_noise": "noise",
+    "optimizer": "optimizer",
+    "batching": "batching",
+    "rest": "rest",
+}
+
+Row = dict[str, Any]
+
+
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="UNIT", help="Units to measure; all if none, on music the paper's three."
+        ),
+    ] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Of the part units, again for more: {SIZE_NAMES}.  [default: all]"),
+    ] = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help=f"What to measure, again for more: {', '.join(PARTS)}.  [default: all]"),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, max=3600.0, help="For each case, but five rounds at least.")
+    ] = 1.0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure speed on this machine, beside torch.nn.
+
+    What is compared takes turns in one run, so that a busy machine slows all of it down alike.
+    Figures are medians over the rounds; behind +- stands half the distance of their quartiles.
+    """
+    units = [unit_spec(name).name for name in dict.fromkeys(names or ())]
+    sizes = [find_size(name) for name in dict.fromkeys(size)] if size else SIZES
+    parts = [check_part(name) for name in part] if part else PARTS
+
+    from seqmodel.bench.report import report
+
+    with counter("measuring", quiet=quiet) as progress:
+        result = report(parts, units, sizes, seconds=seconds, progress=progress)
+    if as_json:
+        print_json(result)
+        return
+    sections = [_machine(result["machine"])]
+    if "units" in result:
+        sections += _units(result["units"])
+    for name, section in (
+        ("piano_rolls", _piano_rolls),
+        ("training", _training),
+        ("sampling", _sampling),
+    ):
+        if name in result:
+            sections.append(section(result[name]))
+    typer.echo("\n\n".join("\n".join(lines) for lines in sections))
+
+
+def _machine(about: Row) -> list[str]:
+    cores, threads = plural(about["cores"], "core"), plural(about["threads"], "thread")
+    lines = [
+        f"{about['processor']} ({about['architecture']}), {cores}, {threads}; "
+        f"Python {about['python']}, torch {about['torch']}"
+    ]
+    if "sgemm_gflops" in about:
+        lines.append(
+            f"sgemm of 1024, the best of each case: {about['sgemm_gflops']:.0f} GFLOP/s "
+            f"+- {about['sgemm_spread_percent']:.0f} %"
+        )
+    if "sgemm_after_kernel" in about:
+        after = about["sgemm_after_kernel"]
+        lines.append(
+            f"sgemm of 512, ms: {_ms(after['alone'])}, right after a training step of the lstm "
+            f"{_ms(after['after_kernel'])} ({_times(after['ratio'])})"
+        )
+    return lines
+
+
+def _units(rows: Sequence[Row]) -> list[list[str]]:
+    legend = [
+        "units, ms: forward alone, nothing recorded; a step, forward and backward to all gradients",
+        "  torch.nn, spec, 1 thread: how many times as long these take as the cpu backend",
+        "  sgemm: GFLOP/s as a share of that of torch's matrix product, above",
+    ]
+    head = ["H", "forward", "torch.nn", "step", "torch.nn", "spec", "1 thread", "GFLOP/s", "sgemm"]
+    cells = [
+        [
+            row["unit"],
+            str(row["hidden"]),
+            _digits(row["timings"]["forward_cpu"]["ms"]),
+            _times(row["forward_over_torch_nn"]),
+            _ms(row["timings"]["cpu"]),
+            _times(row["over_torch_nn"]),
+            _times(row["over_reference"]),
+            "" if row["scaling"] is None else _times(row["scaling"]),
+            f"{row['gflops']:.0f}",
+            f"{row['of_sgemm_percent']:.0f} %",
+        ]
+        for row in rows
+    ]
+    header, *lines = _columns([["unit", *head], *cells])
+    tables: dict[str, list[str]] = {}
+    for row, line in zip(rows, lines, strict=True):
+        title = f"{row['size']}: I {row['inputs']}, B {row['batch']}, T {row['frames']}"
+        tables.setdefault(title, [title, header]).append(line)
+    return [legend, *tables.values()]
+
+
+def _piano_rolls(rows: Sequence[Row]) -> list[str]:
+    first = rows[0]
+    title = (
+        f"piano-rolls: a step of the whole model, {first['notes_on']} of {first['notes']} notes, "
+        f"B {first['batch']}, T {first['frames']}"
+    )
+    cells = [
+        [
+            row["unit"],
+            str(row["hidden"]),
+            _ms(row["timings"]["ours"]),
+            _ms(row["timings"]["torch_nn"]),
+            _times(row["over_torch_nn"]),
+        ]
+        for row in rows
+    ]
+    return [title, *_columns([["unit", "H", "step ms", "torch.nn ms", "ratio"], *cells])]
+
+
+def _training(rows: Sequence[Row]) -> list[str]:
+    title = f"training: on the sample, default preset, B {rows[0]['batch']}; shares of its time"
+    cells = [
+        [
+            row["unit"],
+            str(row["hidden"]),
+            f"{row['frames_per_second']:,.0f} +- {row['spread_percent']:2.0f} %",
+            *(f"{100 * row['shares'][stage]:.0f} %" for stage in STAGES),
+        ]
+        for row in rows
+    ]
+    return [title, *_columns([["unit", "H", "frames/s", *STAGES.values()], *cells])]
+
+
+def _sampling(rows: Sequence[Row]) -> list[str]:
+    title = f"sampling: one piece of {rows[0]['frames']} frames, beside a loop over torch.nn's cell"
+    cells = [
+        [
+            row["unit"],
+            str(row["hidden"]),
+            *(
+                f"{row['frames_per_second'][name]:,.0f} "
+                f"+- {row['timings'][name]['spread_percent']:2.0f} %"
+                for name in ("ours", "torch_nn")
+            ),
+            _times(row["over_torch_nn"]),
+        ]
+        for row in rows
+    ]
+    head = ["unit", "H", "frames/s", "torch.nn frames/s", "ratio"]
+    return [title, *_columns([head, *cells])]
+
+
+def _ms(timing: Row) -> str:
+    return f"{_digits(timing['ms'])} +- {timing['spread_percent']:2.0f} %"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.1f}x"
+
+
+def _digits(ms: float) -> str:
+    """Five characters at most, up to a minute and a half."""
+    return f"{ms:.{2 if ms < 100 else 1 if ms < 1000 else 0}f}"
+
+
+def _columns(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of cells in columns, the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        f"  {line[0]:{widths[0]}}"
+        + "".join(f"  {cell:>{w}}" for cell, w in zip(line[1:], widths[1:], strict=True))
+        for line in lines
+    ]
