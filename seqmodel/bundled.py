@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from seqmodel.dataset import MANIFEST, FrameDefinition
+from seqmodel.dataset import MANIFEST
 from seqmodel.errors import SeqmodelError
+from seqmodel.frames.definitions import PianoRollFrames
 from seqmodel.frames.grid import Grid
 from seqmodel.prepare import prepare
 
@@ -27,7 +28,7 @@ def sample_dataset(runs: Path) -> Path:
     path = runs / PREPARED
     if not (path / MANIFEST).is_file():
         try:
-            prepare([str(sample_music())], path, FrameDefinition(Grid.of_beats(STEPS_PER_BEAT)))
+            prepare([str(sample_music())], path, PianoRollFrames(Grid.of_beats(STEPS_PER_BEAT)))
         except SeqmodelError:
             if not (path / MANIFEST).is_file():  # else another process was quicker
                 raise

@@ -13,8 +13,8 @@ from seqmodel.frames.midi import Score, read_score
 from seqmodel.frames.pianoroll import piano_roll
 from seqmodel.frames.tonic import semitones_to_c
 from seqmodel.plots import plot_learning_curve, plot_note_frequencies, plot_piano_roll
-from seqmodel.prepare import MIDI_SUFFIXES
 from seqmodel.runs import BEST, CONFIG, load_run, read_metrics
+from seqmodel.sources import MIDI_SUFFIXES
 
 NOTE_NAMES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
 MICROSECONDS_A_MINUTE = 60_000_000

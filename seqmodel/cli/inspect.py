@@ -77,7 +77,10 @@ def _dataset(values: dict[str, Any]) -> str:
     lines = [
         f"{values['path']}: dataset of {frame['notes']} notes, {Grid.from_json(frame['grid'])}"
     ]
-    lines += split_lines(values["splits"], values["notes_per_frame"])
+    densities = values["notes_per_frame"].items()
+    lines += split_lines(
+        values["splits"], {name: f"{density:.2f} notes per frame" for name, density in densities}
+    )
     lines += [f"  skipped {skip['source']}: {skip['reason']}" for skip in values["skipped"]]
     return "\n".join(lines)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from calling import Call, call_ok, write_piece
 
-KINDS = ".kar .mat .mid .midi .npy .npz .pickle .pkl .rmi"
+KINDS = ".kar .mat .mid .midi .npy .npz .pickle .pkl .rmi; audio such as .wav .flac .mp3"
 UNITS = "tanh, lstm, gru, gru1, gru2, gru3, mgu, lstm-nopeephole, gru-reset-after"
 HELP = "(see seqmodel {} --help)"
 NO_RUN = "no run in runs/; train one with `seqmodel train`, or name its folder"
