@@ -391,6 +391,33 @@ def test_inspect_dataset(call: Call, data: Path):
     assert values["splits"]["valid"] == {"pieces": 3, "frames": 96, "longest": 32}
 
 
+def test_inspect_says_what_a_recording_and_its_dataset_hold(call: Call):
+    tone = 0.5 * np.sin(np.arange(16000) * 0.1)
+    soundfile.write("a.wav", tone, 8000)
+    shown = call("inspect", "a.wav", "--plot", "a.png")
+    assert (shown.status, shown.err) == (0, "drawn to a.png\n")
+    assert shown.out == (
+        "a.wav: WAV PCM_16, 8,000 Hz, 1 channel\n"
+        "  2.000 s, 16,000 samples\n"
+        "  peak 0.5000, RMS -9.0 dB, 0 clipped\n"
+        "  1,600 frames of 10 samples, mono, stored as int16\n"
+    )
+    assert Path("a.png").read_bytes().startswith(PNG)
+    assert json.loads(call("inspect", "a.wav", "--json").out)["samples"] == 16000
+    stored, _ = soundfile.read("a.wav")
+    Path("train").mkdir()
+    Path("a.wav").rename("train/a.wav")
+    call("prepare", "train", "-o", "d")
+    shown = call("inspect", "d", "--plot", "d.png")
+    assert shown.out == (
+        "d: dataset of 8,000 Hz, frames of 10 samples, context 20\n"
+        "  train  1 piece  1,600 frames  longest 1,600  2.0 s\n"
+        f"  stored as int16; train has mean {stored.mean():.4g} and deviation {stored.std():.4g}\n"
+    )
+    assert Path("d.png").read_bytes().startswith(PNG)
+    assert json.loads(call("inspect", "d", "--json").out)["seconds"] == {"train": 2.0}
+
+
 def test_inspect_run(call: Call, data: Path, run: Path):
     result = call("inspect", run, "--plot", "p.png")
     values = json.loads(call("inspect", run, "--json").out)
