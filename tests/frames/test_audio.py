@@ -154,6 +154,37 @@ def test_what_follows_a_break_is_not_taken(tmp_path):
     assert remarks == [f"breaks off after {len(part) / RATE:.3f} s (flac decoder lost sync)"]
 
 
+def flac_parts(path):
+    """(marker and metadata, frames) of a FLAC file's bytes."""
+    data = path.read_bytes()
+    place, last = 4, False
+    while not last:
+        last = data[place] >= 128
+        place += 4 + int.from_bytes(data[place + 1 : place + 4], "big")
+    return data[:place], data[place:]
+
+
+@pytest.mark.parametrize("change", ["bits", "channels"])
+def test_a_file_that_changes_its_format_ends_where_it_does(tmp_path, change):
+    """soundfile.read fails on them; 24 bits in a file said to have 16 would lose the rest."""
+    path, other = tmp_path / "a.flac", tmp_path / "b.flac"
+    whole = voice(4 * BLOCK)
+    write(path, whole, subtype="PCM_16")
+    if change == "bits":
+        write(other, voice(4 * BLOCK), subtype="PCM_24")
+    else:
+        write(other, voice(4 * BLOCK, 2), subtype="PCM_16")
+    head, frames = flac_parts(path)
+    head = bytearray(head)
+    head[21:26] = (head[21] & 0xF0, 0, 0, 0, 0)  # so many samples: nobody knows
+    path.write_bytes(head + frames + flac_parts(other)[1])
+    samples, remarks = read(path)
+    assert 3 * BLOCK <= len(samples) <= 4 * BLOCK
+    np.testing.assert_allclose(samples, whole[: len(samples), 0], atol=1 / 32768)
+    (remark,) = remarks
+    assert remark.startswith(f"breaks off after {len(samples) / RATE:.3f} s (")
+
+
 @pytest.mark.parametrize("claim", [2**36 - 1, 0])
 def test_a_header_that_claims_an_absurd_length_is_not_believed(tmp_path, claim):
     """2^36 samples as floats are 256 GB, which nobody may try to allocate."""
