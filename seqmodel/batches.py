@@ -1,6 +1,7 @@
 """Batches of pieces of like length, in an order that the seed and the epoch alone decide."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,12 @@ KEYS = range(-5, 7)
 
 @dataclass(frozen=True)
 class Batch:
-    """Pieces side by side: `frames` (T, B, D) zeros and ones, padded with zeros to the longest."""
+    """Pieces side by side: `frames` (T, B, D), padded with zeros to the longest.
 
-    frames: NDArray[np.uint8]
+    They are uint8 zeros and ones of music, float32 samples in [-1, 1) of audio.
+    """
+
+    frames: NDArray[Any]
     lengths: NDArray[np.int64]
 
 
@@ -52,13 +56,14 @@ def random_keys(count: int, seed: int, epoch: int, batch: int) -> NDArray[np.int
 def load(
     split: Split, indices: NDArray[np.int64], transpose: NDArray[np.int64] | None = None
 ) -> Batch:
-    """Read the pieces of a batch, each moved by its number of semitones."""
-    rolls = [split[i] for i in indices]
+    """Read the pieces of a batch; those of music may move, each by its number of semitones."""
+    pieces = [split[i] for i in indices]
     if transpose is not None:
-        pairs = zip(rolls, transpose.tolist(), strict=True)
-        rolls = [transpose_roll(roll, semitones) for roll, semitones in pairs]
+        pairs = zip(pieces, transpose.tolist(), strict=True)
+        pieces = [transpose_roll(roll, semitones) for roll, semitones in pairs]
     lengths = split.lengths[indices]
-    frames = np.zeros((int(lengths.max()), len(rolls), rolls[0].shape[1]), np.uint8)
-    for k, roll in enumerate(rolls):
-        frames[: len(roll), k] = roll
+    shape = (int(lengths.max()), len(pieces), split.frame.frame_size)
+    frames = np.zeros(shape, pieces[0].dtype)
+    for k, piece in enumerate(pieces):
+        frames[: len(piece), k] = piece
     return Batch(frames, lengths)

@@ -1,20 +1,29 @@
-"""The bundled sample: where its MIDI files lie, and its dataset, prepared on first use."""
+"""The bundled samples: where their files lie, and their datasets, prepared on first use."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
-from seqmodel.dataset import MANIFEST, FrameDefinition
+from seqmodel.dataset import MANIFEST
 from seqmodel.errors import SeqmodelError
+from seqmodel.frames.definitions import AudioSettings, PianoRollFrames
 from seqmodel.frames.grid import Grid
 from seqmodel.prepare import prepare
 
 STEPS_PER_BEAT = 4
-PREPARED = "sample-data"
+
+Sample = Literal["music", "speech"]
+PREPARED: Mapping[Sample, str] = {"music": "sample-data", "speech": "sample-speech"}
+"""The folder of each sample's dataset."""
 
 
-def sample_music() -> Path:
-    """The folder of the sample's MIDI files: in the installed package, or in the repository."""
+def sample_sources(sample: Sample = "music") -> Path:
+    """The folder of a sample's files: in the installed package, or in the repository.
+
+    The music is MIDI, the speech mono at 8 kHz; both are split by folders.
+    """
     package = Path(__file__).resolve().parent
-    for folder in (package / "sample_data" / "music", package.parent / "sample_data" / "music"):
+    for folder in (package / "sample_data" / sample, package.parent / "sample_data" / sample):
         if folder.is_dir():
             return folder
     raise SeqmodelError(
@@ -22,12 +31,17 @@ def sample_music() -> Path:
     )
 
 
-def sample_dataset(runs: Path) -> Path:
-    """The sample as a prepared dataset in the folder `runs`, made there on first use."""
-    path = runs / PREPARED
+def sample_dataset(runs: Path, sample: Sample = "music") -> Path:
+    """A sample as a prepared dataset in the folder `runs`, made there on first use."""
+    path = runs / PREPARED[sample]
     if not (path / MANIFEST).is_file():
+        frame = (
+            AudioSettings()
+            if sample == "speech"
+            else PianoRollFrames(Grid.of_beats(STEPS_PER_BEAT))
+        )
         try:
-            prepare([str(sample_music())], path, FrameDefinition(Grid.of_beats(STEPS_PER_BEAT)))
+            prepare([str(sample_sources(sample))], path, frame)
         except SeqmodelError:
             if not (path / MANIFEST).is_file():  # else another process was quicker
                 raise

@@ -1,7 +1,8 @@
 """The prepared dataset: a folder with a readable manifest and shards read by memory map.
 
     manifest.json   format, media, frame definition, splits, what was skipped and why
-    train.npy       all frames of the split, piece after piece: (frames, 11) bytes, 88 notes as bits
+    train.npy       the whole split, piece after piece, in rows; of music (frames, 11) bytes, 88
+                    notes as bits; of audio (samples,) int16 or float32
     train.jsonl     one line per piece: its source, content hash and number of frames
 
 Nothing in it is pickled, nothing depends on when or where it was made, and neither writing nor
@@ -10,58 +11,24 @@ reading holds more than one piece in memory beside the index.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import disk_error, read_bytes
-from seqmodel.frames.grid import NOTES, Grid
-
-if TYPE_CHECKING:
-    from seqmodel.frames.midi import Restrike
+from seqmodel.frames.definitions import FrameDefinition, definition_from_json
 
 FORMAT = "seqmodel-dataset"
 VERSION = 1
 MANIFEST = "manifest.json"
 SPLITS = ("train", "valid", "test")
-BYTES_PER_FRAME = (NOTES + 7) // 8
-
-
-@dataclass(frozen=True)
-class FrameDefinition:
-    """What a frame of the dataset is, so that new files can be read, and samples written, alike."""
-
-    grid: Grid
-    restrike: "Restrike" = "close"
-    drums: bool = False
-    transpose_to_c: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for the manifest."""
-        return {
-            "notes": NOTES,
-            "grid": self.grid.to_json(),
-            "restrike": self.restrike,
-            "drums": self.drums,
-            "transpose_to_c": self.transpose_to_c,
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "FrameDefinition":
-        """The inverse of `to_json`."""
-        return cls(
-            Grid.from_json(values["grid"]),
-            values["restrike"],
-            values["drums"],
-            values["transpose_to_c"],
-        )
 
 
 @dataclass(frozen=True)
@@ -71,43 +38,56 @@ class Piece:
     source: str
     """The file as the user named it, with "#split/index" behind it for one of many in a file."""
     sha256: str
-    """Of the piece's packed frames: two pieces with one hash are the same music."""
+    """Of the piece's packed frames, or of its samples as 32-bit floats, little-endian, however they
+    are stored: two pieces with one hash are the same."""
     frames: int
-    transposed: int = 0
-    """Semitones by which the piece was moved, its tonic to C."""
+    transposed: int | None = None
+    """Semitones by which a piece of music was moved, its tonic to C."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for the index, without what is not said of this medium."""
+        return {name: value for name, value in self.__dict__.items() if value is not None}
 
 
 class DatasetWriter:
-    """Writes a dataset into an empty folder piece by piece; a context manager."""
+    """Writes a dataset into an empty folder piece by piece; a context manager.
 
-    def __init__(self, folder: Path) -> None:
+    `frame` says how rows are stored.
+    """
+
+    def __init__(self, folder: Path, frame: FrameDefinition) -> None:
         self._folder = folder
+        self._frame = frame
         self._shards: dict[str, tuple[BinaryIO, BinaryIO]] = {}
         self._counts = {split: {"pieces": 0, "frames": 0, "longest": 0} for split in SPLITS}
 
     def __enter__(self) -> Self:
         for split in SPLITS:
             frames = (self._folder / f"{split}.npy").open("wb")
-            _write_header(frames, 0)
+            self._write_header(frames, 0)
             self._shards[split] = (frames, (self._folder / f"{split}.jsonl").open("wb"))
         return self
 
-    def add(self, split: str, packed: NDArray[np.uint8], piece: Piece) -> None:
-        """Append a piece's packed frames (T, 11) and its line in the index."""
+    def add(self, split: str, blocks: Iterable[NDArray[Any]], piece: Piece) -> None:
+        """Append a piece, the rows it is stored as in blocks, and its line in the index."""
         frames, index = self._shards[split]
-        frames.write(packed.tobytes())
-        index.write(_json_bytes(piece.__dict__))
+        for rows in blocks:
+            frames.write(rows.tobytes())
+        index.write(_json_bytes(piece.to_json()))
         counts = self._counts[split]
         counts["pieces"] += 1
         counts["frames"] += piece.frames
         counts["longest"] = max(counts["longest"], piece.frames)
 
     def finish(self, frame: FrameDefinition, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the manifest, which ends the dataset; returns it."""
+        """Write the manifest, which ends the dataset; returns it.
+
+        `frame` is that of the beginning, with what is known of all pieces only now.
+        """
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "media": "music",
+            "media": frame.media,
             "frame": frame.to_json(),
             "splits": self._counts,
             **more,
@@ -127,38 +107,45 @@ class DatasetWriter:
                 closing.callback(frames.close)
                 if error is None:
                     frames.seek(0)
-                    _write_header(frames, self._counts[split]["frames"])
+                    self._write_header(frames, self._counts[split]["frames"])
 
-
-def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """(T, 88) zeros and ones as (T, 11) bytes, the lowest note in the highest bit."""
-    return np.packbits(roll, axis=1)
-
-
-def unpack(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The inverse of `pack`."""
-    return np.unpackbits(packed, axis=1, count=NOTES)
+    def _write_header(self, file: BinaryIO, frames: int) -> None:
+        # NumPy leaves room in the header for the first dimension to grow, so it can be written
+        # again.
+        shape = (frames * self._frame.rows_per_frame, *self._frame.row_shape)
+        descr = np.lib.format.dtype_to_descr(self._frame.row_dtype)
+        header = {"shape": shape, "fortran_order": False, "descr": descr}
+        np.lib.format.write_array_header_1_0(file, header)
 
 
 @dataclass(frozen=True)
 class Split:
-    """The pieces of one split; `split[i]` reads piece i from the disk as (T, 88) zeros and ones."""
+    """The pieces of one split; `split[i]` reads the frames of piece i from the disk.
+
+    They are (T, 88) zeros and ones of music, (T, frame_size) float32 samples in [-1, 1) of audio.
+    """
 
     name: str
     sources: list[str]
     lengths: NDArray[np.int64] = field(repr=False)
-    _packed: NDArray[np.uint8] = field(repr=False)
+    """(pieces,) in frames."""
+    frame: FrameDefinition
+    _rows: NDArray[Any] = field(repr=False)
     _starts: NDArray[np.int64] = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.sources)
 
-    def __getitem__(self, index: int) -> NDArray[np.uint8]:
-        start = self._starts[index]  # raises IndexError, which also ends a for loop
-        return unpack(self._packed[start : start + self.lengths[index]])
+    def __getitem__(self, index: int) -> NDArray[Any]:
+        return self.frame.decode(self.stored(index))
 
-    def __iter__(self) -> Iterator[NDArray[np.uint8]]:
+    def __iter__(self) -> Iterator[NDArray[Any]]:
         return (self[i] for i in range(len(self)))
+
+    def stored(self, index: int) -> NDArray[Any]:
+        """A view of piece `index` as it lies on the disk: (T, 11) bytes, or its samples (N,)."""
+        start = self._starts[index]  # raises IndexError, which also ends a for loop
+        return self._rows[start : start + self.lengths[index] * self.frame.rows_per_frame]
 
     @property
     def frames(self) -> int:
@@ -166,8 +153,8 @@ class Split:
         return int(self.lengths.sum())
 
     def note_counts(self) -> NDArray[np.int64]:
-        """(88,) how often each note sounds, counted piece by piece."""
-        counts = np.zeros(NOTES, np.int64)
+        """(88,) how often each note sounds, counted piece by piece; of music only."""
+        counts = np.zeros(self.frame.frame_size, np.int64)
         for roll in self:
             counts += roll.sum(axis=0, dtype=np.int64)
         return counts
@@ -179,7 +166,7 @@ class Dataset:
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         self.folder = folder
         self.manifest = manifest
-        self.frame = FrameDefinition.from_json(manifest["frame"])
+        self.frame = definition_from_json(manifest["media"], manifest["frame"])
 
     @property
     def splits(self) -> list[str]:
@@ -207,7 +194,7 @@ class Dataset:
         try:
             lines = read_bytes(self.folder / f"{name}.jsonl").splitlines()
             pieces = [Piece(**json.loads(line)) for line in lines]
-            packed = np.load(shard, mmap_mode="r", allow_pickle=False)
+            rows = np.load(shard, mmap_mode="r", allow_pickle=False)
         except SeqmodelError:
             raise
         except OSError as error:
@@ -215,16 +202,17 @@ class Dataset:
         except Exception as error:  # a damaged header makes NumPy raise nearly anything
             raise self._damaged(f"{name} cannot be read") from error
         lengths = np.array([piece.frames for piece in pieces], np.int64)
+        ends = np.cumsum(np.append(0, lengths)) * self.frame.rows_per_frame
         if (
             len(pieces) != counts["pieces"]
-            or packed.shape != (lengths.sum(), BYTES_PER_FRAME)
-            or packed.dtype != np.uint8
-            or not packed.flags.c_contiguous
-            or packed.offset + packed.nbytes != shard.stat().st_size
+            or rows.shape != (ends[-1], *self.frame.row_shape)
+            or rows.dtype != self.frame.row_dtype
+            or not rows.flags.c_contiguous
+            or rows.offset + rows.nbytes != shard.stat().st_size
         ):
             raise self._damaged(f"{name} does not hold what its index says")
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
-        return Split(name, [piece.source for piece in pieces], lengths, packed, starts)
+        sources = [piece.source for piece in pieces]
+        return Split(name, sources, lengths, self.frame, rows, ends[:-1])
 
     def _damaged(self, how: str) -> SeqmodelError:
         return SeqmodelError(f"{self.folder} is damaged: {how}; run `seqmodel prepare` again")
@@ -260,10 +248,3 @@ def _json_bytes(values: Mapping[str, Any], indent: int | None = None) -> bytes:
     """One JSON text, readable; a file name that is no UTF-8 keeps its odd bytes as escapes."""
     text = json.dumps(values, indent=indent, ensure_ascii=False) + "\n"
     return text.encode("utf-8", "backslashreplace")
-
-
-def _write_header(file: BinaryIO, frames: int) -> None:
-    # NumPy leaves room in the header for the first dimension to grow, so it can be written again.
-    np.lib.format.write_array_header_1_0(
-        file, {"shape": (frames, BYTES_PER_FRAME), "fortran_order": False, "descr": "|u1"}
-    )

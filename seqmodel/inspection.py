@@ -1,36 +1,50 @@
 """What a media file, a dataset or a run holds, as plain values and as a picture."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from seqmodel.dataset import MANIFEST, Dataset, open_dataset
+from seqmodel.dataset import MANIFEST, Split, open_dataset
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import read_bytes
+from seqmodel.frames import audio
+from seqmodel.frames.definitions import AudioFrames, AudioSettings
 from seqmodel.frames.grid import LOWEST_PITCH, Grid
 from seqmodel.frames.midi import Score, read_score
 from seqmodel.frames.pianoroll import piano_roll
 from seqmodel.frames.tonic import semitones_to_c
 from seqmodel.plots import plot_learning_curve, plot_note_frequencies, plot_piano_roll
-from seqmodel.prepare import MIDI_SUFFIXES
 from seqmodel.runs import BEST, CONFIG, load_run, read_metrics
+from seqmodel.sound_plots import plot_recording, plot_sample_values
+from seqmodel.sources import MIDI_SUFFIXES
 
 NOTE_NAMES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
 MICROSECONDS_A_MINUTE = 60_000_000
+CLIPPED = 1 - 1 / 32768
+"""From here on a sample is as loud as one of 16 bits can be."""
+BINS = 201
+"""Of the sizes of samples, an odd number so that silence lies in the middle of one."""
+FRAMES_AT_ONCE = 100_000
 
 
 def kind_of(path: Path) -> str:
-    """Whether `path` is a "run", a "dataset" or a "midi" file; SeqmodelError where it is none."""
+    """What `path` is: "run", "dataset", "midi" or "audio"; SeqmodelError where it is none."""
     if (path / CONFIG).is_file():
         return "run"
     if (path / MANIFEST).is_file():
         return "dataset"
     if path.is_file() and path.suffix.lower() in MIDI_SUFFIXES:
         return "midi"
+    if path.is_file() and path.suffix.lower() in audio.SUFFIXES:
+        return "audio"
     if not path.exists():
         raise SeqmodelError(f"{path}: no such file or folder")
-    raise SeqmodelError(f"{path} is neither a MIDI file nor a prepared dataset nor a run folder")
+    raise SeqmodelError(
+        f"{path} is neither a MIDI or audio file nor a prepared dataset nor a run folder"
+    )
 
 
 def inspect_midi(path: Path, grid: Grid, plot: Path | None) -> dict[str, Any]:
@@ -65,17 +79,67 @@ def inspect_midi(path: Path, grid: Grid, plot: Path | None) -> dict[str, Any]:
     }
 
 
+def inspect_audio(path: Path, plot: Path | None) -> dict[str, Any]:
+    """What an audio file holds: its kind, length and loudness, and what `prepare` makes of it.
+
+    Peak, loudness and clipped samples are of all channels; dB are below full scale.
+    """
+    frame_size = AudioSettings().frame_size
+    samples, clipped, peak, squares = 0, 0, 0.0, 0.0
+    try:
+        with audio.Recording(path) as recording:
+            for block in recording.blocks():
+                samples += len(block)
+                size = np.abs(block)
+                clipped += int((size >= CLIPPED).sum())
+                peak = max(peak, float(size.max()))
+                squares += float(np.square(block, dtype=np.float64).sum())
+        if plot is not None:
+            with audio.Recording(path) as again:
+                mono = again.mono(again.rate)
+                plot_recording(plot, mono, samples, again.rate, title=str(path))
+    except SourceError as error:
+        raise SeqmodelError(f"{path}: {error}") from error
+    mean_square = squares / (samples * recording.channels)
+    exact = recording.sixteen_bits and recording.channels == 1
+    return {
+        "path": str(path),
+        "kind": "audio",
+        "container": recording.container,
+        "subtype": recording.subtype,
+        "rate": recording.rate,
+        "channels": recording.channels,
+        "samples": samples,
+        "seconds": round(samples / recording.rate, 3),
+        "peak": round(peak, 4),
+        "rms_db": round(10 * math.log10(mean_square), 2) if mean_square else None,
+        "clipped_samples": clipped,
+        "frame_size": frame_size,
+        "frames": samples // frame_size,
+        "dtype": "int16" if exact else "float32",
+        "remarks": recording.remarks,
+    }
+
+
 def inspect_dataset(path: Path, plot: Path | None) -> dict[str, Any]:
-    """What a dataset holds: its manifest, and how often notes sound."""
+    """What a dataset holds: its manifest, and how often notes sound or how long its splits are."""
     dataset = open_dataset(path)
-    if plot is not None:
-        counts = {
-            name: dataset[name].note_counts() / dataset[name].frames for name in dataset.splits
+    values = {"path": str(path), "kind": "dataset", **dataset.manifest}
+    splits = {name: dataset[name] for name in dataset.splits}
+    if isinstance(dataset.frame, AudioFrames):
+        if plot is not None:
+            shares = {name: _sample_values(split) for name, split in splits.items()}
+            plot_sample_values(plot, shares, title=str(path))
+        per_frame = dataset.frame.frame_size / dataset.frame.rate
+        values["seconds"] = {
+            name: round(split.frames * per_frame, 3) for name, split in splits.items()
         }
+        return values
+    counts = {name: split.note_counts() / split.frames for name, split in splits.items()}
+    if plot is not None:
         plot_note_frequencies(plot, counts, LOWEST_PITCH, title=str(path))
-    manifest = dict(dataset.manifest)
-    manifest["notes_per_frame"] = {name: _density(dataset, name) for name in dataset.splits}
-    return {"path": str(path), "kind": "dataset", **manifest}
+    values["notes_per_frame"] = {name: round(float(c.sum()), 2) for name, c in counts.items()}
+    return values
 
 
 def inspect_run(path: Path, plot: Path | None) -> dict[str, Any]:
@@ -117,6 +181,14 @@ def _tempo(score: Score) -> float:
     return round(MICROSECONDS_A_MINUTE / int(score.tempo[0]), 2)
 
 
-def _density(dataset: Dataset, name: str) -> float:
-    split = dataset[name]
-    return round(float(split.note_counts().sum() / split.frames), 2)
+def _sample_values(split: Split) -> NDArray[np.float64]:
+    """(BINS,) shares of the samples of a split by size; those beyond full scale count as its."""
+    counts = np.zeros(BINS, np.int64)
+    step = FRAMES_AT_ONCE * split.frame.rows_per_frame
+    for i in range(len(split)):
+        rows = split.stored(i)
+        for start in range(0, len(rows), step):
+            values = np.clip(split.frame.decode(rows[start : start + step]), -1, 1)
+            counts += np.histogram(values, BINS, (-1, 1))[0]
+    shares: NDArray[np.float64] = counts / counts.sum()
+    return shares

@@ -67,7 +67,7 @@ def piano_roll_png(
     axes.grid(axis="y", linewidth=0.5, color="0.85")
     axes.set_xlabel(unit)
     axes.set_title(title, fontsize=10)
-    return _png(figure)
+    return png_bytes(figure)
 
 
 def plot_note_frequencies(
@@ -87,7 +87,7 @@ def plot_note_frequencies(
     axes.set_title(title, fontsize=10)
     axes.grid(linewidth=0.5, color="0.85")
     axes.legend(frameon=False)
-    write_file(path, _png(figure))
+    write_file(path, png_bytes(figure))
 
 
 def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
@@ -118,10 +118,11 @@ def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> Non
     axes.set_ylabel("nats per frame")
     axes.grid(linewidth=0.5, color="0.85")
     axes.legend(frameon=False)
-    write_file(path, _png(figure))
+    write_file(path, png_bytes(figure))
 
 
-def _png(figure: "Figure") -> bytes:
+def png_bytes(figure: "Figure") -> bytes:
+    """The picture as PNG, the same for the same picture."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
     return buffer.getvalue()

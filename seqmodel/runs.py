@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from seqmodel.checkpoint import load_checkpoint
 from seqmodel.config import Config
-from seqmodel.dataset import FrameDefinition
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error, read_bytes
+from seqmodel.frames.definitions import PianoRollFrames
 from seqmodel.model import SequenceModel, build_model
 
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
@@ -38,7 +38,7 @@ class Run:
 
     folder: Path
     config: Config
-    frame: FrameDefinition
+    frame: PianoRollFrames
     model: SequenceModel
     epoch: int
     """The epoch whose weights these are."""
@@ -84,7 +84,7 @@ def load_run(path: str | Path) -> Run:
     return Run(
         folder,
         config,
-        FrameDefinition.from_json(content["frame"]),
+        PianoRollFrames.from_json(content["frame"]),
         model,
         content["epoch"],
         content["longest_piece"],

@@ -44,17 +44,22 @@ def write_dataset():
     """A function that writes {split: rolls} as a prepared dataset and opens it."""
     import hashlib
 
-    from seqmodel.dataset import DatasetWriter, FrameDefinition, Piece, open_dataset, pack
+    from seqmodel.dataset import DatasetWriter, Piece, open_dataset
+    from seqmodel.frames.definitions import PianoRollFrames
     from seqmodel.frames.grid import Grid
+    from seqmodel.frames.pianoroll import pack
+
+    frame = PianoRollFrames(Grid.of_beats(4))
 
     def write(folder, rolls):
         folder.mkdir(parents=True, exist_ok=True)
-        with DatasetWriter(folder) as writer:
+        with DatasetWriter(folder, frame) as writer:
             for split, pieces in rolls.items():
                 for k, roll in enumerate(pieces):
                     digest = hashlib.sha256(pack(roll).tobytes()).hexdigest()
-                    writer.add(split, pack(roll), Piece(f"{split}/{k}.mid", digest, len(roll)))
-            writer.finish(FrameDefinition(Grid.of_beats(4)), {"skipped": []})
+                    piece = Piece(f"{split}/{k}.mid", digest, len(roll), 0)
+                    writer.add(split, [pack(roll)], piece)
+            writer.finish(frame, {"skipped": []})
         return open_dataset(folder)
 
     return write

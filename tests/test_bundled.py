@@ -1,22 +1,25 @@
-"""The bundled sample: prepared where one works on first use, and only then."""
+"""The bundled samples: prepared where one works on first use, and only then."""
 
 import pytest
 
 from seqmodel import bundled
-from seqmodel.bundled import sample_dataset, sample_music
+from seqmodel.bundled import sample_dataset, sample_sources
 from seqmodel.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
 
 
-def test_the_sample_is_prepared_once(tmp_path, monkeypatch):
-    path = sample_dataset(tmp_path / "runs")
+@pytest.mark.parametrize("sample", ["music", "speech"])
+def test_the_sample_is_prepared_once(tmp_path, monkeypatch, sample):
+    path = sample_dataset(tmp_path / "runs", sample)
     dataset = open_dataset(path)
+    assert dataset.frame.media == ("audio" if sample == "speech" else "music")
     for split in ("train", "valid", "test"):
-        assert len(dataset[split]) == len(list((sample_music() / split).glob("*.mid")))
+        assert len(dataset[split]) == len(list((sample_sources(sample) / split).iterdir()))
     assert dataset.manifest["skipped"] == []
     assert dataset.manifest["also_in_another_split"] == []
     monkeypatch.setattr(bundled, "prepare", lambda *args: pytest.fail("prepared again"))
-    assert sample_dataset(tmp_path / "runs") == path
+    assert sample_dataset(tmp_path / "runs", sample) == path
+    assert sample_sources() == sample_sources("music")
 
 
 @pytest.mark.parametrize("finished", [True, False])

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from seqmodel.dataset import DatasetWriter, FrameDefinition, Piece, open_dataset, pack, unpack
+from seqmodel.dataset import DatasetWriter, Piece, open_dataset
 from seqmodel.errors import SeqmodelError
+from seqmodel.frames.definitions import PianoRollFrames
 from seqmodel.frames.grid import Grid
+from seqmodel.frames.pianoroll import pack, unpack
 
 ROLLS = st.integers(1, 40).flatmap(lambda t: arrays(np.uint8, (t, 88), elements=st.integers(0, 1)))
 
@@ -72,7 +74,7 @@ def test_the_shard_is_plain_npy_read_by_memory_map(dataset, rolls):
     shard = dataset.folder / "train.npy"
     whole = np.concatenate(rolls["train"])
     np.testing.assert_array_equal(np.load(shard, allow_pickle=False), np.packbits(whole, axis=1))
-    mapped = dataset["train"]._packed
+    mapped = dataset["train"]._rows
     assert isinstance(mapped, np.memmap)
     assert mapped.mode == "r"
 
@@ -123,9 +125,9 @@ def test_other_music_has_another_fingerprint(tmp_path, dataset, rolls, write_dat
 def test_any_file_name_can_be_a_source(tmp_path, source):
     """Names on a disk are bytes; one that is no UTF-8 must not end an hour's work."""
     roll = np.ones((2, 88), np.uint8)
-    frame = FrameDefinition(Grid.of_seconds("0.1"), "discard", drums=True, transpose_to_c=True)
-    with DatasetWriter(tmp_path) as writer:
-        writer.add("test", pack(roll), Piece(source, "0", 2, -3))
+    frame = PianoRollFrames(Grid.of_seconds("0.1"), "discard", drums=True, transpose_to_c=True)
+    with DatasetWriter(tmp_path, frame) as writer:
+        writer.add("test", [pack(roll)], Piece(source, "0", 2, -3))
         writer.finish(frame, {"skipped": [{"source": source, "reason": "é"}]})
     found = open_dataset(tmp_path)
     assert found["test"].sources == [source]

@@ -6,11 +6,14 @@ import shutil
 import mido
 import numpy as np
 import pytest
+import soundfile
 
 from seqmodel import runs
 from seqmodel.errors import SeqmodelError
+from seqmodel.frames.definitions import AudioSettings
 from seqmodel.frames.grid import Grid
 from seqmodel.inspection import (
+    inspect_audio,
     inspect_dataset,
     inspect_midi,
     inspect_run,
@@ -18,6 +21,7 @@ from seqmodel.inspection import (
     note_name,
 )
 from seqmodel.model import build_model
+from seqmodel.prepare import prepare
 
 GRID = Grid.of_beats(4)
 
@@ -99,6 +103,65 @@ def test_a_dataset_is_its_manifest_and_how_dense_it_is(dataset, rolls, tmp_path)
     assert json.loads(json.dumps(values)) == values
 
 
+def test_an_audio_file_is_what_numpy_says(tmp_path):
+    """Guards loudness over all channels, and a peak that is clipped counted as one that is not."""
+    random = np.random.default_rng(0)
+    sound = np.round(random.uniform(-0.4, 0.4, (20_005, 2)) * 32768) / 32768
+    sound[[7, 9000, 20_000], [0, 1, 1]] = (-1, 32767 / 32768, 0.9)
+    soundfile.write(tmp_path / "a.flac", sound, 22050, subtype="PCM_16")
+    values = inspect_audio(tmp_path / "a.flac", tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(json.dumps(values)) == values
+    assert values == {
+        "path": str(tmp_path / "a.flac"),
+        "kind": "audio",
+        "container": "FLAC",
+        "subtype": "PCM_16",
+        "rate": 22050,
+        "channels": 2,
+        "samples": 20_005,
+        "seconds": round(20_005 / 22050, 3),
+        "peak": 1.0,
+        "rms_db": round(20 * np.log10(np.sqrt((sound**2).mean())), 2),
+        "clipped_samples": 2,
+        "frame_size": 10,
+        "frames": 2000,
+        "dtype": "float32",
+        "remarks": [],
+    }
+
+
+def test_silence_has_no_level(tmp_path):
+    """The logarithm of 0 is no number, nor is it JSON."""
+    soundfile.write(tmp_path / "a.wav", np.zeros(8), 8000)
+    values = inspect_audio(tmp_path / "a.wav", tmp_path / "plot.png")
+    assert (values["peak"], values["rms_db"], values["clipped_samples"]) == (0.0, None, 0)
+    assert (values["frames"], values["dtype"]) == (0, "int16")
+
+
+@pytest.mark.parametrize("data", [b"", b"text"])
+def test_a_bad_audio_file_is_an_error_that_names_it(tmp_path, data):
+    (tmp_path / "a.wav").write_bytes(data)
+    with pytest.raises(SeqmodelError, match=f"{tmp_path}/a.wav: is no audio") as caught:
+        inspect_audio(tmp_path / "a.wav", None)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "FLOAT"])
+def test_a_dataset_of_audio_is_its_manifest_and_how_long_it_is(tmp_path, subtype):
+    for split, seconds in (("train", 3), ("valid", 1)):
+        (tmp_path / split).mkdir()
+        sound = np.random.default_rng(seconds).uniform(-1, 1, 800 * seconds)
+        soundfile.write(tmp_path / split / "a.wav", sound, 800, subtype=subtype)
+    out = tmp_path / "out"
+    manifest = prepare([str(tmp_path)], out, AudioSettings())
+    values = inspect_dataset(out, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert manifest.items() <= values.items()
+    assert values["seconds"] == {"train": 3.0, "valid": 1.0}
+    assert json.loads(json.dumps(values)) == values
+
+
 def test_a_run_is_its_settings_size_and_best_epoch(run_folder, run, tmp_path):
     values = inspect_run(run_folder, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
@@ -130,6 +193,8 @@ def test_kinds_are_told_apart(run_folder, dataset, song, tmp_path):
     assert kind_of(run_folder) == "run"
     assert kind_of(dataset.folder) == "dataset"
     assert kind_of(song) == "midi"
+    (tmp_path / "a.FLAC").touch()
+    assert kind_of(tmp_path / "a.FLAC") == "audio"
     upper = song.rename(tmp_path / "SONG.MID")
     assert kind_of(upper) == "midi"
     (tmp_path / "text.txt").touch()

@@ -11,12 +11,14 @@ import pytest
 import scipy.io
 from test_files import full_disk, tree
 
-from seqmodel.dataset import FrameDefinition, open_dataset
+from seqmodel.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
+from seqmodel.frames.definitions import PianoRollFrames
 from seqmodel.frames.grid import Grid
-from seqmodel.prepare import find_sources, prepare
+from seqmodel.prepare import prepare
+from seqmodel.sources import find_sources
 
-FRAME = FrameDefinition(Grid.of_beats(2))
+FRAME = PianoRollFrames(Grid.of_beats(2))
 
 
 def tune(path, *pitches, transposed_by=0):
@@ -308,7 +310,7 @@ def test_transposing_to_c_is_noted_and_refused_for_rolls(tmp_path):
     scale = (60, 62, 64, 65, 67, 69, 71, 72, 67, 64, 60)
     tune(tmp_path / "in/train/g.mid", *scale, transposed_by=-5)
     np.save(tmp_path / "in/roll.npy", roll_of(60))
-    frame = FrameDefinition(Grid.of_beats(2), transpose_to_c=True)
+    frame = PianoRollFrames(Grid.of_beats(2), transpose_to_c=True)
     manifest = prepare([str(tmp_path / "in")], tmp_path / "out", frame)
     assert [entry["source"] for entry in manifest["skipped"]] == [str(tmp_path / "in/roll.npy")]
     (line,) = (tmp_path / "out/train.jsonl").read_text().splitlines()

@@ -32,16 +32,16 @@ def printable(text: str) -> str:
 
 
 def split_lines(
-    splits: Mapping[str, Mapping[str, int]], notes_per_frame: Mapping[str, float] | None = None
+    splits: Mapping[str, Mapping[str, int]], more: Mapping[str, str] | None = None
 ) -> list[str]:
-    """What each split of a dataset holds, one line each, in columns."""
+    """What each split of a dataset holds, one line each, in columns; `more` is the last."""
     rows = []
     for name, counts in splits.items():
         if counts["pieces"]:
             pieces, frames = plural(counts["pieces"], "piece"), plural(counts["frames"], "frame")
             row = [name, pieces, frames, f"longest {counts['longest']:,}"]
-            if notes_per_frame is not None:
-                row.append(f"{notes_per_frame[name]:.2f} notes per frame")
+            if more is not None:
+                row.append(more[name])
             rows.append(row)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -50,6 +50,13 @@ def split_lines(
         + "".join(f"  {cell:>{w}}" for cell, w in zip(row[1:], widths[1:], strict=True))
         for row in rows
     ]
+
+
+def seconds(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """How long each split of an audio dataset sounds, by its manifest."""
+    per_frame = manifest["frame"]["frame_size"] / manifest["frame"]["rate"]
+    splits = manifest["splits"].items()
+    return {name: f"{counts['frames'] * per_frame:,.1f} s" for name, counts in splits}
 
 
 @contextmanager

@@ -34,8 +34,8 @@ def evaluate(
     dataset = open_dataset(data or Path(str(loaded.config.data)))
     if dataset.frame != loaded.frame:
         message(
-            f"{dataset.folder} was prepared otherwise ({dataset.frame.grid}) than what the run "
-            f"was trained on ({loaded.frame.grid}): its figures are no fair test",
+            f"{dataset.folder} was prepared otherwise ({dataset.frame}) than what the run "
+            f"was trained on ({loaded.frame}): its figures are no fair test",
             quiet=quiet,
         )
     with counter("scoring", quiet=quiet) as progress:

@@ -5,14 +5,25 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Force, Json, Quiet, message, plural, print_json, split_lines
+from seqmodel.cli.common import (
+    Force,
+    Json,
+    Quiet,
+    message,
+    plural,
+    print_json,
+    seconds,
+    split_lines,
+)
 from seqmodel.errors import UsageError
 
 
 def inspect(
     path: Annotated[
         Path,
-        typer.Argument(metavar="PATH", help="A MIDI file, a prepared dataset or a run folder."),
+        typer.Argument(
+            metavar="PATH", help="A MIDI or audio file, a prepared dataset or a run folder."
+        ),
     ],
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw it too, as PNG.")
@@ -24,10 +35,10 @@ def inspect(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say what a MIDI file, a dataset or a run holds; --plot draws it.
+    """Say what a media file, a dataset or a run holds; --plot draws it.
 
-    A MIDI file is drawn as a piano-roll, a dataset as how often each note sounds, a run as its
-    learning curve.
+    MIDI is drawn as a piano-roll, audio as waveform and spectrogram, a dataset as how often each
+    note or sample value comes, a run as its learning curve.
     """
     from seqmodel import inspection
     from seqmodel.files import check_writable, refuse_existing
@@ -41,6 +52,8 @@ def inspect(
     kind = inspection.kind_of(path)
     if kind == "midi":
         values = inspection.inspect_midi(path, Grid.of_beats(steps_per_beat), plot)
+    elif kind == "audio":
+        values = inspection.inspect_audio(path, plot)
     elif kind == "dataset":
         values = inspection.inspect_dataset(path, plot)
     else:
@@ -48,7 +61,8 @@ def inspect(
     if as_json:
         print_json(values)
     else:
-        typer.echo({"midi": _midi, "dataset": _dataset, "run": _run}[kind](values))
+        say = {"midi": _midi, "audio": _audio, "dataset": _dataset, "run": _run}[kind]
+        typer.echo(say(values))
     if plot is not None:
         message(f"drawn to {plot}", quiet=quiet)
 
@@ -70,14 +84,34 @@ def _midi(values: dict[str, Any]) -> str:
     return "\n".join(lines + [f"  forgiven: {remark}" for remark in values["remarks"]])
 
 
+def _audio(values: dict[str, Any]) -> str:
+    level = "silent" if values["rms_db"] is None else f"RMS {values['rms_db']:.1f} dB"
+    lines = [
+        f"{values['path']}: {values['container']} {values['subtype']}, {values['rate']:,} Hz, "
+        f"{plural(values['channels'], 'channel')}",
+        f"  {values['seconds']:,.3f} s, {plural(values['samples'], 'sample')}",
+        f"  peak {values['peak']:.4f}, {level}, {values['clipped_samples']:,} clipped",
+        f"  {plural(values['frames'], 'frame')} of {values['frame_size']} samples, mono, stored as "
+        f"{values['dtype']}",
+    ]
+    return "\n".join(lines + [f"  forgiven: {remark}" for remark in values["remarks"]])
+
+
 def _dataset(values: dict[str, Any]) -> str:
-    from seqmodel.frames.grid import Grid
+    from seqmodel.frames.definitions import definition_from_json
 
     frame = values["frame"]
-    lines = [
-        f"{values['path']}: dataset of {frame['notes']} notes, {Grid.from_json(frame['grid'])}"
-    ]
-    lines += split_lines(values["splits"], values["notes_per_frame"])
+    lines = [f"{values['path']}: dataset of {definition_from_json(values['media'], frame)}"]
+    if values["media"] == "audio":
+        lines += split_lines(values["splits"], seconds(values))
+        lines += [
+            f"  stored as {frame['dtype']}; train has mean {frame['mean']:.4g} and deviation "
+            f"{frame['deviation']:.4g}"
+        ]
+    else:
+        densities = values["notes_per_frame"].items()
+        more = {name: f"{density:.2f} notes per frame" for name, density in densities}
+        lines += split_lines(values["splits"], more)
     lines += [f"  skipped {skip['source']}: {skip['reason']}" for skip in values["skipped"]]
     return "\n".join(lines)
 

@@ -134,7 +134,8 @@ def _numbered(out: Path, number: int) -> Path:
 
 def _read_primer(path: Path, run: "Run", quiet: bool) -> "NDArray[np.uint8]":
     from seqmodel.errors import SeqmodelError, SourceError
-    from seqmodel.prepare import Source, load_midi
+    from seqmodel.prepare import load_midi
+    from seqmodel.sources import Source
 
     try:
         piece = load_midi(Source(path, None), run.frame)

@@ -1,4 +1,4 @@
-"""Notes to piano-rolls, in exact integer arithmetic."""
+"""Notes to piano-rolls, in exact integer arithmetic, and the bytes that rolls are stored as."""
 
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,9 @@ from seqmodel.frames.midi_format import DRUM_CHANNEL
 
 if TYPE_CHECKING:
     from seqmodel.frames.midi import Score
+
+PACKED_BYTES = (NOTES + 7) // 8
+"""Of a frame as it is stored, one bit a note."""
 
 
 def piano_roll(score: "Score", grid: Grid, *, drums: bool, transpose: int = 0) -> NDArray[np.uint8]:
@@ -73,6 +76,16 @@ def transpose_roll(roll: NDArray[np.uint8], semitones: int) -> NDArray[np.uint8]
     for note in range(NOTES):
         moved[:, target[note]] |= roll[:, note]
     return moved
+
+
+def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the roll (T, 88) as (T, 11) bytes, the lowest note in the highest bit."""
+    return np.packbits(roll, axis=1)
+
+
+def unpack(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the roll that `pack` was given."""
+    return np.unpackbits(packed, axis=1, count=NOTES)
 
 
 def _fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:

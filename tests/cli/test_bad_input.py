@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from calling import Call, call_ok, write_piece
 
-KINDS = ".kar .mat .mid .midi .npy .npz .pickle .pkl .rmi"
+KINDS = ".kar .mat .mid .midi .npy .npz .pickle .pkl .rmi; audio such as .wav .flac .mp3"
 UNITS = "tanh, lstm, gru, gru1, gru2, gru3, mgu, lstm-nopeephole, gru-reset-after"
 HELP = "(see seqmodel {} --help)"
 NO_RUN = "no run in runs/; train one with `seqmodel train`, or name its folder"
@@ -405,11 +405,11 @@ INSPECT = {
     "inspect {bad}/nope": (1, "{bad}/nope: no such file or folder"),
     "inspect {bad}/file": (
         1,
-        "{bad}/file is neither a MIDI file nor a prepared dataset nor a run folder",
+        "{bad}/file is neither a MIDI or audio file nor a prepared dataset nor a run folder",
     ),
     "inspect {bad}/empty": (
         1,
-        "{bad}/empty is neither a MIDI file nor a prepared dataset nor a run folder",
+        "{bad}/empty is neither a MIDI or audio file nor a prepared dataset nor a run folder",
     ),
     "inspect {bad}/text.mid": (1, f"{{bad}}/text.mid: {NO_MIDI}"),
     "inspect {bad}/text.mid --plot new/p.png": (1, f"{{bad}}/text.mid: {NO_MIDI}"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from calling import Call, call_ok, write_piece
 from safetensors.numpy import load_file
 
@@ -103,6 +104,50 @@ def test_published_rolls_have_two_steps_per_beat_however_they_are_named(call: Ca
     np.savez("rolls/r.npz", train=np.ones((5, 88), np.uint8))
     assert "2 steps per beat" in call("prepare", source, "-o", "d").out
     assert "3 steps per beat" in call("prepare", source, "-o", "e", "--steps-per-beat", 3).out
+
+
+def write_sounds(folder: Path, count: int, seed: int = 0) -> Path:
+    random = np.random.default_rng(seed)
+    for k in range(count):
+        path = folder / f"{k}.wav"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(path, random.uniform(-1, 1, 8000 + 40 * k), 8000)
+    return folder
+
+
+def test_prepare_sums_up_audio_in_columns_with_seconds(call: Call):
+    write_sounds(Path("s/train"), 3)
+    write_sounds(Path("s/valid"), 1, seed=1)
+    result = call("prepare", "s", "-o", "d", "--frame", 20, "--context", 30)
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "d: 8,000 Hz, frames of 20 samples, context 30, stored as int16\n"
+        "  train  3 pieces  1,206 frames  longest 404  3.0 s\n"
+        "  valid   1 piece    400 frames  longest 400  1.0 s\n"
+    )
+    manifest = json.loads(call("prepare", "s", "-o", "e", "--rate", 4000, "--json").out)
+    assert manifest["frame"]["rate"] == 4000
+    assert manifest == json.loads(Path("e/manifest.json").read_text())
+
+
+OPTIONS = {
+    "music": "--steps-per-beat=4 --step-seconds=1 --restrike=close --drums=drop --transpose-to-c",
+    "audio": "--rate=8000 --context=20 --frame=10 --clip-seconds=1",
+}
+
+
+@pytest.mark.parametrize("media", OPTIONS)
+def test_options_of_the_other_medium_are_refused(call: Call, music: Path, media: str):
+    """Guards against an option that is taken, and then means nothing."""
+    sounds = write_sounds(Path("s"), 1)
+    right, wrong = (music, sounds) if media == "music" else (sounds, music)
+    for option in OPTIONS[media].split():
+        result = call("prepare", wrong, "-o", "d", option)
+        name = option.partition("=")[0]
+        assert (result.status, result.out) == (2, "")
+        assert result.err.startswith(f"seqmodel: {name} is for {media}, and {wrong}/")
+        assert result.err.count("\n") == 1
+        assert call("prepare", right, "-o", "d", "--force", option).status == 0
 
 
 # ---- train --------------------------------------------------------------------------------------
@@ -211,8 +256,8 @@ def test_eval_on_frames_of_another_kind_warns(call: Call, data: Path, seconds_ru
     warned = call("eval", seconds_run, "--data", data)
     assert warned.status == 0
     assert warned.err == (
-        f"{data} was prepared otherwise (4 steps per beat) than what the run was trained on "
-        "(0.1 s a step): its figures are no fair test\n"
+        f"{data} was prepared otherwise (88 notes, 4 steps per beat) than what the run was "
+        "trained on (88 notes, 0.1 s a step): its figures are no fair test\n"
     )
     assert call("eval", seconds_run, "--data", data, "-q").err == ""
 
@@ -344,6 +389,33 @@ def test_inspect_dataset(call: Call, data: Path):
     values = json.loads(call("inspect", data, "--json").out)
     assert values["kind"] == "dataset"
     assert values["splits"]["valid"] == {"pieces": 3, "frames": 96, "longest": 32}
+
+
+def test_inspect_says_what_a_recording_and_its_dataset_hold(call: Call):
+    tone = 0.5 * np.sin(np.arange(16000) * 0.1)
+    soundfile.write("a.wav", tone, 8000)
+    shown = call("inspect", "a.wav", "--plot", "a.png")
+    assert (shown.status, shown.err) == (0, "drawn to a.png\n")
+    assert shown.out == (
+        "a.wav: WAV PCM_16, 8,000 Hz, 1 channel\n"
+        "  2.000 s, 16,000 samples\n"
+        "  peak 0.5000, RMS -9.0 dB, 0 clipped\n"
+        "  1,600 frames of 10 samples, mono, stored as int16\n"
+    )
+    assert Path("a.png").read_bytes().startswith(PNG)
+    assert json.loads(call("inspect", "a.wav", "--json").out)["samples"] == 16000
+    stored, _ = soundfile.read("a.wav")
+    Path("train").mkdir()
+    Path("a.wav").rename("train/a.wav")
+    call("prepare", "train", "-o", "d")
+    shown = call("inspect", "d", "--plot", "d.png")
+    assert shown.out == (
+        "d: dataset of 8,000 Hz, frames of 10 samples, context 20\n"
+        "  train  1 piece  1,600 frames  longest 1,600  2.0 s\n"
+        f"  stored as int16; train has mean {stored.mean():.4g} and deviation {stored.std():.4g}\n"
+    )
+    assert Path("d.png").read_bytes().startswith(PNG)
+    assert json.loads(call("inspect", "d", "--json").out)["seconds"] == {"train": 2.0}
 
 
 def test_inspect_run(call: Call, data: Path, run: Path):
