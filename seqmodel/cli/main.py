@@ -55,9 +55,9 @@ def _main(
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 an error, 2 wrong usage, 128+n after signal n."""
-    # How long threads that have nothing to do wait awake for more, in turns of a loop: by default so
-    # long (about 300,000) that with another program on the same cores they mostly stand in its way
-    # and each other's. It must be said before torch is loaded.
+    # For how many turns of a loop a thread with nothing to do waits awake for more. By default so
+    # many (300,000) that beside another program it mostly stands in the others' way: training was
+    # several times slower. It must be said before torch is loaded.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     signal.signal(signal.SIGTERM, _exit_on_signal)  # lets unfinished temporary files be removed
