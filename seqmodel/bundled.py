@@ -10,7 +10,8 @@ from seqmodel.frames.definitions import AudioSettings, PianoRollFrames
 from seqmodel.frames.grid import Grid
 from seqmodel.prepare import prepare
 
-STEPS_PER_BEAT = 4
+FRAMES = PianoRollFrames(Grid.of_beats(4))
+"""Of the music."""
 
 Sample = Literal["music", "speech"]
 PREPARED: Mapping[Sample, str] = {"music": "sample-data", "speech": "sample-speech"}
@@ -35,11 +36,7 @@ def sample_dataset(runs: Path, sample: Sample = "music") -> Path:
     """A sample as a prepared dataset in the folder `runs`, made there on first use."""
     path = runs / PREPARED[sample]
     if not (path / MANIFEST).is_file():
-        frame = (
-            AudioSettings()
-            if sample == "speech"
-            else PianoRollFrames(Grid.of_beats(STEPS_PER_BEAT))
-        )
+        frame = AudioSettings() if sample == "speech" else FRAMES
         try:
             prepare([str(sample_sources(sample))], path, frame)
         except SeqmodelError:

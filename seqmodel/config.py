@@ -34,6 +34,10 @@ class Config:
     activation: str = "tanh"
     bias: bool = True
     dropout: float = 0.4
+    output: str = "auto"
+    """auto: bernoulli for music, gaussian for audio."""
+    components: int = 20
+    """Of an audio output's mixture."""
     end: bool = False
     backend: str = "auto"
 
@@ -71,8 +75,20 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "patience": 20,
     },
 }
+# Where audio takes other values than music by default.
+AUDIO_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "default": {
+        "dropout": 0.0,
+        "weight_noise": 0.0,
+        "learning_rate": 0.002,
+        "batch_size": 16,
+        "truncate": 200,
+    },
+    "paper": {"batch_size": 16, "truncate": 200},
+}
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "preset": tuple(PRESETS),
+    "output": ("auto", "bernoulli", "gaussian", "logistic"),
     "optimizer": ("adam", "rmsprop"),
     "schedule": ("cosine", "constant"),
 }
@@ -81,6 +97,7 @@ AT_LEAST: Mapping[str, float] = {
     "params": 1,
     "layers": 1,
     "dropout": 0,
+    "components": 1,
     "learning_rate": 0,
     "learning_rate_draws": 0,
     "weight_noise": 0,
@@ -99,6 +116,7 @@ AT_MOST: Mapping[str, int] = {
     "hidden": 1_000_000,
     "params": 10**12,
     "layers": 1_000,
+    "components": 10_000,
     "seed": 2**63 - 1,
 }
 
@@ -134,8 +152,10 @@ def _checked(key: str, value: Any, path: Path) -> Any:
     return value
 
 
-def resolve(options: Mapping[str, Any], file: Mapping[str, Any] | None = None) -> Config:
-    """A complete config: option before config file before preset before default.
+def resolve(
+    options: Mapping[str, Any], file: Mapping[str, Any] | None = None, media: str = "music"
+) -> Config:
+    """A complete config: option before config file before preset for the medium before default.
 
     Where `hidden` is None the model solves it, since that takes the data's frame size.
     UsageError for a value out of range or settings that exclude each other.
@@ -151,7 +171,8 @@ def resolve(options: Mapping[str, Any], file: Mapping[str, Any] | None = None) -
         raise UsageError(f"--preset must be one of {', '.join(PRESETS)}, not {preset!r}")
     if given.get("hidden") is not None and given.get("params") is not None:
         raise UsageError("--hidden and --params exclude each other: give the size or the budget")
-    values = {**PRESETS[preset], **given}
+    of_audio = AUDIO_PRESETS[preset] if media == "audio" else {}
+    values = {**PRESETS[preset], **of_audio, **given}
     if given.get("params") is not None:
         values["hidden"] = None
     if given.get("learning_rate") is not None and "learning_rate_draws" not in given:

@@ -1,20 +1,30 @@
 """How well a model predicts: exact likelihoods, accuracy, and the trivial baselines beside them."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seqmodel import batches
+from seqmodel.audio_baselines import audio_nats_per_frame
 from seqmodel.baselines import baseline_nats_per_frame
 from seqmodel.dataset import Dataset, Split, open_dataset
+from seqmodel.frames.definitions import AudioFrames
 from seqmodel.model import SequenceModel
+from seqmodel.outputs import (
+    BernoulliOutput,
+    DiscretisedLogisticOutput,
+    GaussianMixtureOutput,
+    Output,
+)
 from seqmodel.runs import Run
 
 # Frames that a batch is evaluated in at a time: bounds the memory, whatever a piece's length.
-WINDOW = 1024
+WINDOW = {"music": 1024, "audio": 256}
 
 
 @dataclass(frozen=True)
@@ -28,13 +38,39 @@ class Likelihood:
     """First frames neither scored nor counted, as in much of the literature."""
     piece_mean_nats_per_frame: float
     """Mean over pieces of each piece's own mean."""
-    accuracy: float
+    # Music alone
+    accuracy: float | None = None
     """TP / (TP + FP + FN) over all notes of all frames (Bay, Ehmann, Downie 2009); a note is
     predicted where it is more likely on than off."""
-    precision: float
-    recall: float
-    end_nats_per_piece: float | None
+    precision: float | None = None
+    recall: float | None = None
+    end_nats_per_piece: float | None = None
     """-log p of when each piece ends, where the model was trained to say."""
+    # Audio alone
+    nats_per_sample: float | None = None
+    bits_per_sample: float | None = None
+    """Of the 16-bit levels, where the output gives their probabilities and not a density."""
+    floor_share: float | None = None
+    """The share of samples where the floor of the scale, not the model, decides the density."""
+
+    def of_its_medium(self) -> dict[str, float]:
+        """The figures that only music or only audio has."""
+        common = {field.name for field in fields(self)[:5]}
+        return {k: v for k, v in self.__dict__.items() if k not in common and v is not None}
+
+
+class _Sums:
+    """What a split's windows add up to, (pieces,) each, and the counts of notes."""
+
+    def __init__(self, pieces: int) -> None:
+        self.nats, self.first, self.ends = (np.zeros(pieces) for _ in range(3))
+        self.true = self.false = self.missed = 0
+        self.at_floor = 0.0
+
+    def add_notes(self, predicted: Tensor, sounding: Tensor) -> None:
+        self.true += int((predicted & sounding).sum())
+        self.false += int((predicted & ~sounding).sum())
+        self.missed += int((~predicted & sounding).sum())
 
 
 def likelihood(
@@ -48,10 +84,8 @@ def likelihood(
 
     `progress` is called with the frames scored and those of the split.
     """
-    sums = np.zeros(len(split))
-    first = np.zeros(len(split))
-    ends = np.zeros(len(split))
-    true = false = missed = 0
+    sums, output = _Sums(len(split)), model.output
+    window = WINDOW[split.frame.media]
     was_training = model.training
     model.eval()
     done = 0
@@ -59,39 +93,56 @@ def likelihood(
         for indices in batches.in_order(split.lengths, batch_size):
             batch = batches.load(split, indices)
             carry = model.start(len(indices))
-            for begin in range(0, len(batch.frames), WINDOW):
-                frames = torch.from_numpy(batch.frames[begin : begin + WINDOW]).float()
+            for begin in range(0, len(batch.frames), window):
+                frames = torch.from_numpy(batch.frames[begin : begin + window]).float()
                 place = torch.arange(begin, begin + len(frames)).unsqueeze(1)
                 lengths = torch.from_numpy(batch.lengths)
                 inside = place < lengths
-                parameters, carry = model(frames, carry)
-                nats = model.output.nats(parameters, frames).double() * inside
-                sums[indices] += nats.sum(0).numpy()
+                h, past, carry = model.read(frames, carry)
+                parameters = output(h)
+                nats = output.nats(parameters, frames, past).double() * inside
+                sums.nats[indices] += nats.sum(0).numpy()
                 if begin == 0:
-                    first[indices] = nats[0].numpy()
-                if model.output.end:
-                    last = (place == lengths - 1).float()
-                    end_nats = model.output.end_nats(parameters, last).double() * inside
-                    ends[indices] += end_nats.sum(0).numpy()
-                predicted = model.output.predicted(parameters)[inside]
-                sounding = frames[inside] > 0
-                true += int((predicted & sounding).sum())
-                false += int((predicted & ~sounding).sum())
-                missed += int((~predicted & sounding).sum())
+                    sums.first[indices] = nats[0].numpy()
+                if isinstance(output, BernoulliOutput):
+                    sums.add_notes(output.predicted(parameters)[inside], frames[inside] > 0)
+                    if output.end:
+                        last = (place == lengths - 1).float()
+                        end_nats = output.end_nats(parameters, last).double() * inside
+                        sums.ends[indices] += end_nats.sum(0).numpy()
+                elif isinstance(output, GaussianMixtureOutput):
+                    share = output.floor_share(parameters, frames, past).double() * inside
+                    sums.at_floor += float(share.sum())
                 done += int(inside.sum())
                 if progress is not None:
                     progress(done, split.frames)
     model.train(was_training)
+    return _likelihood(sums, output, split)
+
+
+def _likelihood(sums: _Sums, output: Output, split: Split) -> Likelihood:
+    nats = float(sums.nats.sum())
+    figures: dict[str, float] = {}
+    if isinstance(output, BernoulliOutput):
+        true, false, missed = sums.true, sums.false, sums.missed
+        figures["accuracy"] = _ratio(true, true + false + missed)
+        figures["precision"] = _ratio(true, true + false)
+        figures["recall"] = _ratio(true, true + missed)
+        if output.end:
+            figures["end_nats_per_piece"] = float(sums.ends.mean())
+    else:
+        figures["nats_per_sample"] = nats / (split.frames * split.frame.frame_size)
+        if isinstance(output, GaussianMixtureOutput):
+            figures["floor_share"] = sums.at_floor / split.frames
+        else:
+            figures["bits_per_sample"] = figures["nats_per_sample"] / math.log(2)
     return Likelihood(
         pieces=len(split),
         frames=split.frames,
-        nats_per_frame=float(sums.sum()) / split.frames,
-        nats_per_frame_skip_first=_ratio(sums.sum() - first.sum(), split.frames - len(split)),
-        piece_mean_nats_per_frame=float(np.mean(sums / split.lengths)),
-        accuracy=_ratio(true, true + false + missed),
-        precision=_ratio(true, true + false),
-        recall=_ratio(true, true + missed),
-        end_nats_per_piece=float(ends.mean()) if model.output.end else None,
+        nats_per_frame=nats / split.frames,
+        nats_per_frame_skip_first=_ratio(nats - sums.first.sum(), split.frames - len(split)),
+        piece_mean_nats_per_frame=float(np.mean(sums.nats / split.lengths)),
+        **figures,
     )
 
 
@@ -111,14 +162,25 @@ def report(
         "data": str(dataset.folder),
         "split": split,
         "epoch": run.epoch,
+        **_standardisation(run),
         **{name: value for name, value in scores.__dict__.items() if value is not None},
         "baselines": _baselines(run, dataset, pieces),
     }
 
 
+def _standardisation(run: Run) -> dict[str, Any]:
+    """What the nats of audio refer to."""
+    if not isinstance(run.frame, AudioFrames):
+        return {}
+    return {"standardisation": {"mean": run.frame.mean, "deviation": run.frame.deviation}}
+
+
 def _baselines(run: Run, dataset: Dataset, pieces: Split) -> dict[str, float]:
     """The baselines counted on the dataset's own train, or on the run's where it has none."""
     counted = dataset if "train" in dataset.splits else open_dataset(str(run.config.data))
+    if isinstance(run.frame, AudioFrames):
+        discrete = isinstance(run.model.output, DiscretisedLogisticOutput)
+        return audio_nats_per_frame(counted["train"], pieces, run.frame, discrete=discrete)
     return baseline_nats_per_frame(counted["train"], pieces)
 
 

@@ -155,7 +155,7 @@ def inspect_run(path: Path, plot: Path | None) -> dict[str, Any]:
         values |= {
             "unit_parameters": run.model.unit.parameter_count(),
             "parameters": sum(weight.numel() for weight in run.model.parameters()),
-            "grid": str(run.frame.grid),
+            "frames": str(run.frame),
             "config": run.config.__dict__,
         }
         # The checkpoint is written before its line of metrics: a run killed between has only one.

@@ -20,7 +20,7 @@ from seqmodel.checkpoint import load_checkpoint
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error, read_bytes
-from seqmodel.frames.definitions import PianoRollFrames
+from seqmodel.frames.definitions import FrameDefinition, definition_from_json
 from seqmodel.model import SequenceModel, build_model
 
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
@@ -38,7 +38,7 @@ class Run:
 
     folder: Path
     config: Config
-    frame: PianoRollFrames
+    frame: FrameDefinition
     model: SequenceModel
     epoch: int
     """The epoch whose weights these are."""
@@ -46,17 +46,19 @@ class Run:
     """Frames in the longest piece of the training split."""
 
     def nll(self, frames: NDArray[Any]) -> NDArray[np.float64]:
-        """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D) of zeros and ones.
+        """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D).
 
-        ValueError for frames of another shape.
+        The frames are zeros and ones of music, raw samples in [-1, 1) of audio. ValueError for
+        frames of another shape.
         """
-        size = self.model.unit.input_size
+        size = self.frame.frame_size
         if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] != size:
             raise ValueError(f"frames must be (T >= 1, {size}), not {frames.shape}")
         with torch.inference_mode():
             x = torch.from_numpy(np.asarray(frames, np.float32)).unsqueeze(1)
-            logits, _ = self.model(x, self.model.start(1))
-            nats = self.model.output.nats(logits, x).squeeze(1).double()
+            h, past, _ = self.model.read(x, self.model.start(1))
+            output = self.model.output
+            nats = output.nats(output(h), x, past).squeeze(1).double()
         return nats.numpy()
 
 
@@ -78,13 +80,15 @@ def load_run(path: str | Path) -> Run:
         raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); train one with `seqmodel train`")
     tensors, content = load_checkpoint(checkpoint)
     config = Config(**content["config"])
-    model = build_model(config, content["frame_size"])
+    # Before there was audio, checkpoints did not say which medium they were of.
+    frame = definition_from_json(content.get("media", "music"), content["frame"])
+    model = build_model(config, frame)
     load_model(model, tensors)
     model.eval()
     return Run(
         folder,
         config,
-        PianoRollFrames.from_json(content["frame"]),
+        frame,
         model,
         content["epoch"],
         content["longest_piece"],

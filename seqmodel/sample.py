@@ -1,9 +1,10 @@
 """New pieces from a trained model: ancestral sampling, frame by frame.
 
 All draws come from one stated stream: NumPy's PCG64 seeded with (seed, number of the piece), of
-which each frame takes one float32 uniform per note and one for the end. The model computes in
-float64, so that a draw hardly ever hangs on a rounding: the same seed gives the same piece,
-whatever the number of pieces, their length, the backend or the machine.
+which each frame takes as many uniforms as its output says: of music one float32 per note and one
+for the end, of audio float64. The model computes in float64, so that a draw hardly ever hangs on a
+rounding: the same seed gives the same piece, whatever the number of pieces, their length, the
+backend or the machine.
 """
 
 import copy
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from seqmodel import cpu
 from seqmodel.model import Carry, SequenceModel
+from seqmodel.outputs import BernoulliOutput
 from seqmodel.runs import Run
 
 # Frames drawn at a time, a few milliseconds' worth.
@@ -28,18 +30,20 @@ def draw_frames(
     *,
     temperature: float = 1.0,
     prime: NDArray[Any] | None = None,
-) -> Iterator[tuple[NDArray[np.uint8], bool]]:
+) -> Iterator[tuple[NDArray[Any], bool]]:
     """Draw frames without end, in chunks (n, D), each with whether the piece ends behind it.
 
-    `prime` (P, D) is what the model has heard before it begins.
+    Of music they are zeros and ones, of audio raw samples, multiples of 1/32768. `prime` (P, D) is
+    what the model has heard before it begins.
     """
     model = copy.deepcopy(model).double().eval()
     carry = model.start(1)
     if prime is not None and len(prime):
         with torch.inference_mode():
             heard = torch.from_numpy(np.asarray(prime, np.float64)).unsqueeze(1)
-            carry = model(heard, carry)[1]
+            carry = model.read(heard, carry)[2]
     plain = any(layer.backend == "reference" for layer in model.layers())
+    plain = plain or not isinstance(model.output, BernoulliOutput)
     if plain or cpu.why_not(model.parameters()) is not None:
         return _plainly(model, carry, random, temperature)
     from seqmodel.sample_cpu import draw_chunks  # the compiler loads at first use
@@ -47,22 +51,33 @@ def draw_frames(
     return draw_chunks(model, carry, random, CHUNK, temperature)
 
 
+def uniforms(model: SequenceModel, random: np.random.Generator, count: int) -> NDArray[Any]:
+    """The uniforms of the next frames, (count, U)."""
+    kind = np.float32 if isinstance(model.output, BernoulliOutput) else np.float64
+    return random.random((count, model.output.uniforms_per_frame), kind)
+
+
 def _plainly(
     model: SequenceModel, carry: Carry, random: np.random.Generator, temperature: float
-) -> Iterator[tuple[NDArray[np.uint8], bool]]:
+) -> Iterator[tuple[NDArray[Any], bool]]:
     """The specification of sampling."""
+    output, context = model.output, model.unit.input_size
     while True:
-        uniforms = random.random((CHUNK, 1, model.output.notes + 1), np.float32)
+        drawn = torch.from_numpy(uniforms(model, random, CHUNK)).unsqueeze(1)
         frames, ended = [], False
         with torch.inference_mode():
-            for uniform in torch.from_numpy(uniforms):
+            for uniform in drawn:
                 parameters, state = model.step(carry)
-                frame, ends = model.output.draw(parameters, uniform, temperature)
-                carry, ended = Carry(state, frame), bool(ends)
-                frames.append(frame[0].numpy().astype(np.uint8))
+                frame = output.draw(parameters, carry.past, uniform, temperature)
+                carry = Carry(state, torch.cat([carry.past, frame], 1)[:, -context:])
+                frames.append(frame[0].numpy())
+                ended = isinstance(output, BernoulliOutput) and bool(
+                    output.ends(parameters, uniform)
+                )
                 if ended:
                     break
-        yield np.stack(frames), ended
+        kind = np.uint8 if isinstance(output, BernoulliOutput) else np.float32
+        yield np.stack(frames).astype(kind), ended
 
 
 def sample_piece(
@@ -73,7 +88,7 @@ def sample_piece(
     number: int = 0,
     temperature: float = 1.0,
     prime: NDArray[Any] | None = None,
-) -> NDArray[np.uint8]:
+) -> NDArray[Any]:
     """Draw one piece (T, D) of `length` frames, or fewer where the run knows when pieces end.
 
     `number` tells pieces of one seed apart.

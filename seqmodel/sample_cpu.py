@@ -27,7 +27,7 @@ def draw_chunks(
     """As `sample._plainly`, for a model in float32 or float64 on the CPU."""
     linear = model.output.linear
     with torch.no_grad():
-        frame = carry.frame[0]
+        frame = carry.past[0]
         notes = notes_of(frame)
         calls, h = steps(model.layers(), carry.layers(), frame, notes)
         draw = BernoulliDraw(

@@ -78,7 +78,7 @@ def test_the_figures_are_the_recomputed_ones(
     run, dataset, recomputed, monkeypatch, batch_size, window
 ):
     """For any batch size and for pieces longer than a window: padding and cuts never count."""
-    monkeypatch.setattr(evaluate, "WINDOW", window)
+    monkeypatch.setitem(evaluate.WINDOW, "music", window)
     ours = likelihood(run.model, dataset["valid"], batch_size=batch_size).__dict__
     assert ours.keys() == recomputed[1].keys()
     for name, value in recomputed[1].items():
@@ -132,7 +132,7 @@ def test_silence_predicted_as_silence_has_no_accuracy_but_no_error(tmp_path, wri
 
 
 def test_progress_ends_at_every_frame_once(run, dataset, monkeypatch):
-    monkeypatch.setattr(evaluate, "WINDOW", 10)
+    monkeypatch.setitem(evaluate.WINDOW, "music", 10)
     calls = []
     likelihood(run.model, dataset["valid"], batch_size=2, progress=lambda *a: calls.append(a))
     done = [call[0] for call in calls]

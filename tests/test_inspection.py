@@ -9,6 +9,7 @@ import pytest
 import soundfile
 
 from seqmodel import runs
+from seqmodel.bundled import FRAMES
 from seqmodel.errors import SeqmodelError
 from seqmodel.frames.definitions import AudioSettings
 from seqmodel.frames.grid import Grid
@@ -170,7 +171,7 @@ def test_a_run_is_its_settings_size_and_best_epoch(run_folder, run, tmp_path):
     assert values["parameters"] == values["unit_parameters"] + 89 * (7 + 1)
     assert values["best"] == runs.read_metrics(run_folder)[run.epoch - 1]
     assert json.loads(json.dumps(values)) == values
-    assert build_model(run.config, 88).unit.parameter_count() == values["unit_parameters"]
+    assert build_model(run.config, FRAMES).unit.parameter_count() == values["unit_parameters"]
 
 
 def test_a_run_without_an_epoch_can_be_looked_at(run_folder, tmp_path):

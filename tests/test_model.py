@@ -3,10 +3,14 @@
 import pytest
 import torch
 
+from seqmodel.bundled import FRAMES
 from seqmodel.config import resolve
+from seqmodel.errors import UsageError
+from seqmodel.frames.definitions import AudioFrames
 from seqmodel.model import PAPER_HIDDEN, build_model, with_hidden_size
 
-T, B, D = 7, 3, 5
+T, B, D = 7, 3, 88
+AUDIO = AudioFrames(8000, 3, 7, mean=0.1, deviation=0.25)
 KINDS = [("lstm", 1), ("gru", 1), ("tanh", 2), ("lstm", 2)]
 kinds = pytest.mark.parametrize(("unit", "layers"), KINDS)
 
@@ -14,9 +18,9 @@ kinds = pytest.mark.parametrize(("unit", "layers"), KINDS)
 def model_and_frames(unit, layers, **options):
     torch.manual_seed(0)
     config = resolve({"unit": unit, "layers": layers, "hidden": 4, "end": True} | options)
-    model = build_model(config, D).double().eval()
+    model = build_model(config, FRAMES).double().eval()
     for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.7)
+        torch.nn.init.normal_(weight, std=0.3)
     return model, (torch.rand(T, B, D) < 0.4).double()
 
 
@@ -98,16 +102,69 @@ def test_dropout_acts_before_the_output_while_training_only():
     torch.testing.assert_close(model(frames, model.start(B))[0], model.output.linear(kept))
 
 
-def test_the_papers_sizes_and_equal_budgets():
-    for unit, hidden in PAPER_HIDDEN.items():
-        config = with_hidden_size(resolve({"preset": "paper", "unit": unit}), 88)
+@pytest.mark.parametrize("frame", [FRAMES, AudioFrames(8000)], ids=["music", "audio"])
+def test_the_papers_sizes_and_equal_budgets(frame):
+    """For both of the paper's media: 36/46/100 units for music, 195/227/400 for speech."""
+    for unit, hidden in PAPER_HIDDEN[frame.media].items():
+        config = with_hidden_size(resolve({"preset": "paper", "unit": unit}), frame)
         assert config.hidden == hidden
     sizes = {
-        unit: with_hidden_size(resolve({"unit": unit, "params": 20_000}), 88)
-        for unit in PAPER_HIDDEN
+        unit: with_hidden_size(resolve({"unit": unit, "params": 20_000}), frame)
+        for unit in PAPER_HIDDEN[frame.media]
     }
     for unit, config in sizes.items():
-        count = build_model(config, 88).unit.parameter_count()
+        count = build_model(config, frame).unit.parameter_count()
         assert count == pytest.approx(20_000, rel=0.03), unit
         assert config.params is None  # solved: the size now stands for it
-    assert with_hidden_size(resolve({"hidden": 9}), 88).hidden == 9
+    assert with_hidden_size(resolve({"hidden": 9}), frame).hidden == 9
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "logistic"])
+def test_audio_is_heard_in_windows_of_the_line(kind):
+    """The unit sees the last 7 numbers before each frame of 3, standardised; zeros before all."""
+    model = audio_model(kind)
+    frames = torch.randn(T, B, 3, dtype=torch.float64)
+    seen = []
+    model.unit.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    _, past, carry = model.read(frames, model.start(B))
+    line = torch.cat([torch.zeros(B, 7), frames.transpose(0, 1).reshape(B, -1)], 1)
+    windows = torch.stack([line[:, 3 * t : 3 * t + 7] for t in range(T)])
+    torch.testing.assert_close(past, windows, rtol=0, atol=0)
+    torch.testing.assert_close(seen[0], (windows - 0.1) / 0.25)
+    torch.testing.assert_close(carry.past, line[:, -7:], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "logistic"])
+def test_audio_in_pieces_with_a_carry_is_audio_at_once(kind):
+    """Guards against samples lost or heard twice where one window of training meets the next."""
+    model = audio_model(kind)
+    frames = torch.randn(T, B, 3, dtype=torch.float64)
+    whole, end = model(frames, model.start(B))
+    carry, parts = model.start(B), []
+    for window in frames.split([1, 2, 4]):
+        parameters, carry = model(window, carry)
+        parts.append(parameters)
+    torch.testing.assert_close(torch.cat(parts), whole)
+    for ours, theirs in zip(carry.tensors(), end.tensors(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def audio_model(kind):
+    torch.manual_seed(0)
+    config = resolve({"hidden": 4, "output": kind, "components": 3}, media="audio")
+    return build_model(config, AUDIO).double().eval()
+
+
+@pytest.mark.parametrize(
+    ("options", "frame", "said"),
+    [
+        ({"output": "bernoulli"}, AUDIO, "--output bernoulli is for music"),
+        ({"output": "logistic"}, FRAMES, "--output logistic is for audio"),
+        ({"end": True}, AUDIO, "--end is for music"),
+        ({"augment_keys": True}, AUDIO, "--augment-keys is for music"),
+    ],
+)
+def test_what_a_medium_has_not_is_refused(options, frame, said):
+    """Guards against an option that is silently without effect."""
+    with pytest.raises(UsageError, match=said):
+        build_model(resolve({"hidden": 4} | options), frame)

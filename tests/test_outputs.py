@@ -74,7 +74,8 @@ def test_notes_are_drawn_as_often_as_their_probability_says(temperature):
     draws, random = 20_000, np.random.default_rng(5)
     uniforms = torch.from_numpy(random.random((draws, 8), np.float32))
     output = BernoulliOutput(3, 7, end=True)
-    frames, ends = output.draw(logits.expand(draws, 8), uniforms, temperature)
+    frames = output.draw(logits.expand(draws, 8), None, uniforms, temperature)
+    ends = output.ends(logits.expand(draws, 8), uniforms)
     assert set(frames.unique().tolist()) == {0.0, 1.0}
     drawn = torch.cat([frames, ends.float()[:, None]], 1).sum(0).numpy()
     scaled = np.append(logits[:7].numpy() / temperature, -1.0)  # the end ignores temperature
@@ -89,18 +90,19 @@ def test_a_uniform_below_the_probability_is_a_note():
     """The stated rule by which a seed's music can be recomputed; [0, 1) so that p = 0 is never."""
     p = torch.tensor([0.25, 0.25, 0.25, 0.75])
     uniforms = torch.tensor([0.2499, 0.2501, 0.0, 0.0, 0.0])
-    frame, ends = BernoulliOutput(3, 4).draw(torch.logit(p), uniforms, 1.0)
-    assert frame.tolist() == [1, 0, 1, 1]
-    assert not ends  # without `end` no piece ever does
+    output = BernoulliOutput(3, 4)
+    assert output.draw(torch.logit(p), None, uniforms, 1.0).tolist() == [1, 0, 1, 1]
+    assert not output.ends(torch.logit(p), uniforms)  # without `end` no piece ever does
     never = torch.full((5,), -200.0)
-    assert BernoulliOutput(3, 4).draw(never, torch.zeros(5), 1.0)[0].sum() == 0
+    assert output.draw(never, None, torch.zeros(5), 1.0).sum() == 0
 
 
 def test_temperature_zero_takes_the_likelier_value():
     output = BernoulliOutput(3, 4, end=True)
     logits = torch.tensor([0.01, -0.01, 5.0, -5.0, -1.0])
     for uniform in (0.0, 0.5, 0.999):
-        frame, ends = output.draw(logits, torch.full((5,), uniform), 0.0)
+        frame = output.draw(logits, None, torch.full((5,), uniform), 0.0)
+        ends = output.ends(logits, torch.full((5,), uniform))
         assert frame.tolist() == output.predicted(logits).float().tolist() == [1, 0, 1, 0]
         assert bool(ends) == (uniform < 1 / (1 + np.e))
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from seqmodel import runs
+from seqmodel.bundled import FRAMES
 from seqmodel.errors import SeqmodelError
 from seqmodel.model import build_model
 from seqmodel.runs import load_run, new_run_folder, newest_run, read_metrics
@@ -51,7 +52,7 @@ def test_a_folder_without_checkpoint_says_what_to_do(tmp_path, run_folder):
 @pytest.mark.parametrize("other", [{"hidden": 6}, {"unit": "gru"}, {"end": False}, {"layers": 2}])
 def test_weights_of_another_build_are_refused_in_one_line(run, make_config, other):
     """torch says such things in as many lines as there are weights."""
-    model = build_model(make_config(**({"end": True, "hidden": 7} | other)), 88)
+    model = build_model(make_config(**({"end": True, "hidden": 7} | other)), FRAMES)
     before = model.output.linear.weight.clone()
     tensors = runs.model_tensors(run.model)
     refused(lambda: runs.load_model(model, tensors), "do not fit the model")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from seqmodel.bundled import FRAMES
 from seqmodel.model import Carry, build_model
 from seqmodel.sample import CHUNK, draw_frames, sample_piece
 from seqmodel.units import UNITS
@@ -61,7 +62,7 @@ def test_draws_follow_the_stated_stream(endless, seed, number, temperature):
 def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, end, layers):
     """Every unit, stacks, ends and temperatures: not one of some 90,000 draws may differ."""
     torch.manual_seed(7)
-    model = build_model(make_config(unit=unit, hidden=21, layers=layers, end=end), 88)
+    model = build_model(make_config(unit=unit, hidden=21, layers=layers, end=end), FRAMES)
     with torch.no_grad():  # far from the start's indifference, with a past that matters
         model.output.linear.weight.mul_(8)
         model.output.linear.bias.fill_(-3)

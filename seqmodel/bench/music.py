@@ -5,16 +5,19 @@ import torch
 from torch import Tensor
 
 from seqmodel.config import resolve
-from seqmodel.frames.grid import NOTES
+from seqmodel.frames.definitions import PianoRollFrames
+from seqmodel.frames.grid import NOTES, Grid
 from seqmodel.model import SequenceModel, build_model, with_hidden_size
+from seqmodel.outputs import BernoulliOutput
 
+ROLLS = PianoRollFrames(Grid.of_beats(4))
 NOTES_ON = 4
 """Notes that sound in a frame."""
 
 
 def paper_hidden(unit: str) -> int:
     """H of the unit in the paper's experiments on music, or as many parameters' worth."""
-    hidden = with_hidden_size(resolve({"preset": "paper", "unit": unit}), NOTES).hidden
+    hidden = with_hidden_size(resolve({"preset": "paper", "unit": unit}), ROLLS).hidden
     assert hidden is not None
     return hidden
 
@@ -22,7 +25,8 @@ def paper_hidden(unit: str) -> int:
 def music_model(unit: str) -> SequenceModel:
     """The paper's model of the unit, on the cpu backend, its output at the notes' frequency."""
     config = resolve({"unit": unit, "hidden": paper_hidden(unit), "dropout": 0.0, "backend": "cpu"})
-    model = build_model(config, NOTES)
+    model = build_model(config, ROLLS)
+    assert isinstance(model.output, BernoulliOutput)
     model.output.start_at_marginals(np.full(NOTES, NOTES_ON), NOTES, 1)
     return model
 

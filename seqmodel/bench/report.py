@@ -21,7 +21,7 @@ Case = Callable[[float], dict[str, Any]]
 """Something to measure for so many seconds."""
 
 # What the parts on music measure where no unit is named.
-TRAINED = tuple(PAPER_HIDDEN)
+TRAINED = tuple(PAPER_HIDDEN["music"])
 SAMPLED = ("lstm",)
 
 

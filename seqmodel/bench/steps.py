@@ -17,6 +17,6 @@ def model_gradient(model: SequenceModel, frames: Tensor, lengths: Tensor) -> Non
     """The gradient of the mean nats per frame of pieces (T, B, D), as training takes it."""
     inside = torch.arange(len(frames)).unsqueeze(1) < lengths
     model.zero_grad()
-    h, _ = model.read(frames, model.start(frames.shape[1]))
-    nats = (model.output.score(h, frames) * inside).sum()
+    h, past, _ = model.read(frames, model.start(frames.shape[1]))
+    nats = (model.output.score(h, frames, past) * inside).sum()
     (nats / int(inside.sum())).backward()  # type: ignore[no-untyped-call]

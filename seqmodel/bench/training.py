@@ -40,7 +40,7 @@ class Replay:
 
     def __init__(self, config: Config, split: Split) -> None:
         self.config, self.split = config, split
-        self.model = build_model(config, split[0].shape[1])
+        self.model = build_model(config, split.frame)
         self.optimizer = make_optimizer(self.model, config)
         self.average = make_average(self.model, config)
 

@@ -1,11 +1,13 @@
 """`seqmodel eval`: how well a run predicts, beside the trivial baselines."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from seqmodel.cli.common import Json, Quiet, counter, message, plural, print_json
+from seqmodel.errors import UsageError
 
 
 def evaluate(
@@ -32,7 +34,12 @@ def evaluate(
 
     loaded = load_run(run or newest_run())
     dataset = open_dataset(data or Path(str(loaded.config.data)))
-    if dataset.frame != loaded.frame:
+    if dataset.frame.media != loaded.frame.media:
+        raise UsageError(
+            f"{dataset.folder} holds {dataset.frame.media}, but {loaded.folder} was trained on "
+            f"{loaded.frame.media}"
+        )
+    if str(dataset.frame) != str(loaded.frame):
         message(
             f"{dataset.folder} was prepared otherwise ({dataset.frame}) than what the run "
             f"was trained on ({loaded.frame}): its figures are no fair test",
@@ -65,9 +72,27 @@ def _table(result: dict[str, Any], unit: str) -> str:
     ]
     if "end_nats_per_piece" in result:
         lines.append(f"end, nats per piece      {result['end_nats_per_piece']:9.4f}")
-    lines += [f"{name:24} {result[name]:9.4f}" for name in ("accuracy", "precision", "recall")]
+    if "standardisation" in result:
+        lines += _audio_lines(result)
+    else:
+        lines += [f"{name:24} {result[name]:9.4f}" for name in ("accuracy", "precision", "recall")]
     lines += ["", "baselines, nats per frame"]
     for name, figure in result["baselines"].items():
         verdict = "" if nats < figure else "  better than the run"
         lines.append(f"  {name.replace('_', ' '):22} {figure:9.4f}{verdict}")
     return "\n".join(lines)
+
+
+def _audio_lines(result: dict[str, Any]) -> list[str]:
+    lines = [f"nats per sample          {result['nats_per_sample']:9.4f}"]
+    if "bits_per_sample" in result:
+        lines.append(f"bits per sample          {result['bits_per_sample']:9.4f}")
+        return [*lines, "  of 16-bit levels, so that figures compare whatever the scaling"]
+    mean, deviation = result["standardisation"].values()
+    more = math.log(deviation)
+    return [
+        *lines,
+        f"samples at the floor     {result['floor_share']:9.4f}",
+        f"  densities of (sample - {mean:.3g}) / {deviation:.3g}; add {more:.4f} nats",
+        "  per sample for those of samples in [-1, 1)",
+    ]

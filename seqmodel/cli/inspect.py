@@ -123,12 +123,13 @@ def _run(values: dict[str, Any]) -> str:
         lines += [
             f"  {config['unit']}, {config['hidden']} hidden, {plural(config['layers'], 'layer')}: "
             f"{values['unit_parameters']:,} parameters, {values['parameters']:,} with the output",
-            f"  trained on {config['data']}, {values['grid']}",
+            f"  trained on {config['data']}, {values['frames']}",
         ]
     if "best" in values:
         best = values["best"]
         lines.append(
             f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame, epoch "
-            f"{best['epoch']}; accuracy {best['valid_accuracy']:.4f}"
+            f"{best['epoch']}"
+            + (f"; accuracy {best['valid_accuracy']:.4f}" if "valid_accuracy" in best else "")
         )
     return "\n".join(lines)

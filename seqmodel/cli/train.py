@@ -72,6 +72,17 @@ def train(
             help="Share dropped between layers and before the output." + DEFAULT["dropout"]
         ),
     ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            help="auto: bernoulli for music, gaussian for audio, whose 16-bit samples can also have"
+            " logistic." + DEFAULT["output"]
+        ),
+    ] = None,
+    components: Annotated[
+        int | None,
+        typer.Option(help="Components of an audio output's mixture." + DEFAULT["components"]),
+    ] = None,
     end: Annotated[
         bool | None,
         typer.Option("--end/--no-end", help="Whether to learn when pieces end." + DEFAULT["end"]),
@@ -164,8 +175,8 @@ def train(
 ) -> None:
     """Train a unit, and keep the epoch that predicts valid best.
 
-    A stopped run (Ctrl-C will do) goes on, bit for bit, with --resume. The paper preset has
-    defaults of its own: --print-config shows what counts.
+    A stopped run (Ctrl-C will do) goes on, bit for bit, with --resume. The defaults are those of
+    music; audio and the paper preset have some of their own: --print-config shows what counts.
     """
     given = locals()
     said = {field.name: given[field.name] for field in fields(Config)}
@@ -177,7 +188,7 @@ def train(
             raise UsageError("--resume goes with neither --init-from nor --config nor --force")
         folder, settings = _stopped(run, said)
     else:
-        settings = _sized(resolve(said, read_config_file(config) if config else None))
+        settings = _resolved(said, read_config_file(config) if config else {})
     if print_config:
         typer.echo(to_yaml(settings), nl=False)
     elif resume:
@@ -186,16 +197,22 @@ def train(
         _train(settings, run, init_from, force=force, as_json=as_json, quiet=quiet)
 
 
-def _sized(settings: Config) -> Config:
-    """The settings with the hidden size solved; UsageError where there is no such unit."""
+def _resolved(said: dict[str, Any], file: dict[str, Any]) -> Config:
+    """The settings, for the medium of their data, with the hidden size solved.
+
+    UsageError where there is no such unit.
+    """
     import torch
 
-    from seqmodel.frames.grid import NOTES
+    from seqmodel.bundled import FRAMES
+    from seqmodel.dataset import open_dataset
     from seqmodel.model import build_model, with_hidden_size
 
-    settings = with_hidden_size(settings, NOTES)
+    data = said.get("data", file.get("data"))
+    frame = open_dataset(data).frame if data else FRAMES
+    settings = with_hidden_size(resolve(said, file, frame.media), frame)
     with torch.device("meta"):  # takes no memory
-        build_model(settings, NOTES)
+        build_model(settings, frame)
     return settings
 
 
@@ -223,7 +240,7 @@ def _train(
     path = Path(settings.data) if settings.data else sample_dataset(RUNS)
     dataset = open_dataset(path)
     _check_splits(dataset)
-    start = _start(init_from, settings) if init_from else None
+    start = _start(init_from, settings, dataset) if init_from else None
     if folder is None:
         folder = new_run_folder(path.resolve().name.removesuffix("-data"), settings.unit)
     else:
@@ -249,14 +266,13 @@ def _check_splits(dataset: "Dataset") -> None:
         dataset[split]  # SeqmodelError where it is damaged
 
 
-def _start(folder: Path, settings: Config) -> "Run":
-    from seqmodel.frames.grid import NOTES
+def _start(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
     from seqmodel.model import build_model
     from seqmodel.runs import load_model, load_run, model_tensors
 
     run = load_run(folder)
     try:
-        load_model(build_model(settings, NOTES), model_tensors(run.model))
+        load_model(build_model(settings, dataset.frame), model_tensors(run.model))
     except SeqmodelError as error:
         raise SeqmodelError(f"--init-from {folder}: {error}") from error
     return run

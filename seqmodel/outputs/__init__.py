@@ -5,5 +5,9 @@ those parameters, so that they are computed once.
 """
 
 from seqmodel.outputs.bernoulli import BernoulliOutput
+from seqmodel.outputs.gaussian import GaussianMixtureOutput
+from seqmodel.outputs.logistic import DiscretisedLogisticOutput
 
-__all__ = ["BernoulliOutput"]
+Output = BernoulliOutput | GaussianMixtureOutput | DiscretisedLogisticOutput
+
+__all__ = ["BernoulliOutput", "DiscretisedLogisticOutput", "GaussianMixtureOutput", "Output"]

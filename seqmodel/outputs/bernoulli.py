@@ -20,6 +20,7 @@ class BernoulliOutput(nn.Module):
     def __init__(self, hidden_size: int, notes: int, *, end: bool = False) -> None:
         super().__init__()
         self.notes, self.end = notes, end
+        self.uniforms_per_frame = notes + 1
         self.linear = nn.Linear(hidden_size, notes + end)
 
     def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
@@ -37,12 +38,15 @@ class BernoulliOutput(nn.Module):
         logits: Tensor = self.linear(h)
         return logits
 
-    def nats(self, logits: Tensor, frames: Tensor) -> Tensor:
-        """-log p(x_t | x_<t) of frames (..., D) of zeros and ones, summed over notes: (...)."""
+    def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        """-log p(x_t | x_<t) of frames (..., D) of zeros and ones, summed over notes: (...).
+
+        `past` is unused: all that counts of it is in the logits.
+        """
         notes = logits[..., : self.notes]
         return F.binary_cross_entropy_with_logits(notes, frames, reduction="none").sum(-1)
 
-    def score(self, h: Tensor, frames: Tensor) -> Tensor:
+    def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """`nats(forward(h), frames)` for training: h (T, B, H), frames (T, B, D) -> (T, B).
 
         Compiled where it can be; the same to a few roundings, in its gradients too.
@@ -70,18 +74,25 @@ class BernoulliOutput(nn.Module):
         """The notes (..., D) that are more likely on than off, as booleans."""
         return logits[..., : self.notes] > 0
 
-    def draw(self, logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """Draw a frame (..., D) of zeros and ones, and whether the piece ends (...) after it.
+    def draw(
+        self, logits: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw a frame (..., D) of zeros and ones; `past` is unused.
 
-        `uniforms` (..., D + 1) are from [0, 1); those below the probability become notes. The
-        logits are divided by `temperature`; at 0 each note takes its likelier value. The end is
-        drawn at temperature 1, since a piece's length is no matter of its boldness.
+        Of the `uniforms` (..., D + 1), from [0, 1), those of the notes that are below the
+        probability become notes. The logits are divided by `temperature`; at 0 each note takes its
+        likelier value.
         """
-        notes, ends = uniforms[..., : self.notes], uniforms[..., self.notes]
-        if temperature > 0:
-            frame = notes < torch.sigmoid(logits[..., : self.notes] / temperature)
-        else:
-            frame = self.predicted(logits)
+        if temperature == 0:
+            return self.predicted(logits).to(logits.dtype)
+        notes = logits[..., : self.notes] / temperature
+        return (uniforms[..., : self.notes] < torch.sigmoid(notes)).to(logits.dtype)
+
+    def ends(self, logits: Tensor, uniforms: Tensor) -> Tensor:
+        """Draw whether the piece ends (...) after the frame, by the last of the `uniforms`.
+
+        Never by a temperature, since a piece's length is no matter of its boldness.
+        """
         if not self.end:
-            return frame.to(logits.dtype), torch.zeros_like(ends, dtype=torch.bool)
-        return frame.to(logits.dtype), ends < torch.sigmoid(logits[..., self.notes])
+            return torch.zeros(uniforms.shape[:-1], dtype=torch.bool)
+        return uniforms[..., self.notes] < torch.sigmoid(logits[..., self.notes])

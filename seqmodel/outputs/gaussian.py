@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from seqmodel.outputs.levels import STEP, above_zero, choose, nearest_level
 
+# Deviations, standardised. Narrower, the first random swings of the means would cost too much.
+_NARROWEST_START = 0.1
+
 
 class GaussianMixtureOutput(nn.Module):
     """p(z_t | x_<t) = sum_k w_tk prod_f N(z_tf; mu_tfk, sigma_tfk), from one linear layer on h_t.
@@ -36,6 +39,7 @@ class GaussianMixtureOutput(nn.Module):
     ) -> None:
         """`mean` and `deviation` are of the training samples; `context` is how many go before."""
         super().__init__()
+        self.end = False
         self.frame_size, self.components, self.context = frame_size, components, context
         self.mean, self.deviation = mean, deviation
         self.floor = STEP / deviation
@@ -48,20 +52,23 @@ class GaussianMixtureOutput(nn.Module):
         """Set the biases by raw blocks (N, F) of the training data.
 
         The means become K of the blocks, at evenly spaced ranks of their norm, which counts as
-        negative where the block's mean is; every sigma becomes the root mean square distance, per
-        sample, of the blocks to the nearest of these; the weights become equal.
+        negative where the block's mean is; each sigma becomes the root mean square distance, per
+        sample, of the blocks nearest to its mean; the weights become equal.
         """
         z = (blocks.astype(np.float64) - self.mean) / self.deviation
         order = np.argsort(np.copysign(np.linalg.norm(z, axis=1), z.mean(1)), kind="stable")
         ranks = (np.arange(self.components) + 0.5) * len(z) / self.components
         means = z[order[ranks.astype(int)]]
-        nearest = np.min([((z - mean) ** 2).mean(1) for mean in means], axis=0)
-        scale = max(math.sqrt(nearest.mean()) - self.floor, self.floor)
+        squares = np.stack([((z - mean) ** 2).mean(1) for mean in means])
+        nearest = squares.argmin(0)
+        count = np.bincount(nearest, minlength=self.components)
+        total = np.bincount(nearest, squares.min(0), minlength=self.components)
+        scales = np.maximum(np.sqrt(total / np.maximum(count, 1)), _NARROWEST_START)
         with torch.no_grad():
             logits, of_means, log_scales = self._parts(self._rows(self.linear.bias))
             logits.zero_()
             of_means.copy_(torch.from_numpy(means.T))
-            log_scales.fill_(math.log(scale))
+            log_scales.copy_(torch.from_numpy(np.log(scales)))
 
     def forward(self, h: Tensor) -> Tensor:
         """The parameters (..., 2F + 1, K) from h (..., H)."""
@@ -104,7 +111,7 @@ class GaussianMixtureOutput(nn.Module):
         return nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
 
     def _rows(self, outputs: Tensor) -> Tensor:
-        return outputs.unflatten(-1, (2 * self.frame_size + 1, self.components))
+        return outputs.view(*outputs.shape[:-1], 2 * self.frame_size + 1, self.components)
 
     def _parts(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits (..., K), means (..., F, K) and log scales (..., F, K), as views."""

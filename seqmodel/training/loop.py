@@ -23,6 +23,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluate import likelihood
 from seqmodel.files import write_file
 from seqmodel.model import Carry, SequenceModel, build_model
+from seqmodel.outputs import BernoulliOutput
 from seqmodel.plots import plot_learning_curve
 from seqmodel.training.optimizer import (
     average_tensors,
@@ -36,6 +37,7 @@ from seqmodel.training.optimizer import (
     set_learning_rate,
     weight_noise,
 )
+from seqmodel.training.start import start_at_data
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 CARRY = "carry."
@@ -105,10 +107,8 @@ class Trainer:
         self.train, self.valid = dataset["train"], dataset["valid"]
         self.place = Place()
         torch.manual_seed(config.seed)
-        self.model = build_model(config, self.train[0].shape[1])
-        self.model.output.start_at_marginals(
-            self.train.note_counts(), self.train.frames, len(self.train)
-        )
+        self.model = build_model(config, self.frame)
+        start_at_data(self.model, self.train)
         self.optimizer = make_optimizer(self.model, config)
         self.average = make_average(self.model, config)
         self.carry: Carry | None = None
@@ -200,10 +200,10 @@ class Trainer:
         count = int(inside.sum())
         self.optimizer.zero_grad()
         with weight_noise(model, self.config.weight_noise):
-            h, after = model.read(frames, carry)
-            nats = (model.output.score(h, frames) * inside).sum()
+            h, past, after = model.read(frames, carry)
+            nats = (model.output.score(h, frames, past) * inside).sum()
             loss = nats
-            if model.output.end:
+            if isinstance(model.output, BernoulliOutput) and model.output.end:
                 last = (torch.arange(len(frames)).unsqueeze(1) == lengths - 1).float()
                 loss = nats + (model.output.end_score(h, last) * inside).sum()
             (loss / count).backward()  # type: ignore[no-untyped-call]
@@ -247,7 +247,7 @@ class Trainer:
             "updates": place.update,
             "train_nats_per_frame": place.nats / place.frames,
             "valid_nats_per_frame": valid.nats_per_frame,
-            "valid_accuracy": valid.accuracy,
+            **{f"valid_{name}": value for name, value in valid.of_its_medium().items()},
             "learning_rate": place.learning_rate,
             "frames_per_second": round(frames_per_second),
             "seconds": round(seconds, 3),
@@ -266,8 +266,8 @@ class Trainer:
     def _content(self, epoch: int) -> dict[str, Any]:
         return {
             "config": asdict(self.config),
+            "media": self.frame.media,
             "frame": self.frame.to_json(),
-            "frame_size": self.model.unit.input_size,
             "epoch": epoch,
             "longest_piece": int(self.train.lengths.max()),
         }

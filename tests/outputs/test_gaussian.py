@@ -1,0 +1,292 @@
+"""The Gaussian mixture: an exact density, held off infinity, drawn as often as it says."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
+
+from seqmodel.outputs.gaussian import GaussianMixtureOutput
+
+H, F, K, C = 7, 4, 5, 6
+MEAN, DEVIATION = 0.01, 0.08
+
+
+def make(*, frame_size=F, components=K, hidden=H, seed=0, spread=1.0):
+    """An output in float64 whose parameters differ from row to row and component to component."""
+    torch.manual_seed(seed)
+    output = GaussianMixtureOutput(
+        hidden, frame_size, components, mean=MEAN, deviation=DEVIATION, context=C
+    ).double()
+    with torch.no_grad():
+        output.linear.weight.normal_(0, 0.5 * spread)
+        output.linear.bias.normal_(0, spread)
+    return output
+
+
+def random_blocks(*shape, frame_size=F):
+    frames = MEAN + DEVIATION * torch.randn(*shape, frame_size, dtype=torch.float64)
+    past = MEAN + DEVIATION * torch.randn(*shape, C, dtype=torch.float64)
+    return (frames * 32768).round() / 32768, (past * 32768).round() / 32768
+
+
+def raw_mixture(output, parameters):
+    """torch's mixture over raw samples."""
+    rows = parameters.detach().numpy()
+    logits, means, log_scales = np.split(rows, [1, 1 + output.frame_size], axis=-2)
+    sigma = 1 / 32768 + DEVIATION * np.exp(log_scales)  # raw: a floor of one step
+    each = Normal(torch.from_numpy(MEAN + DEVIATION * means).mT, torch.from_numpy(sigma.copy()).mT)
+    return MixtureSameFamily(
+        Categorical(logits=torch.from_numpy(logits[..., 0, :])), Independent(each, 1)
+    )
+
+
+@pytest.mark.parametrize("sizes", [(F, K), (1, 1), (1, 3), (10, 20)])
+def test_nats_are_those_of_the_mixture(sizes):
+    """Guards the parameters' layout, the constant, the floor, and what the nats refer to."""
+    frame_size, components = sizes
+    output = make(frame_size=frame_size, components=components)
+    frames, past = random_blocks(3, 8, frame_size=frame_size)
+    parameters = output(torch.randn(3, 8, H, dtype=torch.float64))
+    assert parameters.shape == (3, 8, 2 * frame_size + 1, components)
+    ours = output.nats(parameters, frames, past)
+    raw = -raw_mixture(output, parameters).log_prob(frames)
+    expected = raw - frame_size * math.log(DEVIATION)
+    torch.testing.assert_close(ours.detach(), expected, rtol=1e-11, atol=1e-11)
+
+
+def test_score_is_the_nats_of_forward_whatever_the_leading_dimensions():
+    output = make()
+    frames, past = random_blocks(3, 2)
+    h = torch.randn(3, 2, H, dtype=torch.float64)
+    together = output.score(h, frames, past)
+    assert together.shape == (3, 2)
+    one_by_one = [
+        [output.nats(output(h[t, b]), frames[t, b], past[t, b]).item() for b in range(2)]
+        for t in range(3)
+    ]
+    np.testing.assert_allclose(together.detach(), one_by_one, rtol=1e-12)
+
+
+def test_gradients_are_those_of_the_score():
+    output = make()
+    frames, past = random_blocks(2, 2)
+    h = torch.randn(2, 2, H, dtype=torch.float64, requires_grad=True)
+    names, values = zip(*output.named_parameters(), strict=True)
+
+    def score(h, *values):
+        named = dict(zip(names, values, strict=True))
+        return torch.func.functional_call(ScoreOf(output), named, (h, frames, past))
+
+    assert torch.autograd.gradcheck(score, (h, *values))
+
+
+class ScoreOf(torch.nn.Module):
+    """Its forward is the output's score, and its parameters go by the output's names."""
+
+    def __init__(self, output):
+        super().__init__()
+        self.score = output.score
+        for name, child in output.named_children():
+            self.add_module(name, child)
+
+    def forward(self, *args):
+        return self.score(*args)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("log_scale", [-1e4, -50.0, 0.0, 50.0, 1e4])
+def test_no_scale_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
+    """Digital silence drives sigma to 0; exp(100) is infinite in float32."""
+    output = make()
+    parameters = torch.zeros(3, 2 * F + 1, K, dtype=dtype)
+    parameters[:, 1 : F + 1] = -MEAN / DEVIATION  # that raw 0 is hit exactly
+    parameters[:, F + 1 :] = log_scale
+    parameters.requires_grad_()
+    frames = torch.zeros(3, F, dtype=dtype)
+    frames[1], frames[2] = -1.0, 32767 / 32768
+    nats = output.nats(parameters, frames, torch.zeros(3, C, dtype=dtype))
+    (slope,) = torch.autograd.grad(nats.sum(), parameters)
+    assert nats.isfinite().all()
+    assert slope.isfinite().all()
+    log_sigma = np.logaddexp(math.log(1 / 32768 / DEVIATION), log_scale)
+    silent = F * (log_sigma + 0.5 * math.log(2 * math.pi))
+    assert nats[0].item() == pytest.approx(silent, rel=2e-6)
+
+
+def test_the_floor_is_a_step_and_lets_the_gradient_through():
+    """A clamp's gradient is zero below it: a component once too narrow could never widen again."""
+    output = make(components=1)
+    parameters = torch.zeros(2 * F + 1, 1, dtype=torch.float64)
+    parameters[F + 1 :] = math.log(output.floor) - 2
+    parameters.requires_grad_()
+    frames = torch.full((F,), MEAN + 5 / 32768, dtype=torch.float64)  # 5 steps off the mean
+    (slope,) = torch.autograd.grad(output.nats(parameters, frames, frames), parameters)
+    ratio = math.exp(-2)
+    sigma = 1 + ratio  # in steps
+    expected = -((5 / sigma) ** 2 - 1) * ratio / sigma
+    np.testing.assert_allclose(slope[F + 1 :], expected, rtol=1e-9)
+
+
+def test_floor_share_asks_the_responsible_component():
+    """Not the likeliest before the block is seen, nor an average over components."""
+    output = make(frame_size=4, components=3)
+    under, over = math.log(output.floor) - 0.1, math.log(output.floor) + 0.1
+    parameters = torch.zeros(2, 9, 3, dtype=torch.float64)
+    parameters[:, 0] = torch.tensor([0.0, 5.0, 0.0])  # the second is the likeliest beforehand
+    parameters[:, 1:5] = torch.tensor([-3.0, 0.0, 3.0])
+    parameters[:, 5:, 0] = torch.tensor([under, over, over, under])
+    parameters[:, 5:, 1] = under
+    parameters[:, 5:, 2] = torch.tensor([under, over, over, over])
+    z = torch.tensor([[-3.0], [3.0]], dtype=torch.float64).expand(2, 4)
+    frames = MEAN + DEVIATION * z
+    assert output.floor_share(parameters, frames, frames).tolist() == [0.5, 0.25]
+
+
+def speech_like(blocks, frame_size, seed=0):
+    """Blocks of a resonance whose loudness changes, with digital silence between: (N, F)."""
+    random = np.random.default_rng(seed)
+    count = blocks * frame_size
+    loudness = np.repeat(np.exp(random.normal(0, 1.5, count // 500 + 1)), 500)[:count]
+    loudness *= np.repeat(random.random(count // 500 + 1) < 0.8, 500)[:count]
+    x = np.zeros(count)
+    noise = random.normal(size=count) * loudness
+    for t in range(2, count):
+        x[t] = 1.7 * x[t - 1] - 0.8 * x[t - 2] + noise[t]
+    x = np.clip(0.1 * x / x.std(), -1, 32767 / 32768)
+    return (np.round(x * 32768) / 32768).reshape(blocks, frame_size)
+
+
+@pytest.mark.parametrize("kind", ["speech", "white", "silence"])
+def test_it_starts_no_worse_than_a_single_gaussian(kind):
+    """A start far from the data costs the first epoch, or blows up the first gradients."""
+    if kind == "speech":
+        blocks = speech_like(2000, 10)
+    else:
+        noise = np.random.default_rng(1).normal(0, 0.1, (2000, 10))
+        blocks = np.round(noise * 32768) / 32768 * (kind == "white")
+    mean, deviation = float(blocks.mean()), float(blocks.std()) or 0.1
+    torch.manual_seed(0)
+    output = GaussianMixtureOutput(50, 10, 20, mean=mean, deviation=deviation, context=C)
+    output.start_at_data(blocks)
+    h = torch.rand(2000, 50) - 0.5
+    frames = torch.from_numpy(blocks).float()
+    nats = output.score(h, frames, frames).mean().item() / 10
+    # Beside a Gaussian with the data's own mean and deviation, both standardised away. White noise
+    # has no clusters to find; of speech a mixture knows which samples are loud together.
+    gain = 0.5 * (1 + math.log(2 * math.pi)) - nats
+    assert gain > {"speech": 1.0, "white": -0.2, "silence": 2.0}[kind]
+
+
+@pytest.mark.parametrize("count", [3, 200])
+def test_the_start_is_the_same_each_time_and_takes_blocks_of_the_data(count):
+    """Also with fewer blocks than components."""
+    blocks = speech_like(count, F)
+    first, second = make(seed=1), make(seed=1)
+    first.start_at_data(blocks)
+    second.start_at_data(blocks)
+    torch.testing.assert_close(first.linear.bias, second.linear.bias, rtol=0, atol=0)
+    rows = first.linear.bias.detach().view(2 * F + 1, K)
+    assert (rows[0] == 0).all()
+    z = (blocks - MEAN) / DEVIATION
+    for mean in rows[1 : F + 1].T.numpy():
+        assert np.abs(z - mean).max(1).min() < 1e-12
+    groups = [[] for _ in range(K)]
+    for block in z:
+        squares = [np.mean((block - mean) ** 2) for mean in rows[1 : F + 1].T.numpy()]
+        groups[int(np.argmin(squares))].append(min(squares))
+    sigma = [max(np.sqrt(np.mean(group)) if group else 0, 0.1) for group in groups]
+    np.testing.assert_allclose(rows[F + 1 :].exp(), [sigma] * F, rtol=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_draws_follow_the_distribution(temperature):
+    """Along directions through the block, so that samples of unlike components would show."""
+    output, draws = make(spread=0.7), 20_000
+    parameters = output(torch.randn(1, H, dtype=torch.float64)).detach()
+    parameters[:, F + 1 :] = 0.3 * parameters[:, F + 1 :] - 1
+    uniforms = torch.from_numpy(np.random.default_rng(3).random((draws, F + 1)))
+    past = torch.zeros(draws, C, dtype=torch.float64)
+    drawn = output.draw(parameters.expand(draws, -1, -1), past, uniforms, temperature)
+    assert drawn.abs().max() < 0.99  # a sample held at full scale follows no density
+    logits, means, log_scales = np.split(parameters[0].numpy(), [1, 1 + F])
+    weights = special.softmax(logits[0] / temperature)
+    sigma = temperature * (output.floor + np.exp(log_scales))
+    z = (drawn.numpy() - MEAN) / DEVIATION
+    for direction in np.random.default_rng(4).normal(size=(5, F)):
+        middle, width = direction @ means, np.sqrt(direction**2 @ sigma**2)
+
+        def cdf(x, middle=middle, width=width):
+            return stats.norm.cdf((x[..., None] - middle) / width) @ weights
+
+        assert stats.kstest(z @ direction, cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 1.7])
+def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
+    output = make(spread=0.5)
+    B = 300
+    parameters = output(torch.randn(B, H, dtype=torch.float64)).detach()
+    uniforms = np.random.default_rng(5).random((B, output.uniforms_per_frame))
+    uniforms[0] = 0.0
+    past = torch.zeros(B, C, dtype=torch.float64)
+    ours = output.draw(parameters, past, torch.from_numpy(uniforms), temperature).numpy()
+    for row, u, block in zip(parameters.numpy(), uniforms, ours, strict=True):
+        logits, means, log_scales = row[0], row[1 : F + 1], row[F + 1 :]
+        if temperature:
+            weights = np.exp(logits / temperature)
+            k = next(k for k in range(K) if u[0] < weights[: k + 1].sum() / weights.sum())
+        else:
+            k = int(np.argmax(logits))
+        for f in range(F):
+            sigma = temperature * (1 / 32768 / DEVIATION + math.exp(log_scales[f, k]))
+            z = means[f, k] + sigma * stats.norm.ppf(max(u[1 + f], 2.0**-54))
+            level = np.clip(round((MEAN + DEVIATION * z) * 32768), -32768, 32767)
+            assert block[f] * 32768 == level
+
+
+def test_draws_stay_on_the_levels():
+    """A mean beyond full scale, or the normal of u = 0, must not leave [-1, 1)."""
+    output = make(spread=0)
+    parameters = torch.zeros(3, 2 * F + 1, K, dtype=torch.float32)
+    parameters[0, 1 : F + 1], parameters[1, 1 : F + 1] = 1e6, -1e6
+    drawn = output.draw(parameters, torch.zeros(3, C), torch.zeros(3, F + 1).double(), 1.0)
+    assert drawn.dtype == torch.float32
+    assert drawn[0].tolist() == [32767 / 32768] * F
+    assert drawn[1].tolist() == [-1.0] * F
+    lowest = MEAN + DEVIATION * (1 + output.floor) * stats.norm.ppf(2.0**-54)
+    assert drawn[2].tolist() == [round(lowest * 32768) / 32768] * F
+
+
+def test_a_component_without_weight_is_never_drawn():
+    """Weights that sum to a rounding below 1 must not hand the last uniforms to what is last."""
+    output = make(components=4, spread=0)
+    parameters = torch.zeros(1, 2 * F + 1, 4, dtype=torch.float64)
+    parameters[:, 0] = torch.tensor([0.1, 0.2, 0.3, -2000.0])
+    parameters[:, 1 : F + 1] = torch.tensor([0.0, 0.0, 0.0, 8.0])
+    parameters[:, F + 1 :] = -30
+    uniforms = torch.full((1, F + 1), 0.5, dtype=torch.float64)
+    uniforms[0, 0] = 1 - 2.0**-53
+    drawn = output.draw(parameters, torch.zeros(1, C), uniforms, 1.0)
+    assert drawn.max() < 0.1
+
+
+def test_float32_scores_as_float64_does():
+    output = make(frame_size=10, components=20, spread=0.5)
+    frames, past = random_blocks(50, 4, frame_size=10)
+    h = torch.randn(50, 4, H, dtype=torch.float64)
+    exact = output.score(h, frames, past)
+    single = output.float().score(h.float(), frames.float(), past.float())
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), exact, rtol=1e-4, atol=1e-4)
+
+
+def test_nan_is_not_hidden():
+    """A diverged model must not be scored as a sound one."""
+    output = make()
+    frames, past = random_blocks(2)
+    h = torch.zeros(2, H, dtype=torch.float64)
+    h[1, 0] = float("nan")
+    assert output.score(h, frames, past).isnan().tolist() == [False, True]

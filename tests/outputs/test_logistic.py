@@ -1,0 +1,371 @@
+"""Discretised logistics: probabilities of 16-bit levels, sample by sample within the block."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+
+from seqmodel.outputs.logistic import WIDTH, DiscretisedLogisticOutput
+
+H, F, K, C = 5, 3, 4, 6
+MEAN, DEVIATION = 0.01, 0.08
+LEVELS = torch.arange(-32768, 32768, dtype=torch.float64) / 32768
+
+
+def make(*, frame_size=F, components=K, hidden=H, seed=0, residual=0.3):
+    """An output in float64 with nothing at zero, of components unlike each other."""
+    torch.manual_seed(seed)
+    output = DiscretisedLogisticOutput(
+        hidden, frame_size, components, mean=MEAN, deviation=DEVIATION, context=C
+    ).double()
+    with torch.no_grad():
+        output.predictor.normal_(0, 0.4)
+        output.residual.fill_(residual)
+        output.correction.normal_(0, 0.3)
+        output.mixture.weight.normal_(0, 0.3)
+        output.mixture.bias.normal_(0, 1)
+    return output
+
+
+def random_blocks(*shape, frame_size=F):
+    frames = MEAN + DEVIATION * torch.randn(*shape, frame_size, dtype=torch.float64)
+    past = MEAN + DEVIATION * torch.randn(*shape, C, dtype=torch.float64)
+    return (frames * 32768).round() / 32768, (past * 32768).round() / 32768
+
+
+def mixtures(output, parameters, frames, past):
+    """Logits, raw means and raw scales (F, K) of one block, a sample and a loop at a time."""
+    weights = {name: value.double().numpy() for name, value in output.state_dict().items()}
+    residual = float(weights["residual"])
+    samples = [*past.tolist(), *frames.tolist()]
+    found = []
+    for j in range(len(frames)):
+        p = (np.array(samples[j : j + C]) - MEAN) / DEVIATION
+        hidden = np.tanh(
+            parameters[j].numpy() + weights["window.weight"] @ p + weights["window.bias"]
+        )
+        rows = weights["mixture.weight"] @ hidden + weights["mixture.bias"]
+        logits, offsets, log_scales = np.split(rows, 3)
+        linear = sum(
+            (weights["predictor"][i] + residual * weights["correction"][i]) * p[i] for i in range(C)
+        )
+        means = MEAN + DEVIATION * (linear + residual * offsets)
+        scales = 1 / 327680 + DEVIATION * residual * np.exp(log_scales)  # a tenth of a step
+        found.append((logits, means, scales))
+    return [np.array(part) for part in zip(*found, strict=True)]
+
+
+def exact_nats(sample, logits, means, scales):
+    """-log P of a raw sample's level in 60 digits, straight from the distribution functions."""
+    with mpmath.workdps(60):
+        total = mpmath.mpf(0)
+        normal = sum(mpmath.exp(logit) for logit in logits)
+        for logit, mean, scale in zip(logits, means, scales, strict=True):
+            lower = -mpmath.inf if sample <= -1 else mpmath.mpf(sample) - 0.5 / 32768 - mean
+            upper = (
+                mpmath.inf if sample >= 32767 / 32768 else sample + 0.5 / 32768 - mpmath.mpf(mean)
+            )
+            if sample > mean:  # mirrored, for the difference of two ones has no digits
+                lower, upper = -upper, -lower
+            within = 1 / (1 + mpmath.exp(-upper / scale)) - 1 / (1 + mpmath.exp(-lower / scale))
+            total += mpmath.exp(logit) / normal * within
+        return float(-mpmath.log(total))
+
+
+def test_nats_are_those_of_the_equations():
+    """Recomputed from the docstring by loops: windows, time's direction, units, tails, floor."""
+    output = make()
+    frames, past = random_blocks(12)
+    frames[0, 1], frames[1, 2] = -1.0, 32767 / 32768
+    parameters = output(torch.randn(12, H, dtype=torch.float64)).detach()
+    assert parameters.shape == (12, F, WIDTH)
+    ours = output.sample_nats(parameters, frames, past).detach()
+    for n in range(12):
+        parts = mixtures(output, parameters[n], frames[n], past[n])
+        for j in range(F):
+            expected = exact_nats(frames[n, j].item(), *(part[j] for part in parts))
+            assert ours[n, j].item() == pytest.approx(expected, rel=1e-10)
+    together = output.nats(parameters, frames, past)
+    torch.testing.assert_close(together.detach(), ours.sum(-1))
+
+
+@pytest.mark.parametrize("log_scale", [-1000.0, -9.0, -5.0, 0.0, 5.0, 30.0, 1000.0])
+@pytest.mark.parametrize("offset", [0.0, 1.0, -1000.0, 1e5])
+def test_probabilities_of_all_levels_sum_to_one(offset, log_scale):
+    """Scales far below a step and far above the range, means far outside it: tails included."""
+    output = make(frame_size=1)
+    with torch.no_grad():
+        _, offsets, log_scales = output.mixture.bias.view(3, K)
+        offsets.add_(offset)
+        log_scales.add_(log_scale)
+    parameters = output(torch.randn(H, dtype=torch.float64))
+    past = random_blocks()[1]
+    nats = output.nats(parameters.expand(65536, 1, WIDTH), LEVELS[:, None], past.expand(65536, C))
+    assert nats.isfinite().all()
+    assert (nats > -1e-12).all()
+    assert torch.exp(-nats).sum().item() == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize("log_scale", [-30.0, -4.0, 0.0, 8.0, 40.0])
+@pytest.mark.parametrize("error", [0.0, 0.4, 3.0, 5000.0])
+def test_digits_are_kept_far_from_the_mean_and_at_any_scale(error, log_scale):
+    """The difference of two distribution functions is 0 where both round to 1, or one rounding."""
+    output = make(frame_size=1, components=1)
+    for part in (*output.parameters(), output.predictor):
+        part.requires_grad_(False).zero_()
+    output.residual.fill_(1.0)
+    output.mixture.bias[2] = log_scale
+    sample = torch.tensor([round(MEAN * 32768) / 32768 + error / 32768], dtype=torch.float64)
+    ours = output.nats(torch.zeros(1, WIDTH, dtype=torch.float64), sample, torch.zeros(C).double())
+    scale = 1 / 327680 + DEVIATION * math.exp(log_scale)
+    expected = exact_nats(sample.item(), [0.0], [MEAN], [scale])
+    assert ours.item() == pytest.approx(expected, rel=1e-10, abs=1e-14)
+
+
+def test_a_sample_is_scored_before_it_is_heard():
+    """Guards against a window one sample off, which would let a sample predict itself."""
+    output = make(frame_size=5)
+    frames, past = random_blocks(frame_size=5)
+    parameters = output(torch.randn(H, dtype=torch.float64))
+    before = output.sample_nats(parameters, frames, past)
+    for j in range(5):
+        changed = frames.clone()
+        changed[j] += 0.01
+        same = output.sample_nats(parameters, changed, past) == before
+        assert same.tolist() == [True] * j + [False] * (5 - j)
+    for i in range(C):  # sample j hears the C before it: of the past, those from j on
+        changed = past.clone()
+        changed[i] += 0.01
+        same = output.sample_nats(parameters, frames, changed) == before
+        assert same.tolist() == [j > i for j in range(5)]
+
+
+def test_blocks_of_a_stream_score_as_one_block():
+    """The past and the block are one stream: where it is cut changes no sample's window."""
+    output = make(frame_size=6)
+    frames, past = random_blocks(frame_size=6)
+    parameters = output(torch.randn(H, dtype=torch.float64))
+    whole = output.sample_nats(parameters, frames, past)
+    first = output.sample_nats(parameters[:2], frames[:2], past)
+    rest = output.sample_nats(parameters[2:], frames[2:], torch.cat([past[2:], frames[:2]]))
+    torch.testing.assert_close(torch.cat([first, rest]), whole, rtol=1e-12, atol=0)
+
+
+def test_score_is_the_nats_of_forward_whatever_the_leading_dimensions():
+    output = make()
+    frames, past = random_blocks(3, 2)
+    h = torch.randn(3, 2, H, dtype=torch.float64)
+    together = output.score(h, frames, past)
+    assert together.shape == (3, 2)
+    one_by_one = [
+        [output.nats(output(h[t, b]), frames[t, b], past[t, b]).item() for b in range(2)]
+        for t in range(3)
+    ]
+    np.testing.assert_allclose(together.detach(), one_by_one, rtol=1e-12)
+
+
+class ScoreOf(torch.nn.Module):
+    """Its forward is an output's score."""
+
+    def __init__(self, output):
+        super().__init__()
+        self.output = output
+
+    def forward(self, *args):
+        return self.output.score(*args)
+
+
+def test_gradients_are_those_of_the_score():
+    """At both ends of the range too, where one tail alone counts."""
+    output = make(components=2)
+    frames, past = random_blocks(2, 2)
+    frames[0, 0, 1], frames[1, 1, 0] = -1.0, 32767 / 32768
+    h = torch.randn(2, 2, H, dtype=torch.float64, requires_grad=True)
+    model = ScoreOf(output)
+    names, values = zip(*model.named_parameters(), strict=True)
+
+    def score(h, *values):
+        named = dict(zip(names, values, strict=True))
+        return torch.func.functional_call(model, named, (h, frames, past))
+
+    assert torch.autograd.gradcheck(score, (h, *values), fast_mode=True)
+    # Fast mode checks random projections; the parameters whose gradients pass the logistic, fully.
+    few = [name.endswith(("correction", "mixture.bias")) for name in names]
+    values = [v.detach().requires_grad_(f) for v, f in zip(values, few, strict=True)]
+    assert torch.autograd.gradcheck(score, (h.detach(), *values))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("log_scale", [-1000.0, -20.0, 0.0, 20.0, 80.0, 1000.0])
+def test_no_signal_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
+    """Digital silence, full scale and jumps between its ends, at scales on the floor and beyond."""
+    output = make().to(dtype)
+    with torch.no_grad():
+        output.mixture.bias[2 * K :] = log_scale
+    top = 32767 / 32768
+    frames = torch.tensor([[0, 0, 0], [top] * 3, [-1] * 3, [-1, top, -1]], dtype=dtype)
+    past = torch.stack([row[:1].expand(C) for row in frames])
+    h = torch.randn(4, H, dtype=dtype, requires_grad=True)
+    nats = output.score(h, frames, past)
+    assert nats.isfinite().all()
+    for slope in torch.autograd.grad(nats.sum(), [h, *output.parameters()]):
+        assert slope.isfinite().all()
+
+
+def test_a_sure_model_needs_no_bits_for_silence():
+    """The floor is narrow enough: a level hit in its middle costs next to nothing."""
+    output = make(components=1)
+    for part in (*output.parameters(), output.predictor):
+        part.requires_grad_(False).zero_()
+    offset = -MEAN / DEVIATION / output.residual
+    output.mixture.bias.copy_(torch.tensor([0.0, offset, -1000.0]))
+    silence = torch.zeros(F, dtype=torch.float64)
+    nats = output.sample_nats(torch.zeros(F, WIDTH).double(), silence, torch.zeros(C).double())
+    expected = -math.log(stats.logistic.cdf(5) - stats.logistic.cdf(-5))
+    np.testing.assert_allclose(nats, expected, rtol=1e-9)
+
+
+def resonance(count, noise, seed=0):
+    """A stream of an autoregression of order 2 on 16-bit levels, and its predictor."""
+    random = np.random.default_rng(seed)
+    error = random.logistic(0, 1, count) if noise == "logistic" else random.standard_t(2, count)
+    x = np.zeros(count)
+    for t in range(2, count):
+        x[t] = 1.7 * x[t - 1] - 0.8 * x[t - 2] + 0.002 * error[t]
+    return np.round(np.clip(x, -1, 32767 / 32768) * 32768) / 32768
+
+
+def started(stream, components=8):
+    mean, deviation = float(stream.mean()), float(stream.std())
+    windows = np.lib.stride_tricks.sliding_window_view(stream, C)[:-1]
+    torch.manual_seed(0)
+    output = DiscretisedLogisticOutput(20, F, components, mean=mean, deviation=deviation, context=C)
+    output.start_at_data(windows, stream[C:])
+    return output, windows
+
+
+@pytest.mark.parametrize("noise", ["logistic", "heavy"])
+def test_it_starts_at_the_linear_predictor(noise):
+    """In likelihood too, and with every part's gradient alive."""
+    stream = resonance(20_000, noise)
+    output, windows = started(stream)
+    z = (windows - output.mean) / output.deviation
+    target = (stream[C:] - output.mean) / output.deviation
+    least_squares = np.linalg.lstsq(z, target, rcond=None)[0]
+    np.testing.assert_allclose(output.predictor, least_squares, atol=2e-3)
+    assert output.residual.item() == pytest.approx(np.std(target - z @ least_squares), rel=1e-3)
+
+    blocks = stream[C:][: (len(stream) - C) // F * F].reshape(-1, F)
+    past = windows[::F][: len(blocks)]
+    h = torch.rand(len(blocks), 20) - 0.5
+    frames, past = torch.from_numpy(blocks).float(), torch.from_numpy(past.copy()).float()
+    nats = output.score(h, frames, past)
+    error = stream[C:] - output.mean - output.deviation * (z @ least_squares)
+    _, scale = stats.logistic.fit(error, floc=0)
+    alone = -stats.logistic.logpdf(error, 0, scale).mean() + math.log(32768)
+    gap = nats.mean().item() / F - alone
+    assert gap < {"logistic": 0.15, "heavy": -0.05}[noise]  # scales spread out suit heavy tails
+    assert gap > -0.2
+    slopes = torch.autograd.grad(nats[0], list(output.parameters()))
+    for (name, _), slope in zip(output.named_parameters(), slopes, strict=True):
+        assert slope.abs().max() > 1e-3, name
+
+
+@pytest.mark.parametrize("level", [0.0, 0.25])
+def test_it_starts_on_data_that_never_changes(level):
+    """Silence leaves no residual and a singular system; K may exceed the number of windows."""
+    torch.manual_seed(0)
+    output = DiscretisedLogisticOutput(20, F, 8, mean=0.0, deviation=0.1, context=C)
+    output.start_at_data(np.full((5, C), level), np.full(5, level))
+    nats = output.score(torch.zeros(1, 20), torch.full((1, F), level), torch.full((1, C), level))
+    assert nats.isfinite()
+    assert nats.item() / F < 2
+
+
+def level_probabilities(output, parameters, past, known):
+    """P of all levels of the sample behind the `known` ones of one block."""
+    j = len(known)
+    frames = torch.zeros(65536, j + 1, dtype=torch.float64)
+    frames[:, :j], frames[:, j] = known, LEVELS
+    nats = output.sample_nats(
+        parameters[: j + 1].expand(65536, -1, -1), frames, past.expand(65536, C)
+    )
+    return torch.exp(-nats[:, j]).detach().numpy()
+
+
+@pytest.mark.parametrize("residual", [0.001, 0.3, 30.0])
+@pytest.mark.parametrize("j", [0, 2])
+def test_draws_follow_the_probabilities(j, residual):
+    """Of single levels, of the tails that pile up at both ends, and after other drawn samples."""
+    output, draws = make(residual=residual), 20_000
+    parameters = output(torch.randn(1, H, dtype=torch.float64)).detach()
+    past = random_blocks(1)[1].expand(draws, C)
+    uniforms = np.random.default_rng(8).random((draws, 2 * F))
+    uniforms[:, : 2 * j] = uniforms[0, : 2 * j]  # the samples before are the same in all draws
+    with torch.no_grad():
+        drawn = output.draw(
+            parameters.expand(draws, F, WIDTH), past, torch.from_numpy(uniforms), 1.0
+        )
+    assert (drawn[:, :j] == drawn[0, :j]).all()
+    p = level_probabilities(output, parameters[0], past[0], drawn[0, :j])
+    bins = np.floor(np.cumsum(p) * 50 - 1e-9).astype(int)  # of about equal probability
+    levels = (drawn[:, j].numpy() * 32768).round().astype(int) + 32768
+    used, bins = np.unique(bins, return_inverse=True)
+    seen = np.bincount(bins[levels], minlength=len(used))
+    expected = np.bincount(bins, p) * draws
+    enough = expected >= 5
+    seen = np.append(seen[enough], seen[~enough].sum())
+    expected = np.append(expected[enough], expected[~enough].sum() + 1e-9)
+    statistic = ((seen - expected) ** 2 / np.maximum(expected, 1e-3))[expected > 1e-3].sum()
+    assert stats.chi2.sf(statistic, len(seen) - 1) > 1e-3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 1.7])
+def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
+    output, B = make(), 200
+    parameters = output(torch.randn(B, H, dtype=torch.float64)).detach()
+    past = random_blocks(B)[1]
+    uniforms = np.random.default_rng(5).random((B, output.uniforms_per_frame))
+    uniforms[0] = 0.0
+    with torch.no_grad():
+        ours = output.draw(parameters, past, torch.from_numpy(uniforms), temperature)
+    for n in range(B):
+        block = torch.zeros(F, dtype=torch.float64)
+        for j in range(F):
+            logits, means, scales = (
+                part[j] for part in mixtures(output, parameters[n], block, past[n])
+            )
+            if temperature:
+                weights = special.softmax(logits / temperature)
+                k = next(k for k in range(K) if uniforms[n, 2 * j] < weights[: k + 1].sum())
+            else:
+                k = int(np.argmax(logits))
+            u = max(uniforms[n, 2 * j + 1], 2.0**-54)
+            sample = means[k] + temperature * scales[k] * (np.log(u) - np.log1p(-u))
+            block[j] = np.clip(round(sample * 32768), -32768, 32767) / 32768
+        assert ours[n].tolist() == block.tolist()
+
+
+def test_float32_scores_as_float64_does():
+    """Levels lie 4e-4 of a deviation apart: they must not drown in roundings."""
+    output, _ = started(resonance(20_000, "heavy"))
+    frames, past = random_blocks(50, 4)
+    h = torch.randn(50, 4, 20)
+    single = output.score(h, frames.float(), past.float())
+    uniforms = torch.rand(50, 2 * F, dtype=torch.float64)
+    drawn = output.draw(output(h)[:, 0], past[:, 0].float(), uniforms, 1.0)
+    assert single.dtype == drawn.dtype == torch.float32
+    exact = output.double().score(h.double(), frames, past)
+    torch.testing.assert_close(single.double(), exact, rtol=1e-3, atol=1e-3)
+
+
+def test_nan_is_not_hidden():
+    """A diverged model must not be scored as a sound one."""
+    output = make()
+    frames, past = random_blocks(2)
+    h = torch.zeros(2, H, dtype=torch.float64)
+    h[1, 0] = float("nan")
+    assert output.score(h, frames, past).isnan().tolist() == [False, True]
