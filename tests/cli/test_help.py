@@ -27,6 +27,7 @@ FUNCTIONS = {
     "units": units.units,
 }
 HEAVY = ("torch", "numba", "numpy", "scipy", "matplotlib", "safetensors", "mido")
+HEAVY += ("soundfile", "soxr")
 
 
 def entries(text: str) -> dict[str, str]:
