@@ -36,16 +36,25 @@ def test_moments_are_numpys_whatever_the_blocks(blocks):
     assert moments.count == len(values)
     if len(values):
         assert moments.mean == pytest.approx(values.mean(), abs=1e-12)
-        assert moments.deviation == pytest.approx(values.std() or 1.0, rel=1e-6, abs=1e-9)
+        expected = values.std() if np.ptp(values) else 1.0
+        assert moments.deviation == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def test_numbers_all_alike_deviate_by_1():
+    """A thousand times 0.1 has a mean beside 0.1: a deviation of 1e-17 would blow up all else."""
+    moments = Moments()
+    for length in (1000, 7, 333):
+        moments.add(np.full(length, 0.1, np.float32))
+    assert moments.deviation == 1.0
 
 
 def test_moments_do_not_cancel():
     """The mean of squares less the square of the mean would be 0 here, or below."""
-    values = 1000 + np.random.default_rng(0).uniform(-1e-4, 1e-4, 100_000)
+    values = (0.9 + np.random.default_rng(0).uniform(-1e-6, 1e-6, 100_000)).astype(np.float32)
     moments = Moments()
     for block in np.array_split(values, 37):
         moments.add(block)
-    assert moments.deviation == pytest.approx(values.std(), rel=1e-6)
+    assert moments.deviation == pytest.approx(values.astype(np.float64).std(), rel=1e-6)
 
 
 @given(
