@@ -114,9 +114,9 @@ class Moments:
         """Take in the values of an array."""
         one = Moments()
         if len(values):
-            one.count = len(values)
-            one.mean = float(values.mean(dtype=np.float64))
-            one._squares = float(np.square(values - one.mean, dtype=np.float64).sum())
+            wide = values.astype(np.float64)
+            one.count, one.mean = len(wide), float(wide.mean())
+            one._squares = float(np.square(wide - one.mean).sum())
         self.merge(one)
 
     def merge(self, other: "Moments") -> None:
@@ -131,6 +131,7 @@ class Moments:
     @property
     def deviation(self) -> float:
         """The root of the mean squared distance; 1 where there is none, to be divided by."""
+        # Sums of one and the same 32-bit float are exact in 64 bits, and so is their mean.
         variance = self._squares / self.count if self.count else 0.0
         return math.sqrt(variance) or 1.0
 

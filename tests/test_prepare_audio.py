@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,56 +9,21 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from noise import RATE, make_corpus, pieces, record, split_by_hash
 from test_files import full_disk, tree
 
 from seqmodel import recordings
 from seqmodel.dataset import open_dataset
-from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.errors import SeqmodelError
 from seqmodel.frames.audio import BLOCK
-from seqmodel.frames.definitions import AudioFrames, AudioSettings, PianoRollFrames
+from seqmodel.frames.definitions import AudioSettings, PianoRollFrames
 from seqmodel.frames.grid import Grid
 from seqmodel.prepare import prepare
-from seqmodel.recordings import Moments, whole_frames
-
-RATE = 8000
-FLOATS = st.floats(-1, 1, width=32)
-
-
-def record(path, samples=1000, *, seed=0, rate=RATE, channels=1, subtype="PCM_16", container=None):
-    """A file of noise, no two seeds alike; returns its samples (N, channels) as soundfile does."""
-    random = np.random.default_rng(seed)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    noise = random.uniform(-0.9, 0.9, (samples, channels)) + 0.05
-    soundfile.write(path, noise, rate, subtype=subtype, format=container)
-    return soundfile.read(path, dtype="float32", always_2d=True)[0]
-
-
-def pieces(out):
-    """Source -> (split, samples in [-1, 1) as one array), of every piece of a dataset."""
-    found = open_dataset(out)
-    return {
-        source: (name, frames.ravel())
-        for name in found.splits
-        for source, frames in zip(found[name].sources, found[name], strict=True)
-    }
-
-
-def split_by_hash(samples):
-    """The rule: the first 32 bits of the SHA-256 of the 32-bit floats, 80:10:10."""
-    digest = hashlib.sha256(np.asarray(samples, "<f4").tobytes()).hexdigest()
-    share = int(digest[:8], 16) / 2**32
-    return "train" if share < 0.8 else "valid" if share < 0.9 else "test"
 
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Forty recordings of different lengths, mono and of 16 bits, without split folders."""
-    for k in range(40):
-        record(tmp_path / "corpus" / f"{k:02}.wav", 300 + 7 * k, seed=100 + k)
-    return tmp_path / "corpus"
+    return make_corpus(tmp_path / "corpus")
 
 
 def test_16_bits_are_stored_as_they_are(tmp_path):
@@ -159,90 +123,6 @@ def test_silence_can_still_be_divided_by_its_deviation(tmp_path, folder):
     assert (frame.mean, frame.deviation) == (0.0, 1.0)
 
 
-@given(st.lists(arrays(np.float32, st.integers(0, 20), elements=FLOATS), max_size=6))
-def test_moments_are_numpys_whatever_the_blocks(blocks):
-    """Guards the merging of means: wrong weights would standardise by the last file alone."""
-    moments = Moments()
-    for block in blocks:
-        moments.add(block)
-    values = np.concatenate([*blocks, np.empty(0)])
-    assert moments.count == len(values)
-    if len(values):
-        assert moments.mean == pytest.approx(values.mean(), abs=1e-12)
-        assert moments.deviation == pytest.approx(values.std() or 1.0, rel=1e-6, abs=1e-9)
-
-
-def test_moments_do_not_cancel():
-    """The mean of squares less the square of the mean would be 0 here, or below."""
-    values = 1000 + np.random.default_rng(0).uniform(-1e-4, 1e-4, 100_000)
-    moments = Moments()
-    for block in np.array_split(values, 37):
-        moments.add(block)
-    assert moments.deviation == pytest.approx(values.std(), rel=1e-6)
-
-
-@given(
-    arrays(np.float32, st.integers(0, 200), elements=FLOATS),
-    st.lists(st.integers(0, 200), max_size=8),
-    st.integers(1, 30),
-)
-def test_whole_frames_are_all_samples_but_the_last_few(samples, cuts, size):
-    blocks = list(whole_frames(np.split(samples, sorted(cuts)), size))
-    assert all(len(block) and len(block) % size == 0 for block in blocks)
-    joined = np.concatenate([*blocks, np.empty(0, np.float32)])
-    np.testing.assert_array_equal(joined, samples[: len(samples) // size * size])
-
-
-@given(arrays(np.int16, st.integers(1, 20).map(lambda t: 10 * t)))
-def test_encoded_samples_decode(samples):
-    """The round trip of every 16-bit value, the lowest and the highest among them."""
-    values = samples.astype(np.float32) / 32768
-    for dtype in ("int16", "float32"):
-        frame = AudioFrames(RATE, dtype=dtype)
-        frames = frame.decode(frame.encode(values))
-        np.testing.assert_array_equal(frames, values.reshape(-1, 10))
-    np.testing.assert_array_equal(AudioFrames(RATE, dtype="int16").encode(values), samples)
-
-
-def test_clips_of_a_recording_are_all_of_it_and_in_one_split(tmp_path):
-    """Half a sentence in train and the other half in valid would flatter every figure."""
-    whole = {}
-    for k in range(25):
-        path = tmp_path / "in" / f"{k:02}.wav"
-        whole[str(path)] = record(path, 3000 + 1111 * k, seed=k)[:, 0]
-    settings = AudioSettings(frame_size=12, clip_seconds=0.5)
-    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", settings)
-    assert manifest["clip_seconds"] == 0.5
-    assert manifest["also_in_another_split"] == []
-    found = pieces(tmp_path / "out")
-    clip = 4000 // 12 * 12
-    for source, samples in whole.items():
-        kept = samples[: len(samples) // 12 * 12]
-        count = -(-len(kept) // clip)
-        names = [source] if count == 1 else [f"{source}#piece/{k}" for k in range(count)]
-        mine = [found.pop(name) for name in names]
-        assert {split for split, _ in mine} == {split_by_hash(kept)}
-        assert {len(samples) for _, samples in mine[:-1]} <= {clip}
-        np.testing.assert_array_equal(np.concatenate([samples for _, samples in mine]), kept)
-    assert found == {}
-    hashes = {
-        line["source"]: line["sha256"]
-        for split in ("train", "valid", "test")
-        for line in map(json.loads, (tmp_path / f"out/{split}.jsonl").read_text().splitlines())
-    }
-    for source, (_, samples) in pieces(tmp_path / "out").items():
-        assert hashes[source] == hashlib.sha256(samples.astype("<f4").tobytes()).hexdigest()
-
-
-def test_a_clip_never_moves_a_recording(corpus, tmp_path):
-    """Guards against splits that change with --clip-seconds: the test set would leak."""
-    prepare([str(corpus)], tmp_path / "whole", AudioSettings())
-    prepare([str(corpus)], tmp_path / "clips", AudioSettings(clip_seconds=0.02))
-    whole = {source: split for source, (split, _) in pieces(tmp_path / "whole").items()}
-    for source, (split, _) in pieces(tmp_path / "clips").items():
-        assert split == whole[source.split("#")[0]]
-
-
 def test_identical_recordings_never_straddle_splits(tmp_path):
     """A loose copy joins its twin in a folder, whatever its own hash, its format and remainder."""
     for k in range(20):
@@ -287,26 +167,6 @@ def test_rerunning_gives_the_same_bytes(corpus, tmp_path):
         prepare([str(corpus)], tmp_path / "out", settings)
     prepare([str(corpus)], tmp_path / "out", settings, force=True)
     assert tree(tmp_path / "out") == first
-
-
-def test_a_recording_that_waits_on_disk_is_the_same(corpus, tmp_path, monkeypatch):
-    """Guards the way of long recordings, which others of these tests are too short to take."""
-    prepare([str(corpus)], tmp_path / "memory", AudioSettings(clip_seconds=0.02))
-    monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", 100)
-    monkeypatch.setattr(recordings, "COPIED_AT_ONCE", 64)
-    prepare([str(corpus)], tmp_path / "disk", AudioSettings(clip_seconds=0.02))
-    memory, disk = tree(tmp_path / "memory"), tree(tmp_path / "disk")
-    assert {p.name: data for p, data in memory.items()} == {p.name: d for p, d in disk.items()}
-
-
-def test_memory_does_not_grow_with_a_recording(tmp_path):
-    """Guards against a two-hour recording held as floats, which is 2.5 GB."""
-    record(tmp_path / "a.wav", 40 * 44100, rate=44100, channels=2)  # 14 MB as floats
-    tracemalloc.start()
-    prepare([str(tmp_path / "a.wav")], tmp_path / "out", AudioSettings(rate=16000))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 8e6
 
 
 def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
@@ -377,26 +237,6 @@ def test_music_and_audio_do_not_mix(tmp_path):
         assert f"{tmp_path}/in/b.wav is audio, {tmp_path}/in/a.mid is music" in str(caught.value)
     with pytest.raises(SeqmodelError, match=r"b\.wav is audio, not music"):
         prepare([str(tmp_path / "in/b.wav")], tmp_path / "out", PianoRollFrames(Grid.of_beats(4)))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "option"),
-    [
-        ({"rate": 0}, "--rate"),
-        ({"rate": 10**7}, "--rate"),
-        ({"frame_size": 0}, "--frame"),
-        ({"context": -1}, "--context"),
-        ({"context": 10**6}, "--context"),
-        ({"clip_seconds": 0.0}, "--clip-seconds"),
-        ({"clip_seconds": float("nan")}, "--clip-seconds"),
-        ({"clip_seconds": 0.001}, "--clip-seconds"),
-    ],
-)
-def test_settings_out_of_range_are_usage_errors(tmp_path, wrong, option):
-    record(tmp_path / "a.wav")
-    with pytest.raises(UsageError, match=option) as caught:
-        prepare([str(tmp_path / "a.wav")], tmp_path / "out", AudioSettings(**wrong))
-    assert "\n" not in str(caught.value)
 
 
 def test_damaged_frames_in_a_manifest_are_an_error(tmp_path):

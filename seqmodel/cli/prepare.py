@@ -194,7 +194,7 @@ def _warnings(manifest: dict[str, Any]) -> list[str]:
     straddling = manifest["also_in_another_split"]
     if straddling:
         lines.append(
-            f"{plural(len(straddling), 'piece')} stood in folders of two splits, such as "
+            f"{plural(len(straddling), 'piece')} stood in two splits, such as "
             f"{straddling[0]}; figures on those splits are a little too good"
         )
     splits = manifest["splits"]

@@ -69,23 +69,13 @@ class Recording:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            if not stat.S_ISREG(path.stat().st_mode):  # a pipe's opening would wait for a writer
-                raise SourceError("is no file")
-            self._raw = path.open("rb")
-        except OSError as error:
-            raise SourceError((error.strerror or str(error)).lower()) from error
-        try:
-            self._file = _open(self._raw.fileno())
-            self.container, self.subtype = self._file.format, self._file.subtype
-            self.rate, self.channels = self._file.samplerate, self._file.channels
-            if not 1 <= self.rate <= MAX_RATE:
-                raise SourceError(f"claims {self.rate:,} samples a second")
-        except SourceError:
-            self._raw.close()
-            raise
+        self._file = _open(path)
+        self.container, self.subtype = self._file.format, self._file.subtype
+        self.rate, self.channels = self._file.samplerate, self._file.channels
         self.remarks: list[str] = []
+        if not 1 <= self.rate <= MAX_RATE:
+            self._file.close()
+            raise SourceError(f"claims {self.rate:,} samples a second")
         cut = CUT_OFF.search(self._file.extra_info)
         if cut and int(cut[1]) > int(cut[2]):
             self.remarks.append(
@@ -187,10 +177,9 @@ class Recording:
         traceback: TracebackType | None,
     ) -> None:
         self._file.close()
-        self._raw.close()
 
 
-def _open(descriptor: int) -> "SoundFile":
+def _open(path: Path) -> "SoundFile":
     import soundfile
 
     class Stream(soundfile.SoundFile):  # type: ignore[misc]  # it states no types
@@ -198,9 +187,16 @@ def _open(descriptor: int) -> "SoundFile":
         def seekable(self) -> bool:
             return False
 
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe's opening would wait for a writer
+            raise SourceError("is no file")
+        # libsndfile, given a name, would look into what stands beside it, and say less of errors.
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise SourceError((error.strerror or str(error)).lower()) from error
     with _no_noise():
         try:
-            return Stream(descriptor, closefd=False)
+            return Stream(descriptor)  # which closes it, also where it fails
         except soundfile.LibsndfileError as error:
             raise SourceError(f"is no audio that can be read ({_reason(error)})") from error
 

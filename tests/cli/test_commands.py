@@ -67,7 +67,7 @@ def test_prepare_says_what_is_odd_about_splits(call: Call, music: Path):
         shutil.copy(music / "train" / "0.mid", f"m/{split}")
     result = call("prepare", "m", "-o", "d")
     assert result.err.splitlines() == [
-        "1 piece stood in folders of two splits, such as m/train/0.mid; figures on those splits "
+        "1 piece stood in two splits, such as m/train/0.mid; figures on those splits "
         "are a little too good",
         "no piece fell to valid: add files, or put them into folders named train and valid",
     ]

@@ -28,6 +28,7 @@ FUNCTIONS = {
     "bench": bench.bench,
 }
 HEAVY = ("torch", "numba", "numpy", "scipy", "matplotlib", "safetensors", "mido")
+HEAVY += ("soundfile", "soxr")
 
 
 def entries(text: str) -> dict[str, str]:

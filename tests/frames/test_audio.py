@@ -3,6 +3,7 @@
 import os
 import struct
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ KINDS = [
     for subtype in ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "IMA_ADPCM")
 ]
 KINDS += [("a.flac", "FLAC", s) for s in ("PCM_S8", "PCM_16", "PCM_24")]
-KINDS += [("a.aiff", "AIFF", "PCM_16"), ("a.au", "AU", "ALAW"), ("a.caf", "CAF", "ALAC_16")]
+KINDS += [("a.aiff", "AIFF", "PCM_16"), ("a.au", "AU", "ALAW"), ("a.caf", "CAF", "PCM_24")]
 KINDS += [("a.ogg", "OGG", "VORBIS"), ("a.opus", "OGG", "OPUS"), ("a.mp3", "MP3", None)]
 
 
@@ -55,8 +56,6 @@ KINDS += [("a.ogg", "OGG", "VORBIS"), ("a.opus", "OGG", "OPUS"), ("a.mp3", "MP3"
 @pytest.mark.parametrize(("name", "container", "subtype"), KINDS)
 def test_whatever_the_file_the_samples_are_soundfiles(tmp_path, name, container, subtype, channels):
     """Guards the blocks against a sample lost, doubled or scaled at their seams."""
-    if subtype == "ALAC_16" and channels == 2:
-        pytest.skip("libsndfile cannot seek in it, nor soundfile read it")
     path = tmp_path / name
     write(path, voice(3 * BLOCK + 77, channels), format=container, subtype=subtype)
     expected = soundfile.read(path, dtype="float32", always_2d=True)[0].mean(axis=1)
@@ -247,6 +246,19 @@ def test_what_is_no_audio_is_said_to_be_none(tmp_path):
         assert reason(path).startswith("is no audio that can be read (")
     path.write_bytes(wav(data=b""))
     assert reason(path) == "is empty"
+
+
+def test_no_file_is_left_open(tmp_path):
+    """A folder of thousands of bad files would run out of descriptors."""
+    good, bad, odd = (tmp_path / f"{name}.wav" for name in ("good", "bad", "odd"))
+    write(good, voice(500))
+    bad.write_text("Dear Sir or Madam")
+    odd.write_bytes(wav(rate=2_000_000_000))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for path in (good, bad, odd) * 5:
+        with suppress(SourceError):
+            read(path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_junk_by_the_name_of_mp3_makes_no_noise(tmp_path, capfd):

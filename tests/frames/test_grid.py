@@ -90,11 +90,14 @@ def test_seconds_per_frame():
     assert Grid.of_seconds("0.6").seconds_per_frame(77) == 0.6
 
 
-@pytest.mark.parametrize("module", ["grid", "pianoroll", "tonic", "published"])
+@pytest.mark.parametrize(
+    "module", ["grid", "pianoroll", "tonic", "published", "definitions", "audio"]
+)
 def test_heavy_imports_wait_until_they_are_needed(module):
     """Guards the start of `seqmodel --help` and of training: no compiler, no scipy, no mido."""
     check = (
         f"import sys, seqmodel.frames.{module}; "
-        "sys.exit(bool({'numba', 'scipy', 'mido', 'torch'} & set(sys.modules)))"
+        "heavy = {'numba', 'scipy', 'mido', 'torch', 'soundfile', 'soxr'}; "
+        "sys.exit(bool(heavy & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

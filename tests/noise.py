@@ -1,0 +1,43 @@
+"""Recordings of noise, no two alike, and what must become of them."""
+
+import hashlib
+
+import numpy as np
+import soundfile
+
+from seqmodel.dataset import open_dataset
+
+RATE = 8000
+
+
+def record(path, samples=1000, *, seed=0, rate=RATE, channels=1, subtype="PCM_16", container=None):
+    """A file of noise, no two seeds alike; returns its samples (N, channels) as soundfile does."""
+    random = np.random.default_rng(seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = random.uniform(-0.9, 0.9, (samples, channels)) + 0.05
+    soundfile.write(path, noise, rate, subtype=subtype, format=container)
+    return soundfile.read(path, dtype="float32", always_2d=True)[0]
+
+
+def pieces(out):
+    """Source -> (split, samples in [-1, 1) as one array), of every piece of a dataset."""
+    found = open_dataset(out)
+    return {
+        source: (name, frames.ravel())
+        for name in found.splits
+        for source, frames in zip(found[name].sources, found[name], strict=True)
+    }
+
+
+def split_by_hash(samples):
+    """The rule: the first 32 bits of the SHA-256 of the 32-bit floats, 80:10:10."""
+    digest = hashlib.sha256(np.asarray(samples, "<f4").tobytes()).hexdigest()
+    share = int(digest[:8], 16) / 2**32
+    return "train" if share < 0.8 else "valid" if share < 0.9 else "test"
+
+
+def make_corpus(folder):
+    """Forty recordings of different lengths, mono and of 16 bits, without split folders."""
+    for k in range(40):
+        record(folder / f"{k:02}.wav", 300 + 7 * k, seed=100 + k)
+    return folder
