@@ -79,7 +79,8 @@ def test_the_figures_are_the_recomputed_ones(
 ):
     """For any batch size and for pieces longer than a window: padding and cuts never count."""
     monkeypatch.setitem(evaluate.WINDOW, "music", window)
-    ours = likelihood(run.model, dataset["valid"], batch_size=batch_size).__dict__
+    scores = likelihood(run.model, dataset["valid"], batch_size=batch_size)
+    ours = {name: value for name, value in scores.__dict__.items() if value is not None}
     assert ours.keys() == recomputed[1].keys()
     for name, value in recomputed[1].items():
         assert ours[name] == pytest.approx(value, abs=1e-5, rel=1e-6), name

@@ -131,6 +131,14 @@ class Emitter:
         with b.if_then(b.icmp_signed("<", full, count)):
             body(full, self.first_lanes(b.sub(count, full)))
 
+    def fields(self, array: Any, sizes: Sequence[str], addresses: Sequence[str]) -> dict[str, Any]:
+        """By name what an array of 64-bit integers holds: the sizes, then the addresses."""
+        b, found = self.builder, {}
+        for k, name in enumerate((*sizes, *addresses)):
+            place = b.gep(array, [self.int(k)], source_etype=INT)
+            found[name] = b.load(place, typ=INT if k < len(sizes) else POINTER)
+        return found
+
     # Vectors
 
     def first_lanes(self, count: Any) -> Any:
@@ -178,6 +186,11 @@ class Emitter:
         return self.builder.call(
             self._named(name, self.real, kinds), [start, value], fastmath=any_order
         )
+
+    def rounded(self, value: Any) -> Any:
+        """Each number rounded to the nearest whole one, of two as near to the even one."""
+        name = f"llvm.rint.v{self.lanes}f{8 * self.precision.itemsize}"
+        return self.builder.call(self._named(name, self.vector, [self.vector]), [value])
 
     def zero(self) -> Any:
         """A vector of zeros."""

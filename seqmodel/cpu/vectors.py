@@ -103,26 +103,70 @@ class Vector:
         bits = b.add(bits, all_lanes(p.bias << p.mantissa))
         return Vector(self.to, b.bitcast(bits, self.to.vector)), rest * r
 
+    def exp(self) -> "Vector":
+        """exp(x), x clamped to where that is a normal number."""
+        scale, rest = self.exp_parts()
+        return scale * rest + scale
+
+    def twice_atanh(self) -> "Vector":
+        """2 atanh(x), which is log((1 + x) / (1 - x)), for |x| <= 1/3."""
+        degree = self.to.precision.log1p_degree
+        q = self * self
+        return self * q._horner(
+            polynomial(lambda q: 2 * np.arctanh(np.sqrt(q)) / np.sqrt(q), 0.0, 1 / 9, degree)
+        )
+
+    def log(self) -> "Vector":
+        """log(x) of normal numbers above zero; nan stays nan.
+
+        x = 2^n m with m from sqrt(1/2) to sqrt(2), and log(m) = 2 atanh((m - 1) / (m + 1)). The
+        bits of a number count its exponent above those of its mantissa, so that their distance to
+        the bits of sqrt(1/2), shifted, is n.
+        """
+        p, b, to = self.to.precision, self.to.builder, self.to
+
+        def all_lanes(value: int) -> Any:
+            return ir.Constant(to.integers, [value] * to.lanes)
+
+        integers, reals = (np.int32, np.float32) if p.itemsize == 4 else (np.int64, np.float64)
+        root = int(np.sqrt(reals(0.5)).view(integers))
+        bits = b.bitcast(self.value, to.integers)
+        n = b.ashr(b.sub(bits, all_lanes(root)), all_lanes(p.mantissa))
+        m = Vector(to, b.bitcast(b.sub(bits, b.shl(n, all_lanes(p.mantissa))), to.vector))
+        power = Vector(to, b.sitofp(n, to.vector))
+        log_m = ((m - 1.0) / (m + 1.0)).twice_atanh()
+        total = power * p.log2[0] + (power * p.log2[1] + log_m)
+        return Vector(
+            to, b.select(b.fcmp_unordered("uno", self.value, self.value), self.value, total.value)
+        )
+
     def softplus(self) -> tuple["Vector", "Vector"]:
         """log(1 + exp(x)), and its slope, the sigmoid of x; both with all their digits.
 
         With e = exp(-|x|): log(1 + e) = 2 atanh(s), s = e / (2 + e), which is 1/3 at most.
         """
-        scale, rest = (self * -1.0).where(">", 0.0, self).exp_parts()
-        e = scale * rest + scale
-        s = e / (e + 2.0)
-        series = (s * s)._horner(
-            polynomial(
-                lambda q: 2 * np.arctanh(np.sqrt(q)) / np.sqrt(q),
-                0.0,
-                1 / 9,
-                self.to.precision.log1p_degree,
-            )
-        )
+        e = (self * -1.0).where(">", 0.0, self).exp()
+        series = (e / (e + 2.0)).twice_atanh()
         one = Vector(self.to, self.to.constant(1.0))
         inverse = one / (e + 1.0)
         slope = inverse.replaced(self, "<", 0.0, e * inverse)
-        return self.where("<", 0.0, 0.0) + s * series, slope
+        return self.where("<", 0.0, 0.0) + series, slope
+
+    def maximum(self, other: "Vector") -> "Vector":
+        """The larger of the two; a nan in `other` counts for nothing."""
+        b = self.to.builder
+        larger = b.fcmp_ordered(">", other.value, self.value)
+        return Vector(self.to, b.select(larger, other.value, self.value))
+
+    def over_lanes(self, combine: Callable[["Vector", "Vector"], "Vector"]) -> "Vector":
+        """All lanes combined into one number, which then stands in each."""
+        to, total, half = self.to, self, self.to.lanes // 2
+        while half:
+            others = [(lane + half) % to.lanes for lane in range(to.lanes)]
+            mask = ir.Constant(ir.VectorType(ir.IntType(32), to.lanes), others)
+            turned = to.builder.shuffle_vector(total.value, total.value, mask)
+            total, half = combine(total, Vector(to, turned)), half // 2
+        return total
 
     def masked(self, lanes: Any) -> "Vector":
         """This value in the lanes that are on, zero in the others."""

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seqmodel import cpu
 from seqmodel.outputs.levels import STEP, above_zero, choose, nearest_level
 
 # Deviations, standardised. Narrower, the first random swings of the means would cost too much.
@@ -79,8 +80,18 @@ class GaussianMixtureOutput(nn.Module):
         return -self._joint(parameters, frames).logsumexp(-1)
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)` for training."""
-        return self.nats(self(h), frames, past)
+        """`nats(forward(h), frames, past)` for training.
+
+        Compiled where it can be; the same to a few roundings, in its gradients too.
+        """
+        weight, bias = self.linear.weight, self.linear.bias
+        if not h.numel() or cpu.why_not((h, weight, bias, frames)) is not None:
+            return self.nats(self(h), frames, past)
+        from seqmodel.outputs.gaussian_cpu import GaussianMixtureNats  # the compiler loads late
+
+        z = self._standardised(frames)
+        nats: Tensor = GaussianMixtureNats.apply(h, weight, bias, z, self.floor)  # type: ignore[no-untyped-call]
+        return nats
 
     def floor_share(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """The share (...) of a block's samples that the floor decides: exp(log scale) < floor.
@@ -110,6 +121,9 @@ class GaussianMixtureOutput(nn.Module):
         z = _of_component(means, component) + temperature * sigma * noise
         return nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
 
+    def _standardised(self, samples: Tensor) -> Tensor:
+        return (samples - self.mean) / self.deviation
+
     def _rows(self, outputs: Tensor) -> Tensor:
         return outputs.view(*outputs.shape[:-1], 2 * self.frame_size + 1, self.components)
 
@@ -126,7 +140,7 @@ class GaussianMixtureOutput(nn.Module):
         """log w_k + log N_k(z) of each component: (..., K)."""
         logits, means, log_scales = self._parts(parameters)
         log_sigmas = self._log_sigmas(log_scales)
-        z = (frames - self.mean) / self.deviation
+        z = self._standardised(frames)
         errors = (z.unsqueeze(-1) - means) * torch.exp(-log_sigmas)
         terms = errors.square() / 2 + log_sigmas + math.log(2 * math.pi) / 2
         return torch.log_softmax(logits, -1) - terms.sum(-2)

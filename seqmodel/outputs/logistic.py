@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from seqmodel import cpu
 from seqmodel.outputs.levels import HIGHEST, LOWEST, STEP, above_zero, choose, nearest_level
 
 WIDTH = 64  # M, the hidden numbers per sample
@@ -110,13 +111,27 @@ class DiscretisedLogisticOutput(nn.Module):
         return self.sample_nats(parameters, frames, past).sum(-1)
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)` for training."""
-        return self.nats(self(h), frames, past)
+        """`nats(forward(h), frames, past)` for training.
+
+        Compiled where it can be; the same to a few roundings, in its gradients too.
+        """
+        if not h.numel() or cpu.why_not((h, frames, past, *self.parameters())) is not None:
+            return self.nats(self(h), frames, past)
+        from seqmodel.outputs.logistic_cpu import Blocks, LogisticNats  # the compiler loads late
+
+        samples = self._windows(frames, past).reshape(-1, self.context)
+        scales = float(self.residual), self.step, self.floor
+        nats: Tensor = LogisticNats.apply(  # type: ignore[no-untyped-call]
+            h, self._linear(samples).view(frames.shape),
+            self.linear.weight, self.window.weight, self.window.bias,
+            self.mixture.weight, self.mixture.bias,
+            Blocks(frames, self._standardised(frames), samples, *scales),
+        )  # fmt: skip
+        return nats
 
     def sample_nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (..., F) of each sample, given h, the past and the block's samples before it."""
-        known = torch.cat([past, frames[..., :-1]], -1)
-        mixture = self._mixture(parameters, known.unfold(-1, self.context, 1))
+        mixture = self._mixture(parameters, self._windows(frames, past))
         return -_log_probability(mixture, self._standardised(frames), frames, self.step)
 
     def draw(
@@ -130,7 +145,7 @@ class DiscretisedLogisticOutput(nn.Module):
         u = 0 is taken as 2^-54. The logits are divided by `temperature`; at 0 the sample is the
         likeliest component's mean.
         """
-        window, frame = past.to(parameters.dtype), []
+        window, frame = self._standardised(past.to(parameters.dtype)), []
         for j in range(self.frame_size):
             mixture = self._mixture(parameters[..., j, :], window)
             logits, means, log_scales = (part.double() for part in mixture)
@@ -139,23 +154,30 @@ class DiscretisedLogisticOutput(nn.Module):
             noise = temperature * (u.log() - (-u).log1p())
             z = means.gather(-1, component) + noise * log_scales.gather(-1, component).exp()
             sample = nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
-            window = torch.cat([window[..., 1:], sample], -1)
+            window = torch.cat([window[..., 1:], self._standardised(sample)], -1)
             frame.append(sample)
         return torch.cat(frame, -1)
 
     def _standardised(self, samples: Tensor) -> Tensor:
         return (samples - self.mean) / self.deviation
 
-    def _mixture(self, states: Tensor, windows: Tensor) -> Mixture:
-        """The mixtures of samples, from B_j h (..., M) and the raw samples (..., C) before them."""
-        p = self._standardised(windows)
+    def _windows(self, frames: Tensor, past: Tensor) -> Tensor:
+        """The C samples before each of the block's, standardised: (..., F, C), a view."""
+        known = self._standardised(torch.cat([past, frames[..., :-1]], -1))
+        return known.unfold(-1, self.context, 1)
+
+    def _linear(self, p: Tensor) -> Tensor:
+        """The linear prediction (...) from standardised windows (..., C)."""
+        return p @ (self.predictor + self.residual * self.correction)
+
+    def _mixture(self, states: Tensor, p: Tensor) -> Mixture:
+        """The mixtures of samples, from B_j h (..., M) and their standardised windows (..., C)."""
         outputs = self.mixture(torch.tanh(states + self.window(p)))
         logits, offsets, log_scales = outputs.unflatten(-1, (3, self.components)).unbind(-2)
-        linear = p @ self.predictor + self.residual * (p @ self.correction)
         floor = log_scales.new_tensor(math.log(self.floor))
         return Mixture(
             logits,
-            linear.unsqueeze(-1) + self.residual * offsets,
+            self._linear(p).unsqueeze(-1) + self.residual * offsets,
             torch.logaddexp(log_scales + self.residual.log(), floor),
         )
 

@@ -29,6 +29,10 @@ class UnitSpec:
     equations: tuple[str, ...]
     source: str
 
+    def __deepcopy__(self, memo: dict[int, object]) -> "UnitSpec":
+        """Itself: nothing in it can change, and copies of a model are made for each sample."""
+        return self
+
     def gates_with(self, term: str) -> list[str]:
         """The gates that have `term`, in the order in which their weights are stacked."""
         return [gate for gate, terms in self.gates.items() if term in terms]

@@ -1,14 +1,21 @@
 """The Gaussian mixture: an exact density, held off infinity, drawn as often as it says."""
 
+import ctypes
 import math
 
 import numpy as np
 import pytest
 import torch
+from llvmlite import ir
 from scipy import special, stats
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
+from seqmodel.cpu import memory
+from seqmodel.cpu.emit import INT, POINTER
+from seqmodel.cpu.jit import Library, function
+from seqmodel.cpu.vectors import Vector
 from seqmodel.outputs.gaussian import GaussianMixtureOutput
+from seqmodel.outputs.levels import choose
 
 H, F, K, C = 7, 4, 5, 6
 MEAN, DEVIATION = 0.01, 0.08
@@ -70,30 +77,30 @@ def test_score_is_the_nats_of_forward_whatever_the_leading_dimensions():
     np.testing.assert_allclose(together.detach(), one_by_one, rtol=1e-12)
 
 
-def test_gradients_are_those_of_the_score():
-    output = make()
+class ScoreOf(torch.nn.Module):
+    """Its forward is an output's score, compiled or plain."""
+
+    def __init__(self, output, plain):
+        super().__init__()
+        self.output, self.plain = output, plain
+
+    def forward(self, h, *blocks):
+        output = self.output
+        return output.nats(output(h), *blocks) if self.plain else output.score(h, *blocks)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_gradients_are_those_of_the_score(plain):
     frames, past = random_blocks(2, 2)
     h = torch.randn(2, 2, H, dtype=torch.float64, requires_grad=True)
-    names, values = zip(*output.named_parameters(), strict=True)
+    model = ScoreOf(make(), plain)
+    names, values = zip(*model.named_parameters(), strict=True)
 
     def score(h, *values):
         named = dict(zip(names, values, strict=True))
-        return torch.func.functional_call(ScoreOf(output), named, (h, frames, past))
+        return torch.func.functional_call(model, named, (h, frames, past))
 
     assert torch.autograd.gradcheck(score, (h, *values))
-
-
-class ScoreOf(torch.nn.Module):
-    """Its forward is the output's score, and its parameters go by the output's names."""
-
-    def __init__(self, output):
-        super().__init__()
-        self.score = output.score
-        for name, child in output.named_children():
-            self.add_module(name, child)
-
-    def forward(self, *args):
-        return self.score(*args)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -260,17 +267,19 @@ def test_draws_stay_on_the_levels():
     assert drawn[2].tolist() == [round(lowest * 32768) / 32768] * F
 
 
+def test_a_component_is_drawn_for_uniforms_below_its_cumulated_weight():
+    """A uniform that equals a cumulated weight belongs to the next; 0 to the first with weight."""
+    logits = torch.tensor([-math.inf, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+    uniforms = torch.tensor([0.0, 0.2499, 0.25, 0.5, 0.75, 1 - 2.0**-53], dtype=torch.float64)
+    assert choose(logits.expand(6, 5), uniforms, 1.0).tolist() == [1, 1, 2, 3, 4, 4]
+
+
 def test_a_component_without_weight_is_never_drawn():
     """Weights that sum to a rounding below 1 must not hand the last uniforms to what is last."""
-    output = make(components=4, spread=0)
-    parameters = torch.zeros(1, 2 * F + 1, 4, dtype=torch.float64)
-    parameters[:, 0] = torch.tensor([0.1, 0.2, 0.3, -2000.0])
-    parameters[:, 1 : F + 1] = torch.tensor([0.0, 0.0, 0.0, 8.0])
-    parameters[:, F + 1 :] = -30
-    uniforms = torch.full((1, F + 1), 0.5, dtype=torch.float64)
-    uniforms[0, 0] = 1 - 2.0**-53
-    drawn = output.draw(parameters, torch.zeros(1, C), uniforms, 1.0)
-    assert drawn.max() < 0.1
+    logits = torch.from_numpy(np.random.default_rng(6).normal(size=(1000, 8)))
+    logits[:, -1] = -2000
+    uniforms = torch.full((1000,), 1 - 2.0**-53, dtype=torch.float64)
+    assert (choose(logits, uniforms, 1.0) < 7).all()
 
 
 def test_float32_scores_as_float64_does():
@@ -283,6 +292,122 @@ def test_float32_scores_as_float64_does():
     torch.testing.assert_close(single.double(), exact, rtol=1e-4, atol=1e-4)
 
 
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Buffers of the compiled code start as nan, and two threads share its work."""
+
+    def nan(like, *shape):
+        return like.new_full(shape, float("nan"))
+
+    monkeypatch.setattr(memory, "buffer", nan)
+    monkeypatch.setattr(memory, "KEEP_BYTES", 0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def relative_errors(output, h, frames):
+    """Of the compiled score and its gradients, each beside the plain one's largest number."""
+    given = torch.randn(h.shape[:-1], dtype=h.dtype)
+    leaves = [h, *output.parameters()]
+    ours = output.score(h, frames, frames)
+    assert "GaussianMixtureNats" in ours.grad_fn.name()
+    plain = output.nats(output(h), frames, frames)
+    for a, b in zip(
+        [ours, *torch.autograd.grad(ours, leaves, given)],
+        [plain, *torch.autograd.grad(plain, leaves, given)],
+        strict=True,
+    ):
+        assert a.shape == b.shape
+        yield ((a - b).abs().max() / b.abs().max().clamp(min=0.1)).item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1, 1, 1, 1),
+        (35, 33, 4, 5),
+        (64, 195, 10, 20),
+        (131, 3, 3, 33),
+        (17, 16, 2, 16),
+        (5000, 2, 2, 7),  # two threads at once
+    ],
+)
+def test_compiled_score_is_the_plain_one(poisoned, sizes, dtype):
+    """In value and every gradient, with scales on the floor and components of no weight.
+
+    Samples 1,000 floors off their mean make exponents of 10^6, and roundings as much larger.
+    """
+    rows, hidden, frame_size, components = sizes
+    output = make(frame_size=frame_size, components=components, hidden=hidden, spread=0.5)
+    with torch.no_grad():
+        bias = output.linear.bias.view(-1, components)
+        bias[1 + frame_size, ::3] -= 12
+        bias[0, 1::4] = -1e4
+    output = output.to(dtype)
+    h = torch.rand(rows, 1, hidden, dtype=dtype, requires_grad=True)
+    frames, _ = random_blocks(rows, 1, frame_size=frame_size)
+    bound = 1e-11 if dtype == torch.float64 else 1e-4
+    assert max(relative_errors(output, h, frames.to(dtype))) < bound
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("log_scale", [-1e4, -50.0, 50.0, 86.0, 90.0, 1e4])
+def test_compiled_score_is_the_plain_one_at_any_scale(poisoned, log_scale, dtype):
+    """The compiled exp is clamped to normal numbers, and the log takes no others."""
+    output = make(components=1).to(dtype)
+    with torch.no_grad():
+        output.linear.bias[F + 1 :] = log_scale
+    h = torch.zeros(5, H, dtype=dtype, requires_grad=True)
+    frames = torch.zeros(5, F, dtype=dtype)
+    frames[1], frames[2] = -1.0, 32767 / 32768
+    bound = 1e-12 if dtype == torch.float64 else 1e-5
+    assert max(relative_errors(output, h, frames)) < bound
+
+
+@pytest.mark.parametrize("leading", [(), (5,), (2, 3, 4)])
+def test_compiled_score_takes_any_leading_dimensions(poisoned, leading):
+    output = make()
+    h = torch.randn(*leading, H, dtype=torch.float64, requires_grad=True)
+    assert max(relative_errors(output, h, random_blocks(*leading)[0])) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_compiled_log_keeps_all_digits(dtype):
+    """Near 1 too, where the parts of log(2^n m) could cancel."""
+    module, info = ir.Module("log"), np.finfo(dtype)
+    kinds, itemsize = [POINTER, POINTER, INT], info.bits // 8
+    with (
+        function(module, "log", kinds, itemsize) as (e, x, y, count),
+        e.loop(0, count, e.lanes) as i,
+    ):
+        e.store(Vector(e, e.load(e.offset(x, i))).log().value, e.offset(y, i))
+    log = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    library = Library(module)
+    random = np.random.default_rng(0)
+    x = np.exp(random.uniform(np.log(info.tiny), np.log(info.max), 4096)).astype(dtype)
+    x[::3] = 1 + random.normal(0, 1, len(x[::3])) * 10 ** random.uniform(-7, -1, len(x[::3]))
+    x[:4] = 1, info.tiny, info.max, np.nan
+    y = np.empty_like(x)
+    log(library.address("log"))(x.ctypes.data, y.ctypes.data, len(x))
+    assert y[0] == 0
+    assert np.isnan(y[3])
+    exact = np.log(np.delete(x, 3).astype(np.longdouble))
+    np.testing.assert_allclose(np.delete(y, 3), exact, rtol=4 * info.eps)
+
+
+def test_no_blocks_have_no_gradient():
+    """The compiled sum over no rows would leave what its memory held before."""
+    output = make()
+    h = torch.zeros(0, 2, H, dtype=torch.float64, requires_grad=True)
+    nats = output.score(h, *random_blocks(0, 2))
+    assert nats.shape == (0, 2)
+    for slope in torch.autograd.grad(nats.sum(), list(output.parameters())):
+        assert (slope == 0).all()
+
+
 def test_nan_is_not_hidden():
     """A diverged model must not be scored as a sound one."""
     output = make()
@@ -290,3 +415,4 @@ def test_nan_is_not_hidden():
     h = torch.zeros(2, H, dtype=torch.float64)
     h[1, 0] = float("nan")
     assert output.score(h, frames, past).isnan().tolist() == [False, True]
+    assert output.nats(output(h), frames, past).isnan().tolist() == [False, True]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy import special, stats
 
+from seqmodel.cpu import memory
 from seqmodel.outputs.logistic import WIDTH, DiscretisedLogisticOutput
 
 H, F, K, C = 5, 3, 4, 6
@@ -168,23 +169,24 @@ def test_score_is_the_nats_of_forward_whatever_the_leading_dimensions():
 
 
 class ScoreOf(torch.nn.Module):
-    """Its forward is an output's score."""
+    """Its forward is an output's score, compiled or plain."""
 
-    def __init__(self, output):
+    def __init__(self, output, plain):
         super().__init__()
-        self.output = output
+        self.output, self.plain = output, plain
 
-    def forward(self, *args):
-        return self.output.score(*args)
+    def forward(self, h, *blocks):
+        output = self.output
+        return output.nats(output(h), *blocks) if self.plain else output.score(h, *blocks)
 
 
-def test_gradients_are_those_of_the_score():
+@pytest.mark.parametrize("plain", [True, False])
+def test_gradients_are_those_of_the_score(plain):
     """At both ends of the range too, where one tail alone counts."""
-    output = make(components=2)
     frames, past = random_blocks(2, 2)
     frames[0, 0, 1], frames[1, 1, 0] = -1.0, 32767 / 32768
     h = torch.randn(2, 2, H, dtype=torch.float64, requires_grad=True)
-    model = ScoreOf(output)
+    model = ScoreOf(make(components=2), plain)
     names, values = zip(*model.named_parameters(), strict=True)
 
     def score(h, *values):
@@ -209,10 +211,10 @@ def test_no_signal_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
     frames = torch.tensor([[0, 0, 0], [top] * 3, [-1] * 3, [-1, top, -1]], dtype=dtype)
     past = torch.stack([row[:1].expand(C) for row in frames])
     h = torch.randn(4, H, dtype=dtype, requires_grad=True)
-    nats = output.score(h, frames, past)
-    assert nats.isfinite().all()
-    for slope in torch.autograd.grad(nats.sum(), [h, *output.parameters()]):
-        assert slope.isfinite().all()
+    for nats in (output.score(h, frames, past), output.nats(output(h), frames, past)):
+        assert nats.isfinite().all()
+        for slope in torch.autograd.grad(nats.sum(), [h, *output.parameters()]):
+            assert slope.isfinite().all()
 
 
 def test_a_sure_model_needs_no_bits_for_silence():
@@ -362,6 +364,84 @@ def test_float32_scores_as_float64_does():
     torch.testing.assert_close(single.double(), exact, rtol=1e-3, atol=1e-3)
 
 
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Buffers of the compiled code start as nan, and two threads share its work."""
+
+    def nan(like, *shape):
+        return like.new_full(shape, float("nan"))
+
+    monkeypatch.setattr(memory, "buffer", nan)
+    monkeypatch.setattr(memory, "KEEP_BYTES", 0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def relative_errors(output, h, frames, past):
+    """Of the compiled score and its gradients, each beside the plain one's largest number."""
+    given = torch.randn(h.shape[:-1], dtype=h.dtype)
+    leaves = [h, *output.parameters()]
+    ours = output.score(h, frames, past)
+    assert "LogisticNats" in ours.grad_fn.name()
+    plain = output.nats(output(h), frames, past)
+    for a, b in zip(
+        [ours, *torch.autograd.grad(ours, leaves, given)],
+        [plain, *torch.autograd.grad(plain, leaves, given)],
+        strict=True,
+    ):
+        assert a.shape == b.shape
+        yield ((a - b).abs().max() / b.abs().max().clamp(min=0.1)).item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1, 1), (35, 33, 4, 5), (64, 195, 10, 10), (131, 3, 3, 33), (17, 16, 2, 16)]
+)
+def test_compiled_score_is_the_plain_one(poisoned, sizes, dtype):
+    """In value and every gradient, at both ends of the range too, with components of no weight."""
+    rows, hidden, frame_size, components = sizes
+    output = make(frame_size=frame_size, components=components, hidden=hidden).to(dtype)
+    with torch.no_grad():
+        output.mixture.bias[1:components:4] = -1e4
+    h = torch.rand(rows, 1, hidden, dtype=dtype, requires_grad=True)
+    frames, past = (x.to(dtype) for x in random_blocks(rows, 1, frame_size=frame_size))
+    frames[::7], frames[3::7] = -1.0, 32767 / 32768
+    bound = 1e-12 if dtype == torch.float64 else 1e-4
+    assert max(relative_errors(output, h, frames, past)) < bound
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("log_scale", [-1000.0, -20.0, -6.0, 20.0, 60.0, 86.0, 90.0, 1000.0])
+def test_compiled_score_is_the_plain_one_at_any_scale(poisoned, log_scale, dtype):
+    """Steps of 10 scales and of 1e-40; the compiled exp and log know normal numbers only."""
+    output = make(components=1).to(dtype)
+    with torch.no_grad():
+        output.mixture.bias[2] = log_scale
+    frames, past = (x.to(dtype) for x in random_blocks(5))
+    h = torch.rand(5, H, dtype=dtype, requires_grad=True)
+    bound = 1e-12 if dtype == torch.float64 else 2e-4
+    assert max(relative_errors(output, h, frames, past)) < bound
+
+
+@pytest.mark.parametrize("leading", [(), (5,), (2, 3, 4)])
+def test_compiled_score_takes_any_leading_dimensions(poisoned, leading):
+    output = make()
+    h = torch.randn(*leading, H, dtype=torch.float64, requires_grad=True)
+    assert max(relative_errors(output, h, *random_blocks(*leading))) < 1e-12
+
+
+def test_no_blocks_have_no_gradient():
+    """The compiled sum over no rows would leave what its memory held before."""
+    output = make()
+    h = torch.zeros(0, 2, H, dtype=torch.float64, requires_grad=True)
+    nats = output.score(h, *random_blocks(0, 2))
+    assert nats.shape == (0, 2)
+    for slope in torch.autograd.grad(nats.sum(), list(output.parameters())):
+        assert (slope == 0).all()
+
+
 def test_nan_is_not_hidden():
     """A diverged model must not be scored as a sound one."""
     output = make()
@@ -369,3 +449,4 @@ def test_nan_is_not_hidden():
     h = torch.zeros(2, H, dtype=torch.float64)
     h[1, 0] = float("nan")
     assert output.score(h, frames, past).isnan().tolist() == [False, True]
+    assert output.nats(output(h), frames, past).isnan().tolist() == [False, True]
