@@ -23,6 +23,9 @@ from seqmodel.runs import Run
 # Frames drawn at a time, a few milliseconds' worth.
 CHUNK = 256
 
+# Frames of a primer, which takes far more memory while the model reads it than its frames do.
+HEARD_AT_ONCE = 4096
+
 
 def draw_frames(
     model: SequenceModel,
@@ -38,35 +41,36 @@ def draw_frames(
     """
     model = copy.deepcopy(model).double().eval()
     carry = model.start(1)
-    if prime is not None and len(prime):
+    heard = np.empty(0) if prime is None else prime
+    for start in range(0, len(heard), HEARD_AT_ONCE):
         with torch.inference_mode():
-            heard = torch.from_numpy(np.asarray(prime, np.float64)).unsqueeze(1)
-            carry = model.read(heard, carry)[2]
+            frames = np.asarray(heard[start : start + HEARD_AT_ONCE], np.float64)
+            carry = model.read(torch.from_numpy(frames).unsqueeze(1), carry)[2]
+    numbers = _uniforms(model, random)
     plain = any(layer.backend == "reference" for layer in model.layers())
-    plain = plain or not isinstance(model.output, BernoulliOutput)
     if plain or cpu.why_not(model.parameters()) is not None:
-        return _plainly(model, carry, random, temperature)
+        return _plainly(model, carry, numbers, temperature)
     from seqmodel.sample_cpu import draw_chunks  # the compiler loads at first use
 
-    return draw_chunks(model, carry, random, CHUNK, temperature)
+    return draw_chunks(model, carry, numbers, CHUNK, temperature)
 
 
-def uniforms(model: SequenceModel, random: np.random.Generator, count: int) -> NDArray[Any]:
-    """The uniforms of the next frames, (count, U)."""
+def _uniforms(model: SequenceModel, random: np.random.Generator) -> Iterator[NDArray[Any]]:
+    """The uniforms of the frames, (CHUNK, U) at a time."""
     kind = np.float32 if isinstance(model.output, BernoulliOutput) else np.float64
-    return random.random((count, model.output.uniforms_per_frame), kind)
+    while True:
+        yield random.random((CHUNK, model.output.uniforms_per_frame), kind)
 
 
 def _plainly(
-    model: SequenceModel, carry: Carry, random: np.random.Generator, temperature: float
+    model: SequenceModel, carry: Carry, uniforms: Iterator[NDArray[Any]], temperature: float
 ) -> Iterator[tuple[NDArray[Any], bool]]:
     """The specification of sampling."""
     output, context = model.output, model.unit.input_size
-    while True:
-        drawn = torch.from_numpy(uniforms(model, random, CHUNK)).unsqueeze(1)
+    for numbers in uniforms:
         frames, ended = [], False
         with torch.inference_mode():
-            for uniform in drawn:
+            for uniform in torch.from_numpy(numbers).unsqueeze(1):
                 parameters, state = model.step(carry)
                 frame = output.draw(parameters, carry.past, uniform, temperature)
                 carry = Carry(state, torch.cat([carry.past, frame], 1)[:, -context:])
@@ -80,6 +84,27 @@ def _plainly(
         yield np.stack(frames).astype(kind), ended
 
 
+def sample_chunks(
+    run: Run,
+    length: int,
+    *,
+    seed: int,
+    number: int = 0,
+    temperature: float = 1.0,
+    prime: NDArray[Any] | None = None,
+) -> Iterator[NDArray[Any]]:
+    """Draw one piece of `length` frames, or fewer where the run knows when pieces end.
+
+    It comes in chunks (n, D), each as soon as it is drawn. `number` tells pieces of one seed apart.
+    """
+    random = np.random.Generator(np.random.PCG64([seed, number]))
+    for frames, ended in draw_frames(run.model, random, temperature=temperature, prime=prime):
+        yield frames[:length]
+        length -= len(frames)
+        if ended or length <= 0:
+            return
+
+
 def sample_piece(
     run: Run,
     length: int,
@@ -89,15 +114,8 @@ def sample_piece(
     temperature: float = 1.0,
     prime: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Draw one piece (T, D) of `length` frames, or fewer where the run knows when pieces end.
-
-    `number` tells pieces of one seed apart.
-    """
-    random = np.random.Generator(np.random.PCG64([seed, number]))
-    chunks, count = [], 0
-    for frames, ended in draw_frames(run.model, random, temperature=temperature, prime=prime):
-        chunks.append(frames)
-        count += len(frames)
-        if ended or count >= length:
-            break
-    return np.concatenate(chunks)[:length]
+    """The piece (T, D) of `sample_chunks`, whole."""
+    chunks = sample_chunks(
+        run, length, seed=seed, number=number, temperature=temperature, prime=prime
+    )
+    return np.concatenate(list(chunks))

@@ -4,7 +4,6 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from llvmlite import binding, ir
 from numpy.typing import NDArray
@@ -13,33 +12,49 @@ from seqmodel.cpu.emit import INT, POINTER, Emitter
 from seqmodel.cpu.jit import Library, compiled_once
 from seqmodel.cpu.notes import notes_of
 from seqmodel.model import Carry, SequenceModel
-from seqmodel.outputs.bernoulli_cpu import BernoulliDraw
-from seqmodel.units.cpu.stepping import steps
+from seqmodel.outputs import BernoulliOutput, GaussianMixtureOutput
+from seqmodel.outputs.audio_draw import AudioDraw
+from seqmodel.outputs.bernoulli_draw import BernoulliDraw
+from seqmodel.outputs.gaussian_draw import gaussian_draw
+from seqmodel.outputs.logistic_draw import logistic_draw
+from seqmodel.units.cpu.stepping import Step, steps
 
 
 def draw_chunks(
     model: SequenceModel,
     carry: Carry,
-    random: np.random.Generator,
+    uniforms: Iterator[NDArray[Any]],
     chunk: int,
     temperature: float,
-) -> Iterator[tuple[NDArray[np.uint8], bool]]:
-    """As `sample._plainly`, for a model in float32 or float64 on the CPU."""
-    linear = model.output.linear
+) -> Iterator[tuple[NDArray[Any], bool]]:
+    """As `sample._plainly`, for a model in float64 on the CPU and uniforms (chunk, U) at a time."""
     with torch.no_grad():
-        frame = carry.past[0]
-        notes = notes_of(frame)
-        calls, h = steps(model.layers(), carry.layers(), frame, notes)
-        draw = BernoulliDraw(
-            h, notes, linear.weight, linear.bias, chunk=chunk, temperature=temperature
-        )
+        calls, draw = _calls(model, carry, chunk, temperature)
     loop = _loop(tuple(call.function for call in calls), draw.address)
     fields = [call.fields for call in calls] + [draw.fields]
     addresses = (ctypes.c_int64 * len(fields))(*fields)
-    while True:
-        draw.refill(random.random((chunk, len(frame) + 1), np.float32))
+    for numbers in uniforms:
+        draw.refill(numbers)
         drawn = loop.run(addresses, chunk)
-        yield draw.frames[: abs(drawn)].numpy().copy(), drawn < 0
+        yield draw.drawn(abs(drawn)), drawn < 0
+
+
+def _calls(
+    model: SequenceModel, carry: Carry, chunk: int, temperature: float
+) -> tuple[list[Step], BernoulliDraw | AudioDraw]:
+    """The unit's steps and the output's draw, which read what the other leaves."""
+    output, past = model.output, carry.past[0]
+    layers, states = model.layers(), carry.layers()
+    options: Any = {"chunk": chunk, "temperature": temperature}
+    if isinstance(output, BernoulliOutput):
+        notes = notes_of(past)
+        calls, h = steps(layers, states, past, notes)
+        return calls, BernoulliDraw(output, h, notes, **options)
+    x = (past - model.mean) / model.deviation
+    calls, h = steps(layers, states, x, None)
+    if isinstance(output, GaussianMixtureOutput):
+        return calls, gaussian_draw(output, h, x, **options)
+    return calls, logistic_draw(output, h, x, **options)
 
 
 class _Loop:

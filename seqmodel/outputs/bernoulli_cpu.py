@@ -4,24 +4,20 @@ The plain path reads and writes the logits a dozen times; here a block of rows s
 cache from the product to the nats, and the loss's gradient is computed where the logits stood.
 """
 
-import ctypes
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from llvmlite import ir
-from numpy.typing import NDArray
 from torch import Tensor
 
 from seqmodel.cpu import memory, team
 from seqmodel.cpu.emit import INT, POINTER, Emitter
-from seqmodel.cpu.jit import Library, compiled_once, function
-from seqmodel.cpu.notes import NUMBER, Notes, append_bits
+from seqmodel.cpu.jit import compiled_once, function
 from seqmodel.cpu.outer import outer
 from seqmodel.cpu.product import Product, pack
 from seqmodel.cpu.team import Kernel, compile_kernels, thread_count
-from seqmodel.cpu.vectors import GATE_ACTIVATIONS, Vector
+from seqmodel.cpu.vectors import Vector
 
 _BLOCK = 32  # rows; their logits stay in the nearest cache
 _SIZES = ("rows", "H", "D")
@@ -77,90 +73,6 @@ class BernoulliNats(torch.autograd.Function):
         d_weight = memory.buffer(weight, D, H)
         outer(scaled, h.view(rows, H), d_weight)
         return d_h, d_weight, sums.sum(0), None
-
-
-class BernoulliDraw:
-    """The compiled draw of single frames from h, and what it reads and writes.
-
-    `address` is that of draw(fields, n), which draws frame n of `frames` (chunk, D) from h (H,) by
-    row n of `uniforms` (chunk, D + 1), lists it in `notes`, and returns 1 where the piece ends.
-    """
-
-    def __init__(
-        self,
-        h: Tensor,
-        notes: Notes,
-        weight: Tensor,
-        bias: Tensor,
-        *,
-        chunk: int,
-        temperature: float,
-    ) -> None:
-        D, columns = len(notes.numbers), len(weight)  # a column more than notes: the end
-        self.frames = torch.empty(chunk, D, dtype=torch.uint8)
-        self.uniforms = h.new_empty(chunk, D + 1)
-        # Dividing the weights divides the logits, but for the end's.
-        scale = h.new_ones(columns, 1)
-        scale[:D] = 1 / temperature if temperature > 0 else 1
-        self._at_zero = temperature == 0
-        tensors = (
-            h, pack((weight * scale).t()), bias * scale[:, 0], h.new_empty(columns),
-            self.frames, self.uniforms, notes.numbers, notes.starts,
-        )  # fmt: skip
-        numbers = [len(h), D, columns, *(tensor.data_ptr() for tensor in tensors)]
-        array = (ctypes.c_int64 * len(numbers))(*numbers)
-        library = _draw_library(h.element_size())
-        self.address, self.fields = library.address("draw"), ctypes.addressof(array)
-        self._alive = tensors, array, library
-
-    def refill(self, uniforms: NDArray[np.float32]) -> None:
-        """Take the uniforms (chunk, D + 1) of the next frames."""
-        self.uniforms.copy_(torch.from_numpy(uniforms))
-        if self._at_zero:  # below 1/2 is the probability of what is likelier off
-            self.uniforms[:, : self.frames.shape[1]] = 0.5
-        self.frames.zero_()
-
-
-@compiled_once
-def _draw_library(itemsize: int) -> Library:
-    module = ir.Module("bernoulli_draw")
-    multiply = Product.of(module, itemsize)
-    made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
-    b = ir.IRBuilder(made.append_basic_block())
-    e, (fields, n) = Emitter(b, itemsize), made.args
-    names = ("H", "D", "columns", "h", "weight", "bias", "logits", "frames", "uniforms")
-    f = {}
-    for k, name in enumerate((*names, "numbers", "starts")):
-        place = b.gep(fields, [e.int(k)], source_etype=INT)
-        f[name] = b.load(place, typ=INT if k < 3 else POINTER)
-    H, D, columns, logits = f["H"], f["D"], f["columns"], f["logits"]
-    multiply(e, f["h"], H, f["weight"], logits, columns, e.int(1), H, columns, False)
-    uniforms = e.offset(f["uniforms"], e.mul(n, e.add(D, 1)))
-    frame = b.gep(f["frames"], [e.mul(n, D)], source_etype=ir.IntType(8))
-
-    def below(j: Any, lanes: Any) -> Any:
-        """Which of the numbers from j on are drawn: their uniform is below the probability."""
-        logit = Vector(e, e.load(e.offset(logits, j), lanes))
-        bias = Vector(e, e.load(e.offset(f["bias"], j), lanes))
-        probability = GATE_ACTIVATIONS["sigmoid"](logit + bias)
-        drawn = b.fcmp_ordered("<", e.load(e.offset(uniforms, j), lanes), probability.value)
-        return b.and_(drawn, lanes)
-
-    counts = [e.int(0)]
-    with e.carrying(0, D, e.lanes, counts) as (j, inside):
-        drawn = below(j, e.first_lanes(b.sub(D, j)))
-        bits = b.zext(b.bitcast(drawn, ir.IntType(e.lanes)), INT)
-        inside[0] = append_bits(e, bits, j, f["numbers"], inside[0])
-    b.store(counts[0], b.gep(f["starts"], [e.int(1)], source_etype=INT))
-    with e.loop(0, counts[0]) as k:
-        number = b.load(b.gep(f["numbers"], [k], source_etype=NUMBER), typ=NUMBER)
-        place = b.gep(frame, [b.zext(number, INT)], source_etype=ir.IntType(8))
-        b.store(ir.IntType(8)(1), place)
-    with b.if_then(b.icmp_signed(">", columns, D)):
-        one = e.first_lanes(e.int(1))
-        b.ret(b.zext(b.bitcast(below(D, one), ir.IntType(e.lanes)), INT))
-    b.ret(e.int(0))
-    return Library(module)
 
 
 def _threads(rows: int) -> int:

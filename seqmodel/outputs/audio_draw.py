@@ -1,0 +1,200 @@
+"""What the compiled draws of audio share: the line of samples, and `levels` in compiled code."""
+
+import ctypes
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqmodel.cpu.emit import INT, POINTER, Emitter
+from seqmodel.cpu.jit import Library
+from seqmodel.cpu.product import Product
+from seqmodel.cpu.vectors import Vector
+from seqmodel.outputs.gaussian import GaussianMixtureOutput
+from seqmodel.outputs.levels import HIGHEST, LOWEST, STEP
+from seqmodel.outputs.logistic import DiscretisedLogisticOutput
+
+_SIZES = ("F", "C", "K", "choices")
+_ADDRESSES = (
+    "frames",  # (chunk, F): raw samples
+    "line",  # (C + chunk F,): the C samples before the chunk and then its own, standardised
+    "x",  # (C,): the last C samples so far, standardised, for the unit
+    "uniforms",  # (chunk, choices): for the components
+    "noise",  # (chunk, F)
+    "constants",  # as below
+)
+_CONSTANTS = ("mean", "deviation", "floor", "temperature")
+_ITEMSIZE = 8  # bytes: draws are of float64 throughout
+
+AudioOutput = GaussianMixtureOutput | DiscretisedLogisticOutput
+Split = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""From uniforms (chunk, U) those that choose components (chunk, choices), and noise (chunk, F)."""
+
+
+class AudioDraw:
+    """The compiled draw of single frames from h, and what it reads and writes.
+
+    `address` is that of draw(fields, n), which draws frame n of a chunk from what the unit made of
+    x (C,), the last C samples standardised, and moves x on; it returns 0, since audio has no end.
+    """
+
+    def __init__(
+        self,
+        output: AudioOutput,
+        x: Tensor,
+        library: Library,
+        own: Mapping[str, int | Tensor],
+        split: Split,
+        *,
+        chunk: int,
+        temperature: float,
+    ) -> None:
+        """`own` are the fields of this output's draw, in the order in which they were compiled."""
+        F, C = output.frame_size, len(x)
+        choices = output.uniforms_per_frame - F
+        self._x, self._split, self._temperature = x, split, temperature
+        self._frames, self._noise = x.new_empty(chunk, F), x.new_empty(chunk, F)
+        self._uniforms, self._line = x.new_empty(chunk, choices), x.new_empty(C + chunk * F)
+        # Divided by next to nothing, the logits leave weight to the highest alone.
+        divisor = temperature or sys.float_info.min
+        constants = x.new_tensor([output.mean, output.deviation, output.floor, divisor])
+        tensors = [self._frames, self._line, x, self._uniforms, self._noise, constants]
+        tensors += [value for value in own.values() if isinstance(value, Tensor)]
+        sizes = [F, C, output.components, choices]
+        sizes += [value for value in own.values() if isinstance(value, int)]
+        numbers = sizes + [tensor.data_ptr() for tensor in tensors]
+        array = (ctypes.c_int64 * len(numbers))(*numbers)
+        self.address, self.fields = library.address("draw"), ctypes.addressof(array)
+        self._alive = tensors, array, library
+
+    def refill(self, uniforms: NDArray[np.float64]) -> None:
+        """Take the uniforms (chunk, U) of the next frames."""
+        choices, noise = self._split(torch.from_numpy(uniforms))
+        # At 0 the first component that has weight is the likeliest.
+        self._uniforms.copy_(choices if self._temperature > 0 else torch.zeros(()))
+        torch.mul(noise, self._temperature, out=self._noise)
+        self._line[: len(self._x)] = self._x
+
+    def drawn(self, count: int) -> NDArray[np.float32]:
+        """The first `count` frames (count, F), raw."""
+        return self._frames[:count].numpy().astype(np.float32)
+
+
+class Frame:
+    """A frame as the code that draws it sees it."""
+
+    def __init__(self, e: Emitter, field: dict[str, Any], n: Any, multiply: Product) -> None:
+        self.e, self.field, self._n, self._multiply = e, field, n, multiply
+        self._start = e.mul(n, field["F"])
+
+    def load(self, name: str, j: Any, lanes: Any) -> Vector:
+        """Numbers from `j` on of the field `name`."""
+        return Vector(self.e, self.e.load(self.e.offset(self.field[name], j), lanes))
+
+    def broadcast(self, name: str, j: Any) -> Vector:
+        """Number `j` of the field `name` in all lanes."""
+        return Vector(self.e, self.e.broadcast(self.e.offset(self.field[name], j)))
+
+    def constant(self, name: str) -> Vector:
+        """One of the constants in all lanes."""
+        return self.broadcast("constants", _CONSTANTS.index(name))
+
+    def noise(self, j: Any, lanes: Any) -> Vector:
+        """The noise of the samples from `j` on, times the temperature."""
+        return self.load("noise", self.e.add(self._start, j), lanes)
+
+    def before(self, j: Any) -> Any:
+        """Where the C samples before sample `j` lie, standardised."""
+        return self.e.offset(self.field["line"], self._start, j)
+
+    def affine(self, a: Any, k: Any, weight: Any, bias: Any, c: Any, columns: Any) -> None:
+        """C (columns,) = a B + bias; a (k,), B packed."""
+        e = self.e
+
+        def copy(j: Any, lanes: Any) -> None:
+            e.store(e.load(e.offset(bias, j), lanes), e.offset(c, j), lanes)
+
+        e.columns(columns, copy)
+        self.add_product(a, k, weight, c, columns)
+
+    def add_product(self, a: Any, k: Any, weight: Any, c: Any, columns: Any) -> None:
+        """C (columns,) += a B; a (k,), B packed."""
+        e = self.e
+        self._multiply(e, a, k, weight, c, columns, e.int(1), k, columns, True)
+
+    def choose(self, name: str, j: Any) -> Any:
+        """As `levels.choose`: the component by the logits in the field `name`, and uniform `j`.
+
+        The field holds cumulated weights afterwards.
+        """
+        e, b, K, logits = self.e, self.e.builder, self.field["K"], self.field[name]
+        highest = [e.constant(-math.inf)]
+        with e.carrying(0, K, e.lanes, highest) as (k, inside):
+            lanes = e.first_lanes(b.sub(K, k))
+            higher = Vector(e, inside[0]).maximum(self.load(name, k, lanes))
+            inside[0] = b.select(lanes, higher.value, inside[0])
+        top = Vector(e, highest[0]).over_lanes(Vector.maximum)
+        temperature = self.constant("temperature")
+
+        def weigh(k: Any, lanes: Any) -> None:
+            exponent = (self.load(name, k, lanes) - top) / temperature
+            weight = exponent.exp().replaced(exponent, "<", -745.0, 0.0)  # no number is so small
+            e.store(weight.value, e.offset(logits, k), lanes)
+
+        e.columns(K, weigh)
+        total = [ir.Constant(e.real, 0.0)]
+        with e.carrying(0, K, 1, total) as (k, inside):
+            place = e.offset(logits, k)
+            inside[0] = b.fadd(inside[0], b.load(place, typ=e.real))
+            b.store(inside[0], place)
+        uniform = self.broadcast("uniforms", e.add(e.mul(self._n, self.field["choices"]), j))
+        whole = self.broadcast(name, b.sub(K, e.int(1)))
+        passed = [e.int(0)]
+        with e.carrying(0, K, e.lanes, passed) as (k, inside):
+            lanes = e.first_lanes(b.sub(K, k))
+            share = self.load(name, k, lanes) / whole
+            below = b.and_(lanes, b.fcmp_ordered("<=", share.value, uniform.value))
+            count = b.ctpop(b.bitcast(below, ir.IntType(e.lanes)))
+            inside[0] = b.add(inside[0], b.zext(count, INT))
+        return passed[0]
+
+    def put(self, j: Any, z: Vector, lanes: Any) -> None:
+        """Samples from `j` on, standardised, into the line, at their nearest levels."""
+        e, field = self.e, self.field
+        mean, deviation = self.constant("mean"), self.constant("deviation")
+        level = ((z * deviation + mean) * (1 / STEP)).clamp(float(LOWEST), float(HIGHEST))
+        raw = Vector(e, e.rounded(level.value)) * STEP
+        place = e.add(self._start, j)
+        e.store(raw.value, e.offset(field["frames"], place), lanes)
+        place = e.offset(field["line"], field["C"], place)
+        e.store(((raw - mean) / deviation).value, place, lanes)
+
+    def move_on(self) -> None:
+        """Leave in x what the unit reads next."""
+        e, last = self.e, self.before(self.field["F"])
+
+        def copy(j: Any, lanes: Any) -> None:
+            e.store(e.load(e.offset(last, j), lanes), e.offset(self.field["x"], j), lanes)
+
+        e.columns(self.field["C"], copy)
+
+
+def compile_draw(
+    sizes: Sequence[str], addresses: Sequence[str], write: Callable[[Frame], None]
+) -> Library:
+    """The draw that puts the samples `write` writes; its own fields are `sizes`, `addresses`."""
+    module = ir.Module("audio_draw")
+    multiply = Product.of(module, _ITEMSIZE)
+    made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
+    e, (fields, n) = Emitter(ir.IRBuilder(made.append_basic_block()), _ITEMSIZE), made.args
+    frame = Frame(e, e.fields(fields, (*_SIZES, *sizes), (*_ADDRESSES, *addresses)), n, multiply)
+    write(frame)
+    frame.move_on()
+    e.builder.ret(e.int(0))
+    return Library(module)

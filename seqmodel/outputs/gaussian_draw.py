@@ -1,0 +1,70 @@
+"""The Gaussian mixture's compiled draw."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodel.cpu.jit import Library, compiled_once
+from seqmodel.cpu.product import pack
+from seqmodel.outputs.audio_draw import AudioDraw, Frame, compile_draw
+from seqmodel.outputs.gaussian import GaussianMixtureOutput
+from seqmodel.outputs.levels import above_zero
+
+_SIZES = ("H", "stride")
+_ADDRESSES = (
+    "h",  # (H,)
+    "logit_weight",  # packed
+    "logit_bias", "logits",  # (K,)
+    "weight",  # (K, stride): a component's rows of means and log scales, packed
+    "bias",  # (K, 2F)
+    "parameters",  # (2F,): the chosen component's means, then its log scales
+)  # fmt: skip
+
+
+def gaussian_draw(
+    output: GaussianMixtureOutput, h: Tensor, x: Tensor, *, chunk: int, temperature: float
+) -> AudioDraw:
+    """The draw from h (H,), for a unit that reads x (C,), both float64.
+
+    A component is chosen by its logits before anything else is computed: the means and scales of
+    the others are not needed.
+    """
+    K, H, columns = output.components, len(h), 2 * output.frame_size
+    weight = output.linear.weight.view(columns + 1, K, H)
+    bias = output.linear.bias.view(columns + 1, K)
+    packed = torch.stack([pack(rows.t()) for rows in weight[1:].unbind(1)])
+    fields: dict[str, int | Tensor] = {
+        "H": H, "stride": packed.stride(0),
+        "h": h, "logit_weight": pack(weight[0].t()), "logit_bias": bias[0].contiguous(),
+        "logits": h.new_empty(K), "weight": packed, "bias": bias[1:].t().contiguous(),
+        "parameters": h.new_empty(columns),
+    }  # fmt: skip
+    return AudioDraw(output, x, _library(), fields, _split, chunk=chunk, temperature=temperature)
+
+
+def _split(uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    return uniforms[:, :1], torch.special.ndtri(above_zero(uniforms[:, 1:]))
+
+
+@compiled_once
+def _library() -> Library:
+    return compile_draw(_SIZES, _ADDRESSES, _write)
+
+
+def _write(frame: Frame) -> None:
+    e, f = frame.e, frame.field
+    h, H, F = f["h"], f["H"], f["F"]
+    frame.affine(h, H, f["logit_weight"], f["logit_bias"], f["logits"], f["K"])
+    component = frame.choose("logits", 0)
+    columns = e.mul(F, 2)
+    weight = e.offset(f["weight"], e.mul(component, f["stride"]))
+    bias = e.offset(f["bias"], e.mul(component, columns))
+    frame.affine(h, H, weight, bias, f["parameters"], columns)
+
+    def put(j: Any, lanes: Any) -> None:
+        mean = frame.load("parameters", j, lanes)
+        sigma = frame.load("parameters", e.add(F, j), lanes).exp() + frame.constant("floor")
+        frame.put(j, mean + sigma * frame.noise(j, lanes), lanes)
+
+    e.columns(F, put)

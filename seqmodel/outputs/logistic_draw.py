@@ -1,0 +1,90 @@
+"""The discretised logistics' compiled draw."""
+
+from typing import Any
+
+from torch import Tensor
+
+from seqmodel.cpu.jit import Library, compiled_once
+from seqmodel.cpu.product import pack
+from seqmodel.cpu.vectors import ACTIVATIONS, Vector
+from seqmodel.outputs.audio_draw import AudioDraw, Frame, compile_draw
+from seqmodel.outputs.levels import above_zero
+from seqmodel.outputs.logistic import WIDTH, DiscretisedLogisticOutput
+
+_SIZES = ("H",)
+_ADDRESSES = (
+    "h",  # (H,)
+    "weight",  # B, packed
+    "bias",  # (F M,): a, for each sample
+    "states",  # (F, M): B h + a, to which each sample adds its A p
+    "window",  # A, packed
+    "mixture",  # V, packed
+    "mixture_bias", "outputs",  # (3 K,)
+    "predictor",  # (C,): l + r d
+)  # fmt: skip
+
+
+def logistic_draw(
+    output: DiscretisedLogisticOutput, h: Tensor, x: Tensor, *, chunk: int, temperature: float
+) -> AudioDraw:
+    """The draw from h (H,), for a unit that reads x (C,), both float64.
+
+    The residual's deviation r goes into V and v: offsets and scales come out times r.
+    """
+    K, residual = output.components, output.residual
+    weight, bias = output.mixture.weight.clone(), output.mixture.bias.clone()
+    weight[K : 2 * K] *= residual
+    bias[K : 2 * K] *= residual
+    bias[2 * K :] += residual.log()
+    fields: dict[str, int | Tensor] = {
+        "H": len(h),
+        "h": h, "weight": pack(output.linear.weight.t()),
+        "bias": output.window.bias.repeat(output.frame_size),
+        "states": h.new_empty(output.frame_size, WIDTH),
+        "window": pack(output.window.weight.t()), "mixture": pack(weight.t()),
+        "mixture_bias": bias, "outputs": h.new_empty(3 * K),
+        "predictor": output.predictor + residual * output.correction,
+    }  # fmt: skip
+    return AudioDraw(output, x, _library(), fields, _split, chunk=chunk, temperature=temperature)
+
+
+def _split(uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    u = above_zero(uniforms[:, 1::2])
+    return uniforms[:, ::2], u.log() - (-u).log1p()
+
+
+@compiled_once
+def _library() -> Library:
+    return compile_draw(_SIZES, _ADDRESSES, _write)
+
+
+def _write(frame: Frame) -> None:
+    e, f = frame.e, frame.field
+    F, C, K, M, outputs = f["F"], f["C"], f["K"], e.int(WIDTH), f["outputs"]
+    frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["states"], e.mul(F, M))
+    with e.loop(0, F) as j:
+        state = e.offset(f["states"], e.mul(j, M))
+        frame.add_product(frame.before(j), C, f["window"], state, M)
+
+        def bend(i: Any, lanes: Any, state: Any = state) -> None:
+            place = e.offset(state, i)
+            e.store(ACTIVATIONS["tanh"](Vector(e, e.load(place, lanes))).value, place, lanes)
+
+        e.columns(M, bend)
+        frame.affine(state, M, f["mixture"], f["mixture_bias"], outputs, e.mul(K, 3))
+        component = frame.choose("outputs", j)
+        offset = frame.broadcast("outputs", e.add(K, component))
+        scale = frame.broadcast("outputs", e.add(K, K, component)).exp() + frame.constant("floor")
+        one = e.first_lanes(e.int(1))
+        frame.put(j, _predicted(frame, j) + offset + scale * frame.noise(j, one), one)
+
+
+def _predicted(frame: Frame, j: Any) -> Vector:
+    """(l + r d) . p_j in all lanes."""
+    e = frame.e
+    total = [e.zero()]
+    with e.carrying(0, frame.field["C"], e.lanes, total) as (i, inside):
+        lanes = e.first_lanes(e.builder.sub(frame.field["C"], i))
+        p = e.load(e.offset(frame.before(j), i), lanes)
+        inside[0] = e.multiply_add(p, frame.load("predictor", i, lanes).value, inside[0])
+    return Vector(e, total[0]).over_lanes(Vector.__add__)
