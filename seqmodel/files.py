@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from seqmodel.errors import SeqmodelError
 
@@ -66,13 +67,21 @@ def _remove_empty(folders: list[Path]) -> None:
 
 def write_file(path: Path, data: bytes) -> None:
     """Write `data` to `path`, whole or not at all, replacing what stands there."""
+    with new_file(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that becomes `path`, replacing what stands there, when the block ends well."""
     temporary: Path | None = None
+    missing = _missing_folders(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         temporary = Path(name)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(descriptor)
         temporary.chmod(0o666 & ~_umask())
@@ -82,6 +91,7 @@ def write_file(path: Path, data: bytes) -> None:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+        _remove_empty(missing)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-from seqmodel.plots import NOTE_COLOUR, png_bytes
+from seqmodel.plots import NOTE_COLOUR, PRIMER_COLOUR, png_bytes
 
 COLUMNS = 1000
 """What is drawn of a recording however long it is: more than these no picture shows."""
@@ -23,8 +23,21 @@ DEEPEST = 80.0
 def plot_recording(
     path: Path, blocks: Iterable[NDArray[np.float32]], samples: int, rate: int, *, title: str
 ) -> None:
-    """Draw mono samples, `samples` in all given in blocks (n,), as waveform and spectrogram.
+    """Draw the picture of `recording_png` to `path`."""
+    write_file(path, recording_png(blocks, samples, rate, title=title))
 
+
+def recording_png(
+    blocks: Iterable[NDArray[np.float32]],
+    samples: int,
+    rate: int,
+    *,
+    title: str,
+    primer: int = 0,
+) -> bytes:
+    """The PNG of mono samples, `samples` in all given in blocks (n,): waveform and spectrogram.
+
+    The first `primer` samples, which were given and not drawn from the model, stand out in colour.
     Neither memory nor the picture grow with the recording: of a long one each column shows the
     extremes of its stretch of time, and the spectrum of that stretch's beginning.
     """
@@ -36,9 +49,12 @@ def plot_recording(
     seconds = samples / rate
     figure = Figure(figsize=(10, 5), layout="constrained")
     wave, spectrum = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2))
-    wave.fill_between(
-        np.arange(len(low)) * hop / rate, low, high, step="post", color=NOTE_COLOUR, linewidth=0.5
-    )
+    starts = np.arange(len(low)) * hop / rate
+    heard = -(-primer // hop)
+    for part, colour in ((slice(heard), PRIMER_COLOUR), (slice(heard, None), NOTE_COLOUR)):
+        wave.fill_between(
+            starts[part], low[part], high[part], step="post", color=colour, linewidth=0.5
+        )
     wave.set_xlim(0, seconds)
     wave.set_axisbelow(True)
     wave.grid(linewidth=0.5, color="0.85")
@@ -55,7 +71,7 @@ def plot_recording(
     )
     spectrum.set_xlabel("seconds")
     spectrum.set_ylabel("kHz")
-    write_file(path, png_bytes(figure))
+    return png_bytes(figure)
 
 
 def columns(

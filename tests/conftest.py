@@ -1,4 +1,4 @@
-"""What all tests share: the real music, and a dataset and a run small enough for every test."""
+"""What all tests share: the real music; datasets and runs small enough for every test."""
 
 import os
 from pathlib import Path
@@ -128,3 +128,65 @@ def run(run_folder):
     from seqmodel.runs import load_run
 
     return load_run(run_folder)
+
+
+@pytest.fixture(scope="session")
+def recordings():
+    """Split -> int16 samples (N,) at 8 kHz: tones that decay into a little noise, whole frames."""
+    random = np.random.default_rng(11)
+    lengths = {"train": [300, 900, 460, 710, 520], "valid": [640, 310], "test": [450, 330]}
+    return {split: [_tone(random, length) for length in some] for split, some in lengths.items()}
+
+
+def _tone(random, length):
+    t = np.arange(length)
+    sound = 9000 * np.exp(-t / 400) * np.sin(2 * np.pi * random.uniform(150, 900) * t / 8000)
+    return (sound + random.normal(0, 150, length)).astype(np.int16)
+
+
+@pytest.fixture(scope="session")
+def audio_dataset(tmp_path_factory, recordings):
+    """The `recordings` as a prepared dataset: frames of 10 samples, context 20."""
+    import hashlib
+
+    from seqmodel.dataset import DatasetWriter, Piece, open_dataset
+    from seqmodel.frames.definitions import AudioFrames
+
+    folder = tmp_path_factory.mktemp("data") / "tones"
+    folder.mkdir()
+    train = np.concatenate(recordings["train"]) / 32768
+    moments = {"mean": float(train.mean()), "deviation": float(train.std())}
+    frame = AudioFrames(8000, 10, 20, "int16", **moments)
+    with DatasetWriter(folder, frame) as writer:
+        for split, pieces in recordings.items():
+            for k, samples in enumerate(pieces):
+                digest = hashlib.sha256(samples.tobytes()).hexdigest()
+                writer.add(split, [samples], Piece(f"{split}/{k}.wav", digest, len(samples) // 10))
+        writer.finish(frame, {"clip_seconds": None, "skipped": []})
+    return open_dataset(folder)
+
+
+@pytest.fixture(scope="session")
+def make_audio_config(audio_dataset):
+    """A function that resolves a config for a quick run on `audio_dataset`."""
+    from seqmodel.config import resolve
+
+    quick = {"data": str(audio_dataset.folder), "hidden": 6, "components": 3, "batch_size": 2}
+    quick |= {"epochs": 3, "truncate": 20, "learning_rate": 0.01, "average": 0.0, "seed": 3}
+    return lambda **options: resolve(quick | options, media="audio")
+
+
+@pytest.fixture(scope="session")
+def audio_run_folder(tmp_path_factory, make_audio_config, train, audio_dataset):
+    """A trained run folder: an lstm with a mixture of Gaussians over blocks of samples."""
+    folder = tmp_path_factory.mktemp("runs") / "tones-lstm-1"
+    train(make_audio_config(output="gaussian"), folder, data=audio_dataset)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def logistic_run_folder(tmp_path_factory, make_audio_config, train, audio_dataset):
+    """A trained run folder: an lstm with discretised logistics over 16-bit samples."""
+    folder = tmp_path_factory.mktemp("runs") / "tones-lstm-2"
+    train(make_audio_config(output="logistic"), folder, data=audio_dataset)
+    return folder

@@ -117,6 +117,8 @@ def _dataset(values: dict[str, Any]) -> str:
 
 
 def _run(values: dict[str, Any]) -> str:
+    best = values.get("best", {})
+    of_audio = "valid_nats_per_sample" in best
     lines = [f"{values['path']}: run of {plural(values['epochs'], 'epoch')}"]
     if "config" in values:
         config = values["config"]
@@ -125,11 +127,14 @@ def _run(values: dict[str, Any]) -> str:
             f"{values['unit_parameters']:,} parameters, {values['parameters']:,} with the output",
             f"  trained on {config['data']}, {values['frames']}",
         ]
-    if "best" in values:
-        best = values["best"]
+        if of_audio:  # their figures do not compare
+            output = "gaussian" if config["output"] == "auto" else config["output"]
+            lines.insert(2, f"  {output} output, {plural(config['components'], 'component')}")
+    if best:
         lines.append(
-            f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame, epoch "
-            f"{best['epoch']}"
+            f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame"
+            + (f", {best['valid_nats_per_sample']:.4f} per sample" if of_audio else "")
+            + f", epoch {best['epoch']}"
             + (f"; accuracy {best['valid_accuracy']:.4f}" if "valid_accuracy" in best else "")
         )
     return "\n".join(lines)

@@ -1,29 +1,33 @@
 """`seqmodel sample`: new pieces from a run, to a file or to stdout."""
 
-import sys
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqmodel.cli.common import Force, Quiet, message, plural
+from seqmodel.cli.common import Force, Quiet
+from seqmodel.cli.sample_request import DEFAULT_LENGTH, DEFAULT_SECONDS, DEFAULT_TEMPO, Request
 from seqmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from seqmodel.runs import Run
 
-FORMATS = ("mid", "npy", "png")
-DEFAULT_LENGTH = 256
+FORMATS = {
+    "music": ("mid", "npy", "png"),
+    "audio": ("wav", "flac", "raw", "npy", "png"),
+}
+ALL_FORMATS = tuple(dict.fromkeys(FORMATS["music"] + FORMATS["audio"]))
+OTHER_SUFFIXES = {"midi": "mid", "wave": "wav"}
 
 
 def sample(
     out: Annotated[
         Path,
         typer.Argument(
-            metavar="OUT", help="A .mid, .npy or .png file; - for stdout, with --format."
+            metavar="OUT",
+            help="Of music a .mid, of audio a .wav, .flac or .raw file; of either .npy (frames) or "
+            ".png; - for stdout, with --format.",
         ),
     ],
     run: Annotated[Path | None, typer.Option(help="The run folder.  [default: the newest]")] = None,
@@ -34,8 +38,8 @@ def sample(
         int | None,
         typer.Option(
             min=1,
-            help=f"Frames.  [default: {DEFAULT_LENGTH}; with --end, as long as the longest "
-            "training piece at most]",
+            help=f"Frames.  [default: {DEFAULT_LENGTH} of music, or with --end as long as the "
+            f"longest training piece at most; {DEFAULT_SECONDS:g} seconds of audio]",
         ),
     ] = None,
     seconds: Annotated[
@@ -46,128 +50,122 @@ def sample(
         float,
         typer.Option(
             min=0.0,
-            help="Below 1 tamer and sparser, above 1 wilder; 0: the notes likelier on than off.",
+            help="Below 1 tamer (notes sparser, sound smoother), above 1 wilder; 0: always the "
+            "likeliest.",
         ),
     ] = 1.0,
     prime: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A MIDI file to go on from.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A MIDI file, or for audio an audio file, to go on from."
+        ),
     ] = None,
     include_prime: Annotated[
         bool, typer.Option("--include-prime/--no-include-prime", help="Put it before the new.")
     ] = False,
     tempo: Annotated[
-        float,
-        typer.Option(min=4.0, max=1000.0, help="Beats per minute, in the file and --seconds."),
-    ] = 120.0,
+        float | None,
+        typer.Option(
+            min=4.0,
+            max=1000.0,
+            help="Of music, beats per minute, in the file and --seconds.  "
+            f"[default: {DEFAULT_TEMPO:g}]",
+        ),
+    ] = None,
     output_format: Annotated[
-        str | None, typer.Option("--format", help="mid, npy or png, where OUT does not tell.")
+        str | None,
+        typer.Option(
+            "--format",
+            help="mid, wav, flac, raw (16-bit PCM, little-endian, no header), npy or png, where "
+            "OUT does not tell.",
+        ),
     ] = None,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """Draw new pieces from what a run has learned.
 
-    A run trained with --end stops by itself. A MIDI file written here and prepared again with the
-    run's grid gives back exactly the frames that were drawn.
+    A MIDI, WAV or FLAC file written here and prepared again as the run's data were gives back
+    exactly what was drawn. Audio has the run's rate, in 16 bits; with - as wav or raw it plays
+    while it grows: seqmodel sample - --format wav | aplay. A run trained with --end stops by
+    itself.
     """
-    kind = _format(out, output_format)
-    if str(out) == "-" and number > 1:
-        raise UsageError("-n above 1 needs a file name, not stdout")
-    if length is not None and seconds is not None:
-        raise UsageError("--length and --seconds exclude each other")
-    if include_prime and prime is None:
-        raise UsageError("--include-prime needs --prime FILE")
-    targets = [out] if number == 1 else [_numbered(out, k + 1) for k in range(number)]
+    request = Request(
+        out=out,
+        kind=_format(out, output_format),
+        number=number,
+        length=length,
+        seconds=seconds,
+        seed=seed,
+        temperature=temperature,
+        prime=prime,
+        include_prime=include_prime,
+        tempo=tempo,
+        quiet=quiet,
+    )
+    _check(request)
 
-    import numpy as np
-
-    from seqmodel.files import check_writable, refuse_existing, write_file
-    from seqmodel.frames.grid import MAX_FRAMES
+    from seqmodel.files import check_writable, refuse_existing
+    from seqmodel.frames.definitions import AudioFrames
     from seqmodel.runs import load_run, newest_run
-    from seqmodel.sample import sample_piece
 
-    if str(out) != "-":
-        for target in targets:
+    if not request.to_stdout:
+        for target in request.targets:
             refuse_existing(target, force=force)
             check_writable(target)
     loaded = load_run(run or newest_run())
-    if seconds is not None:
-        frames = seconds / loaded.frame.grid.seconds_per_frame(tempo)
-        length = max(1, round(min(frames, MAX_FRAMES + 1)))
-    elif length is None:
-        length = loaded.longest_piece if loaded.config.end else DEFAULT_LENGTH
-    if length > MAX_FRAMES:
-        option = "--length" if seconds is None else "--seconds"
-        raise UsageError(f"{option} asks for more than the {MAX_FRAMES:,} frames a piece may have")
-    primer = _read_primer(prime, loaded, quiet) if prime else None
-    for k, target in enumerate(targets):
-        roll = sample_piece(
-            loaded, length, seed=seed, number=k, temperature=temperature, prime=primer
-        )
-        heard = 0
-        if include_prime and primer is not None:
-            heard, roll = len(primer), np.concatenate([primer, roll])
-        data = _encode(kind, roll, loaded, tempo, heard)
-        if str(out) == "-":
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-        else:
-            write_file(target, data)
-            silent = "" if roll.any() else ", silent: try a higher --temperature"
-            what = f"{target}: {plural(len(roll), 'frame')} from {loaded.folder}{silent}"
-            message(what, quiet=quiet)
+    _check_medium(request, loaded)
+    if isinstance(loaded.frame, AudioFrames):
+        from seqmodel.cli.sample_audio import sample_audio
+
+        sample_audio(request, loaded, loaded.frame)
+    else:
+        from seqmodel.cli.sample_music import sample_music
+
+        sample_music(request, loaded, loaded.frame)
 
 
 def _format(out: Path, given: str | None) -> str:
-    kind = given or (
-        "" if str(out) == "-" else out.suffix.lower().lstrip(".").replace("midi", "mid")
-    )
-    if kind not in FORMATS:
+    suffix = "" if str(out) == "-" else out.suffix.lower().lstrip(".")
+    kind = given or OTHER_SUFFIXES.get(suffix, suffix)
+    if kind not in ALL_FORMATS:
         what = "--format" if given or str(out) == "-" else f"the suffix of {out}"
-        raise UsageError(f"{what} must be one of {', '.join(FORMATS)}")
+        raise UsageError(f"{what} must be one of {', '.join(ALL_FORMATS)}")
     return kind
 
 
-def _numbered(out: Path, number: int) -> Path:
-    return out.with_name(f"{out.stem}-{number}{out.suffix}")
+def _check(request: Request) -> None:
+    """UsageError for options that do not go together, whatever the run."""
+    if request.to_stdout and request.number > 1:
+        raise UsageError("-n above 1 needs a file name, not stdout")
+    if request.length is not None and request.seconds is not None:
+        raise UsageError("--length and --seconds exclude each other")
+    if request.include_prime and request.prime is None:
+        raise UsageError("--include-prime needs --prime FILE")
+    if not math.isfinite(request.temperature):
+        raise UsageError(f"--temperature must be finite, not {request.temperature}")
 
 
-def _read_primer(path: Path, run: "Run", quiet: bool) -> "NDArray[np.uint8]":
-    from seqmodel.errors import SeqmodelError, SourceError
-    from seqmodel.prepare import load_midi
-    from seqmodel.sources import Source
+def _check_medium(request: Request, run: "Run") -> None:
+    """UsageError where the options ask for the other medium than the run was trained on."""
+    from seqmodel.frames import audio
+    from seqmodel.sources import MIDI_SUFFIXES
 
-    try:
-        piece = load_midi(Source(path, None), run.frame)
-    except SourceError as error:
-        raise SeqmodelError(f"--prime {path}: {error}") from error
-    except OSError as error:
-        raise SeqmodelError(f"--prime {path}: {(error.strerror or str(error)).lower()}") from error
-    if piece.transposed:
-        message(
-            f"{path} was moved by {piece.transposed:+d} semitones, its tonic to C as in training",
-            quiet=quiet,
+    media, trained = run.frame.media, f"{run.folder} was trained on {run.frame.media} ({run.frame})"
+    if request.kind not in FORMATS[media]:
+        written = ", ".join(FORMATS[media])
+        raise UsageError(
+            f"{trained}, which cannot be written as {request.kind}: take one of {written}, or "
+            "another run with --run"
         )
-    return piece.roll
-
-
-def _encode(kind: str, roll: "NDArray[np.uint8]", run: "Run", tempo: float, heard: int) -> bytes:
-    if kind == "mid":
-        from seqmodel.frames.midi_writer import midi_bytes
-
-        return midi_bytes(roll, run.frame.grid, tempo_bpm=tempo)
-    if kind == "png":
-        from seqmodel.frames.grid import LOWEST_PITCH
-        from seqmodel.plots import piano_roll_png
-
-        title = f"sampled from {run.folder} ({run.config.unit})"
-        return piano_roll_png(
-            roll, LOWEST_PITCH, title=title, unit=f"frame ({run.frame.grid})", primer=heard
+    if request.tempo is not None and media == "audio":
+        raise UsageError(f"{trained}, which has no tempo: leave --tempo out")
+    if request.prime is not None:
+        suffix = request.prime.suffix.lower()
+        kind, others = (
+            ("an audio", MIDI_SUFFIXES) if media == "audio" else ("a MIDI", audio.SUFFIXES)
         )
-    import io
-
-    import numpy as np
-
-    buffer = io.BytesIO()
-    np.save(buffer, roll, allow_pickle=False)
-    return buffer.getvalue()
+        if suffix in others:
+            raise UsageError(
+                f"{trained} and cannot go on from {request.prime}: give --prime {kind} file"
+            )

@@ -344,7 +344,7 @@ EVAL = {
         f"{HELP.format('eval')}",
     ),
 }
-SUFFIX = "must be one of mid, npy, png"
+SUFFIX = "must be one of mid, npy, png, wav, flac, raw"
 SAMPLE = {
     "sample": (2, f"Missing argument 'OUT' {HELP.format('sample')}"),
     "sample o.mid": (1, NO_RUN),

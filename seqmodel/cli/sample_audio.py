@@ -1,0 +1,142 @@
+"""`seqmodel sample` from a run of audio."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.cli.common import clock, counter, message, plural
+from seqmodel.cli.sample_request import DEFAULT_SECONDS, Request
+from seqmodel.errors import SeqmodelError, SourceError, UsageError
+from seqmodel.frames.audio import Recording
+from seqmodel.frames.audio_writer import MAX_FLAC_RATE, MAX_SAMPLES, write_audio
+from seqmodel.frames.definitions import AudioFrames
+from seqmodel.runs import Run
+from seqmodel.sample import sample_chunks
+from seqmodel.sound_plots import recording_png
+
+MAX_PRIMER_SAMPLES = 2**24
+"""35 minutes at 8 kHz: a longer primer is a mistake, and all of it is held in memory."""
+
+INAUDIBLE = 0.01
+"""Sound of so much of the training samples' deviation, 40 dB below them, is silence."""
+
+
+def sample_audio(request: Request, run: Run, frame: AudioFrames) -> None:
+    """Draw the pieces, each written as it is drawn."""
+    if request.kind == "flac" and frame.rate > MAX_FLAC_RATE:
+        raise UsageError(
+            f"a FLAC has at most {MAX_FLAC_RATE:,} samples a second, the run {frame.rate:,}: "
+            "name a .wav"
+        )
+    length = _length(request, frame)
+    primer = _read_primer(request, frame)
+    heard = len(primer) if request.include_prime else 0
+    total = heard + length
+    samples = total * frame.frame_size
+    if samples > MAX_SAMPLES:
+        raise UsageError(_too_long("--include-prime", frame))
+    for k, target in enumerate(request.targets):
+        chunks = sample_chunks(
+            run,
+            length,
+            seed=request.seed,
+            number=k,
+            temperature=request.temperature,
+            prime=primer,
+        )
+        with counter("sampling", quiet=request.quiet) as tell, request.opened(target) as file:
+            piece = _Piece(chunks, lambda done: tell(done, length * frame.frame_size))
+            blocks = chain([primer[:heard].reshape(-1)], piece)
+            if request.kind == "png":
+                title = f"sampled from {run.folder} ({run.config.unit})"
+                of_primer = heard * frame.frame_size
+                file.write(
+                    recording_png(blocks, samples, frame.rate, title=title, primer=of_primer)
+                )
+            else:
+                write_audio(request.kind, file, blocks, frame, total)
+        audible = piece.deviation > INAUDIBLE * frame.deviation
+        silent = "" if audible else ", silent: try a higher --temperature"
+        request.say(
+            f"{target}: {samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at "
+            f"{frame.rate:,} Hz) from {run.folder}{silent}"
+        )
+
+
+class _Piece:
+    """The samples of a piece in blocks (n,), and the deviation of those that have been drawn."""
+
+    def __init__(self, chunks: Iterable[NDArray[np.float32]], tell: Callable[[int], None]) -> None:
+        self._chunks, self._tell = chunks, tell
+        self._count, self._sum, self._squares = 0, 0.0, 0.0
+
+    def __iter__(self) -> Iterator[NDArray[np.float32]]:
+        for chunk in self._chunks:
+            block = chunk.reshape(-1)
+            self._count += len(block)
+            self._sum += float(block.sum(dtype=np.float64))
+            self._squares += float(np.square(block, dtype=np.float64).sum())
+            yield block
+            self._tell(self._count)
+
+    @property
+    def deviation(self) -> float:
+        mean = self._sum / self._count
+        return math.sqrt(max(0.0, self._squares / self._count - mean**2))
+
+
+def _length(request: Request, frame: AudioFrames) -> int:
+    """The frames of a piece, the primer left out."""
+    most = MAX_SAMPLES // frame.frame_size
+    if request.length is not None:
+        length = request.length
+    else:
+        seconds = DEFAULT_SECONDS if request.seconds is None else request.seconds
+        length = max(1, round(min(seconds * frame.rate / frame.frame_size, most + 1)))
+    if length > most:
+        option = "--seconds" if request.length is None else "--length"
+        raise UsageError(_too_long(option, frame))
+    return length
+
+
+def _too_long(option: str, frame: AudioFrames) -> str:
+    return (
+        f"{option} asks for more than the {MAX_SAMPLES:,} samples of the longest WAV "
+        f"({clock(MAX_SAMPLES / frame.rate)} at {frame.rate:,} Hz)"
+    )
+
+
+def _read_primer(request: Request, frame: AudioFrames) -> NDArray[np.float32]:
+    """The frames (P, F) to go on from, none without --prime.
+
+    They are the file's last whole ones, so that what is drawn follows its very end.
+    """
+    path = request.prime
+    if path is None:
+        return np.empty((0, frame.frame_size), np.float32)
+    blocks, samples = [], 0
+    try:
+        with Recording(path) as recording:
+            for block in recording.mono(frame.rate):
+                blocks.append(block)
+                samples += len(block)
+                if samples > MAX_PRIMER_SAMPLES:
+                    raise SourceError(
+                        f"is longer than {clock(MAX_PRIMER_SAMPLES / frame.rate)}; its end alone "
+                        "will do"
+                    )
+    except SourceError as error:
+        raise SeqmodelError(f"--prime {path}: {error}") from error
+    frames = samples // frame.frame_size
+    if not frames:
+        raise SeqmodelError(
+            f"--prime {path}: is shorter than a frame of {plural(frame.frame_size, 'sample')}"
+        )
+    if recording.rate != frame.rate:
+        recording.remarks.append(f"resampled from {recording.rate:,} to {frame.rate:,} Hz")
+    for remark in recording.remarks:
+        message(f"{path}: {remark}", quiet=request.quiet)
+    return np.concatenate(blocks)[samples - frames * frame.frame_size :].reshape(frames, -1)

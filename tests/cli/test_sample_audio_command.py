@@ -1,0 +1,283 @@
+"""`seqmodel sample` from runs of audio: files, pipes, primers, and what is said."""
+
+import os
+import re
+import signal
+import time
+import wave
+from pathlib import Path
+
+import matplotlib.colors
+import matplotlib.image
+import numpy as np
+import pytest
+import scipy.io.wavfile
+import soundfile
+import soxr
+from calling import Call, call_ok, start
+from test_process import on_terminal
+
+import seqmodel
+from seqmodel.cli import sample_audio
+from seqmodel.sample import sample_piece
+
+RATE, FRAME = 8000, 10
+
+
+@pytest.fixture(params=["gaussian", "logistic"])
+def speech(request: pytest.FixtureRequest) -> Path:
+    """A run of audio, of either output."""
+    names = {"gaussian": "audio_run_folder", "logistic": "logistic_run_folder"}
+    return request.getfixturevalue(names[request.param])
+
+
+def record(path: str, samples: int, rate: int = RATE, channels: int = 1) -> np.ndarray:
+    """Noise of `samples` samples, written to `path`; returns it as float32 (samples, channels)."""
+    levels = np.random.default_rng(samples).integers(-9000, 9000, (samples, channels))
+    soundfile.write(path, levels.astype(np.int16), rate)
+    return (levels / 32768).astype(np.float32)
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+
+def test_sampled_audio_prepared_again_gives_the_sampled_values(call: Call, speech: Path):
+    """Guards the whole circle, bit for bit, and the rate, which is the run's."""
+    for name in ("o.npy", "o.wav", "o.flac"):
+        call_ok("sample", name, "--run", speech, "--length", 300)
+    drawn = np.load("o.npy")
+    assert (drawn.shape, drawn.dtype) == ((300, FRAME), np.float32)
+    assert drawn.any()
+    assert np.array_equal(drawn, sample_piece(seqmodel.load_run(speech), 300, seed=1))
+    for suffix in ("wav", "flac"):
+        call_ok("prepare", f"o.{suffix}", "-o", suffix)
+        again = seqmodel.open_dataset(suffix)
+        assert (again.frame.rate, again.frame.dtype) == (RATE, "int16")
+        assert np.array_equal(again[again.splits[0]][0], drawn)
+
+
+def test_other_readers_hear_the_same(call: Call, audio_run_folder: Path):
+    """Guards against a file that only our own reader understands."""
+    for name in ("o.npy", "o.wav", "o.raw"):
+        call_ok("sample", name, "--run", audio_run_folder, "--length", 30)
+    levels = np.load("o.npy").reshape(-1) * 32768
+    rate, samples = scipy.io.wavfile.read("o.wav")
+    assert (rate, samples.dtype) == (RATE, np.int16)
+    assert np.array_equal(samples, levels)
+    assert np.array_equal(np.fromfile("o.raw", "<i2"), levels)
+    with wave.open("o.wav") as file:
+        assert (file.getframerate(), file.getnframes()) == (RATE, 300)
+
+
+@pytest.mark.parametrize("kind", ["wav", "raw", "flac", "npy", "png"])
+def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, speech: Path):
+    """Guards reproducible samples, in a file and on stdout alike."""
+    options = ["--run", speech, "--length", 300]
+    first = call("sample", f"a.{kind}", *options)
+    said = f"a.{kind}: 0.4 s (3,000 samples at 8,000 Hz) from {speech}\n"
+    assert (first.status, first.out, first.err) == (0, "", said)
+    streamed = call("sample", "-", "--format", kind, *options)
+    assert (streamed.status, streamed.err) == (0, "")
+    assert call("sample", "b", "--format", kind, "-q", *options).err == ""
+    assert Path(f"a.{kind}").read_bytes() == Path("b").read_bytes() == streamed.raw
+    assert sorted(path.name for path in Path().iterdir()) == [f"a.{kind}", "b"]
+    other = call("sample", "-", "--format", kind, "--seed", 2, *options)
+    assert other.raw != streamed.raw
+
+
+def test_number_length_and_names(call: Call, audio_run_folder: Path):
+    """Guards numbered files: the first is the one a single sample gives, all are named."""
+    options = ["--run", audio_run_folder, "--length", 9]
+    result = call("sample", "new/o.wav", "-n", 3, *options)
+    assert result.err == "".join(
+        f"new/o-{k}.wav: 0.0 s (90 samples at 8,000 Hz) from {audio_run_folder}\n"
+        for k in (1, 2, 3)
+    )
+    call_ok("sample", "o.WAVE", *options)
+    first, second = (Path(f"new/o-{k}.wav").read_bytes() for k in (1, 2))
+    assert first == Path("o.WAVE").read_bytes() != second
+    again = call("sample", "new/o.wav", "-n", 2, *options)
+    assert again.status == 1
+    assert again.err == "seqmodel: new/o-1.wav exists already; add --force to replace it\n"
+    assert call("sample", "new/o.wav", "-n", 2, "--force", *options).status == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "frames"),
+    [([], 1600), (["--seconds", 0.5], 400), (["--seconds", 0.001], 1), (["--length", 7], 7)],
+)
+def test_lengths(options: list[object], frames: int, call: Call, audio_run_folder: Path):
+    """Guards two seconds without a word, and seconds that count at the run's rate."""
+    call_ok("sample", "o.npy", "--run", audio_run_folder, *options)
+    assert len(np.load("o.npy")) == frames
+
+
+def test_the_temperature_counts(call: Call, audio_run_folder: Path):
+    options = ["--run", audio_run_folder, "--length", 300]
+    for temperature in (0.5, 1):
+        call_ok("sample", f"{temperature}.npy", "--temperature", temperature, *options)
+    assert np.load("0.5.npy").std() < np.load("1.npy").std()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"), [((0.25, 0.25), ", silent: try a higher --temperature"), ((0.2, 0.25), "")]
+)
+def test_a_silent_sample_is_called_silent(
+    values: tuple[float, float],
+    said: str,
+    call: Call,
+    audio_run_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Guards against a plain success where nothing can be heard, a constant included."""
+    frames = np.resize(np.array(values, np.float32), (8, FRAME))
+    monkeypatch.setattr(sample_audio, "sample_chunks", lambda *_, **options: iter([frames]))
+    result = call("sample", "o.wav", "--run", audio_run_folder, "--length", 8)
+    assert result.err == (f"o.wav: 0.0 s (80 samples at 8,000 Hz) from {audio_run_folder}{said}\n")
+
+
+# ---- pipes --------------------------------------------------------------------------------------
+
+
+def test_a_pipe_plays_while_it_grows(audio_run_folder: Path):
+    """Guards `| aplay`: sound comes long before the end, behind a header that knows its length."""
+    options = ["--format", "wav", "--run", audio_run_folder, "--seconds", 3600]
+    with start("sample", "-", *options) as process:
+        header, sound = (process.stdout.buffer.read(count) for count in (44, 4000))
+        assert process.poll() is None  # an hour is far from drawn
+        process.stdout.close()  # and the command ends without a word
+        assert process.stderr.read() == ""
+    assert process.returncode == 128 + signal.SIGPIPE
+    assert (header[:4], header[36:40]) == (b"RIFF", b"data")
+    assert int.from_bytes(header[40:44], "little") == 3600 * RATE * 2
+    begin = sample_piece(seqmodel.load_run(audio_run_folder), 200, seed=1)
+    assert np.array_equal(np.frombuffer(sound, "<i2"), begin.reshape(-1) * 32768)
+
+
+def test_a_full_stdout_is_said_in_one_line(audio_run_folder: Path):
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    with Path("/dev/full").open("w") as full:
+        process = start("sample", "-", "--format", "wav", "--run", audio_run_folder, stdout=full)
+        err = process.communicate(timeout=60)[1]
+    assert (process.returncode, err) == (
+        1,
+        "seqmodel: cannot write to stdout: no space left on device\n",
+    )
+
+
+def test_a_closed_stdout_is_said_in_one_line(audio_run_folder: Path):
+    """Guards `seqmodel sample - --format wav >&-`, where Python has no stdout at all."""
+    process = start(
+        *("sample", "-", "--format", "wav", "--run", audio_run_folder),
+        preexec_fn=lambda: os.close(1),
+    )
+    err = process.communicate(timeout=60)[1]
+    assert (process.returncode, err) == (1, "seqmodel: cannot write to stdout: it is closed\n")
+
+
+def test_a_signal_takes_the_unfinished_file_away(audio_run_folder: Path, here: Path):
+    """Guards against half a file, its temporary one or its folder, and against collecting first."""
+    process = start("sample", "new/o.wav", "--run", audio_run_folder, "--seconds", 3600)
+    while not [path for path in here.glob("new/.o.wav.*") if path.stat().st_size > 10_000]:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not list(here.iterdir())
+
+
+def test_the_bar_is_for_terminals(audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    command = ("sample", "o.wav", "--run", audio_run_folder, "--length", 300, "--force")
+    shown = on_terminal(*command)[1]
+    assert re.search(r"sampling.*━.*3000/3000", shown)
+    assert "o.wav: 0.4 s (3,000 samples at 8,000 Hz)" in shown
+    assert on_terminal(*command, "-q")[1] == ""
+
+
+# ---- primers ------------------------------------------------------------------------------------
+
+
+def test_prime_is_heard_at_the_rate_of_the_run_to_its_very_end(call: Call, speech: Path):
+    """Guards the mean of the channels, the resampling, and a remainder dropped where it is heard.
+
+    A primer must also not slip into the file unless it is asked for.
+    """
+    stereo = record("prime.flac", 2222, rate=16_000, channels=2)
+    heard = soxr.resample(stereo.mean(axis=1), 16_000, RATE, quality="HQ")
+    assert len(heard) % FRAME
+    heard = heard[len(heard) % FRAME :].reshape(-1, FRAME)
+    options = ["--run", speech, "--length", 50]
+    told = "prime.flac: resampled from 16,000 to 8,000 Hz\n"
+    primed = call("sample", "primed.npy", *options, "--prime", "prime.flac")
+    assert primed.err == f"{told}primed.npy: 0.1 s (500 samples at 8,000 Hz) from {speech}\n"
+    call_ok("sample", "plain.npy", *options)
+    both = call("sample", "both.npy", *options, "--prime", "prime.flac", "--include-prime")
+    assert both.err == f"{told}both.npy: 0.2 s (1,610 samples at 8,000 Hz) from {speech}\n"
+    after, whole = np.load("primed.npy"), np.load("both.npy")
+    np.testing.assert_allclose(whole[:-50], heard, atol=1e-6)
+    assert np.array_equal(whole[-50:], after)
+    assert not np.array_equal(after, np.load("plain.npy"))
+    run = seqmodel.load_run(speech)
+    assert np.array_equal(after, sample_piece(run, 50, seed=1, prime=whole[:-50]))
+
+
+def test_a_long_primer_is_heard_whole(
+    call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Guards the windows in which a primer is read: each goes on where the last one ended."""
+    record("p.wav", 900)
+    options = ["--run", audio_run_folder, "--length", 50, "--prime", "p.wav"]
+    call_ok("sample", "once.npy", *options)
+    monkeypatch.setattr("seqmodel.sample.HEARD_AT_ONCE", 7)
+    call_ok("sample", "windows.npy", *options)
+    assert np.array_equal(np.load("once.npy"), np.load("windows.npy"))
+
+
+def test_a_primer_of_the_runs_rate_stands_before_the_new_as_it_is(
+    call: Call, audio_run_folder: Path
+):
+    samples = record("p.wav", 300)
+    prime = ["--prime", "p.wav", "--include-prime"]
+    options = ["--run", audio_run_folder, "--length", 50, *prime]
+    result = call("sample", "o.wav", *options)
+    assert result.err == f"o.wav: 0.1 s (800 samples at 8,000 Hz) from {audio_run_folder}\n"
+    heard = soundfile.read("o.wav", dtype="float32")[0]
+    assert np.array_equal(heard[:300], samples[:, 0])
+    call_ok("sample", "o.png", *options)
+    image = matplotlib.image.imread("o.png")[:, :, :3]
+    orange = np.abs(image - matplotlib.colors.to_rgb("#c8782a")).max(axis=2) < 0.02
+    assert orange.any()
+    assert np.nonzero(orange)[1].max() < 0.5 * image.shape[1]
+
+
+def test_what_is_wrong_with_a_primer_is_said(call: Call, audio_run_folder: Path):
+    """Guards against a cut primer taken for a whole one."""
+    record("p.wav", 500)
+    data = Path("p.wav").read_bytes()
+    Path("p.wav").write_bytes(data[:-400])
+    options = ["--run", audio_run_folder, "--length", 5, "--prime", "p.wav"]
+    first, _ = call("sample", "o.wav", *options).err.splitlines()
+    assert first.startswith("p.wav: its header counts 1,000 bytes of which 600 are there")
+
+
+# ---- inspect ------------------------------------------------------------------------------------
+
+
+def test_a_run_of_audio_inspected(call: Call, speech: Path):
+    """Guards figures that do not compare, densities and probabilities, shown as if they did."""
+    output = "logistic" if speech.name.endswith("2") else "gaussian"
+    lines = call_ok("inspect", speech).out.splitlines()
+    assert lines[0] == f"{speech}: run of 3 epochs"
+    assert re.fullmatch(
+        r"  lstm, 6 hidden, 1 layer: [\d,]+ parameters, [\d,]+ with the output", lines[1]
+    )
+    assert lines[2] == f"  {output} output, 3 components"
+    assert lines[3].endswith("/tones, 8,000 Hz, frames of 10 samples, context 20")
+    number = r"-?\d+\.\d{4}"
+    assert re.fullmatch(
+        rf"  best valid {number} nats per frame, {number} per sample, epoch \d", lines[4]
+    )
+    assert len(lines) == 5

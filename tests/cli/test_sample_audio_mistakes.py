@@ -1,0 +1,96 @@
+"""`seqmodel sample` asked for what a run of audio, or of music, does not do: one line each."""
+
+from pathlib import Path
+
+import pytest
+from calling import Call
+from test_sample_audio_command import record
+
+from seqmodel.cli import sample_audio
+
+TRAINED = "{audio} was trained on audio (8,000 Hz, frames of 10 samples, context 20)"
+MUSIC = "{run} was trained on music (88 notes, 4 steps per beat)"
+NOT_AS = "take one of wav, flac, raw, npy, png, or another run with --run"
+LONGEST = "asks for more than the 2,147,483,629 samples of the longest WAV (74:33:55 at 8,000 Hz)"
+MISTAKES = {
+    "o.mid --run {audio}": (2, f"{TRAINED}, which cannot be written as mid: {NOT_AS}"),
+    "- --format mid --run {audio}": (2, f"{TRAINED}, which cannot be written as mid: {NOT_AS}"),
+    "o.wav --run {run}": (
+        2,
+        f"{MUSIC}, which cannot be written as wav: take one of mid, npy, png, or another run "
+        "with --run",
+    ),
+    "o.wav --tempo 90 --run {audio}": (2, f"{TRAINED}, which has no tempo: leave --tempo out"),
+    "o.wav --prime x.mid --run {audio}": (
+        2,
+        f"{TRAINED} and cannot go on from x.mid: give --prime an audio file",
+    ),
+    "o.mid --prime x.wav --run {run}": (
+        2,
+        f"{MUSIC} and cannot go on from x.wav: give --prime a MIDI file",
+    ),
+    "o.wav --prime nope.wav --run {audio}": (1, "--prime nope.wav: no such file or directory"),
+    "o.wav --prime {audio} --run {audio}": (1, "--prime {audio}: is no file"),
+    "o.wav --prime text.wav --run {audio}": (
+        1,
+        "--prime text.wav: is no audio that can be read (format not recognised)",
+    ),
+    "o.wav --prime short.wav --run {audio}": (
+        1,
+        "--prime short.wav: is shorter than a frame of 10 samples",
+    ),
+    "o.wav --seconds inf --run {audio}": (2, f"--seconds {LONGEST}"),
+    "o.wav --seconds 268435.5 --run {audio}": (2, f"--seconds {LONGEST}"),
+    "o.flac --length 214748363 --run {audio}": (2, f"--length {LONGEST}"),
+    "o.wav --length 214748362 --prime fine.wav --include-prime --run {audio}": (
+        2,
+        f"--include-prime {LONGEST}",
+    ),
+    "o.wav --temperature inf --run {audio}": (2, "--temperature must be finite, not inf"),
+    "o.mp3 --run {audio}": (
+        2,
+        "the suffix of o.mp3 must be one of mid, npy, png, wav, flac, raw",
+    ),
+    "- --format raw -n 2 --run {audio}": (2, "-n above 1 needs a file name, not stdout"),
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_is_said_in_one_line(
+    command: str, call: Call, run: Path, audio_run_folder: Path, here: Path
+):
+    """Guards against tracebacks, vague errors, wrong statuses and things left behind."""
+    record("short.wav", 9)
+    record("fine.wav", 40)
+    Path("text.wav").write_text("no sound")
+    before = sorted(here.iterdir())
+    paths = {"audio": audio_run_folder, "run": run}
+    status, line = MISTAKES[command]
+    result = call("sample", *(word.format(**paths) for word in command.split()))
+    assert (result.err, result.status) == (f"seqmodel: {line.format(**paths)}\n", status)
+    assert result.out == ""
+    assert sorted(here.iterdir()) == before
+
+
+def test_a_primer_too_long_to_be_held_is_refused(
+    call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Guards against a day of sound read into memory."""
+    record("p.wav", 20_000)
+    monkeypatch.setattr(sample_audio, "MAX_PRIMER_SAMPLES", 16_000)
+    result = call("sample", "o.wav", "--prime", "p.wav", "--run", audio_run_folder)
+    assert (result.status, result.err) == (
+        1,
+        "seqmodel: --prime p.wav: is longer than 0:02; its end alone will do\n",
+    )
+
+
+def test_a_flac_that_cannot_have_the_rate_of_the_run_is_refused_before_drawing(
+    call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sample_audio, "MAX_FLAC_RATE", 7999)
+    result = call("sample", "o.flac", "--run", audio_run_folder)
+    assert (result.status, result.err) == (
+        2,
+        "seqmodel: a FLAC has at most 7,999 samples a second, the run 8,000: name a .wav\n",
+    )
