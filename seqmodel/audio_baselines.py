@@ -7,11 +7,12 @@ before it in the piece, zeros before its start:
 - `gaussian`: a Gaussian at the mean of all samples;
 - `linear`: a Gaussian around the linear predictor of order 16 with the least squared error.
 
-Scales and predictor are those of the training split. A density is one of standardised samples;
-where the model gives probabilities of 16-bit levels, so do these, by the same distributions.
+Scales and predictor are those of the training split, no scale below one 16-bit step. A density is
+one of standardised samples; where the model gives probabilities of 16-bit levels, so do these, by
+the same distributions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,35 +25,8 @@ ORDER = 16
 STEP = 1 / 32768
 LOWEST, HIGHEST = -1.0, 1 - STEP
 
-
-class LinearPredictor:
-    """x_t ~ a + sum_i l_i x_(t-i), i = 1 .. order, fitted to a split by least squares."""
-
-    def __init__(self, train: Split, order: int) -> None:
-        self.order = order
-        products = np.zeros((order + 2, order + 2))
-        for piece in train:
-            columns = self._columns(piece.ravel().astype(np.float64))
-            products += columns.T @ columns
-        # A rounding's variance keeps digital silence from leaving nothing to fit.
-        count = products[-1, -1]
-        normal = products[1:, 1:] + np.diag([count * STEP**2 / 12] * order + [0.0])
-        self.weights = np.linalg.solve(normal, products[1:, 0])
-        whole = np.concatenate([[1.0], -self.weights])
-        self.deviation = float(np.sqrt(max(whole @ products @ whole / count, STEP**2)))
-        """Of the error on the training split."""
-
-    def errors(self, samples: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The error of the prediction of each sample (N,)."""
-        columns = self._columns(samples)
-        errors: NDArray[np.float64] = columns[:, 0] - columns[:, 1:] @ self.weights
-        return errors
-
-    def _columns(self, samples: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sample, those before it, and 1: (N, order + 2)."""
-        line = np.concatenate([np.zeros(self.order), samples])
-        windows = np.lib.stride_tricks.sliding_window_view(line, self.order + 1)[:, ::-1]
-        return np.concatenate([windows, np.ones((len(samples), 1))], axis=1)
+# Samples that are in memory at a time, however long a piece is.
+BLOCK = 2**16
 
 
 def audio_nats_per_frame(
@@ -62,19 +36,52 @@ def audio_nats_per_frame(
 
     `frame` holds the standardisation that densities refer to; `discrete` scores levels instead.
     """
-    laplace = sum(float(np.abs(piece).sum(dtype=np.float64)) for piece in train)
-    scale = max(laplace / (train.frames * frame.frame_size), STEP)
-    predictors = {"gaussian": LinearPredictor(train, 0), "linear": LinearPredictor(train, ORDER)}
-    nats = dict.fromkeys(("silence", *predictors), 0.0)
-    for piece in split:
-        samples = piece.ravel().astype(np.float64)
-        nats["silence"] += _laplace_nats(samples, samples, scale, discrete)
-        for name, predictor in predictors.items():
-            errors = predictor.errors(samples)
-            nats[name] += _gaussian_nats(samples, errors, predictor.deviation, discrete)
-    samples_in_all = split.frames * frame.frame_size
-    to_standard = 0.0 if discrete else -np.log(frame.deviation) * samples_in_all
-    return {name: float((total + to_standard) / split.frames) for name, total in nats.items()}
+    products, loudness = np.zeros((ORDER + 2, ORDER + 2)), 0.0
+    for columns in _columns(train):
+        products += columns.T @ columns
+        loudness += float(np.abs(columns[:, 0]).sum())
+    scale = max(loudness / products[-1, -1], STEP)
+    gaussians = {"gaussian": _fit(products, 0), "linear": _fit(products, ORDER)}
+    nats = dict.fromkeys(("silence", *gaussians), 0.0)
+    for columns in _columns(split):
+        samples = columns[:, 0]
+        nats["silence"] += _laplace_nats(samples, scale, discrete)
+        for name, (error, deviation) in gaussians.items():
+            nats[name] += _gaussian_nats(samples, columns @ error, deviation, discrete)
+    if not discrete:
+        to_standard = np.log(frame.deviation) * split.frames * split.frame.frame_size
+        nats = {name: total - to_standard for name, total in nats.items()}
+    return {name: float(total / split.frames) for name, total in nats.items()}
+
+
+def _columns(split: Split) -> Iterator[NDArray[np.float64]]:
+    """Each sample, the `ORDER` before it and 1, in blocks (N, ORDER + 2) of a piece."""
+    frame = split.frame
+    rows_at_once = max(1, BLOCK // frame.frame_size) * frame.rows_per_frame
+    for i in range(len(split)):
+        rows, before = split.stored(i), np.zeros(ORDER)
+        for start in range(0, len(rows), rows_at_once):
+            samples = frame.decode(rows[start : start + rows_at_once]).ravel()
+            line = np.concatenate([before, samples])
+            windows = np.lib.stride_tricks.sliding_window_view(line, ORDER + 1)[:, ::-1]
+            yield np.concatenate([windows, np.ones((len(samples), 1))], axis=1)
+            before = line[len(samples) :]
+
+
+def _fit(products: NDArray[np.float64], order: int) -> tuple[NDArray[np.float64], float]:
+    """The least squares predictor x_t ~ a + sum_i l_i x_(t-i), i = 1 .. order.
+
+    From the products of the training split's columns; as the weights (ORDER + 2,) by which columns
+    give its error, and the deviation of that error.
+    """
+    count = products[-1, -1]
+    used = [*range(1, order + 1), ORDER + 1]
+    # A rounding's variance keeps digital silence from leaving nothing to fit.
+    ridge = np.diag([count * STEP**2 / 12] * order + [0.0])
+    error = np.zeros(ORDER + 2)
+    error[0] = 1.0
+    error[used] = -np.linalg.solve(products[np.ix_(used, used)] + ridge, products[used, 0])
+    return error, float(np.sqrt(max(error @ products @ error / count, STEP**2)))
 
 
 def _gaussian_nats(
@@ -87,20 +94,18 @@ def _gaussian_nats(
     return _level_nats(samples, special.log_ndtr, z - half, z + half)
 
 
-def _laplace_nats(
-    samples: NDArray[np.float64], errors: NDArray[np.float64], scale: float, discrete: bool
-) -> float:
-    z = errors / scale
+def _laplace_nats(samples: NDArray[np.float64], scale: float, discrete: bool) -> float:
+    z = samples / scale
     if not discrete:
         return float((np.abs(z) + np.log(2 * scale)).sum())
     half = STEP / 2 / scale
+    return _level_nats(samples, _log_laplace_cdf, z - half, z + half)
 
-    def log_cdf(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        below = np.minimum(x, 0) - np.log(2)
-        above = np.log1p(-np.exp(-np.maximum(x, 0)) / 2)
-        return np.where(x < 0, below, above)
 
-    return _level_nats(samples, log_cdf, z - half, z + half)
+def _log_laplace_cdf(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    below = np.minimum(z, 0) - np.log(2)
+    above = np.log1p(-np.exp(-np.maximum(z, 0)) / 2)
+    return np.where(z < 0, below, above)
 
 
 def _level_nats(

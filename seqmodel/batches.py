@@ -23,6 +23,7 @@ class Batch:
 
     frames: NDArray[Any]
     lengths: NDArray[np.int64]
+    """(B,) what each piece has from the first of `frames` on; none or less where it is over."""
 
 
 def shuffled(
@@ -54,16 +55,25 @@ def random_keys(count: int, seed: int, epoch: int, batch: int) -> NDArray[np.int
 
 
 def load(
-    split: Split, indices: NDArray[np.int64], transpose: NDArray[np.int64] | None = None
+    split: Split,
+    indices: NDArray[np.int64],
+    transpose: NDArray[np.int64] | None = None,
+    *,
+    begin: int = 0,
+    window: int | None = None,
 ) -> Batch:
-    """Read the pieces of a batch; those of music may move, each by its number of semitones."""
-    pieces = [split[i] for i in indices]
+    """Read the pieces of a batch, or of each the `window` frames from `begin` on.
+
+    Those of music may move, each by its number of semitones.
+    """
+    lengths = split.lengths[indices] - begin
+    T = int(lengths.max()) if window is None else min(int(lengths.max()), window)
+    rows = slice(begin * split.frame.rows_per_frame, (begin + T) * split.frame.rows_per_frame)
+    pieces: list[NDArray[Any]] = [split.frame.decode(split.stored(i)[rows]) for i in indices]
     if transpose is not None:
         pairs = zip(pieces, transpose.tolist(), strict=True)
         pieces = [transpose_roll(roll, semitones) for roll, semitones in pairs]
-    lengths = split.lengths[indices]
-    shape = (int(lengths.max()), len(pieces), split.frame.frame_size)
-    frames = np.zeros(shape, pieces[0].dtype)
+    frames = np.zeros((T, len(pieces), split.frame.frame_size), pieces[0].dtype)
     for k, piece in enumerate(pieces):
         frames[: len(piece), k] = piece
     return Batch(frames, lengths)

@@ -23,8 +23,9 @@ from seqmodel.outputs import (
 )
 from seqmodel.runs import Run
 
-# Frames that a batch is evaluated in at a time: bounds the memory, whatever a piece's length.
-WINDOW = {"music": 1024, "audio": 256}
+# Frames of music, or samples of audio, that are evaluated at a time: bounds the memory, whatever
+# the length of a piece and the size of a batch.
+WINDOW = {"music": 32_768, "audio": 81_920}
 
 
 @dataclass(frozen=True)
@@ -85,17 +86,18 @@ def likelihood(
     `progress` is called with the frames scored and those of the split.
     """
     sums, output = _Sums(len(split)), model.output
-    window = WINDOW[split.frame.media]
+    frames_at_once = WINDOW[split.frame.media] // split.frame.rows_per_frame
     was_training = model.training
     model.eval()
     done = 0
     with torch.inference_mode():
         for indices in batches.in_order(split.lengths, batch_size):
-            batch = batches.load(split, indices)
             carry = model.start(len(indices))
-            for begin in range(0, len(batch.frames), window):
-                frames = torch.from_numpy(batch.frames[begin : begin + window]).float()
-                place = torch.arange(begin, begin + len(frames)).unsqueeze(1)
+            window = max(1, frames_at_once // len(indices))
+            for begin in range(0, int(split.lengths[indices].max()), window):
+                batch = batches.load(split, indices, begin=begin, window=window)
+                frames = torch.from_numpy(batch.frames).float()
+                place = torch.arange(len(frames)).unsqueeze(1)
                 lengths = torch.from_numpy(batch.lengths)
                 inside = place < lengths
                 h, past, carry = model.read(frames, carry)

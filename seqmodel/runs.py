@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from seqmodel.checkpoint import load_checkpoint
 from seqmodel.config import Config
+from seqmodel.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error, read_bytes
 from seqmodel.frames.definitions import FrameDefinition, definition_from_json
@@ -44,6 +45,21 @@ class Run:
     """The epoch whose weights these are."""
     longest_piece: int
     """Frames in the longest piece of the training split."""
+
+    def check_reads(self, dataset: Dataset) -> None:
+        """Nothing where the model reads the dataset's frames, else SeqmodelError."""
+        there, ours = dataset.frame, self.frame
+        if there.media != ours.media:
+            raise SeqmodelError(
+                f"{dataset.folder} holds {there.media}, but {self.folder} was trained on "
+                f"{ours.media}: name another run or dataset"
+            )
+        if (there.frame_size, there.context) != (ours.frame_size, ours.context):
+            raise SeqmodelError(
+                f"{dataset.folder} has frames of {there.frame_size} samples, context "
+                f"{there.context}; {self.folder} reads {ours.frame_size}, context {ours.context}: "
+                f"prepare the audio with --frame {ours.frame_size} --context {ours.context}"
+            )
 
     def nll(self, frames: NDArray[Any]) -> NDArray[np.float64]:
         """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D).

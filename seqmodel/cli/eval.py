@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.common import Json, Quiet, counter, message, plural, print_json
-from seqmodel.errors import UsageError
 
 
 def evaluate(
@@ -34,11 +33,7 @@ def evaluate(
 
     loaded = load_run(run or newest_run())
     dataset = open_dataset(data or Path(str(loaded.config.data)))
-    if dataset.frame.media != loaded.frame.media:
-        raise UsageError(
-            f"{dataset.folder} holds {dataset.frame.media}, but {loaded.folder} was trained on "
-            f"{loaded.frame.media}"
-        )
+    loaded.check_reads(dataset)
     if str(dataset.frame) != str(loaded.frame):
         message(
             f"{dataset.folder} was prepared otherwise ({dataset.frame}) than what the run "

@@ -272,6 +272,7 @@ def _start(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
 
     run = load_run(folder)
     try:
+        run.check_reads(dataset)
         load_model(build_model(settings, dataset.frame), model_tensors(run.model))
     except SeqmodelError as error:
         raise SeqmodelError(f"--init-from {folder}: {error}") from error

@@ -175,17 +175,18 @@ class Trainer:
             keys = None
             if self.config.augment_keys:
                 keys = batches.random_keys(len(indices), self.config.seed, place.epoch, place.batch)
-            batch = batches.load(self.train, indices, keys)
-            window = self.config.truncate or len(batch.frames)
-            for begin in range(place.window * window, len(batch.frames), window):
-                frames = torch.from_numpy(batch.frames[begin : begin + window]).float()
-                lengths = torch.from_numpy(batch.lengths - begin)
+            longest = int(self.train.lengths[indices].max())
+            window = self.config.truncate or longest
+            for begin in range(place.window * window, longest, window):
+                batch = batches.load(self.train, indices, keys, begin=begin, window=window)
+                frames = torch.from_numpy(batch.frames).float()
+                lengths = torch.from_numpy(batch.lengths)
                 rate = learning_rate_at(
                     self.config, (place.epoch + place.batch / len(plan)) / self.config.epochs
                 )
                 self._update(frames, lengths, rate)
                 place.window += 1
-                if begin + window >= len(batch.frames):
+                if begin + window >= longest:
                     place.batch, place.window, self.carry = place.batch + 1, 0, None
                 speed = (place.frames - at_start) / (time.monotonic() - started)
                 listener.tick(self._tick(speed))

@@ -1,6 +1,7 @@
 """Where training starts: outputs that already know how the data are spread."""
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from seqmodel.dataset import Split
@@ -17,21 +18,22 @@ def start_at_data(model: SequenceModel, train: Split) -> None:
     if isinstance(output, BernoulliOutput):
         output.start_at_marginals(train.note_counts(), train.frames, len(train))
         return
-    context = output.context
-    windows = _windows(train, context, output.frame_size)
     if isinstance(output, GaussianMixtureOutput):
-        output.start_at_data(windows[:, context:])
-    else:
-        output.start_at_data(windows[:, :context], windows[:, context])
+        output.start_at_data(_windows(train, 0))
+        return
+    context = output.context
+    windows = _windows(train, context)
+    output.start_at_data(windows[:, :context], windows[:, context])
 
 
-def _windows(train: Split, context: int, frame_size: int) -> NDArray[np.float32]:
-    """Frames with what comes before each, (N, context + frame_size), evenly from all pieces."""
+def _windows(train: Split, context: int) -> NDArray[np.float32]:
+    """Frames, each behind the `context` samples before it: (N, context + frame_size)."""
+    frame_size = train.frame.frame_size
     stride = max(1, train.frames // FRAMES)
     found, skip = [], 0
     for piece in train:
         line = np.concatenate([np.zeros(context, np.float32), piece.ravel()])
-        windows = np.lib.stride_tricks.sliding_window_view(line, context + frame_size)[::frame_size]
+        windows = sliding_window_view(line, context + frame_size)[::frame_size]
         found.append(windows[skip::stride].copy())
         skip = (skip - len(windows)) % stride
     return np.concatenate(found)

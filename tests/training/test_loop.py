@@ -131,7 +131,9 @@ def test_keys_are_transposed_only_when_asked(tmp_path, make_config, train, datas
     loads = []
     load = loop.batches.load
     monkeypatch.setattr(
-        loop.batches, "load", lambda *a: (loads.append(a[2] if len(a) > 2 else None), load(*a))[1]
+        loop.batches,
+        "load",
+        lambda *a, **k: (loads.append(a[2] if len(a) > 2 else None), load(*a, **k))[1],
     )
     train(make_config(epochs=1), tmp_path / "plain")
     assert all(keys is None for keys in loads)
