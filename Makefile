@@ -13,15 +13,21 @@ $(INSTALLED): pyproject.toml .ci/constraints.txt
 		--constraint .ci/constraints.txt --editable '.[dev]'
 	touch $@
 
-# The bundled sample, from MIDI to new music, in demo/.
+# The bundled samples, from MIDI to new music and from speech to new babble, in demo/.
 demo: install
 	rm -rf demo && mkdir demo
-	$(BIN)/seqmodel prepare sample_data/music --out demo/sample
-	$(BIN)/seqmodel train demo/sample --unit lstm --run demo/lstm
+	$(BIN)/seqmodel prepare sample_data/music --out demo/music
+	$(BIN)/seqmodel train demo/music --unit lstm --run demo/lstm
 	$(BIN)/seqmodel eval demo/lstm
 	$(BIN)/seqmodel sample demo/out.mid --run demo/lstm
-	$(BIN)/seqmodel inspect demo/out.mid --plot demo/out.png
-	@echo "listen to demo/out.mid, look at demo/out.png and demo/lstm/learning-curve.png"
+	$(BIN)/seqmodel inspect demo/out.mid --plot demo/music.png
+	$(BIN)/seqmodel prepare sample_data/speech --out demo/speech
+	$(BIN)/seqmodel train demo/speech --unit gru --output logistic --run demo/gru \
+		--batch-size 4 --learning-rate 0.004 --schedule cosine --epochs 25
+	$(BIN)/seqmodel eval demo/gru
+	$(BIN)/seqmodel sample demo/out.wav --run demo/gru --seconds 4 --temperature 0.9
+	$(BIN)/seqmodel inspect demo/out.wav --plot demo/speech.png
+	@echo "listen to demo/out.mid and demo/out.wav, look at demo/*.png and demo/*/learning-curve.png"
 
 # The speed of everything on this machine, in some minutes.
 bench: install

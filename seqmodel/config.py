@@ -80,8 +80,8 @@ AUDIO_PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {
         "dropout": 0.0,
         "weight_noise": 0.0,
-        "learning_rate": 0.002,
-        "batch_size": 16,
+        "learning_rate": 0.004,
+        "batch_size": 8,
         "truncate": 200,
     },
     "paper": {"batch_size": 16, "truncate": 200},

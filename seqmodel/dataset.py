@@ -174,8 +174,10 @@ class Dataset:
         return [name for name, counts in self.manifest["splits"].items() if counts["pieces"]]
 
     def fingerprint(self) -> str:
-        """A hash of every piece's content in its order, wherever it was prepared from."""
+        """A hash of every piece's frames in their order, wherever they were prepared from."""
         digest = hashlib.sha256()
+        if self.frame.media == "audio":  # a piece's own hash is of its samples, however cut
+            digest.update(f"{self.frame.frame_size} {self.frame.context}".encode())
         for name in self.splits:
             digest.update(name.encode())
             for line in read_bytes(self.folder / f"{name}.jsonl").splitlines():

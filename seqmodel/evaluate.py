@@ -101,19 +101,19 @@ def likelihood(
                 lengths = torch.from_numpy(batch.lengths)
                 inside = place < lengths
                 h, past, carry = model.read(frames, carry)
-                parameters = output(h)
-                nats = output.nats(parameters, frames, past).double() * inside
+                nats = output.score(h, frames, past).double() * inside
                 sums.nats[indices] += nats.sum(0).numpy()
                 if begin == 0:
                     sums.first[indices] = nats[0].numpy()
                 if isinstance(output, BernoulliOutput):
+                    parameters = output(h)
                     sums.add_notes(output.predicted(parameters)[inside], frames[inside] > 0)
                     if output.end:
                         last = (place == lengths - 1).float()
                         end_nats = output.end_nats(parameters, last).double() * inside
                         sums.ends[indices] += end_nats.sum(0).numpy()
                 elif isinstance(output, GaussianMixtureOutput):
-                    share = output.floor_share(parameters, frames, past).double() * inside
+                    share = output.floor_share(output(h), frames, past).double() * inside
                     sums.at_floor += float(share.sum())
                 done += int(inside.sum())
                 if progress is not None:

@@ -93,6 +93,7 @@ def plot_note_frequencies(
 def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
     """Draw nats per frame on train and valid over the epochs of a run, the best epoch marked."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
@@ -115,6 +116,7 @@ def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> Non
         ha="center",
     )
     axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("nats per frame")
     axes.grid(linewidth=0.5, color="0.85")
     axes.legend(frameon=False)

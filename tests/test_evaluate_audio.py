@@ -220,25 +220,37 @@ def test_baselines_of_a_dataset_without_train_are_the_runs(
 
 
 def test_exact_digital_silence_is_scored_by_the_floor_and_the_share_says_so(
-    tmp_path, make_audio_config, train
+    tmp_path, audio_run_folder
 ):
-    """Density rises without end where samples repeat exactly: that must not pass for skill."""
+    """Density rises without end where samples repeat exactly: that must not pass for skill.
+
+    Nor may padding, which is silence too. The first component is made to know silence, of the
+    first six samples of a block more exactly than the floor allows.
+    """
     random = np.random.default_rng(3)
-    levels = np.concatenate([np.zeros(4000), random.normal(0, 6000, 1000)]).astype(np.int16)
-    pieces = [np.roll(levels, 10 * k) for k in (0, 37, 250, 480)]
-    frame = AudioFrames(8000, F, C, "int16", mean=0.0, deviation=float(levels.std() / 32768))
-    data = write(tmp_path / "data", frame, train=pieces, valid=pieces[:3])
-    options = {"learning_rate": 0.05, "epochs": 60, "truncate": 50, "clip": 1.0, "patience": 60}
-    options |= {"schedule": "cosine"}
-    train(make_audio_config(output="gaussian", **options), tmp_path / "run", data=data)
-    run = load_run(tmp_path / "run")
-    expected = figures(*by_hand(weights_of(run.folder), frame, pieces[:3]), "gaussian")
-    scores = likelihood(run.model, data["valid"], batch_size=2)
-    assert 0.1 < expected["floor_share"] < 0.9
-    assert scores.floor_share == pytest.approx(expected["floor_share"], abs=1e-3)
-    assert scores.nats_per_frame == pytest.approx(expected["nats_per_frame"], rel=1e-4)
+    pieces = [
+        np.append(np.zeros(40 * k), random.normal(0, 3000, 200)).astype(np.int16) for k in (2, 9, 4)
+    ]
+    run = load_run(audio_run_folder)
+    frame, output = run.frame, run.model.output
     with torch.no_grad():
-        for piece in pieces:
-            floored = run.nll(piece.reshape(-1, F) / 32768)
-            # A Gaussian as narrow as the floor at its very mean: nothing is denser.
-            assert floored.min() >= F * math.log(STEP / frame.deviation * math.sqrt(2 * math.pi))
+        weight, bias = (
+            w.view(2 * F + 1, K, *w.shape[1:]) for w in (output.linear.weight, output.linear.bias)
+        )
+        weight[1:, 0] = 0
+        bias[1 : F + 1, 0] = -frame.mean / frame.deviation
+        bias[F + 1 : F + 7, 0] = -30
+        bias[F + 7 :, 0] = -3
+    weights = {name: tensor.double().numpy() for name, tensor in run.model.state_dict().items()}
+    expected = figures(*by_hand(weights, frame, pieces), "gaussian")
+    assert expected["floor_share"] == pytest.approx(0.6 * 60 / 120)  # of 60 blocks, and no other
+    data = write(tmp_path / "data", frame, valid=pieces)
+    for batch_size in (1, 2, 3):
+        scores = likelihood(run.model, data["valid"], batch_size=batch_size)
+        assert scores.floor_share == pytest.approx(expected["floor_share"])
+        assert scores.nats_per_frame == pytest.approx(expected["nats_per_frame"], rel=1e-5)
+    narrow = math.log(math.exp(-30) + STEP / frame.deviation) * 6
+    wide = math.log(math.exp(-3) + STEP / frame.deviation) * 4
+    least = narrow + wide + F * math.log(2 * math.pi) / 2  # at the very mean nothing is denser
+    silent = run.nll(np.zeros((8, F)))
+    assert ((least <= silent) & (silent < least + 5)).all()

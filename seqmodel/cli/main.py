@@ -17,8 +17,8 @@ from seqmodel.errors import SeqmodelError
 
 app = typer.Typer(
     name="seqmodel",
-    help="Sequence modelling with gated recurrent units: MIDI in, honest likelihoods and new "
-    "music out.",
+    help="Sequence modelling with gated recurrent units: MIDI or audio in, honest likelihoods, new "
+    "music and new sound out.",
     epilog="Start with: seqmodel train --unit lstm && seqmodel sample out.mid",
     invoke_without_command=True,
     add_completion=False,

@@ -21,7 +21,7 @@ _WORTH_LISTING = 8192  # numbers; below, the dense product is done before the li
 _DENSITY = 0.2  # of ones; up to there the sum of columns is well ahead
 _WORTH_A_THREAD = 250_000  # additions
 _SIZES = ("frames", "rows", "I", "N", "d_stride", "limit")
-_FIELDS = (*_SIZES, "x", "d", "table", "numbers", "starts")
+_ADDRESSES = ("x", "d", "table", "numbers", "starts")
 _KINDS = [POINTER, INT, POINTER, INT, POINTER]
 NUMBER = ir.IntType(32)
 
@@ -78,7 +78,7 @@ def outer_notes(d: Tensor, notes: Notes, inputs: int, rows: int) -> Tensor:
 
 
 def _run(x: Tensor, kernel: str, threads: int, fields: dict[str, int | Tensor]) -> None:
-    values = [fields.get(name, 0) for name in _FIELDS]
+    values = [fields.get(name, 0) for name in (*_SIZES, *_ADDRESSES)]
     numbers = [v if isinstance(v, int) else v.data_ptr() for v in values]
     team.share_out(_kernels(x.element_size())[kernel], numbers, threads)
 
@@ -107,11 +107,7 @@ def _kernels(itemsize: int) -> dict[str, Kernel]:
         _write_sum(e, *args)
     for name, write in (("add_rows", _write_rows), ("list_notes", _write_list)):
         with function(module, name, [POINTER, INT, INT], itemsize) as (e, fields, *share):
-            f = {}
-            for k, field in enumerate(_FIELDS):
-                place = e.builder.gep(fields, [e.int(k)], source_etype=INT)
-                f[field] = e.builder.load(place, typ=INT if field in _SIZES else POINTER)
-            write(e, f, *share)
+            write(e, e.fields(fields, _SIZES, _ADDRESSES), *share)
     return compile_kernels(module, ("add_rows", "list_notes"))
 
 

@@ -11,11 +11,9 @@ from seqmodel.cpu.jit import compiled_once, function
 from seqmodel.cpu.product import PANEL, ROWS, write_tile
 from seqmodel.cpu.team import Kernel, compile_kernels, thread_count
 
-_WORTH_A_THREAD = 2_000_000  # multiplications; below, waking a second one costs more than it saves
-_FIELDS = (
-    "K", "M", "N", "a_stride", "b_stride", "c_stride", "a", "b", "c",
-    "packed",  # (threads, packed_size(N)): room for copies
-)  # fmt: skip
+_WORTH_A_THREAD = 8_000_000  # multiplications; below, waking a second one costs more than it saves
+_SIZES = ("K", "M", "N", "a_stride", "b_stride", "c_stride")
+_ADDRESSES = ("a", "b", "c", "packed")  # packed (threads, packed_size(N)): room for copies
 _BLOCK = 128  # k; B's copied block, as wide as all its columns, should fit the second-level cache
 
 
@@ -52,10 +50,7 @@ def _kernel(itemsize: int) -> Kernel:
     }
     with function(module, "outer", [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
         b, width = e.builder, PANEL * e.lanes
-        f = {}
-        for n, name in enumerate(_FIELDS):
-            place = b.gep(fields, [e.int(n)], source_etype=INT)
-            f[name] = b.load(place, typ=POINTER if name in ("a", "b", "c", "packed") else INT)
+        f = e.fields(fields, _SIZES, _ADDRESSES)
         padded = e.mul(b.sdiv(e.add(f["N"], width - 1), e.int(width)), width)
         room = e.mul(e.add(padded, e.lanes), _BLOCK)
         packed_b = e.offset(f["packed"], e.mul(thread, room))

@@ -52,7 +52,7 @@ class BernoulliOutput(nn.Module):
         Compiled where it can be; the same to a few roundings, in its gradients too.
         """
         weight, bias = self.linear.weight, self.linear.bias
-        if cpu.why_not((h, weight, bias, frames)) is not None:
+        if not h.numel() or cpu.why_not((h, weight, bias, frames)) is not None:
             return self.nats(self(h), frames)
         from seqmodel.outputs.bernoulli_cpu import BernoulliNats  # the compiler loads at first use
 

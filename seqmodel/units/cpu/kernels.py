@@ -87,10 +87,7 @@ class _Kernel:
         b = e.builder
         self.plan, self.e, self.args, self.thread = plan, e, args, thread
         self.passed_on = False  # whether the code so far sets h's gradient, or only will add to it
-        self.field = {}
-        for k, name in enumerate(FIELDS):
-            place = b.gep(args, [e.int(k)], source_etype=INT)
-            self.field[name] = b.load(place, typ=INT if name in SIZES else POINTER)
+        self.field = e.fields(args, SIZES, ADDRESSES)
         rows = self.field["B"]
         self.first = b.sdiv(e.mul(rows, thread), threads)
         self.last = b.sdiv(e.mul(rows, e.add(thread, 1)), threads)

@@ -1,0 +1,325 @@
+"""train and eval on audio: what they print and write, and each mistake in one line."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from calling import Call, call_ok
+
+from seqmodel.config import Config
+from seqmodel.dataset import Dataset
+from seqmodel.runs import load_run, read_metrics
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def audio(audio_dataset: Dataset) -> Path:
+    return audio_dataset.folder
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory, recordings: dict[str, list[np.ndarray]]) -> Path:
+    """A folder of the same recordings, prepared otherwise: frame, context, rate."""
+    odd = tmp_path_factory.mktemp("odd")
+    for split, pieces in recordings.items():
+        (odd / "in" / split).mkdir(parents=True)
+        for k, samples in enumerate(pieces):
+            soundfile.write(odd / "in" / split / f"{k}.wav", samples, 8000)
+    for name, option in {
+        "frame": ("--frame", 20),
+        "context": ("--context", 30),
+        "rate": ("--rate", 4000),
+    }.items():
+        call_ok("prepare", odd / "in", "--out", odd / name, *option)
+    return odd
+
+
+# ---- train --------------------------------------------------------------------------------------
+
+
+def test_train_writes_a_run_and_one_line_per_epoch(call: Call, audio: Path):
+    result = call(
+        *("train", audio, "--unit", "gru", "--hidden", 6, "--components", 2, "--epochs", 2),
+        *("--output", "logistic"),
+    )
+    assert result.status == 0
+    title, *epochs = result.err.splitlines()
+    assert title == f"runs/tones-gru-1: gru of 6 units on {audio}"
+    for k, line in enumerate(epochs, 1):
+        shape = rf"epoch {k}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}[* ] +[\d,]+ frames/s"
+        assert re.fullmatch(shape, line), line
+    best = min(
+        read_metrics(Path("runs/tones-gru-1")), key=lambda line: line["valid_nats_per_frame"]
+    )
+    assert result.out == (
+        f"runs/tones-gru-1  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
+        f"epoch {best['epoch']} of 2\n"
+    )
+    assert {path.name for path in Path("runs/tones-gru-1").iterdir()} == {
+        *("best.safetensors", "config.yaml", "last.safetensors", "learning-curve.png"),
+        "metrics.jsonl",
+    }
+    assert Path("runs/tones-gru-1/learning-curve.png").read_bytes().startswith(PNG)
+    run = load_run("runs/tones-gru-1")
+    assert (run.config.output, run.config.components) == ("logistic", 2)
+    assert run.config.data == str(audio)
+    again = call("train", audio, "--hidden", 2, "--epochs", 1, "--json", "-q")
+    assert again.err == ""
+    told = json.loads(again.out)
+    assert list(told) == ["run", "epochs", "best"]
+    assert {"valid_nats_per_sample", "valid_floor_share"} < set(told["best"])
+    assert not any("accuracy" in name for name in told["best"])
+
+
+def printed(call: Call, *arguments: object) -> dict[str, str]:
+    result = call("train", *arguments, "--print-config")
+    assert (result.status, result.err) == (0, "")
+    pairs = dict(line.split(": ", 1) for line in result.out.splitlines())
+    assert list(pairs) == list(Config.__dataclass_fields__)
+    return pairs
+
+
+def test_defaults_are_those_of_the_medium(call: Call, audio: Path, data: Path):
+    """Guards against whole recordings unrolled at once, or speech learned at music's rate."""
+    ours, musics = printed(call, audio), printed(call, data)
+    told = {name: value for name, value in ours.items() if value != musics[name]}
+    assert told == {
+        "data": str(audio),
+        "dropout": "0.0",
+        "learning_rate": "0.004",
+        "weight_noise": "0.0",
+        "batch_size": "8",
+        "truncate": "200",
+    }
+    Path("c.yaml").write_text(f"data: {audio}\ntruncate: 50\nbatch_size: 3\n")
+    file = printed(call, "--config", "c.yaml", "--batch-size", 4)
+    assert (file["data"], file["truncate"], file["batch_size"]) == (str(audio), "50", "4")
+    assert file["learning_rate"] == "0.004"
+    assert printed(call)["truncate"] == "0"  # without data: music
+
+
+@pytest.mark.parametrize(("unit", "hidden"), [("lstm", 195), ("gru", 227), ("tanh", 400)])
+def test_the_paper_preset_is_speechs_on_audio(call: Call, audio: Path, unit: str, hidden: int):
+    told = printed(call, audio, "--preset", "paper", "--unit", unit)
+    expected = {
+        **{"hidden": str(hidden), "optimizer": "rmsprop", "learning_rate_draws": "10"},
+        **{"weight_noise": "0.075", "clip": "1.0", "batch_size": "8", "truncate": "200"},
+        **{"output": "auto", "components": "20", "average": "0.0", "dropout": "0.0"},
+    }
+    assert expected.items() <= told.items()
+
+
+def test_a_printed_config_trains_the_same(call: Call, audio: Path):
+    """Guards against a file of which the medium's own defaults take something back."""
+    options = (audio, "--hidden", 3, "--components", 2, "--epochs", 1, "--dropout", 0.2)
+    Path("c.yaml").write_text(call_ok("train", *options, "--print-config").out)
+    call_ok("train", *options, "--run", "a")
+    call_ok("train", "--config", "c.yaml", "--run", "b")
+    assert Path("a/config.yaml").read_text() == Path("b/config.yaml").read_text()
+    assert Path("a/best.safetensors").read_bytes() == Path("b/best.safetensors").read_bytes()
+
+
+def test_a_run_is_resumed_and_started_from(call: Call, audio: Path):
+    call_ok("train", audio, "--hidden", 3, "--components", 2, "--epochs", 1, "--run", "r")
+    result = call("train", "--resume", "--run", "r", "--epochs", 2)
+    assert (result.status, result.out.endswith("of 2\n")) == (0, True)
+    assert result.err.splitlines()[1].startswith("epoch 2/2")
+    start = ("--init-from", "r", "--hidden", 3, "--components", 2, "--epochs", 1, "--lr", 0)
+    call_ok("train", audio, *start, "--average", 0, "--run", "s")
+    (line,) = read_metrics(Path("s"))
+    best = min(line["valid_nats_per_frame"] for line in read_metrics(Path("r")))
+    assert line["valid_nats_per_frame"] == pytest.approx(best, rel=1e-6)
+
+
+# ---- eval ---------------------------------------------------------------------------------------
+
+
+def test_eval_of_densities_says_what_they_refer_to(call: Call, audio: Path, audio_run_folder: Path):
+    told = json.loads(call_ok("eval", audio_run_folder, "--data", audio, "--json").out)
+    result = call("eval", audio_run_folder)
+    assert (result.status, result.err) == (0, "")
+    mean, deviation = told["standardisation"].values()
+    assert result.out.splitlines() == [
+        f"{audio_run_folder} (lstm, epoch {told['epoch']}) on valid of {audio}: 2 pieces, "
+        "95 frames",
+        "",
+        f"nats per frame           {told['nats_per_frame']:9.4f}",
+        f"  first frames left out  {told['nats_per_frame_skip_first']:9.4f}",
+        f"  mean over pieces       {told['piece_mean_nats_per_frame']:9.4f}",
+        f"nats per sample          {told['nats_per_sample']:9.4f}",
+        f"samples at the floor     {told['floor_share']:9.4f}",
+        f"  densities of (sample - {mean:.3g}) / {deviation:.3g}; add {np.log(deviation):.4f} nats",
+        "  per sample for those of samples in [-1, 1)",
+        "",
+        "baselines, nats per frame",
+        *verdicts(told),
+    ]
+    assert list(told) == [
+        *("run", "data", "split", "epoch", "standardisation", "pieces", "frames"),
+        *("nats_per_frame", "nats_per_frame_skip_first", "piece_mean_nats_per_frame"),
+        *("nats_per_sample", "floor_share", "baselines"),
+    ]
+
+
+def verdicts(told: dict) -> list[str]:
+    return [
+        f"  {name:22} {told['baselines'][name]:9.4f}"
+        + ("" if told["nats_per_frame"] < told["baselines"][name] else "  better than the run")
+        for name in ("silence", "gaussian", "linear")
+    ]
+
+
+def test_eval_of_levels_says_bits(call: Call, audio: Path, logistic_run_folder: Path):
+    told = json.loads(call_ok("eval", logistic_run_folder, "--split", "test", "--json").out)
+    result = call("eval", logistic_run_folder, "--split", "test", "--batch-size", 1)
+    assert (result.status, result.err) == (0, "")
+    assert result.out.splitlines() == [
+        f"{logistic_run_folder} (lstm, epoch {told['epoch']}) on test of {audio}: 2 pieces, "
+        "78 frames",
+        "",
+        f"nats per frame           {told['nats_per_frame']:9.4f}",
+        f"  first frames left out  {told['nats_per_frame_skip_first']:9.4f}",
+        f"  mean over pieces       {told['piece_mean_nats_per_frame']:9.4f}",
+        f"nats per sample          {told['nats_per_sample']:9.4f}",
+        f"bits per sample          {told['bits_per_sample']:9.4f}",
+        "  of 16-bit levels, so that figures compare whatever the scaling",
+        "",
+        "baselines, nats per frame",
+        *verdicts(told),
+    ]
+    assert told["bits_per_sample"] == pytest.approx(told["nats_per_sample"] / np.log(2))
+
+
+def test_another_rate_is_scored_with_a_remark(call: Call, odd: Path, audio_run_folder: Path):
+    """It can be read, but a model of 8 kHz knows nothing of 4 kHz."""
+    result = call("eval", audio_run_folder, "--data", odd / "rate")
+    assert result.status == 0
+    assert result.err == (
+        f"{odd}/rate was prepared otherwise (4,000 Hz, frames of 10 samples, context 20) than what "
+        "the run was trained on (8,000 Hz, frames of 10 samples, context 20): its figures are no "
+        "fair test\n"
+    )
+    assert "nats per sample" in result.out
+    assert call("eval", audio_run_folder, "--data", odd / "rate", "-q").err == ""
+
+
+# ---- mistakes -----------------------------------------------------------------------------------
+
+TEN = "prepare the audio with --frame 10 --context 20"
+LIKE = "--unit lstm --hidden 6 --components 3"
+MISTAKES = {
+    "train {audio} --end": (2, "--end is for music, not for audio"),
+    "train {audio} --augment-keys": (2, "--augment-keys is for music, not for audio"),
+    "train {audio} --end --print-config": (2, "--end is for music, not for audio"),
+    "train {audio} --output bernoulli": (
+        2,
+        "--output bernoulli is for music; audio has gaussian and logistic",
+    ),
+    "train {audio} --output pcm": (
+        2,
+        "--output must be one of auto, bernoulli, gaussian, logistic, not 'pcm'",
+    ),
+    "train {audio} --components 0": (2, "--components must be 1 or more, not 0"),
+    "train {audio} --components 10001": (2, "--components must be 10000 or less, not 10001"),
+    "train {audio} --params 5": (
+        2,
+        "--params 5 is too small for lstm: one unit over 20 inputs already has 91",
+    ),
+    "train {data} --output logistic": (2, "--output logistic is for audio; notes have bernoulli"),
+    "train {data} --output gaussian": (2, "--output gaussian is for audio; notes have bernoulli"),
+    "train --output gaussian": (2, "--output gaussian is for audio; notes have bernoulli"),
+    "train --run {audio_run} --resume --output logistic": (
+        2,
+        "--output cannot change on --resume; start a new run with --init-from",
+    ),
+    "train --run {audio_run} --resume --components 5": (
+        2,
+        "--components cannot change on --resume; start a new run with --init-from",
+    ),
+    "train {data} --init-from {audio_run}": (
+        1,
+        "--init-from {audio_run}: {data} holds music, but {audio_run} was trained on audio: name "
+        "another run or dataset",
+    ),
+    "train {audio} --init-from {run}": (
+        1,
+        "--init-from {run}: {audio} holds audio, but {run} was trained on music: name another run "
+        "or dataset",
+    ),
+    f"train {{odd}}/frame --init-from {{audio_run}} {LIKE}": (
+        1,
+        "--init-from {audio_run}: {odd}/frame has frames of 20 samples, context 20; {audio_run} "
+        f"reads 10, context 20: {TEN}",
+    ),
+    f"train {{odd}}/context --init-from {{audio_run}} {LIKE}": (
+        1,
+        "--init-from {audio_run}: {odd}/context has frames of 10 samples, context 30; {audio_run} "
+        f"reads 10, context 20: {TEN}",
+    ),
+    f"train {{audio}} --init-from {{audio_run}} {LIKE} --output logistic": (
+        1,
+        "--init-from {audio_run}: the checkpoint's weights do not fit the model: output.correction "
+        "is None there and (20,) here; use the unit, size and options that it was trained with",
+    ),
+    "eval {run} --data {audio}": (
+        1,
+        "{audio} holds audio, but {run} was trained on music: name another run or dataset",
+    ),
+    "eval {audio_run} --data {data}": (
+        1,
+        "{data} holds music, but {audio_run} was trained on audio: name another run or dataset",
+    ),
+    "eval {audio_run} --data {odd}/frame": (
+        1,
+        "{odd}/frame has frames of 20 samples, context 20; {audio_run} reads 10, context 20: "
+        f"{TEN}",
+    ),
+    "eval {audio_run} --data {odd}/context": (
+        1,
+        "{odd}/context has frames of 10 samples, context 30; {audio_run} reads 10, context 20: "
+        f"{TEN}",
+    ),
+    "eval {audio_run} --split dev": (
+        1,
+        "{audio} has no pieces in a split 'dev' (it has: train, valid, test)",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_is_said_in_one_line(
+    command: str,
+    call: Call,
+    audio: Path,
+    data: Path,
+    run: Path,
+    odd: Path,
+    audio_run_folder: Path,
+    here: Path,
+):
+    """Guards against tracebacks, torch's own words, and runs begun that cannot be."""
+    paths = {"audio": audio, "data": data, "run": run, "odd": odd, "audio_run": audio_run_folder}
+    status, line = MISTAKES[command]
+    result = call(*(word.format(**paths) for word in command.split()))
+    assert (result.err, result.status) == (f"seqmodel: {line.format(**paths)}\n", status)
+    assert result.out == ""
+    assert list(here.iterdir()) == []
+
+
+def test_the_same_samples_cut_otherwise_are_not_resumed_on(call: Call, odd: Path):
+    """Guards against an error of shapes, which would send one looking for an option."""
+    call_ok("prepare", odd / "in", "--out", "d")
+    call_ok("train", "d", "--hidden", 2, "--components", 2, "--epochs", 1, "--run", "r")
+    shutil.rmtree("d")
+    call_ok("prepare", odd / "in", "--out", "d", "--context", 30)
+    result = call("train", "--resume", "--run", "r", "--epochs", 2)
+    assert (result.status, result.out) == (1, "")
+    assert result.err == (
+        f"seqmodel: {Path.cwd()}/d is not the dataset that r was trained on: prepare it again as "
+        "it was, or start a new run with --init-from\n"
+    )

@@ -1,0 +1,289 @@
+"""Training on audio: windows that carry the line on, stops within a piece, and what is learned."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel import runs
+from seqmodel.audio_baselines import audio_nats_per_frame
+from seqmodel.bundled import sample_dataset
+from seqmodel.checkpoint import load_checkpoint
+from seqmodel.config import resolve
+from seqmodel.dataset import open_dataset
+from seqmodel.errors import SeqmodelError
+from seqmodel.evaluate import likelihood
+from seqmodel.frames.definitions import AudioFrames, AudioSettings
+from seqmodel.model import with_hidden_size
+from seqmodel.prepare import prepare
+from seqmodel.runs import load_run, read_metrics
+from seqmodel.training import loop, search
+from seqmodel.training.loop import Listener, Trainer
+from seqmodel.training.stopping import InterruptError, StopRequest
+
+OUTPUTS = ["gaussian", "logistic"]
+both = pytest.mark.parametrize("output", OUTPUTS)
+
+
+def tensors_of(folder, name=runs.LAST):
+    tensors, _ = load_checkpoint(folder / name)
+    return {k: (str(v.dtype), v.numpy().tobytes()) for k, v in tensors.items()}
+
+
+def without_times(metrics):
+    return [{k: v for k, v in line.items() if "second" not in k} for line in metrics]
+
+
+def outcome(folder):
+    """All that a run leaves behind, but for how long it took."""
+    metrics = without_times(read_metrics(folder))
+    return metrics, tensors_of(folder), tensors_of(folder, runs.BEST)
+
+
+# ---- what is learned ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory):
+    return open_dataset(sample_dataset(tmp_path_factory.mktemp("speech"), "speech"))
+
+
+@pytest.mark.parametrize(("output", "components"), [("gaussian", 20), ("logistic", 5)])
+def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(
+    tmp_path, train, speech, output, components
+):
+    """Guards against defaults that do not learn speech, or a start so bad that it takes long."""
+    options = {"unit": "gru", "hidden": 32, "epochs": 2, "output": output, "components": components}
+    train(resolve(options, media="audio"), tmp_path / "run", data=speech)
+    first, second = read_metrics(tmp_path / "run")
+    assert second["train_nats_per_frame"] < first["train_nats_per_frame"] - 0.5
+    assert second["valid_nats_per_frame"] < first["valid_nats_per_frame"]
+    valid, discrete = speech["valid"], output == "logistic"
+    trivial = audio_nats_per_frame(speech["train"], valid, speech.frame, discrete=discrete)
+    assert second["valid_nats_per_frame"] < min(trivial.values()) - 1
+
+
+@both
+def test_metrics_hold_the_figures_of_audio(
+    audio_run_folder, logistic_run_folder, audio_dataset, output
+):
+    """metrics.jsonl says what `seqmodel eval` will say of the same epoch; no note is counted."""
+    folder = audio_run_folder if output == "gaussian" else logistic_run_folder
+    run, lines = load_run(folder), read_metrics(folder)
+    scores = likelihood(run.model, audio_dataset["valid"])
+    line = lines[run.epoch - 1]
+    of_kind = "floor_share" if output == "gaussian" else "bits_per_sample"
+    assert set(line) == {
+        *("epoch", "updates", "train_nats_per_frame", "valid_nats_per_frame"),
+        *("valid_nats_per_sample", f"valid_{of_kind}", "learning_rate"),
+        *("frames_per_second", "seconds"),
+    }
+    for name in ("nats_per_frame", "nats_per_sample", of_kind):
+        assert line[f"valid_{name}"] == pytest.approx(getattr(scores, name), rel=1e-6)
+    # Two by two, by length, of 30 and about 50, of about 50 and 71, and of 90 frames; 20 at a time.
+    assert [line["updates"] for line in lines] == [3 + 4 + 5, 24, 36]
+
+
+# ---- windows ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def other_frames(tmp_path_factory, recordings):
+    """A function of (frame, context): the recordings as a dataset of such frames."""
+    import soundfile
+
+    folder = tmp_path_factory.mktemp("frames")
+    for split, pieces in recordings.items():
+        (folder / "in" / split).mkdir(parents=True)
+        for k, samples in enumerate(pieces):
+            soundfile.write(folder / "in" / split / f"{k}.wav", samples, 8000)
+
+    def made(frame, context):
+        out = folder / f"{frame}-{context}"
+        if not out.exists():
+            prepare([str(folder / "in")], out, AudioSettings(frame_size=frame, context=context))
+        return open_dataset(out)
+
+    return made
+
+
+@both
+@pytest.mark.parametrize("truncate", [1, 7, 40, 1000])
+@pytest.mark.parametrize(("frame", "context"), [(10, 20), (10, 3), (10, 10), (4, 33), (1, 5)])
+def test_windows_carry_the_state_and_the_line(
+    tmp_path, make_audio_config, train, other_frames, output, truncate, frame, context
+):
+    """At a rate of 0 the loss is that of whole pieces; what is lost between windows shows."""
+    options = {"epochs": 1, "learning_rate": 0.0, "output": output, "batch_size": 5}
+    data = other_frames(frame, context)
+    if truncate == 1 and frame == 1:
+        truncate = 2  # 900 updates less
+    trainer = train(make_audio_config(**options, truncate=truncate), tmp_path / "cut", data=data)
+    (line,) = read_metrics(tmp_path / "cut")
+    whole = likelihood(trainer.model, data["train"]).nats_per_frame
+    assert line["train_nats_per_frame"] == pytest.approx(whole, rel=2e-5)
+
+
+@both
+def test_a_window_as_long_as_the_pieces_is_no_truncation(
+    tmp_path, make_audio_config, train, audio_dataset, output
+):
+    """The same gradients, so the same weights; a shorter one has others."""
+    longest = int(audio_dataset["train"].lengths.max())
+    for name, truncate in (("whole", 0), ("exact", longest), ("long", 10**6), ("cut", longest - 1)):
+        config = make_audio_config(output=output, truncate=truncate)
+        train(config, tmp_path / name, data=audio_dataset)
+    whole = tensors_of(tmp_path / "whole")
+    assert tensors_of(tmp_path / "exact") == whole
+    assert tensors_of(tmp_path / "long") == whole
+    assert tensors_of(tmp_path / "cut") != whole
+
+
+def test_no_more_is_read_at_a_time_than_a_window(
+    tmp_path, make_audio_config, train, audio_dataset, monkeypatch
+):
+    """Guards against long recordings that are wholly in memory, many of them side by side."""
+    lengths, load = [], loop.batches.load
+
+    def loading(split, *given, **named):
+        batch = load(split, *given, **named)
+        if split.name == "train":
+            lengths.append(len(batch.frames))
+        return batch
+
+    monkeypatch.setattr(loop.batches, "load", loading)
+    train(make_audio_config(truncate=8, epochs=1), tmp_path / "run", data=audio_dataset)
+    assert max(lengths) == 8
+    assert len(lengths) > 20
+
+
+# ---- stops --------------------------------------------------------------------------------------
+
+STOPS = {
+    "gaussian": {"output": "gaussian", "truncate": 20},
+    "logistic": {"output": "logistic", "truncate": 20},
+    "everything": {
+        "output": "logistic",
+        "layers": 2,
+        "unit": "gru",
+        "dropout": 0.3,
+        "weight_noise": 0.075,
+        "average": 0.8,
+        "truncate": 7,
+        "optimizer": "rmsprop",
+        "learning_rate": 0.003,
+    },
+}
+
+
+@pytest.mark.parametrize("options", STOPS.values(), ids=STOPS)
+def test_a_run_stopped_at_every_update_ends_as_if_never_stopped(
+    tmp_path, make_audio_config, train, audio_dataset, options
+):
+    """Between the windows of a piece too, where the state and the last samples are carried on."""
+    config, resume, stops, carried = make_audio_config(**options, epochs=2), False, 0, 0
+    train(config, tmp_path / "whole", data=audio_dataset)
+    while True:
+        try:
+            train(
+                config,
+                tmp_path / "run",
+                data=audio_dataset,
+                resume=resume,
+                stop_at=lambda seen, tick: tick.nats_per_frame is not None,
+            )
+        except InterruptError:
+            torch.randn(7)  # another process has other generators
+            resume, stops = True, stops + 1
+            names = load_checkpoint(tmp_path / "run" / runs.LAST)[0]
+            carried += any(name.startswith(loop.CARRY) for name in names)
+        else:
+            break
+    assert stops > 15
+    assert carried > stops / 2
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def test_a_run_stopped_while_valid_is_scored_ends_as_if_never_stopped(
+    tmp_path, make_audio_config, train, audio_dataset
+):
+    config = make_audio_config(output="logistic", epochs=2)
+    train(config, tmp_path / "whole", data=audio_dataset)
+    with pytest.raises(InterruptError):
+        train(
+            config,
+            tmp_path / "run",
+            data=audio_dataset,
+            stop_at=lambda seen, tick: tick.nats_per_frame is None,
+        )
+    train(config, tmp_path / "run", data=audio_dataset, resume=True)
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+# ---- other weights, the paper -------------------------------------------------------------------
+
+
+@both
+def test_init_from_takes_weights_and_nothing_else(
+    tmp_path, make_audio_config, audio_dataset, audio_run_folder, logistic_run_folder, output
+):
+    """The linear prediction is among them, though no gradient moves it."""
+    folder = audio_run_folder if output == "gaussian" else logistic_run_folder
+    run = load_run(folder)
+    config = make_audio_config(output=output, learning_rate=0.0, epochs=1)
+    trainer = Trainer(config, audio_dataset, tmp_path / "run")
+    if output == "logistic":
+        run.model.output.predictor[3] += 1
+    trainer.init_from(run)
+    assert trainer.place == loop.Place()
+    trainer.run(Listener(), StopRequest())
+    left = load_run(tmp_path / "run").model.state_dict()
+    for name, weight in run.model.state_dict().items():
+        assert torch.equal(weight, left[name]), name
+
+
+def test_a_run_reads_only_the_frames_it_was_trained_on(
+    audio_run_folder, run, audio_dataset, other_frames, dataset
+):
+    """Guards against tensors that do not fit, told by torch in its own words."""
+    ours = load_run(audio_run_folder)
+    ours.check_reads(audio_dataset)
+    run.check_reads(dataset)
+    with pytest.raises(SeqmodelError, match=r"holds music, but .* was trained on audio"):
+        ours.check_reads(dataset)
+    with pytest.raises(SeqmodelError, match=r"holds audio, but .* was trained on music"):
+        run.check_reads(audio_dataset)
+    for frame, context in ((10, 3), (4, 20)):
+        data = open_dataset(other_frames(frame, context).folder)
+        with pytest.raises(SeqmodelError, match=r"prepare the audio with --frame 10 --context 20$"):
+            ours.check_reads(data)
+
+
+@pytest.mark.parametrize(("unit", "hidden"), [("lstm", 195), ("gru", 227), ("tanh", 400)])
+def test_the_papers_protocol_for_speech(unit, hidden):
+    """Chung et al. 2014, section 4: 20 samples give 10, some 169 thousand weights in the unit."""
+    frame = AudioFrames(16_000)
+    config = with_hidden_size(resolve({"preset": "paper", "unit": unit}, media="audio"), frame)
+    assert (frame.context, frame.frame_size) == (20, 10)
+    assert config.hidden == hidden
+    assert (config.optimizer, config.weight_noise, config.clip) == ("rmsprop", 0.075, 1.0)
+    assert (config.output, config.components, config.dropout) == ("auto", 20, 0.0)
+    assert (config.learning_rate_draws, config.schedule) == (10, "constant")
+    rates = search.learning_rates(config)
+    assert len(rates) == 10
+    assert all(-12 <= math.log(rate) <= -6 for rate in rates)
+
+
+def test_the_papers_search_runs_on_audio(tmp_path, make_audio_config, audio_dataset):
+    options = {"optimizer": "rmsprop", "learning_rate_draws": 2, "weight_noise": 0.075}
+    config = make_audio_config(**options, epochs=1)
+    search.train(config, audio_dataset, tmp_path / "run", Listener(), StopRequest())
+    figures = [
+        read_metrics(tmp_path / "run" / "draws" / str(k))[0]["valid_nats_per_frame"] for k in (0, 1)
+    ]
+    (line,) = read_metrics(tmp_path / "run")
+    assert line["valid_nats_per_frame"] == min(figures)
+    assert np.isfinite(figures).all()
+    best = load_run(tmp_path / "run")
+    assert best.config.learning_rate == search.learning_rates(config)[int(np.argmin(figures))]

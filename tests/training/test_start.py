@@ -1,0 +1,85 @@
+"""Where training starts: which frames of the data an output is shown, and what comes of it."""
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel.audio_baselines import audio_nats_per_frame
+from seqmodel.dataset import Split
+from seqmodel.evaluate import likelihood
+from seqmodel.frames.definitions import AudioFrames
+from seqmodel.model import build_model
+from seqmodel.training import start
+from seqmodel.training.start import start_at_data
+
+F, C = 3, 7
+LENGTHS = (5, 1, 12, 2, 40, 1, 1, 8)
+
+
+@pytest.fixture
+def split():
+    """Pieces of frames of 3 samples, no two samples alike: each is its own number."""
+    frame = AudioFrames(8000, F, C, "float32", 0.1, 0.2)
+    ends = np.cumsum(LENGTHS) * F
+    samples = np.arange(1, ends[-1] + 1, dtype=np.float32) / 1000
+    names = [f"{k}.wav" for k in range(len(LENGTHS))]
+    return Split("train", names, np.array(LENGTHS), frame, samples, np.append(0, ends[:-1]))
+
+
+def shown(monkeypatch, config, split):
+    """What `start_at_data` hands to the model's output."""
+    model, given = build_model(config, split.frame), []
+    monkeypatch.setattr(model.output, "start_at_data", lambda *arrays: given.extend(arrays))
+    start_at_data(model, split)
+    return given
+
+
+def windows(split, stride):
+    """Every stride-th frame of all pieces in a row, behind the C samples before it in its piece."""
+    rows = []
+    for piece in split:
+        line = [0.0] * C + piece.ravel().tolist()
+        rows += [line[t : t + C + F] for t in range(0, piece.size, F)]
+    return np.array(rows[::stride], np.float32)
+
+
+@pytest.mark.parametrize("frames", [1000, 70, 35, 20, 7, 1])
+def test_frames_are_taken_evenly_from_all_pieces(monkeypatch, make_audio_config, split, frames):
+    """Guards against each piece's first frame only, zeros before it, and against a seam."""
+    monkeypatch.setattr(start, "FRAMES", frames)
+    expected = windows(split, max(1, sum(LENGTHS) // frames))
+    (blocks,) = shown(monkeypatch, make_audio_config(output="gaussian"), split)
+    np.testing.assert_array_equal(blocks, expected[:, C:])
+    before, targets = shown(monkeypatch, make_audio_config(output="logistic"), split)
+    np.testing.assert_array_equal(before, expected[:, :C])
+    np.testing.assert_array_equal(targets, expected[:, C])
+
+
+@pytest.mark.parametrize(
+    ("output", "baseline", "worse"), [("gaussian", "gaussian", 0.0), ("logistic", "linear", 0.5)]
+)
+def test_a_model_starts_at_a_trivial_one(make_audio_config, audio_dataset, output, baseline, worse):
+    """Before the first update: below a single Gaussian, and near the linear prediction.
+
+    A random start is worse by nats a frame, which cost epochs to make good.
+    """
+    torch.manual_seed(0)
+    config = make_audio_config(output=output, hidden=40, components=10)
+    model = build_model(config, audio_dataset.frame)
+    train = audio_dataset["train"]
+    unaware = likelihood(model, train).nats_per_frame
+    start_at_data(model, train)
+    ours = likelihood(model, train).nats_per_frame
+    theirs = audio_nats_per_frame(train, train, train.frame, discrete=output == "logistic")
+    assert ours < theirs[baseline] + worse
+    assert ours < unaware - 3
+
+
+def test_music_starts_at_its_marginals(make_config, dataset, rolls):
+    """And ends of pieces are among them."""
+    model = build_model(make_config(end=True), dataset.frame)
+    start_at_data(model, dataset["train"])
+    frames = np.concatenate(rolls["train"])
+    counts = np.append(frames.sum(0), len(rolls["train"]))
+    chances = torch.sigmoid(model.output.linear.bias.detach().double()).numpy()
+    np.testing.assert_allclose(chances, (counts + 0.5) / (len(frames) + 1), rtol=1e-5)
