@@ -11,6 +11,7 @@ import torch
 
 from seqmodel.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.errors import SeqmodelError
+from seqmodel.runs import load_run
 
 TENSORS = {
     "model.unit.W": torch.randn(8, 5, generator=torch.Generator().manual_seed(0)),
@@ -90,11 +91,22 @@ def test_the_layout_of_runs_stays(run_folder):
     assert {k: list(v.shape) for k, v in tensors.items()} == {
         f"model.{k}": v for k, v in names.items()
     }
-    assert set(content) == {"config", "frame", "frame_size", "epoch", "longest_piece"}
+    assert set(content) == {"config", "media", "frame", "epoch", "longest_piece"}
     tensors, content = load_checkpoint(run_folder / "last.safetensors")
     slots = {f"optimizer.{k}:{s}" for k in names for s in ("step", "exp_avg", "exp_avg_sq")}
     assert set(tensors) == {f"model.{k}" for k in names} | slots
     assert {"place", "data_sha256"} < set(content)
+
+
+def test_a_run_from_before_there_was_audio_loads(run_folder, tmp_path, rolls):
+    """Its checkpoint names no medium, but the size of its frames, and its config no output."""
+    tensors, content = load_checkpoint(run_folder / "best.safetensors")
+    config = {k: v for k, v in content["config"].items() if k not in ("output", "components")}
+    old = {k: v for k, v in content.items() if k != "media"}
+    old |= {"config": config, "frame_size": 88}
+    save_checkpoint(tmp_path / "best.safetensors", tensors, old)
+    roll = rolls["valid"][0]
+    np.testing.assert_array_equal(load_run(tmp_path).nll(roll), load_run(run_folder).nll(roll))
 
 
 def test_any_changed_byte_is_noticed(path):

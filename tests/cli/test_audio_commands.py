@@ -108,7 +108,7 @@ def test_the_paper_preset_is_speechs_on_audio(call: Call, audio: Path, unit: str
     told = printed(call, audio, "--preset", "paper", "--unit", unit)
     expected = {
         **{"hidden": str(hidden), "optimizer": "rmsprop", "learning_rate_draws": "10"},
-        **{"weight_noise": "0.075", "clip": "1.0", "batch_size": "8", "truncate": "200"},
+        **{"weight_noise": "0.075", "clip": "1.0", "batch_size": "16", "truncate": "200"},
         **{"output": "auto", "components": "20", "average": "0.0", "dropout": "0.0"},
     }
     assert expected.items() <= told.items()
