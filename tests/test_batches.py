@@ -95,3 +95,14 @@ def test_keys_are_all_twelve_and_drawn_anew_for_each_batch_and_epoch():
     np.testing.assert_array_equal(keys, batches.random_keys(1200, 1, 2, 3))
     for other in ((2, 2, 3), (1, 3, 3), (1, 2, 4)):
         assert (keys != batches.random_keys(1200, *other)).mean() > 0.8
+
+
+def test_a_window_is_that_part_of_the_whole(dataset):
+    """Guards against every window of a truncated piece being its first: training would go on."""
+    split, indices = dataset["train"], np.array([2, 0, 4, 1])
+    whole = batches.load(split, indices)
+    for begin, window in ((0, 5), (5, 5), (20, 7), (7, None)):
+        part = batches.load(split, indices, begin=begin, window=window)
+        stop = None if window is None else begin + window
+        np.testing.assert_array_equal(part.frames, whole.frames[begin:stop])
+        np.testing.assert_array_equal(part.lengths, whole.lengths - begin)

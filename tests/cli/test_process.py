@@ -7,6 +7,7 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -175,3 +176,24 @@ def test_an_error_on_a_terminal_is_one_plain_line(data: Path):
     shown = on_terminal("train", data, "--unit", "gnu")[1]
     assert shown.startswith("seqmodel: there is no unit 'gnu'; choose one of tanh, ")
     assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [({}, "2000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+)
+def test_threads_wait_briefly_unless_told_otherwise(said: dict[str, str], expected: str):
+    """Guards against training that crawls beside another program, or overrules what was said."""
+    code = (
+        "import os, sys\n"
+        "from seqmodel.cli.main import main\n"
+        "sys.argv = ['seqmodel', '--version']\n"
+        "try:\n    main()\n"
+        "except SystemExit:\n    print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)\n"
+    )
+    names = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}
+    environment = {k: v for k, v in os.environ.items() if k not in names} | said
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == f"{expected} False"
