@@ -96,11 +96,10 @@ def likelihood(
             window = max(1, frames_at_once // len(indices))
             for begin in range(0, int(split.lengths[indices].max()), window):
                 batch = batches.load(split, indices, begin=begin, window=window)
-                frames = torch.from_numpy(batch.frames).float()
-                place = torch.arange(len(frames)).unsqueeze(1)
+                place = torch.arange(len(batch.frames)).unsqueeze(1)
                 lengths = torch.from_numpy(batch.lengths)
                 inside = place < lengths
-                h, past, carry = model.read(frames, carry)
+                h, frames, past, carry = model.read(torch.from_numpy(batch.frames), carry)
                 nats = output.score(h, frames, past).double() * inside
                 sums.nats[indices] += nats.sum(0).numpy()
                 if begin == 0:

@@ -43,6 +43,19 @@ class Carry(NamedTuple):
         return (self.state,) if isinstance(self.state, State | CellState) else self.state
 
 
+class Reading(NamedTuple):
+    """What the output needs for each of the frames (T, B, F) that the model has read."""
+
+    h: Tensor
+    """(T, B, H)"""
+    frames: Tensor
+    """(T, B, F), in the model's type."""
+    past: Tensor
+    """(T, B, C), the numbers before each frame."""
+    after: Carry
+    """What the model knows behind the last frame."""
+
+
 class SequenceModel(nn.Module):
     """p(x_1, ..., x_T) = prod_t p(x_t | x_<t), with the past in a unit's state.
 
@@ -77,14 +90,14 @@ class SequenceModel(nn.Module):
 
     def forward(self, frames: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
         """The output's parameters for each of `frames` (T, B, F), each given those before it."""
-        h, _, after = self.read(frames, carry)
-        return self.output(h), after
+        reading = self.read(frames, carry)
+        return self.output(reading.h), reading.after
 
-    def read(self, frames: Tensor, carry: Carry) -> tuple[Tensor, Tensor, Carry]:
-        """What the output needs for each of `frames` (T, B, F): h (T, B, H), the past (T, B, C)."""
-        past, last = _pasts(frames, carry.past)
+    def read(self, frames: Tensor, carry: Carry) -> Reading:
+        """Read `frames` (T, B, F), of any type of number."""
+        frames, past, last = _in_line(frames, carry.past)
         h, state = self.unit(self._standardised(past), carry.state)
-        return self.dropout(h), past, Carry(state, last)
+        return Reading(self.dropout(h), frames, past, Carry(state, last))
 
     def step(self, carry: Carry) -> tuple[Tensor, AnyState]:
         """The output's parameters (B, ...) for the frame after `carry`; the unit's new state."""
@@ -97,17 +110,20 @@ class SequenceModel(nn.Module):
         return (numbers - self.mean) / self.deviation
 
 
-def _pasts(frames: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """The C numbers (T, B, C) before each of the frames (T, B, F), and the last C (B, C) of all.
+def _in_line(frames: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Frames (T, B, F) in line behind what came before them (B, C), of whose type they become.
 
-    `before` (B, C) is what came before the first frame.
+    Returns the frames, and as views of the line the C numbers before each (T, B, C) and the last
+    C of all (B, C).
     """
-    T, B, F = frames.shape
-    C = before.shape[1]
+    (T, B, F), C = frames.shape, before.shape[1]
     if C == F:
-        return torch.cat([before.unsqueeze(0), frames[:-1]]), frames[-1]
+        steps = before.new_empty(T + 1, B, F)
+        steps[0], steps[1:] = before, frames
+        return steps[1:], steps[:-1], steps[-1]
+    frames = frames.to(before)
     line = torch.cat([before, frames.transpose(0, 1).reshape(B, T * F)], 1)
-    return line.unfold(1, C, F)[:, :T].transpose(0, 1), line[:, T * F :]
+    return frames, line.unfold(1, C, F)[:, :T].transpose(0, 1), line[:, T * F :]
 
 
 # The paper's sizes, for music about 20 thousand parameters and for speech about 169 thousand; other

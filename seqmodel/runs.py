@@ -72,9 +72,8 @@ class Run:
             raise ValueError(f"frames must be (T >= 1, {size}), not {frames.shape}")
         with torch.inference_mode():
             x = torch.from_numpy(np.asarray(frames, np.float32)).unsqueeze(1)
-            h, past, _ = self.model.read(x, self.model.start(1))
-            output = self.model.output
-            nats = output.nats(output(h), x, past).squeeze(1).double()
+            reading, output = self.model.read(x, self.model.start(1)), self.model.output
+            nats = output.nats(output(reading.h), x, reading.past).squeeze(1).double()
         return nats.numpy()
 
 

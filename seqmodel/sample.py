@@ -39,16 +39,19 @@ def draw_frames(
     Of music they are zeros and ones, of audio raw samples, multiples of 1/32768. `prime` (P, D) is
     what the model has heard before it begins.
     """
-    model = copy.deepcopy(model).double().eval()
+    plain = any(layer.backend == "reference" for layer in model.layers())
+    plain = plain or cpu.why_not(model.parameters()) is not None
     carry = model.start(1)
+    carry = carry.like([tensor.double() for tensor in carry.tensors()])
+    if plain or prime is not None:
+        model = copy.deepcopy(model).double().eval()
     heard = np.empty(0) if prime is None else prime
     for start in range(0, len(heard), HEARD_AT_ONCE):
         with torch.inference_mode():
             frames = np.asarray(heard[start : start + HEARD_AT_ONCE], np.float64)
-            carry = model.read(torch.from_numpy(frames).unsqueeze(1), carry)[2]
+            carry = model.read(torch.from_numpy(frames).unsqueeze(1), carry).after
     numbers = _uniforms(model, random)
-    plain = any(layer.backend == "reference" for layer in model.layers())
-    if plain or cpu.why_not(model.parameters()) is not None:
+    if plain:
         return _plainly(model, carry, numbers, temperature)
     from seqmodel.sample_cpu import draw_chunks  # the compiler loads at first use
 

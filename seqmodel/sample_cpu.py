@@ -1,5 +1,6 @@
 """Sampling in compiled code: unit, output and draw, frame after frame, without torch in between."""
 
+import copy
 import ctypes
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 from seqmodel.cpu.emit import INT, POINTER, Emitter
 from seqmodel.cpu.jit import Library, compiled_once
-from seqmodel.cpu.notes import notes_of
 from seqmodel.model import Carry, SequenceModel
 from seqmodel.outputs import BernoulliOutput, GaussianMixtureOutput
 from seqmodel.outputs.audio_draw import AudioDraw
@@ -27,7 +27,10 @@ def draw_chunks(
     chunk: int,
     temperature: float,
 ) -> Iterator[tuple[NDArray[Any], bool]]:
-    """As `sample._plainly`, for a model in float64 on the CPU and uniforms (chunk, U) at a time."""
+    """As `sample._plainly`, for a model on the CPU, whose weights may be float32.
+
+    The carry is in float64, in which everything is computed; uniforms (chunk, U) come at a time.
+    """
     with torch.no_grad():
         calls, draw = _calls(model, carry, chunk, temperature)
     loop = _loop(tuple(call.function for call in calls), draw.address)
@@ -43,15 +46,12 @@ def _calls(
     model: SequenceModel, carry: Carry, chunk: int, temperature: float
 ) -> tuple[list[Step], BernoulliDraw | AudioDraw]:
     """The unit's steps and the output's draw, which read what the other leaves."""
-    output, past = model.output, carry.past[0]
-    layers, states = model.layers(), carry.layers()
+    x = (carry.past[0] - model.mean) / model.deviation
+    calls, h = steps(model.layers(), carry.layers(), x)
     options: Any = {"chunk": chunk, "temperature": temperature}
-    if isinstance(output, BernoulliOutput):
-        notes = notes_of(past)
-        calls, h = steps(layers, states, past, notes)
-        return calls, BernoulliDraw(output, h, notes, **options)
-    x = (past - model.mean) / model.deviation
-    calls, h = steps(layers, states, x, None)
+    if isinstance(model.output, BernoulliOutput):
+        return calls, BernoulliDraw(model.output, h, x, **options)
+    output = copy.deepcopy(model.output).double()
     if isinstance(output, GaussianMixtureOutput):
         return calls, gaussian_draw(output, h, x, **options)
     return calls, logistic_draw(output, h, x, **options)

@@ -126,7 +126,7 @@ def test_audio_is_heard_in_windows_of_the_line(kind):
     frames = torch.randn(T, B, 3, dtype=torch.float64)
     seen = []
     model.unit.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    _, past, carry = model.read(frames, model.start(B))
+    _, _, past, carry = model.read(frames, model.start(B))
     line = torch.cat([torch.zeros(B, 7), frames.transpose(0, 1).reshape(B, -1)], 1)
     windows = torch.stack([line[:, 3 * t : 3 * t + 7] for t in range(T)])
     torch.testing.assert_close(past, windows, rtol=0, atol=0)

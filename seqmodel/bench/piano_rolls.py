@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import torch
+import numpy as np
 
 from seqmodel.bench import music, peers
 from seqmodel.bench.clock import Contender, ratio, take_turns
@@ -15,7 +15,7 @@ BATCH, FRAMES = 16, 200
 
 def measure_piano_rolls(unit: str, seconds: float) -> dict[str, Any]:
     """Time forward, loss and backward to all weights; the input, being data, gets no gradient."""
-    frames, lengths = music.piano_rolls(FRAMES, BATCH), torch.full((BATCH,), FRAMES)
+    frames, lengths = music.piano_rolls(FRAMES, BATCH), np.full(BATCH, FRAMES)
     ours, hidden = music.music_model(unit), music.paper_hidden(unit)
     theirs = peers.PeerModel(unit_spec(unit), NOTES, hidden)
 

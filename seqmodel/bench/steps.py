@@ -1,9 +1,11 @@
 """Training steps, as training and the comparisons take them."""
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.model import SequenceModel
+from seqmodel.training.loss import mean_nats
 
 
 def layer_step(layer: nn.Module, x: Tensor, d_h: Tensor) -> None:
@@ -13,10 +15,7 @@ def layer_step(layer: nn.Module, x: Tensor, d_h: Tensor) -> None:
     layer.zero_grad()
 
 
-def model_gradient(model: SequenceModel, frames: Tensor, lengths: Tensor) -> None:
+def model_gradient(model: SequenceModel, frames: Tensor, lengths: NDArray[np.int64]) -> None:
     """The gradient of the mean nats per frame of pieces (T, B, D), as training takes it."""
-    inside = torch.arange(len(frames)).unsqueeze(1) < lengths
     model.zero_grad()
-    h, past, _ = model.read(frames, model.start(frames.shape[1]))
-    nats = (model.output.score(h, frames, past) * inside).sum()
-    (nats / int(inside.sum())).backward()  # type: ignore[no-untyped-call]
+    mean_nats(model, frames, lengths, model.start(frames.shape[1])).mean.backward()  # type: ignore[no-untyped-call]

@@ -57,12 +57,11 @@ class Replay:
 
         for indices in batches.shuffled(split.lengths, config.batch_size, config.seed, number):
             batch = batches.load(split, indices)
-            frames = torch.from_numpy(batch.frames).float()
-            lengths = torch.from_numpy(batch.lengths)
+            frames = torch.from_numpy(batch.frames)
             lap("batching")
             with weight_noise(self.model, config.weight_noise):
                 lap("weight_noise")
-                model_gradient(self.model, frames, lengths)
+                model_gradient(self.model, frames, batch.lengths)
                 lap("forward_backward")
             lap("weight_noise")
             rescale_gradient(self.model, config.clip)

@@ -37,7 +37,7 @@ def why_not(tensors: Iterable[Tensor | None]) -> str | None:
     for tensor in tensors:
         if tensor is None:
             continue
-        if tensor.device.type != "cpu":
+        if not tensor.is_cpu:
             return f"a tensor lies on {tensor.device}"
         if tensor.dtype not in (torch.float32, torch.float64):
             return f"it computes in float32 and float64, not in {tensor.dtype}"

@@ -49,6 +49,14 @@ PRECISIONS = {
 }
 
 
+@dataclass(frozen=True)
+class Lanes:
+    """The first `count` lanes of a vector, one at least; all, if `count` is no less."""
+
+    count: Any
+    mask: Any
+
+
 class Emitter:
     """Appends instructions for one floating-point type to one function."""
 
@@ -122,7 +130,7 @@ class Emitter:
             result.add_incoming(last, latch)
             values[k] = result
 
-    def columns(self, count: Any, body: Callable[[Any, Any], None]) -> None:
+    def columns(self, count: Any, body: Callable[[Any, Lanes | None], None]) -> None:
         """`body(j, lanes)` over `count` numbers, a vector at a time; lanes None is a full one."""
         b = self.builder
         full = b.and_(count, self.int(-self.lanes))
@@ -130,6 +138,18 @@ class Emitter:
             body(j, None)
         with b.if_then(b.icmp_signed("<", full, count)):
             body(full, self.first_lanes(b.sub(count, full)))
+
+    def copy(self, source: Any, target: Any, count: Any) -> None:
+        """So many numbers from one place to another."""
+
+        def move(j: Any, lanes: Any) -> None:
+            self.store(self.load(self.offset(source, j), lanes), self.offset(target, j), lanes)
+
+        self.columns(count, move)
+
+    def clear(self, target: Any, count: Any) -> None:
+        """Zeros to so many places."""
+        self.columns(count, lambda j, lanes: self.store(self.zero(), self.offset(target, j), lanes))
 
     def fields(self, array: Any, sizes: Sequence[str], addresses: Sequence[str]) -> dict[str, Any]:
         """By name what an array of 64-bit integers holds: the sizes, then the addresses."""
@@ -141,32 +161,84 @@ class Emitter:
 
     # Vectors
 
-    def first_lanes(self, count: Any) -> Any:
-        """A mask of the first `count` lanes."""
+    def first_lanes(self, count: Any) -> Lanes:
+        """The first `count` lanes, for loads and stores."""
         b = self.builder
         numbers = ir.Constant(self.integers, list(range(self.lanes)))
         kind = self.integers.element
         limit = count if kind is INT or kind.width == 64 else b.trunc(count, kind)
-        return b.icmp_signed("<", numbers, self._splat(limit, self.integers))
+        return Lanes(count, b.icmp_signed("<", numbers, self._splat(limit, self.integers)))
 
-    def load(self, address: Any, lanes: Any = None) -> Any:
+    def load(self, address: Any, lanes: Lanes | None = None) -> Any:
         """A vector from memory; lanes that are off read nothing and hold zero."""
         if lanes is None:
             return self.builder.load(address, align=self.precision.itemsize, typ=self.vector)
-        kinds = [POINTER, ir.IntType(32), lanes.type, self.vector]
+        kinds = [POINTER, ir.IntType(32), lanes.mask.type, self.vector]
         function = self._intrinsic("masked.load", self.vector, kinds)
         align = ir.Constant(ir.IntType(32), self.precision.itemsize)
-        return self.builder.call(function, [address, align, lanes, self.zero()])
+        return self.builder.call(function, [address, align, lanes.mask, self.zero()])
 
-    def store(self, value: Any, address: Any, lanes: Any = None) -> None:
-        """A vector to memory, but for the lanes that are off."""
+    def store(self, value: Any, address: Any, lanes: Lanes | None = None) -> None:
+        """A vector to memory, but for the lanes that are off.
+
+        A part of a vector goes in halves, quarters and so on: what a masked store has written
+        cannot be read again for a long while, and many a processor has none.
+        """
+        b, size = self.builder, self.precision.itemsize
         if lanes is None:
-            self.builder.store(value, address, align=self.precision.itemsize)
+            b.store(value, address, align=size)
             return
-        kinds = [self.vector, POINTER, ir.IntType(32), lanes.type]
-        function = self._intrinsic("masked.store", ir.VoidType(), kinds)
-        align = ir.Constant(ir.IntType(32), self.precision.itemsize)
-        self.builder.call(function, [value, address, align, lanes])
+        whole = b.icmp_signed(">=", lanes.count, self.int(self.lanes))
+        with b.if_else(whole) as (all_lanes, some_lanes):
+            with all_lanes:
+                b.store(value, address, align=size)
+            with some_lanes:
+                b.call(self._store_part(), [value, address, lanes.count])
+
+    def _store_part(self) -> Any:
+        """The function that stores the first of a vector's numbers, fewer than it has."""
+        module, name = self.builder.module, f"store_part_{self.precision.itemsize}"
+        if name in module.globals:
+            return module.globals[name]
+        kinds = [self.vector, POINTER, INT]
+        made = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
+        made.linkage = "internal"
+        made.attributes.add("noinline")  # in every tile of a product it would take long to compile
+        b = ir.IRBuilder(made.append_basic_block())
+        e, (value, address, count) = Emitter(b, self.precision.itemsize), made.args
+        width = self.lanes // 2
+        while width:
+            low, high = (e._half(value, width, upper=upper) for upper in (False, True))
+            before = b.block
+            fits = b.icmp_signed("!=", b.and_(count, e.int(width)), e.int(0))
+            with b.if_then(fits):
+                b.store(low, address, align=e.precision.itemsize)
+                behind, stored = e.offset(address, width), b.block
+            value, following = b.phi(low.type), b.phi(POINTER)
+            for phi, without, with_it in ((value, low, high), (following, address, behind)):
+                phi.add_incoming(without, before)
+                phi.add_incoming(with_it, stored)
+            address, width = following, width // 2
+        b.ret_void()
+        return made
+
+    def _half(self, value: Any, width: Any, *, upper: bool) -> Any:
+        numbers = list(range(width, 2 * width) if upper else range(width))
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), width), numbers)
+        return self.builder.shuffle_vector(value, value, mask)
+
+    def scatter(self, value: Any, address: Any, stride: Any, count: Any) -> None:
+        """The first `count` numbers of a vector, or all, to places so far from each other."""
+        b = self.builder
+        whole = b.icmp_signed(">=", count, self.int(self.lanes))
+        with b.if_else(whole) as (all_lanes, some_lanes):
+            with all_lanes:
+                for lane in range(self.lanes):
+                    number = b.extract_element(value, ir.IntType(32)(lane))
+                    b.store(number, self.offset(address, self.mul(stride, lane)))
+            with some_lanes, self.loop(0, count) as lane:
+                number = b.extract_element(value, lane)
+                b.store(number, self.offset(address, self.mul(stride, lane)))
 
     def broadcast(self, address: Any) -> Any:
         """One number from memory in all lanes."""

@@ -12,103 +12,88 @@ import torch
 from llvmlite import binding, ir
 from torch import Tensor
 
-from seqmodel.cpu import memory, team
+from seqmodel.cpu import memory
 from seqmodel.cpu.emit import INT, POINTER, Emitter
 from seqmodel.cpu.jit import compiled_once, function
-from seqmodel.cpu.team import Kernel, compile_kernels, thread_count
+from seqmodel.cpu.packing import PANEL
+from seqmodel.cpu.team import Job, Kernel, compile_kernels
 
-_WORTH_LISTING = 8192  # numbers; below, the dense product is done before the list is
-_DENSITY = 0.2  # of ones; up to there the sum of columns is well ahead
-_WORTH_A_THREAD = 250_000  # additions
-_SIZES = ("frames", "rows", "I", "N", "d_stride", "limit")
-_ADDRESSES = ("x", "d", "table", "numbers", "starts")
-_KINDS = [POINTER, INT, POINTER, INT, POINTER]
+DENSITY = 0.2
+"""Of ones among all numbers; up to there the sum of columns is well ahead of the product."""
+
 NUMBER = ir.IntType(32)
+_SIZES = ("T", "B", "I", "N", "d_stride")
+_ADDRESSES = ("d", "tables", "numbers", "counts")
+_LIST_KINDS = [POINTER, INT, INT, POINTER, POINTER]
+_SUM_KINDS = [POINTER, POINTER, INT, POINTER, INT, INT, POINTER, INT]
 
 
 @dataclass(frozen=True)
 class Notes:
-    """The places of the ones in binary frames, frame after frame."""
+    """Room for the places of the ones in binary frames, of every frame apart."""
 
     numbers: Tensor
-    """(count or more,) int32: the places within a frame, rising."""
-    starts: Tensor
-    """(frames + 1,) int64: where in `numbers` each frame begins, the last one ends."""
+    """(frames, I) int32: the places within a frame, rising, as many as there are."""
+    counts: Tensor
+    """(frames,) int32: how many those are."""
+    listed: Tensor
+    """(threads,) int32: whether the thread has listed all its frames, 1, or given up, 0."""
+
+    @classmethod
+    def room(cls, frames: int, inputs: int, threads: int) -> "Notes":
+        """Room for the notes of so many frames, nothing listed yet."""
+        sizes = ((frames, inputs), (frames,), (threads,))
+        return cls(*(torch.empty(size, dtype=torch.int32) for size in sizes))
 
 
-def list_notes(x: Tensor) -> Notes | None:
-    """The notes of x (frames, I), contiguous, if all its numbers are 0 or 1 and few are 1."""
-    if x.numel() < _WORTH_LISTING:
-        return None
-    frames, inputs = x.shape
-    limit = int(_DENSITY * x.numel())
-    numbers = memory.buffer(x, 1, limit + inputs).view(torch.int32).view(-1)
-    starts = torch.empty(frames + 1, dtype=torch.int64)
-    fields: dict[str, int | Tensor] = {
-        "frames": frames, "I": inputs, "limit": limit,
-        "x": x, "numbers": numbers, "starts": starts,
-    }  # fmt: skip
-    _run(x, "list_notes", 1, fields)
-    return Notes(numbers, starts) if starts[-1] >= 0 else None
+def add_rows(d: Tensor, notes: Notes, batch: int, threads: int) -> tuple[Tensor, Job]:
+    """D' X, the gradient of W, for binary X as `notes`; D (T x B, N).
 
-
-def notes_of(frame: Tensor) -> Notes:
-    """The notes of one frame (I,), in lists with room for those of any other."""
-    numbers = torch.zeros(len(frame), dtype=torch.int32)
-    places = frame.nonzero().flatten()
-    numbers[: len(places)] = places
-    return Notes(numbers, torch.tensor([0, len(places)]))
-
-
-def outer_notes(d: Tensor, notes: Notes, inputs: int, rows: int) -> Tensor:
-    """D' X, the gradient of W, for binary X as `notes`; d (T x rows, N), the result (N, inputs).
-
-    Each thread takes the rows of the batch that were its own in the loops: they are near it.
+    What the job leaves are tables (threads, I, N), to be folded. Each thread takes the rows of the
+    batch that were its own in the loops: they are near it.
     """
-    frames, columns = d.shape
-    work = int(notes.starts[-1]) * columns
-    threads = min(thread_count(rows), 1 + work // _WORTH_A_THREAD)
-    tables = d.new_zeros(threads, inputs, columns)
-    fields: dict[str, int | Tensor] = {
-        "frames": frames, "rows": rows, "I": inputs, "N": columns, "d_stride": d.stride(0),
-        "d": d, "table": tables, "numbers": notes.numbers, "starts": notes.starts,
-    }  # fmt: skip
-    _run(d, "add_rows", threads, fields)
-    return tables.sum(0).t().contiguous()
+    (frames, N), I = d.shape, notes.numbers.shape[1]  # noqa: E741
+    tables = memory.buffer(d, threads, I, N)
+    sizes = (frames // batch, batch, I, N, d.stride(0))
+    fields = (*sizes, d, tables, notes.numbers, notes.counts)
+    return tables, Job(_kernels(d.element_size())["add_rows"], fields)
 
 
-def _run(x: Tensor, kernel: str, threads: int, fields: dict[str, int | Tensor]) -> None:
-    values = [fields.get(name, 0) for name in (*_SIZES, *_ADDRESSES)]
-    numbers = [v if isinstance(v, int) else v.data_ptr() for v in values]
-    team.share_out(_kernels(x.element_size())[kernel], numbers, threads)
+@dataclass(frozen=True)
+class NotesFunctions:
+    """Functions over the frames of some rows, as a module that calls them knows them."""
 
+    list_rows: Any
+    """list_rows(x, rows, I, numbers, counts): the notes' count, or a huge one: x is not binary."""
+    sum_columns: Any
+    """sum_columns(numbers, counts, rows, W, I, N, target, stride): W x, W packed."""
 
-def declare_sum(module: Any, itemsize: int) -> Any:
-    """`sum_columns(numbers, count, W', N, target)`, for `module` to call: target = W x."""
-    name = f"seqmodel_sum_columns_{itemsize}"
-    address = _kernels(itemsize)["add_rows"].library.address("sum_columns")
-    binding.add_symbol(name, address)
-    return ir.Function(module, ir.FunctionType(ir.VoidType(), _KINDS), name)
-
-
-def span(e: Emitter, numbers: Any, starts: Any, frame: Any) -> tuple[Any, Any]:
-    """Where the list of a frame begins, and its count."""
-    b = e.builder
-    first, last = (
-        b.load(b.gep(starts, [e.add(frame, k)], source_etype=INT), typ=INT) for k in (0, 1)
-    )
-    return b.gep(numbers, [first], source_etype=NUMBER), b.sub(last, first)
+    @classmethod
+    def of(cls, module: Any, itemsize: int) -> "NotesFunctions":
+        """The functions for numbers of `itemsize` bytes, compiled once, declared in `module`."""
+        library = _kernels(itemsize)["add_rows"].library
+        declared = []
+        for name, returns, kinds in (
+            ("list_rows", INT, _LIST_KINDS),
+            ("sum_columns", ir.VoidType(), _SUM_KINDS),
+        ):
+            global_name = f"seqmodel_{name}_{itemsize}"
+            binding.add_symbol(global_name, library.address(name))
+            declared.append(ir.Function(module, ir.FunctionType(returns, kinds), global_name))
+        return cls(*declared)
 
 
 @compiled_once
 def _kernels(itemsize: int) -> dict[str, Kernel]:
     module = ir.Module("notes")
-    with function(module, "sum_columns", _KINDS, itemsize) as (e, *args):
+    made = ir.Function(module, ir.FunctionType(INT, _LIST_KINDS), "list_rows")
+    builder = ir.IRBuilder(made.append_basic_block())
+    builder.ret(_write_list(Emitter(builder, itemsize), *made.args))
+    with function(module, "sum_columns", _SUM_KINDS, itemsize) as (e, *args):
         _write_sum(e, *args)
-    for name, write in (("add_rows", _write_rows), ("list_notes", _write_list)):
-        with function(module, name, [POINTER, INT, INT], itemsize) as (e, fields, *share):
-            write(e, e.fields(fields, _SIZES, _ADDRESSES), *share)
-    return compile_kernels(module, ("add_rows", "list_notes"))
+    with function(module, "add_rows", [POINTER, INT, INT], itemsize) as (e, fields, *share):
+        _write_add(e, e.fields(fields, _SIZES, _ADDRESSES), *share)
+    return compile_kernels(module, ("add_rows",))
 
 
 def _number(e: Emitter, numbers: Any, n: Any) -> Any:
@@ -116,42 +101,34 @@ def _number(e: Emitter, numbers: Any, n: Any) -> Any:
     return b.zext(b.load(b.gep(numbers, [n], source_etype=NUMBER), typ=NUMBER), INT)
 
 
-def _write_list(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-    """List the ones of all frames; starts[frames] is -1 where that makes no sense."""
+def _row(e: Emitter, numbers: Any, row: Any, inputs: Any) -> Any:
+    return e.builder.gep(numbers, [e.mul(row, inputs)], source_etype=NUMBER)
+
+
+def _write_list(e: Emitter, x: Any, rows: Any, inputs: Any, numbers: Any, counts: Any) -> Any:
     b, word = e.builder, 64
     mask = ir.IntType(e.lanes)
-    give_up, done = b.append_basic_block(), b.append_basic_block()
-    starts = f["starts"]
-    b.store(e.int(0), starts)
-    counts = [e.int(0)]
-    with e.carrying(0, f["frames"], 1, counts) as (frame, of_frame):
-        row = e.offset(f["x"], e.mul(frame, f["I"]))
-        of_word = [of_frame[0]]
+    of_all = [e.int(0), ir.Constant(mask, 0)]  # the notes' count, and where x is not binary
+    with e.carrying(0, rows, 1, of_all) as (row, inside):
+        frame, into = e.offset(x, e.mul(row, inputs)), _row(e, numbers, row, inputs)
+        of_row = [e.int(0), inside[1]]
         # Bits by the word: the loop over the bits of one ends when it likes, which the processor
         # cannot foresee, so there should be few such loops.
-        with e.carrying(0, f["I"], word, of_word) as (j, inside):
-            bits, strange = e.int(0), ir.Constant(mask, 0)
+        with e.carrying(0, inputs, word, of_row) as (j, of_word):
+            bits, strange = e.int(0), of_word[1]
             for k in range(0, word, e.lanes):
                 place = e.add(j, k)
-                values = e.load(e.offset(row, place), e.first_lanes(b.sub(f["I"], place)))
+                values = e.load(e.offset(frame, place), e.first_lanes(b.sub(inputs, place)))
                 on = b.fcmp_unordered("!=", values, e.zero())
                 other = b.and_(on, b.fcmp_unordered("!=", values, e.constant(1.0)))
                 strange = b.or_(strange, b.bitcast(other, mask))
                 bits = b.or_(bits, b.shl(b.zext(b.bitcast(on, mask), INT), e.int(k)))
-            good = b.append_basic_block()
-            b.cbranch(b.icmp_signed("!=", strange, ir.Constant(mask, 0)), give_up, good)
-            b.position_at_end(good)
-            inside[0] = append_bits(e, bits, j, f["numbers"], inside[0])
-        of_frame[0] = of_word[0]
-        b.store(of_frame[0], b.gep(starts, [e.add(frame, 1)], source_etype=INT))
-        few = b.append_basic_block()
-        b.cbranch(b.icmp_signed(">", of_frame[0], f["limit"]), give_up, few)
-        b.position_at_end(few)
-    b.branch(done)
-    b.position_at_end(give_up)
-    b.store(e.int(-1), b.gep(starts, [f["frames"]], source_etype=INT))
-    b.branch(done)
-    b.position_at_end(done)
+            of_word[:] = append_bits(e, bits, j, into, of_word[0]), strange
+        count = b.trunc(of_row[0], NUMBER)
+        b.store(count, b.gep(counts, [row], source_etype=NUMBER))
+        inside[:] = e.add(inside[0], of_row[0]), of_row[1]
+    binary = b.icmp_signed("==", of_all[1], ir.Constant(mask, 0))
+    return b.select(binary, of_all[0], e.int(2**62))
 
 
 def append_bits(e: Emitter, bits: Any, j: Any, numbers: Any, count: Any) -> Any:
@@ -175,35 +152,58 @@ def append_bits(e: Emitter, bits: Any, j: Any, numbers: Any, count: Any) -> Any:
     return place
 
 
-def _write_sum(e: Emitter, numbers: Any, count: Any, table: Any, columns: Any, target: Any) -> None:
-    b, at_once = e.builder, 4  # vectors
+def _write_sum(
+    e: Emitter, numbers: Any, counts: Any, rows: Any, table: Any, inputs: Any, columns: Any,
+    target: Any, stride: Any,
+) -> None:  # fmt: skip
+    b, at_once = e.builder, 2 * PANEL  # vectors
 
-    def block(j: Any, vectors: int, lanes: Any) -> None:
-        sums = [e.zero()] * vectors
-        with e.carrying(0, count, 1, sums) as (n, inside):
-            row = e.offset(table, e.mul(_number(e, numbers, n), columns), j)
+    def block(row: Any, j: Any, vectors: int, lanes: Any) -> None:
+        """So many vectors of a row's columns from j on; `lanes` masks the last of them."""
+        of_row, sums = _row(e, numbers, row, inputs), [e.zero()] * vectors
+        with e.carrying(0, _number(e, counts, row), 1, sums) as (n, inside):
+            note = _number(e, of_row, n)
             for v in range(vectors):
-                inside[v] = b.fadd(inside[v], e.load(e.offset(row, v * e.lanes), lanes))
+                panel, within = divmod(v, PANEL)
+                start = e.mul(e.add(j, panel * PANEL * e.lanes), inputs)
+                place = e.add(start, e.mul(note, PANEL * e.lanes), within * e.lanes)
+                inside[v] = b.fadd(inside[v], e.load(e.offset(table, place)))
         for v in range(vectors):
-            e.store(sums[v], e.offset(target, j, v * e.lanes), lanes)
+            place = e.offset(target, e.mul(row, stride), j, v * e.lanes)
+            e.store(sums[v], place, lanes if v == vectors - 1 else None)
 
-    whole = b.and_(columns, e.int(-at_once * e.lanes))
-    with e.loop(0, whole, at_once * e.lanes) as j:
-        block(j, at_once, None)
-    e.columns(b.sub(columns, whole), lambda j, lanes: block(e.add(whole, j), 1, lanes))
+    width = at_once * e.lanes
+    whole = b.and_(columns, e.int(-width))
+    left = b.sub(columns, whole)
+    with e.loop(0, rows) as row:
+        with e.loop(0, whole, width) as j:
+            block(row, j, at_once, None)
+        done = b.append_basic_block()
+        vectors = b.sdiv(e.add(left, e.lanes - 1), e.int(e.lanes))
+        switch = b.switch(vectors, done)
+        for count in range(1, at_once + 1):
+            case = b.append_basic_block()
+            switch.add_case(e.int(count), case)
+            b.position_at_end(case)
+            lanes = e.first_lanes(b.sub(left, e.int((count - 1) * e.lanes)))
+            block(row, whole, count, lanes)
+            b.branch(done)
+        b.position_at_end(done)
 
 
-def _write_rows(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
+def _write_add(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
     """Add up each note's rows of D, over the thread's share of the batch, in its own table."""
-    b, N = e.builder, f["N"]
-    first = b.sdiv(e.mul(f["rows"], thread), threads)
-    last = b.sdiv(e.mul(f["rows"], e.add(thread, 1)), threads)
-    table = e.offset(f["table"], e.mul(thread, f["I"], N))
-    with e.loop(0, f["frames"], f["rows"]) as step, e.loop(first, last) as row:
-        frame = e.add(step, row)
-        numbers, count = span(e, f["numbers"], f["starts"], frame)
+    b, B, I, N = e.builder, f["B"], f["I"], f["N"]  # noqa: E741
+    first = b.sdiv(e.mul(B, thread), threads)
+    last = b.sdiv(e.mul(B, e.add(thread, 1)), threads)
+    size = e.mul(I, N)
+    table = e.offset(f["tables"], e.mul(thread, size))
+    e.clear(table, size)
+    with e.loop(0, f["T"]) as t, e.loop(first, last) as row:
+        frame = e.add(e.mul(t, B), row)
+        numbers = _row(e, f["numbers"], frame, I)
         source = e.offset(f["d"], e.mul(frame, f["d_stride"]))
-        with e.loop(0, count) as n:
+        with e.loop(0, _number(e, f["counts"], frame)) as n:
             target = e.offset(table, e.mul(_number(e, numbers, n), N))
 
             def add(j: Any, lanes: Any, target: Any = target, source: Any = source) -> None:

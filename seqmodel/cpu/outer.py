@@ -1,17 +1,15 @@
 """The products after the loops: the gradients of W and U, sums over all frames and rows."""
 
-from typing import Any
-
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.cpu import memory, team
-from seqmodel.cpu.emit import INT, POINTER, Emitter, vector_lanes
+from seqmodel.cpu import memory
+from seqmodel.cpu.emit import INT, POINTER, vector_lanes
 from seqmodel.cpu.jit import compiled_once, function
-from seqmodel.cpu.product import PANEL, ROWS, write_tile
-from seqmodel.cpu.team import Kernel, compile_kernels, thread_count
+from seqmodel.cpu.packing import PANEL, copy_panel
+from seqmodel.cpu.product import ROWS, write_tile
+from seqmodel.cpu.team import Job, Kernel, compile_kernels
 
-_WORTH_A_THREAD = 8_000_000  # multiplications; below, waking a second one costs more than it saves
 _SIZES = ("K", "M", "N", "a_stride", "b_stride", "c_stride")
 _ADDRESSES = ("a", "b", "c", "packed")  # packed (threads, packed_size(N)): room for copies
 _BLOCK = 128  # k; B's copied block, as wide as all its columns, should fit the second-level cache
@@ -23,16 +21,12 @@ def packed_size(columns: int, itemsize: int) -> int:
     return _BLOCK * (-(-columns // width) * width + vector_lanes(itemsize))
 
 
-def outer(a: Tensor, b: Tensor, c: Tensor) -> None:
+def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> Job:
     """C = A' B, the sum over all frames; A (frames, M), B (frames, N), C (M, N)."""
     (K, M), N = a.shape, b.shape[1]
-    threads = thread_count(M) if K * M * N > _WORTH_A_THREAD else 1
     packed = memory.buffer(b, threads, packed_size(N, b.element_size()))
-    values = [
-        K, M, N, a.stride(0), b.stride(0), c.stride(0),
-        a.data_ptr(), b.data_ptr(), c.data_ptr(), packed.data_ptr(),
-    ]  # fmt: skip
-    team.share_out(_kernel(b.element_size()), values, threads)
+    fields = (K, M, N, a.stride(0), b.stride(0), c.stride(0), a, b, c, packed)
+    return Job(_kernel(b.element_size()), fields)
 
 
 @compiled_once
@@ -55,21 +49,26 @@ def _kernel(itemsize: int) -> Kernel:
         room = e.mul(e.add(padded, e.lanes), _BLOCK)
         packed_b = e.offset(f["packed"], e.mul(thread, room))
         packed_a = e.offset(packed_b, e.mul(padded, _BLOCK))
-        vectors = b.sdiv(e.add(f["M"], e.lanes - 1), e.int(e.lanes))  # of A's columns, shared out
-        first = e.mul(b.sdiv(e.mul(vectors, thread), threads), e.lanes)
-        last = e.mul(b.sdiv(e.mul(vectors, e.add(thread, 1)), threads), e.lanes)
+        tiles_down = b.sdiv(e.add(f["M"], rows_at_once - 1), e.int(rows_at_once))
+        first, last = (
+            e.mul(b.sdiv(e.mul(tiles_down, t), threads), rows_at_once)
+            for t in (thread, e.add(thread, 1))
+        )
+        last = b.select(b.icmp_signed("<", last, f["M"]), last, f["M"])
         with e.loop(0, f["K"], _BLOCK) as k0:
             left = b.sub(f["K"], k0)
             k = b.select(b.icmp_signed("<", left, e.int(_BLOCK)), left, e.int(_BLOCK))
             adds = b.icmp_signed(">", k0, e.int(0))
             block = e.offset(f["b"], e.mul(k0, f["b_stride"]))
             with e.loop(0, padded, width) as j:
-                _copy(e, block, f["b_stride"], j, f["N"], k, e.offset(packed_b, e.mul(j, k)), PANEL)
+                columns = b.sub(f["N"], j)
+                to = e.offset(packed_b, e.mul(j, k))
+                copy_panel(e, e.offset(block, j), f["b_stride"], columns, k, to, PANEL)
             with e.loop(first, last, e.lanes) as i:
-                block = e.offset(f["a"], e.mul(k0, f["a_stride"]))
-                _copy(e, block, f["a_stride"], i, f["M"], k, packed_a, 1)
+                block = e.offset(f["a"], e.mul(k0, f["a_stride"]), i)
+                copy_panel(e, block, f["a_stride"], b.sub(last, i), k, packed_a, 1)
                 with e.loop(0, f["N"], width) as j, e.loop(0, e.lanes, rows_at_once) as part:
-                    rows = b.sub(f["M"], e.add(i, part))
+                    rows = b.sub(last, e.add(i, part))
                     with b.if_then(b.icmp_signed(">", rows, e.int(0))):
                         c = e.offset(f["c"], e.mul(e.add(i, part), f["c_stride"]), j)
                         columns = b.sub(f["N"], j)
@@ -84,14 +83,3 @@ def _kernel(itemsize: int) -> Kernel:
                             with all_of_them:
                                 b.call(tiles[PANEL], places)
     return compile_kernels(module, ("outer",))["outer"]
-
-
-def _copy(
-    e: Emitter, source: Any, stride: Any, j: Any, columns: Any, k: Any, to: Any, vectors: int
-) -> None:
-    """Copy k rows of columns j.. into a panel so many vectors wide, zeros behind the last one."""
-    masks = [e.first_lanes(e.builder.sub(columns, e.add(j, v * e.lanes))) for v in range(vectors)]
-    with e.loop(0, k) as n:
-        for v in range(vectors):
-            value = e.load(e.offset(source, e.mul(n, stride), j, v * e.lanes), masks[v])
-            e.store(value, e.offset(to, e.mul(n, vectors * e.lanes), v * e.lanes))

@@ -10,25 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import binding, ir
-from torch import Tensor
-from torch.nn import functional as F
 
-from seqmodel.cpu.emit import INT, POINTER, REGISTERS, Emitter, vector_lanes
+from seqmodel.cpu.emit import INT, POINTER, REGISTERS, Emitter
 from seqmodel.cpu.jit import Library, compiled_once, function
+from seqmodel.cpu.packing import PANEL
 
-PANEL = 2  # vectors
 ROWS = 8 if REGISTERS == 32 else 4  # of a tile: ROWS x PANEL sums, and B's vectors, fit registers
 _CHAINS = 8  # independent sums that keep the multipliers busy; fewer rows take several k at once
 _BIT = ir.IntType(1)
 _KINDS = [POINTER, INT, POINTER, POINTER, INT, INT, INT, INT, _BIT]
-
-
-def pack(b: Tensor) -> Tensor:
-    """B (K, N) as panels (N / width, K, width), zeros behind the last column."""
-    width = PANEL * vector_lanes(b.element_size())
-    panels = -(-b.shape[1] // width)
-    padded = F.pad(b, (0, panels * width - b.shape[1]))
-    return padded.view(b.shape[0], panels, width).transpose(0, 1).contiguous()
 
 
 @dataclass(frozen=True)

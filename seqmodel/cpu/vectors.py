@@ -8,7 +8,7 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from seqmodel.cpu.emit import FUSE, Emitter
+from seqmodel.cpu.emit import FUSE, Emitter, Lanes
 
 
 def polynomial(
@@ -168,9 +168,9 @@ class Vector:
             total, half = combine(total, Vector(to, turned)), half // 2
         return total
 
-    def masked(self, lanes: Any) -> "Vector":
+    def masked(self, lanes: Lanes) -> "Vector":
         """This value in the lanes that are on, zero in the others."""
-        return Vector(self.to, self.to.builder.select(lanes, self.value, self.to.zero()))
+        return Vector(self.to, self.to.builder.select(lanes.mask, self.value, self.to.zero()))
 
     def _horner(self, coefficients: list[float]) -> "Vector":
         *lower, q = coefficients

@@ -115,12 +115,7 @@ class Frame:
 
     def affine(self, a: Any, k: Any, weight: Any, bias: Any, c: Any, columns: Any) -> None:
         """C (columns,) = a B + bias; a (k,), B packed."""
-        e = self.e
-
-        def copy(j: Any, lanes: Any) -> None:
-            e.store(e.load(e.offset(bias, j), lanes), e.offset(c, j), lanes)
-
-        e.columns(columns, copy)
+        self.e.copy(bias, c, columns)
         self.add_product(a, k, weight, c, columns)
 
     def add_product(self, a: Any, k: Any, weight: Any, c: Any, columns: Any) -> None:
@@ -138,7 +133,7 @@ class Frame:
         with e.carrying(0, K, e.lanes, highest) as (k, inside):
             lanes = e.first_lanes(b.sub(K, k))
             higher = Vector(e, inside[0]).maximum(self.load(name, k, lanes))
-            inside[0] = b.select(lanes, higher.value, inside[0])
+            inside[0] = b.select(lanes.mask, higher.value, inside[0])
         top = Vector(e, highest[0]).over_lanes(Vector.maximum)
         temperature = self.constant("temperature")
 
@@ -159,7 +154,7 @@ class Frame:
         with e.carrying(0, K, e.lanes, passed) as (k, inside):
             lanes = e.first_lanes(b.sub(K, k))
             share = self.load(name, k, lanes) / whole
-            below = b.and_(lanes, b.fcmp_ordered("<=", share.value, uniform.value))
+            below = b.and_(lanes.mask, b.fcmp_ordered("<=", share.value, uniform.value))
             count = b.ctpop(b.bitcast(below, ir.IntType(e.lanes)))
             inside[0] = b.add(inside[0], b.zext(count, INT))
         return passed[0]
@@ -177,12 +172,7 @@ class Frame:
 
     def move_on(self) -> None:
         """Leave in x what the unit reads next."""
-        e, last = self.e, self.before(self.field["F"])
-
-        def copy(j: Any, lanes: Any) -> None:
-            e.store(e.load(e.offset(last, j), lanes), e.offset(self.field["x"], j), lanes)
-
-        e.columns(self.field["C"], copy)
+        self.e.copy(self.before(self.field["F"]), self.field["x"], self.field["C"])
 
 
 def compile_draw(

@@ -51,13 +51,15 @@ class BernoulliOutput(nn.Module):
 
         Compiled where it can be; the same to a few roundings, in its gradients too.
         """
-        weight, bias = self.linear.weight, self.linear.bias
+        weight: Tensor = self.linear.weight
+        bias: Tensor = self.linear.bias
         if not h.numel() or cpu.why_not((h, weight, bias, frames)) is not None:
             return self.nats(self(h), frames)
         from seqmodel.outputs.bernoulli_cpu import BernoulliNats  # the compiler loads at first use
 
-        notes = slice(self.notes)
-        nats: Tensor = BernoulliNats.apply(h, weight[notes], bias[notes], frames)  # type: ignore[no-untyped-call]
+        if self.end:
+            weight, bias = weight[: self.notes], bias[: self.notes]
+        nats: Tensor = BernoulliNats.apply(h, weight, bias, frames)  # type: ignore[no-untyped-call]
         return nats
 
     def end_score(self, h: Tensor, last: Tensor) -> Tensor:

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from seqmodel.cpu import memory
 from seqmodel.cpu.emit import Emitter
-from seqmodel.cpu.product import Product, pack
+from seqmodel.cpu.packing import packing
+from seqmodel.cpu.product import Product
+from seqmodel.cpu.team import share_out
 from seqmodel.cpu.vectors import Vector
 from seqmodel.outputs import linear_cpu
 from seqmodel.outputs.linear_cpu import BlockKernel
@@ -26,16 +28,18 @@ class BernoulliNats(torch.autograd.Function):
         """The logits' nats; their slopes are kept."""
         (*leading, H), D = h.shape, len(weight)
         rows, h = math.prod(leading), h.contiguous()
-        slope = memory.recycled(h, rows, D)
+        slope = memory.buffer(h, rows, D)
         nats = memory.buffer(h, *leading)
-        _FORWARD.run(
+        packed, packing_weight = packing(weight.t())
+        forward = _FORWARD.job(
             h.element_size(),
             {
-                "rows": rows, "H": H, "D": D, "h": h, "weight": pack(weight.t()),
+                "rows": rows, "H": H, "D": D, "h": h, "weight": packed,
                 "bias": bias.contiguous(), "frames": frames.contiguous(), "slope": slope,
                 "nats": nats,
             },
         )  # fmt: skip
+        share_out([packing_weight, forward], linear_cpu.threads_for(rows))
         ctx.save_for_backward(h, weight, slope)
         return nats
 

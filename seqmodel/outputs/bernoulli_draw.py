@@ -9,10 +9,10 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.cpu.emit import INT, POINTER, Emitter
+from seqmodel.cpu.emit import INT, POINTER, Emitter, vector_lanes
 from seqmodel.cpu.jit import Library, compiled_once
-from seqmodel.cpu.notes import NUMBER, Notes, append_bits
-from seqmodel.cpu.product import Product, pack
+from seqmodel.cpu.packing import pack
+from seqmodel.cpu.product import Product
 from seqmodel.cpu.vectors import GATE_ACTIVATIONS, Vector
 from seqmodel.outputs.bernoulli import BernoulliOutput
 
@@ -21,24 +21,25 @@ _ADDRESSES = (
     "h",  # (H,)
     "weight",  # packed
     "bias", "logits",  # (columns,)
-    "frames", "uniforms",  # (chunk, D), (chunk, D + 1)
-    "numbers", "starts",  # the drawn frame's notes
+    "frames", "uniforms",  # (chunk, D) and room for a vector more, (chunk, D + 1)
+    "x",  # (D,): the last frame drawn, for the unit
 )  # fmt: skip
 
 
 class BernoulliDraw:
     """The compiled draw of single frames from h, and what it reads and writes.
 
-    `address` is that of draw(fields, n), which draws frame n of a chunk from h (H,), lists it
-    in `notes`, and returns 1 where the piece ends.
+    `address` is that of draw(fields, n), which draws frame n of a chunk from h (H,), puts it into
+    x (D,) too, and returns 1 where the piece ends. Everything is computed in the type of h.
     """
 
     def __init__(
-        self, output: BernoulliOutput, h: Tensor, notes: Notes, *, chunk: int, temperature: float
+        self, output: BernoulliOutput, h: Tensor, x: Tensor, *, chunk: int, temperature: float
     ) -> None:
-        weight, bias = output.linear.weight, output.linear.bias
+        weight, bias = output.linear.weight.to(h), output.linear.bias.to(h)
         D, columns = output.notes, len(weight)  # a column more than notes: the end
-        self._frames = torch.empty(chunk, D, dtype=torch.uint8)
+        room = torch.empty(chunk * D + vector_lanes(h.element_size()), dtype=torch.uint8)
+        self._frames = room[: chunk * D].view(chunk, D)
         self._uniforms = h.new_empty(chunk, D + 1)
         # Dividing the weights divides the logits, but for the end's.
         scale = h.new_ones(columns, 1)
@@ -46,7 +47,7 @@ class BernoulliDraw:
         self._at_zero = temperature == 0
         tensors = (
             h, pack((weight * scale).t()), bias * scale[:, 0], h.new_empty(columns),
-            self._frames, self._uniforms, notes.numbers, notes.starts,
+            self._frames, self._uniforms, x,
         )  # fmt: skip
         numbers = [len(h), D, columns, *(tensor.data_ptr() for tensor in tensors)]
         array = (ctypes.c_int64 * len(numbers))(*numbers)
@@ -59,7 +60,6 @@ class BernoulliDraw:
         self._uniforms.copy_(torch.from_numpy(uniforms))
         if self._at_zero:  # below 1/2 is the probability of what is likelier off
             self._uniforms[:, : self._frames.shape[1]] = 0.5
-        self._frames.zero_()
 
     def drawn(self, count: int) -> NDArray[np.uint8]:
         """The first `count` frames (count, D), zeros and ones."""
@@ -85,18 +85,17 @@ def _library(itemsize: int) -> Library:
         bias = Vector(e, e.load(e.offset(f["bias"], j), lanes))
         probability = GATE_ACTIVATIONS["sigmoid"](logit + bias)
         drawn = b.fcmp_ordered("<", e.load(e.offset(uniforms, j), lanes), probability.value)
-        return b.and_(drawn, lanes)
+        return b.and_(drawn, lanes.mask)
 
-    counts = [e.int(0)]
-    with e.carrying(0, D, e.lanes, counts) as (j, inside):
-        drawn = below(j, e.first_lanes(b.sub(D, j)))
-        bits = b.zext(b.bitcast(drawn, ir.IntType(e.lanes)), INT)
-        inside[0] = append_bits(e, bits, j, f["numbers"], inside[0])
-    b.store(counts[0], b.gep(f["starts"], [e.int(1)], source_etype=INT))
-    with e.loop(0, counts[0]) as k:
-        number = b.load(b.gep(f["numbers"], [k], source_etype=NUMBER), typ=NUMBER)
-        place = b.gep(frame, [b.zext(number, INT)], source_etype=ir.IntType(8))
-        b.store(ir.IntType(8)(1), place)
+    with e.loop(0, D, e.lanes) as j:
+        lanes = e.first_lanes(b.sub(D, j))
+        drawn = below(j, lanes)
+        note = b.select(drawn, e.constant(1.0), e.zero())
+        e.store(note, e.offset(f["x"], j), lanes)
+        # Bytes behind the frame's end are the next frame's, which is yet to be drawn.
+        byte = ir.IntType(8)
+        whole = b.zext(drawn, ir.VectorType(byte, e.lanes))
+        b.store(whole, b.gep(frame, [j], source_etype=byte), align=1)
     with b.if_then(b.icmp_signed(">", columns, D)):
         one = e.first_lanes(e.int(1))
         b.ret(b.zext(b.bitcast(below(D, one), ir.IntType(e.lanes)), INT))

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from seqmodel.cpu import memory
 from seqmodel.cpu.emit import Emitter
-from seqmodel.cpu.product import Product, pack
+from seqmodel.cpu.packing import packing
+from seqmodel.cpu.product import Product
+from seqmodel.cpu.team import share_out
 from seqmodel.cpu.vectors import Vector
 from seqmodel.outputs import linear_cpu
 from seqmodel.outputs.linear_cpu import BlockKernel
@@ -30,17 +32,20 @@ class GaussianMixtureNats(torch.autograd.Function):
         (*leading, H), N, F = h.shape, len(weight), z.shape[-1]
         rows, K = math.prod(leading), N // (2 * F + 1)
         h = h.contiguous()
-        slope = memory.recycled(h, rows, N)
+        slope = memory.buffer(h, rows, N)
         nats = memory.buffer(h, *leading)
-        _FORWARD.run(
+        threads = linear_cpu.threads_for(rows)
+        packed, packing_weight = packing(weight.t())
+        forward = _FORWARD.job(
             h.element_size(),
             {
                 "rows": rows, "H": H, "N": N, "F": F, "K": K, "h": h,
-                "weight": pack(weight.t()), "bias": bias.contiguous(), "z": z.contiguous(),
+                "weight": packed, "bias": bias.contiguous(), "z": z.contiguous(),
                 "floor": h.new_tensor(floor), "slope": slope, "nats": nats,
-                "energies": memory.buffer(h, linear_cpu.threads_for(rows), K),
+                "energies": memory.buffer(h, threads, K),
             },
         )  # fmt: skip
+        share_out([packing_weight, forward], threads)
         ctx.save_for_backward(h, weight, slope)
         return nats
 

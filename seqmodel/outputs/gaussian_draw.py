@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from seqmodel.cpu.jit import Library, compiled_once
-from seqmodel.cpu.product import pack
+from seqmodel.cpu.packing import pack
 from seqmodel.outputs.audio_draw import AudioDraw, Frame, compile_draw
 from seqmodel.outputs.gaussian import GaussianMixtureOutput
 from seqmodel.outputs.levels import above_zero

@@ -12,12 +12,14 @@ from typing import Any
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.cpu import memory, team
+from seqmodel.cpu import memory
 from seqmodel.cpu.emit import INT, POINTER, Emitter
+from seqmodel.cpu.folding import folding
 from seqmodel.cpu.jit import compiled_once, function
 from seqmodel.cpu.outer import outer
-from seqmodel.cpu.product import Product, pack
-from seqmodel.cpu.team import Kernel, compile_kernels, thread_count
+from seqmodel.cpu.packing import packing
+from seqmodel.cpu.product import Product
+from seqmodel.cpu.team import Job, Kernel, compile_kernels, share_out, thread_count
 from seqmodel.cpu.vectors import Vector
 
 _BLOCK = 16  # rows
@@ -42,13 +44,14 @@ class BlockKernel:
 
     "thread" among the fields is the number of the thread.
     """
+    begin: Callable[[Emitter, dict[str, Any]], None] = lambda e, fields: None
+    """Writes what a thread does before its first block: (emitter, fields)."""
 
-    def run(self, itemsize: int, fields: Mapping[str, int | Tensor]) -> None:
-        """Run over all rows."""
-        values = [fields[name] for name in (*self.sizes, *self.addresses)]
-        numbers = [v if isinstance(v, int) else v.data_ptr() for v in values]
-        rows = numbers[self.sizes.index("rows")]
-        team.share_out(_compiled(self, itemsize), numbers, threads_for(rows))
+    def job(self, itemsize: int, fields: Mapping[str, int | Tensor]) -> Job:
+        """The pass over all rows."""
+        return Job(
+            _compiled(self, itemsize), [fields[name] for name in (*self.sizes, *self.addresses)]
+        )
 
 
 @compiled_once
@@ -59,6 +62,7 @@ def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
     with function(module, kernel.name, arguments, itemsize) as (e, fields, thread, threads):
         b, f = e.builder, e.fields(fields, kernel.sizes, kernel.addresses)
         f["thread"] = thread
+        kernel.begin(e, f)
         blocks = b.sdiv(e.add(f["rows"], _BLOCK - 1), e.int(_BLOCK))
         first = b.sdiv(e.mul(blocks, thread), threads)
         last = b.sdiv(e.mul(blocks, e.add(thread, 1)), threads)
@@ -78,19 +82,21 @@ def gradients(
     `slope` (rows, N) is the gradient of each row's nats by the outputs.
     """
     rows, (N, H) = len(slope), weight.shape
-    d_h = memory.buffer(h, *h.shape)
-    scaled = memory.recycled(h, rows, N)
-    sums = h.new_zeros(threads_for(rows), N)
-    _BACKWARD.run(
+    threads = threads_for(rows)
+    d_h, d_weight = memory.buffer(h, *h.shape), memory.buffer(weight, N, H)
+    scaled = memory.buffer(h, rows, N)
+    sums, d_bias = memory.buffer(h, threads, 1, N), memory.buffer(h, N)
+    packed, packing_weight = packing(weight)
+    backward = _BACKWARD.job(
         h.element_size(),
         {
-            "rows": rows, "H": H, "N": N, "d_h": d_h, "weight": pack(weight), "sums": sums,
+            "rows": rows, "H": H, "N": N, "d_h": d_h, "weight": packed, "sums": sums,
             "slope": slope, "scaled": scaled, "d_nats": d_nats.contiguous(),
         },
     )  # fmt: skip
-    d_weight = memory.buffer(weight, N, H)
-    outer(scaled, h.view(rows, H), d_weight)
-    return d_h, d_weight, sums.sum(0), scaled
+    to_weight = outer(scaled, h.view(rows, H), d_weight, threads)
+    share_out([packing_weight, backward, to_weight, folding(sums, d_bias)], threads)
+    return d_h, d_weight, d_bias, scaled
 
 
 def _write_backward(
@@ -120,9 +126,10 @@ _BACKWARD = BlockKernel(
     (
         "d_h",  # (rows, H)
         "weight",  # packed
-        "sums",  # (threads, N)
+        "sums",  # (threads, 1, N)
         "slope", "scaled",  # (rows, N): the gradient of a row's nats, and that of the loss
         "d_nats",  # (rows,)
     ),
     _write_backward,
+    lambda e, f: e.clear(e.offset(f["sums"], e.mul(f["thread"], f["N"])), f["N"]),
 )  # fmt: skip

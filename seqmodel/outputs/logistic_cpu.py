@@ -13,7 +13,9 @@ from torch import Tensor
 from seqmodel.cpu import memory
 from seqmodel.cpu.emit import Emitter
 from seqmodel.cpu.outer import outer
-from seqmodel.cpu.product import Product, pack
+from seqmodel.cpu.packing import packing
+from seqmodel.cpu.product import Product
+from seqmodel.cpu.team import share_out
 from seqmodel.cpu.vectors import ACTIVATIONS, Vector
 from seqmodel.outputs import linear_cpu
 from seqmodel.outputs.levels import HIGHEST, LOWEST, STEP
@@ -58,27 +60,33 @@ class LogisticNats(torch.autograd.Function):
         rows, F = math.prod(leading), blocks.z.shape[-1]
         (M, C), (K3, _) = window.shape, mixture.shape
         h, windows = h.contiguous(), blocks.windows.contiguous()
-        hidden = memory.recycled(h, rows * F, M)
-        outputs = memory.recycled(h, rows * F, K3)
-        inputs = memory.recycled(h, rows, F * M)
+        hidden = memory.buffer(h, rows * F, M)
+        outputs = memory.buffer(h, rows * F, K3)
+        inputs = memory.buffer(h, rows, F * M)
         nats = memory.buffer(h, *leading)
-        _FORWARD.run(
+        threads, packed = linear_cpu.threads_for(rows), {}
+        for name, matrix in (
+            ("states", states.t()), ("window", window.t()),
+            ("mixture", mixture.t()), ("mixture_back", mixture),
+        ):  # fmt: skip
+            packed[name] = packing(matrix)
+        forward = _FORWARD.job(
             h.element_size(),
             {
+                **{name: panels for name, (panels, _) in packed.items()},
                 "rows": rows, "H": H, "F": F, "M": M, "C": C, "K": K3 // 3, "h": h,
-                "states": pack(states.t()), "windows": windows,
-                "window": pack(window.t()), "window_bias": window_bias.contiguous(),
-                "mixture": pack(mixture.t()), "mixture_bias": mixture_bias.contiguous(),
-                "mixture_back": pack(mixture), "linear": linear.contiguous(),
+                "windows": windows, "window_bias": window_bias.contiguous(),
+                "mixture_bias": mixture_bias.contiguous(), "linear": linear.contiguous(),
                 "frames": blocks.frames.contiguous(), "z": blocks.z.contiguous(),
                 "units": h.new_tensor([
                     blocks.residual, math.log(blocks.residual), blocks.floor,
                     blocks.step, math.log(blocks.step),
                 ]),
-                "energies": memory.buffer(h, linear_cpu.threads_for(rows), K3 // 3),
+                "energies": memory.buffer(h, threads, K3 // 3),
                 "hidden": hidden, "outputs": outputs, "inputs": inputs, "nats": nats,
             },
         )  # fmt: skip
+        share_out([*(job for _, job in packed.values()), forward], threads)
         ctx.save_for_backward(h, states, windows, hidden, outputs, inputs)
         ctx.residual = blocks.residual
         return nats
@@ -92,9 +100,11 @@ class LogisticNats(torch.autograd.Function):
         d_h, d_states, d_biases, d_inputs = linear_cpu.gradients(h, states, inputs, d_nats)
         d_outputs = (outputs.view(rows, -1) * d_nats.reshape(rows, 1)).view(samples, -1)
         d_window = memory.buffer(h, M, windows.shape[1])
-        outer(d_inputs.view(samples, M), windows, d_window)
         d_mixture = memory.buffer(h, d_outputs.shape[1], M)
-        outer(d_outputs, hidden, d_mixture)
+        threads = linear_cpu.threads_for(rows)
+        to_window = outer(d_inputs.view(samples, M), windows, d_window, threads)
+        to_mixture = outer(d_outputs, hidden, d_mixture, threads)
+        share_out([to_window, to_mixture], threads)
         # A prediction moves all means, as offsets do in units of the residual.
         d_linear = d_outputs.view(*h.shape[:-1], -1, 3, d_outputs.shape[1] // 3)[..., 1, :].sum(-1)
         return (

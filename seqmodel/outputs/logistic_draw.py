@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from seqmodel.cpu.jit import Library, compiled_once
-from seqmodel.cpu.product import pack
+from seqmodel.cpu.packing import pack
 from seqmodel.cpu.vectors import ACTIVATIONS, Vector
 from seqmodel.outputs.audio_draw import AudioDraw, Frame, compile_draw
 from seqmodel.outputs.levels import above_zero

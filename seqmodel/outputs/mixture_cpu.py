@@ -38,7 +38,7 @@ class MixtureParameters:
         highest = [lowest, lowest]
         with self._each(highest) as (k, lanes, inside):
             for n, exponent in enumerate(self._exponents(energy, k, lanes)):
-                candidate = Vector(e, e.builder.select(lanes, exponent.value, lowest))
+                candidate = Vector(e, e.builder.select(lanes.mask, exponent.value, lowest))
                 inside[n] = Vector(e, inside[n]).maximum(candidate).value
         peaks = [Vector(e, value).over_lanes(Vector.maximum) for value in highest]
         sums = [e.zero(), e.zero()]

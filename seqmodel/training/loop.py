@@ -13,9 +13,9 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from seqmodel import batches, runs
+from seqmodel.batches import Batch
 from seqmodel.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.config import Config, to_yaml
 from seqmodel.dataset import Dataset
@@ -23,8 +23,8 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluate import likelihood
 from seqmodel.files import write_file
 from seqmodel.model import Carry, SequenceModel, build_model
-from seqmodel.outputs import BernoulliOutput
 from seqmodel.plots import plot_learning_curve
+from seqmodel.training.loss import mean_nats
 from seqmodel.training.optimizer import (
     average_tensors,
     learning_rate_at,
@@ -179,12 +179,10 @@ class Trainer:
             window = self.config.truncate or longest
             for begin in range(place.window * window, longest, window):
                 batch = batches.load(self.train, indices, keys, begin=begin, window=window)
-                frames = torch.from_numpy(batch.frames).float()
-                lengths = torch.from_numpy(batch.lengths)
                 rate = learning_rate_at(
                     self.config, (place.epoch + place.batch / len(plan)) / self.config.epochs
                 )
-                self._update(frames, lengths, rate)
+                self._update(batch, rate)
                 place.window += 1
                 if begin + window >= longest:
                     place.batch, place.window, self.carry = place.batch + 1, 0, None
@@ -192,38 +190,32 @@ class Trainer:
                 listener.tick(self._tick(speed))
                 self._save_if_due(stop)
 
-    def _update(self, frames: Tensor, lengths: Tensor, rate: float) -> None:
-        """One step down the gradient of the mean nats per frame of a window (T, B, D)."""
+    def _update(self, batch: Batch, rate: float) -> None:
+        """One step down the gradient of the mean nats per frame of a window."""
         place, model = self.place, self.model
         _seed(self.config.seed, place.update)
+        frames = torch.from_numpy(batch.frames)
         carry = self.carry or model.start(frames.shape[1])
-        inside = torch.arange(len(frames)).unsqueeze(1) < lengths
-        count = int(inside.sum())
         self.optimizer.zero_grad()
         with weight_noise(model, self.config.weight_noise):
-            h, past, after = model.read(frames, carry)
-            nats = (model.output.score(h, frames, past) * inside).sum()
-            loss = nats
-            if isinstance(model.output, BernoulliOutput) and model.output.end:
-                last = (torch.arange(len(frames)).unsqueeze(1) == lengths - 1).float()
-                loss = nats + (model.output.end_score(h, last) * inside).sum()
-            (loss / count).backward()  # type: ignore[no-untyped-call]
-        total = float(nats.detach())
+            loss = mean_nats(model, frames, batch.lengths, carry)
+            loss.mean.backward()  # type: ignore[no-untyped-call]
+        nats_per_frame = float(loss.nats_per_frame)
         norm = rescale_gradient(model, self.config.clip)
-        if not np.isfinite(total + norm):
+        if not np.isfinite(nats_per_frame + norm):
             raise DivergedError(
                 f"training diverged at update {place.update} of epoch {place.epoch + 1} "
-                f"(loss {total / count}); lower --learning-rate, now {rate:.2g}"
+                f"(loss {nats_per_frame}); lower --learning-rate, now {rate:.2g}"
             )
         set_learning_rate(self.optimizer, rate)
         self.optimizer.step()
         if self.average is not None:
             self.average.update_parameters(self.model)
-        self.carry = after.like([tensor.detach().clone() for tensor in after.tensors()])
+        self.carry = loss.after.like([t.detach().clone() for t in loss.after.tensors()])
         place.update += 1
         place.learning_rate = rate
-        place.nats += total
-        place.frames += count
+        place.nats += nats_per_frame * loss.frames
+        place.frames += loss.frames
 
     def _tick(self, speed: float) -> Tick:
         place, total = self.place, self.train.frames

@@ -372,7 +372,6 @@ def poisoned(monkeypatch):
         return like.new_full(shape, float("nan"))
 
     monkeypatch.setattr(memory, "buffer", nan)
-    monkeypatch.setattr(memory, "KEEP_BYTES", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield

@@ -11,26 +11,26 @@ from typing import Any
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.cpu import team
 from seqmodel.cpu.emit import INT, POINTER, Emitter
 from seqmodel.cpu.jit import compiled_once, function
-from seqmodel.cpu.notes import declare_sum, span
+from seqmodel.cpu.notes import NUMBER, NotesFunctions
 from seqmodel.cpu.product import Product as Multiply
-from seqmodel.cpu.team import compile_kernels
+from seqmodel.cpu.team import Job, compile_kernels
 from seqmodel.cpu.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
 from seqmodel.units.cpu.cells import CELLS, Cell, Product
 from seqmodel.units.registry import UnitSpec, unit_spec
 
-SIZES = ("T", "B", "I", "H", "wants_dx", "dh_step", "dh_row", "dc_step", "dc_row")
+SIZES = ("T", "B", "I", "H", "few_notes", "dh_step", "dh_row", "dc_step", "dc_row")
 ADDRESSES = (
-    "x", "dx",  # (T, B, I)
+    "x", "dx",  # (T, B, I); dx if it is wanted
     "slots", "d_slots",  # (T, B, slots, H)
+    "first_h", "first_c",  # (B, H), the initial state
     "h", "c",  # (T + 1, B, H), the initial state first
     "dh", "dc",  # (T, B, H), from outside, strides above
     "carried_h", "carried_c",  # (B, H), the gradient on its way to the previous step
     "b", "V", "bU",
-    "sums",  # (threads, sums, H): the gradients of b, V and bU, in this order
-    "numbers", "starts",  # the frames' notes, if listed; W is transposed then, not packed
+    "sums",  # (threads, 1, sums x H): the gradients of b, V and bU, in this order
+    "numbers", "counts", "listed",  # of `Notes`, to fill; if x is data, which may be a piano-roll
     "W", "U0", "U1",  # packed, U one a product
 )  # fmt: skip
 FIELDS = SIZES + ADDRESSES
@@ -206,25 +206,16 @@ class _Backward(_At):
 
 def _write_forward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
-    H, rows = k.field["H"], e.builder.sub(k.last, k.first)
-    sum_columns = declare_sum(e.builder.module, e.precision.itemsize)
-    with e.loop(0, k.field["T"]) as t:
+    b, H, rows = e.builder, k.field["H"], e.builder.sub(k.last, k.first)
+    for state in plan.spec.state:
+        first, kept = k.field[f"first_{state}"], k.place(state, k.first)
+        with b.if_then(b.icmp_unsigned("!=", first, POINTER(None))):
+            e.copy(e.offset(first, e.mul(k.first, H)), kept, e.mul(rows, H))
+    may_list = b.icmp_unsigned("!=", k.field["numbers"], POINTER(None))
+    of_loop = [may_list, e.int(0)]  # whether all frames so far are listed, and their notes
+    with e.carrying(0, k.field["T"], 1, of_loop) as (t, inside):
         start = e.add(e.mul(t, k.field["B"]), k.first)
-        first, last = plan.input_slots
-        x = e.offset(k.field["x"], e.mul(start, k.field["I"]))
-        net = k.slot("slots", start, plan.cell.slots[first])
-        N = e.mul(H, last - first)
-        listed = e.builder.icmp_unsigned("!=", k.field["starts"], POINTER(None))
-        with e.builder.if_else(listed) as (few, dense):
-            with few, e.loop(0, rows) as r:
-                numbers, count = span(e, k.field["numbers"], k.field["starts"], e.add(start, r))
-                row = e.offset(net, e.mul(r, k.stride(width)))
-                e.builder.call(sum_columns, [numbers, count, k.field["W"], N, row])
-            with dense:
-                multiply(
-                    e, x, k.field["I"], k.field["W"], net, k.stride(width),
-                    rows, k.field["I"], N, False,
-                )  # fmt: skip
+        inside[:] = _write_input(k, multiply, start, rows, *inside)
         for stage in plan.cell.stages:
             for p in plan.kept(stage.products):
                 u = k.field[f"U{plan.products.index(p)}"]
@@ -243,11 +234,53 @@ def _write_forward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) -
                     stage.forward(_Forward(k, t, r, j, lanes, s, phi))
 
                 e.columns(H, place)
+    with b.if_then(may_list):
+        place = b.gep(k.field["listed"], [k.thread], source_etype=NUMBER)
+        b.store(b.zext(of_loop[0], NUMBER), place)
+
+
+def _write_input(
+    k: _Kernel, multiply: Multiply, start: Any, rows: Any, listing: Any, notes: Any
+) -> tuple[Any, Any]:
+    """W x of the rows of one step from row `start` on, and whether they are listed too.
+
+    As long as x turns out binary and sparse, notes are listed and columns of W summed.
+    """
+    e, plan, I = k.e, k.plan, k.field["I"]  # noqa: E741
+    b, functions = e.builder, NotesFunctions.of(e.builder.module, e.precision.itemsize)
+    first, last = plan.input_slots
+    x = e.offset(k.field["x"], e.mul(start, I))
+    net, stride = k.slot("slots", start, plan.cell.slots[first]), k.stride(len(plan.cell.slots))
+    N = e.mul(k.field["H"], last - first)
+    numbers, counts = (
+        b.gep(k.field[name], [e.mul(start, size)], source_etype=NUMBER)
+        for name, size in (("numbers", I), ("counts", 1))
+    )
+    before = b.block
+    with b.if_then(listing):
+        more = b.call(functions.list_rows, [x, rows, I, numbers, counts])
+        total = e.add(notes, more)
+        few = b.icmp_signed("<=", total, k.field["few_notes"])
+        tried = b.block
+    listed, so_far = b.phi(listing.type), b.phi(INT)
+    for value, none, found in ((listed, listing, few), (so_far, notes, total)):
+        value.add_incoming(none, before)
+        value.add_incoming(found, tried)
+    with b.if_else(listed) as (sparse, dense):
+        with sparse:
+            b.call(functions.sum_columns, [numbers, counts, rows, k.field["W"], I, N, net, stride])
+        with dense:
+            multiply(e, x, I, k.field["W"], net, stride, rows, I, N, False)
+    return listed, so_far
 
 
 def _write_backward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     H, rows = k.field["H"], e.builder.sub(k.last, k.first)
+    for state in plan.spec.state:
+        e.clear(k.place(f"carried_{state}", k.first), e.mul(rows, H))
+    sums = e.mul(H, len(plan.sums))
+    e.clear(e.offset(k.field["sums"], e.mul(k.thread, sums)), sums)
     with e.loop(0, k.field["T"]) as i:
         t = e.builder.sub(k.field["T"], e.add(i, 1))
         start = e.add(e.mul(t, k.field["B"]), k.first)
@@ -269,7 +302,7 @@ def _write_backward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) 
                 adds = p.source == "h" and k.passed_on
                 multiply(e, *source, u, *target, rows, e.mul(H, len(p.gates)), H, adds)
                 k.passed_on = k.passed_on or p.source == "h"
-        with e.builder.if_then(e.builder.icmp_signed("!=", k.field["wants_dx"], e.int(0))):
+        with e.builder.if_then(e.builder.icmp_unsigned("!=", k.field["dx"], POINTER(None))):
             first, last = plan.input_slots
             d_net = k.slot("d_slots", start, plan.cell.slots[first])
             dx = e.offset(k.field["dx"], e.mul(start, k.field["I"]))
@@ -285,12 +318,7 @@ def _write_step(k: _Kernel) -> None:
     e.builder.call(e.builder.module.get_global("forward"), [k.args, e.int(0), e.int(1)])
     size = e.mul(k.field["B"], k.field["H"])
     for state in k.plan.spec.state:
-        before, after = k.field[state], e.offset(k.field[state], size)
-
-        def copy(j: Any, lanes: Any, before: Any = before, after: Any = after) -> None:
-            e.store(e.load(e.offset(after, j), lanes), e.offset(before, j), lanes)
-
-        e.columns(size, copy)
+        e.copy(e.offset(k.field[state], size), k.field[state], size)
 
 
 class CompiledUnit:
@@ -313,15 +341,9 @@ class CompiledUnit:
         self.step_address = self._kernels["forward"].library.address("step")
         """step(fields): `forward` over one frame on one thread, then its state to the start."""
 
-    def run(self, kernel: str, fields: Mapping[str, int | Tensor], threads: int) -> None:
-        """Run `forward` or `backward` over fields, FIELDS by name; those unused may be missing."""
-        team.share_out(self._kernels[kernel], field_numbers(fields), threads)
-
-
-def field_numbers(fields: Mapping[str, int | Tensor]) -> list[int]:
-    """Fields, by name, as the kernels take them; those that are not given are 0."""
-    values = [fields.get(name, 0) for name in FIELDS]
-    return [v if isinstance(v, int) else v.data_ptr() for v in values]
+    def job(self, kernel: str, fields: Mapping[str, int | Tensor]) -> Job:
+        """`forward` or `backward` over fields, FIELDS by name; those unused may be missing."""
+        return Job(self._kernels[kernel], [fields.get(name, 0) for name in FIELDS])
 
 
 @compiled_once

@@ -1,32 +1,39 @@
 """The compiled loops as one differentiable operation, and the backend around it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from seqmodel.cpu import memory
-from seqmodel.cpu.notes import list_notes, outer_notes
+from seqmodel.cpu.folding import folding
+from seqmodel.cpu.notes import DENSITY, Notes, add_rows
 from seqmodel.cpu.outer import outer
-from seqmodel.cpu.product import pack
-from seqmodel.cpu.team import thread_count
+from seqmodel.cpu.packing import packing
+from seqmodel.cpu.team import Job, share_out, thread_count
 from seqmodel.units import specification
 from seqmodel.units.cpu.kernels import CompiledUnit, Plan, compiled_unit
 from seqmodel.units.registry import UnitSpec
 from seqmodel.units.weights import StackedWeights
 
+Fields = dict[str, int | Tensor]
 
-def weight_fields(
-    plan: Plan, weights: Sequence[Tensor | None], H: int, *, listed: bool
-) -> dict[str, int | Tensor]:
-    """The weights W, U, V, b and bU as the forward loops take them; `listed` if x is, as notes."""
+
+def weight_fields(plan: Plan, weights: Sequence[Tensor | None], H: int) -> tuple[Fields, list[Job]]:
+    """The weights W, U, V, b and bU as the forward loops take them, and who packs them."""
     w, u, *vectors = weights
     assert w is not None
-    fields: dict[str, int | Tensor] = {"W": w.t().contiguous() if listed else pack(w.t())}
-    for k, rows in enumerate(plan.product_rows):
-        fields[f"U{k}"] = pack(_gate_rows(u, rows, H).t())
-    return fields | _present(**dict(zip(("V", "b", "bU"), vectors, strict=True)))
+    matrices = {"W": w.t()}
+    matrices |= {f"U{k}": _gate_rows(u, rows, H).t() for k, rows in enumerate(plan.product_rows)}
+    fields, jobs = _packed(matrices)
+    return fields | _present(**dict(zip(("V", "b", "bU"), vectors, strict=True))), jobs
+
+
+def note_fields(notes: Notes, numbers: int) -> Fields:
+    """What the forward loops need in order to list the notes of `numbers` numbers, if few sound."""
+    few = int(DENSITY * numbers) // len(notes.listed)
+    return {"few_notes": few, **vars(notes)}
 
 
 class Recurrence(torch.autograd.Function):
@@ -45,24 +52,21 @@ class Recurrence(torch.autograd.Function):
         *state: Tensor,
     ) -> tuple[Tensor, ...]:
         """Run the forward loops."""
-        T, B, _ = x.shape
-        plan, H = unit.plan, state[0].shape[1]
-        frames = x.contiguous()
-        slots = memory.recycled(x, T * B, len(plan.cell.slots) * H)
+        T, B, I = x.shape  # noqa: E741
+        plan, H, threads = unit.plan, state[0].shape[1], thread_count(B)
+        slots = memory.buffer(x, T * B, len(plan.cell.slots) * H)
         steps = [memory.buffer(x, T + 1, B, H) for _ in state]
-        for kept, first in zip(steps, state, strict=True):
-            kept[0] = first
-        fields: dict[str, int | Tensor] = {"T": T, "B": B, "I": x.shape[2], "H": H, "slots": slots}
-        fields.update(zip(plan.spec.state, steps, strict=True))
-        threads = thread_count(B)
-        # Data: nobody asks for its gradient, and it may be a piano-roll.
-        data = not ctx.needs_input_grad[1]
-        ctx.notes = list_notes(frames.view(T * B, x.shape[2])) if data else None
-        fields |= weight_fields(plan, (w, u, v, b, b_u), H, listed=ctx.notes is not None)
-        fields["x"] = frames
-        if ctx.notes is not None:
-            fields |= {"numbers": ctx.notes.numbers, "starts": ctx.notes.starts}
-        unit.run("forward", fields, threads)
+        fields, jobs = weight_fields(plan, (w, u, v, b, b_u), H)
+        fields |= {"T": T, "B": B, "I": I, "H": H, "x": x.contiguous(), "slots": slots}
+        for name, kept, first in zip(plan.spec.state, steps, state, strict=True):
+            fields |= {name: kept, f"first_{name}": first.contiguous()}
+        ctx.notes = None
+        if not ctx.needs_input_grad[1]:  # x is data then, and may be a piano-roll
+            ctx.notes = Notes.room(T * B, I, threads)
+            fields |= note_fields(ctx.notes, x.numel())
+        share_out([*jobs, unit.job("forward", fields)], threads)
+        if ctx.notes is not None and 0 in ctx.notes.listed.tolist():
+            ctx.notes = None
         ctx.unit = unit
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, w, u, v, b, b_u, slots, *steps, *state)
@@ -75,43 +79,44 @@ class Recurrence(torch.autograd.Function):
             return _through_specification(ctx, outside)
         unit = ctx.unit
         x, w, u, v, b, b_u, slots, *steps = ctx.saved_tensors[: 7 + len(outside)]
-        x = x.contiguous()
-        plan, T, (B, H) = unit.plan, steps[0].shape[0] - 1, steps[0].shape[1:]
+        x, plan = x.contiguous(), unit.plan
+        (T, B, I), H = x.shape, steps[0].shape[2]  # noqa: E741
         threads = thread_count(B)
-        d_slots = memory.recycled(slots, *slots.shape)
-        carried = [steps[0].new_zeros(B, H) for _ in steps]
-        sums = slots.new_zeros(threads, len(plan.sums), H)
-        fields: dict[str, int | Tensor] = {
-            "T": T, "B": B, "I": x.shape[2], "H": H,
-            "slots": slots, "d_slots": d_slots, "sums": sums,
+        d_slots = memory.buffer(slots, *slots.shape)
+        carried = [memory.buffer(slots, B, H) for _ in steps]
+        sums = memory.buffer(slots, threads, 1, len(plan.sums) * H)
+        _, needs_x, needs_w, needs_u, *_ = ctx.needs_input_grad
+        matrices = {f"U{k}": _gate_rows(u, rows, H) for k, rows in enumerate(plan.product_rows)}
+        d_x = memory.buffer(x, T, B, I) if needs_x else None
+        if d_x is not None:
+            matrices["W"] = w
+        fields, jobs = _packed(matrices)
+        fields |= _present(V=v, b=b, bU=b_u, dx=d_x)
+        fields |= {
+            "T": T, "B": B, "I": I, "H": H, "slots": slots, "d_slots": d_slots, "sums": sums,
         }  # fmt: skip
-        gradients = []  # alive until the loops are done
         for name, kept, on_its_way, given in zip(
             plan.spec.state, steps, carried, outside, strict=True
         ):
-            gradient = slots.new_zeros(H).expand(T, B, H) if given is None else given
+            gradient = slots.new_zeros(1, 1, H) if given is None else given
             gradient = gradient if gradient.stride(2) == 1 else gradient.contiguous()
-            gradients.append(gradient)
+            step, row = (0, 0) if given is None else gradient.stride()[:2]
             fields |= {
                 name: kept, f"carried_{name}": on_its_way, f"d{name}": gradient,
-                f"d{name}_step": gradient.stride(0), f"d{name}_row": gradient.stride(1),
+                f"d{name}_step": step, f"d{name}_row": row,
             }  # fmt: skip
-        packed = [pack(_gate_rows(u, rows, H)) for rows in plan.product_rows]
-        fields.update((f"U{k}", panels) for k, panels in enumerate(packed))
-        fields.update(_present(V=v, b=b, bU=b_u))
-        _, needs_x, needs_w, needs_u, *_ = ctx.needs_input_grad
-        d_x = memory.buffer(x, *x.shape) if needs_x else None
-        if d_x is not None:
-            fields |= {"wants_dx": 1, "dx": d_x, "W": pack(w)}
-        unit.run("backward", fields, threads)
+        d_sums = memory.buffer(sums, len(plan.sums), H)
+        jobs += unit.job("backward", fields), folding(sums, d_sums)
 
-        d_w = None
-        if needs_w and ctx.notes is not None:
-            d_w = outer_notes(_columns(d_slots, plan.input_slots, H), ctx.notes, x.shape[2], B)
-        elif needs_w:
+        d_w, d_u = None, None
+        if needs_w:
             d_w = memory.buffer(w, *w.shape)
-            outer(_columns(d_slots, plan.input_slots, H), x.view(T * B, x.shape[2]), d_w)
-        d_u = None
+            d_net = _columns(d_slots, plan.input_slots, H)
+            if ctx.notes is None:
+                jobs.append(outer(d_net, x.view(T * B, I), d_w, threads))
+            else:
+                tables, adding = add_rows(d_net, ctx.notes, B, threads)
+                jobs += adding, folding(tables, d_w)
         if needs_u and u is not None:
             d_u = memory.buffer(u, *u.shape)
             before = steps[0][:-1].view(T * B, H)
@@ -120,9 +125,10 @@ class Recurrence(torch.autograd.Function):
                 d_product = _columns(d_slots, (into, into + len(product.gates)), H)
                 own = plan.slot(product.source) if product.source != "h" else 0
                 source = before if product.source == "h" else _columns(slots, (own, own + 1), H)
-                outer(d_product, source, _gate_rows(d_u, rows, H))
+                jobs.append(outer(d_product, source, _gate_rows(d_u, rows, H), threads))
+        share_out(jobs, threads)
         counts = [len(plan.owners(term)) for term in ("b", "V", "bU")]
-        d_b, d_v, d_bu = sums.sum(0).split(counts)
+        d_b, d_v, d_bu = torch.split(d_sums, counts)
         return (
             None, d_x, d_w, d_u, None if v is None else d_v,
             None if b is None else d_b.reshape(-1), None if b_u is None else d_bu.reshape(-1),
@@ -164,6 +170,15 @@ def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[
     return None, *(
         next(found) if n and t is not None else None for t, n in zip(inputs, needs, strict=True)
     )
+
+
+def _packed(matrices: Mapping[str, Tensor]) -> tuple[Fields, list[Job]]:
+    """The matrices as panels, by their names, and who fills them."""
+    fields, jobs = Fields(), []
+    for name, matrix in matrices.items():
+        fields[name], job = packing(matrix)
+        jobs.append(job)
+    return fields, jobs
 
 
 def _columns(slots: Tensor, span: tuple[int, int], size: int) -> Tensor:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from seqmodel.cpu.notes import Notes
-from seqmodel.units.cpu.kernels import compiled_unit, field_numbers
-from seqmodel.units.cpu.recurrence import weight_fields
+from seqmodel.cpu.team import share_out
+from seqmodel.units.cpu.kernels import compiled_unit
+from seqmodel.units.cpu.recurrence import note_fields, weight_fields
 from seqmodel.units.module import Unit, UnitState
 from seqmodel.units.registry import TERMS
 
@@ -26,14 +27,15 @@ class Step:
 
 
 def steps(
-    layers: Sequence[Unit], states: Sequence[UnitState], frame: Tensor, notes: Notes | None
+    layers: Sequence[Unit], states: Sequence[UnitState], frame: Tensor
 ) -> tuple[list[Step], Tensor]:
     """The calls that take `layers` from `states`, of one row, over the frame that lies in `frame`.
 
-    The frame (I,) is read anew at each call, or its notes where they are given. The second result
+    The frame (I,) is read anew at each call; everything is computed in its type. The second result
     is where the topmost h (H,) lies after the calls.
     """
-    made, below, listed = [], frame, notes
+    made: list[Step] = []
+    below = frame
     for layer, state in zip(layers, states, strict=True):
         H = layer.hidden_size
         unit = compiled_unit(
@@ -45,16 +47,20 @@ def steps(
         )
         lines = [torch.cat([first, torch.empty_like(first)]) for first in state]
         weights = [getattr(layer, term) for term in TERMS]
-        fields: dict[str, int | Tensor] = {
+        fields, packing = weight_fields(
+            unit.plan, [None if weight is None else weight.to(frame) for weight in weights], H
+        )
+        share_out(packing, 1)
+        fields |= {
             "T": 1, "B": 1, "I": layer.input_size, "H": H, "x": below,
             "slots": frame.new_empty(len(unit.plan.cell.slots) * H),
-            **weight_fields(unit.plan, weights, H, listed=listed is not None),
             **dict(zip(unit.plan.spec.state, lines, strict=True)),
         }  # fmt: skip
-        if listed is not None:
-            fields |= {"numbers": listed.numbers, "starts": listed.starts}
-        numbers = field_numbers(fields)
+        if not made:
+            fields |= note_fields(Notes.room(1, layer.input_size, 1), layer.input_size)
+        job = unit.job("forward", fields)
+        numbers = job.numbers()
         array = (ctypes.c_int64 * len(numbers))(*numbers)
-        made.append(Step(unit.step_address, ctypes.addressof(array), (array, fields, unit)))
-        below, listed = lines[0][1], None
+        made.append(Step(unit.step_address, ctypes.addressof(array), (array, job)))
+        below = lines[0][1]
     return made, below

@@ -1,0 +1,40 @@
+"""What training descends: the mean nats per frame of a batch, or of a window of it."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqmodel.model import Carry, SequenceModel
+from seqmodel.outputs import BernoulliOutput
+
+
+class Loss(NamedTuple):
+    """The loss, and what there is to know beside it."""
+
+    mean: Tensor
+    """Nats per frame, with the end's where the output knows ends; to be differentiated."""
+    nats_per_frame: Tensor
+    """Without the end's."""
+    frames: int
+    """How many there were, padding apart."""
+    after: Carry
+
+
+def mean_nats(
+    model: SequenceModel, frames: Tensor, lengths: NDArray[np.int64], carry: Carry
+) -> Loss:
+    """The loss of frames (T, B, F) of any type, from row b the first `lengths[b]`."""
+    places = np.arange(len(frames))[:, None]
+    inside = places < lengths
+    count = int(inside.sum())
+    reading = model.read(frames, carry)
+    scores = model.output.score(reading.h, reading.frames, reading.past)
+    shares = torch.from_numpy(inside / count).to(scores).flatten()
+    loss = nats = torch.dot(scores.flatten(), shares)
+    if isinstance(model.output, BernoulliOutput) and model.output.end:
+        last = torch.from_numpy(places == lengths - 1).to(scores)
+        loss = nats + torch.dot(model.output.end_score(reading.h, last).flatten(), shares)
+    return Loss(loss, nats.detach(), count, reading.after)
