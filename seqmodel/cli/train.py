@@ -225,14 +225,13 @@ def _train(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    import shutil
-
     from seqmodel.bundled import sample_dataset
     from seqmodel.dataset import open_dataset
-    from seqmodel.files import check_writable, refuse_existing
+    from seqmodel.files import check_writable, new_folder, refuse_existing
     from seqmodel.runs import CONFIG, RUNS, new_run_folder
+    from seqmodel.training.search import begin
 
-    # All that can be wrong is found before a folder is made or taken away.
+    # What can be wrong is found before a folder is made.
     if folder is not None:
         refuse_existing(folder, force=force)
         if folder.exists() and not (folder / CONFIG).is_file():
@@ -241,15 +240,19 @@ def _train(
     dataset = open_dataset(path)
     _check_splits(dataset)
     start = _start(init_from, settings, dataset) if init_from else None
+    settings = replace(settings, data=str(path.resolve()))
+    replaces = folder is not None and folder.exists()
     if folder is None:
         folder = new_run_folder(path.resolve().name.removesuffix("-data"), settings.unit)
+    elif replaces:  # the old run stays until the first checkpoint of the new one is on the disk
+        with new_folder(folder, force=True, mark=CONFIG) as beside:
+            begin(settings, dataset, beside, start)
+        start = None
     else:
-        if folder.exists():
-            shutil.rmtree(folder)
         check_writable(folder / CONFIG)
-    settings = replace(settings, data=str(path.resolve()))
+    output = {"as_json": as_json, "quiet": quiet}
     try:
-        _run(settings, dataset, folder, as_json=as_json, quiet=quiet, init_from=start)
+        _run(settings, dataset, folder, resume=replaces, init_from=start, **output)
     finally:
         for made in (folder, RUNS):  # an error before anything was begun leaves no empty folder
             with suppress(OSError):

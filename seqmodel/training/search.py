@@ -28,6 +28,17 @@ def learning_rates(config: Config) -> list[float]:
     return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, config.learning_rate_draws))]
 
 
+def begin(config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None) -> None:
+    """Write to `folder` the run that `config` describes before its first update, to be resumed."""
+    write_file(folder / runs.CONFIG, to_yaml(config).encode())
+    places = _draws(config, folder) if config.learning_rate_draws else [(config, folder)]
+    for draw, place in places:
+        trainer = Trainer(draw, dataset, place)
+        if init_from is not None:
+            trainer.init_from(init_from)
+        trainer.save()
+
+
 def train(
     config: Config,
     dataset: Dataset,
@@ -45,19 +56,13 @@ def train(
     if not config.learning_rate_draws:
         _train_once(config, dataset, folder, listener, stop, resume=resume, init_from=init_from)
         return
-    write_file(folder / runs.CONFIG, to_yaml(config).encode())
+    if init_from is None:
+        write_file(folder / runs.CONFIG, to_yaml(config).encode())
+    else:  # a draw that begins only after a resume must know its start too
+        begin(config, dataset, folder, init_from)
     results: list[dict[str, Any]] = []
-    draws = [
-        replace(config, learning_rate=rate, learning_rate_draws=0)
-        for rate in learning_rates(config)
-    ]
-    if init_from is not None:  # a draw that begins only after a resume must know its start too
-        for k, draw in enumerate(draws):
-            trainer = Trainer(draw, dataset, folder / DRAWS / str(k))
-            trainer.init_from(init_from)
-            trainer.save()
-    for k, draw in enumerate(draws):
-        place, rate = folder / DRAWS / str(k), draw.learning_rate
+    for k, (draw, place) in enumerate(_draws(config, folder)):
+        rate = draw.learning_rate
         listener.draw(k + 1, config.learning_rate_draws, rate)
         started = resume and (place / runs.LAST).is_file()
         result = {"draw": k, "learning_rate": rate, "valid_nats_per_frame": None}
@@ -77,6 +82,14 @@ def train(
     for name in (runs.METRICS, runs.CURVE, runs.LAST, runs.BEST):
         source = folder / DRAWS / str(winner["draw"]) / name
         write_file(folder / name, read_bytes(source))
+
+
+def _draws(config: Config, folder: Path) -> list[tuple[Config, Path]]:
+    """The config of each draw of a search, and where its run lies."""
+    return [
+        (replace(config, learning_rate=rate, learning_rate_draws=0), folder / DRAWS / str(k))
+        for k, rate in enumerate(learning_rates(config))
+    ]
 
 
 def _train_once(

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from calling import Call, call_ok, write_piece
 
+from seqmodel.errors import SeqmodelError
+from seqmodel.training import loop
+
 KINDS = ".kar .mat .mid .midi .npy .npz .pickle .pkl .rmi; audio such as .wav .flac .mp3"
 UNITS = "tanh, lstm, gru, gru1, gru2, gru3, mgu, lstm-nopeephole, gru-reset-after"
 HELP = "(see seqmodel {} --help)"
@@ -500,12 +503,36 @@ def test_diverged_training_says_so(call: Call, data: Path):
 def test_force_does_not_take_a_run_away_before_the_new_one_can_begin(
     call: Call, data: Path, run: Path
 ):
-    """Guards against losing a good run to a mistyped option of the one that was to replace it."""
+    """Guards against losing a good run to a mistyped option of the one that was to replace it.
+
+    The last ones come out only when the model is built.
+    """
     shutil.copytree(run, "r")
-    before = listing(Path("r"))
-    for mistake in (["--unit", "gnu"], ["--init-from", str(run), "--hidden", "5"]):
+    before = listing(Path())
+    for mistake in (
+        ["--unit", "gnu"],
+        ["--init-from", str(run), "--hidden", "5"],
+        ["--hidden", "1000000"],
+        ["--hidden", "1000000", "--learning-rate-draws", "2"],
+    ):
         assert call("train", data, "--run", "r", "--force", *mistake).status != 0
-        assert listing(Path("r")) == before
+        assert listing(Path()) == before
+
+
+def test_force_does_not_take_a_run_away_on_a_disk_that_takes_no_checkpoint(
+    call: Call, data: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Guards against two runs lost to a full disk, the old one and the new."""
+    shutil.copytree(run, "r")
+    before = listing(Path())
+
+    def full(path: Path, *_: object) -> None:
+        raise SeqmodelError(f"cannot write {path}: no space left on device")
+
+    monkeypatch.setattr(loop, "save_checkpoint", full)
+    result = call("train", data, "--run", "r", "--force", "--hidden", 4)
+    assert (result.status, result.err.count("\n")) == (1, 1)
+    assert listing(Path()) == before
 
 
 def test_all_awkward_files(call: Call, shared_data: Path):

@@ -211,6 +211,31 @@ def test_init_from_starts_from_the_weights(call: Call, data: Path, run: Path):
     assert all((mine[name] == theirs[name]).all() for name in theirs)
 
 
+@pytest.mark.parametrize("options", [[], ["--learning-rate-draws", 2]])
+@pytest.mark.parametrize("start", [False, True])
+def test_a_run_that_replaces_another_is_the_run_that_a_new_folder_gets(
+    call: Call, data: Path, run: Path, options: list[object], start: bool
+):
+    """Guards against something of the old run left in the new, and against --init-from lost."""
+    shutil.copytree(run, "old")
+    Path("old/draws/7").mkdir(parents=True)
+    Path("link").symlink_to("old")  # which stays a link
+    train = ["train", data, "--hidden", 4, "--epochs", 1, *options]
+    train += ["--init-from", run, "--lr", 1e-5] if start else []
+    new = call_ok(*train, "--run", "new")
+    replaced = call_ok(*train, "--run", "link", "--force")
+    assert replaced.out == new.out.replace("new", "link")
+    assert Path("link").is_symlink()
+    ours, theirs = (
+        {str(path.relative_to(folder)) for path in folder.rglob("*")}
+        for folder in (Path("old"), Path("new"))
+    )
+    assert ours == theirs
+    for name in ("best.safetensors", "config.yaml"):
+        assert Path("old", name).read_bytes() == Path("new", name).read_bytes()
+    assert {path.name for path in Path().iterdir()} == {"link", "new", "old"}
+
+
 # ---- eval ---------------------------------------------------------------------------------------
 
 FIGURES = ("nats_per_frame", "nats_per_frame_skip_first", "piece_mean_nats_per_frame")
