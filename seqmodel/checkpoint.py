@@ -6,7 +6,8 @@ code. A checkpoint is written whole or not at all.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,25 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     SeqmodelError where the file is missing, cut short, changed, or of another format or version.
     """
-    damaged = SeqmodelError(
-        f"{path} is damaged (cut short or changed); use another checkpoint or train again"
-    )
+    with _opened(path) as (file, metadata):
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        text = metadata.get("content", "")
+        if _checksum(tensors, text) != metadata.get("sha256"):
+            raise ValueError("another checksum")
+        content: dict[str, Any] = json.loads(text)
+    return tensors, content
+
+
+def load_content(path: Path) -> dict[str, Any]:
+    """Read the content alone, which takes no time but is not held against the checksum."""
+    with _opened(path) as (_, metadata):
+        content: dict[str, Any] = json.loads(metadata["content"])
+    return content
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield a checkpoint's safetensors file and our metadata; what fails is a SeqmodelError."""
     try:
         path.open("rb").close()  # safetensors' own error for a missing file has no reason apart
         with safetensors.safe_open(path, framework="pt") as file:
@@ -56,16 +73,13 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                     f"{path} has checkpoint version {metadata.get('version')}; this seqmodel "
                     f"reads version {VERSION}: use the seqmodel that wrote it"
                 )
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            yield file, metadata
     except OSError as error:
         raise disk_error(path, "read", error) from error
-    except (safetensors.SafetensorError, ValueError) as error:
-        raise damaged from error
-    text = metadata.get("content", "")
-    if _checksum(tensors, text) != metadata.get("sha256"):
-        raise damaged
-    content: dict[str, Any] = json.loads(text)
-    return tensors, content
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise SeqmodelError(
+            f"{path} is damaged (cut short or changed); use another checkpoint or train again"
+        ) from error
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:

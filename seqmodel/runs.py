@@ -8,6 +8,7 @@ learning-curve.png
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqmodel.checkpoint import load_checkpoint
+from seqmodel.checkpoint import load_checkpoint, load_content
 from seqmodel.config import Config
 from seqmodel.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error, read_bytes
-from seqmodel.frames.definitions import FrameDefinition, definition_from_json
+from seqmodel.frames.definitions import FrameDefinition, Media, definition_from_json
 from seqmodel.model import SequenceModel, build_model
 
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
@@ -95,8 +96,7 @@ def load_run(path: str | Path) -> Run:
         raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); train one with `seqmodel train`")
     tensors, content = load_checkpoint(checkpoint)
     config = Config(**content["config"])
-    # Before there was audio, checkpoints did not say which medium they were of.
-    frame = definition_from_json(content.get("media", "music"), content["frame"])
+    frame = definition_from_json(_media(content), content["frame"])
     model = build_model(config, frame)
     load_model(model, tensors)
     model.eval()
@@ -129,14 +129,25 @@ def load_model(model: SequenceModel, tensors: dict[str, torch.Tensor]) -> None:
     model.load_state_dict(there)
 
 
-def newest_run(runs: Path = RUNS) -> Path:
-    """The run folder in `runs` that was trained last; SeqmodelError where there is none."""
+def newest_run(runs: Path = RUNS, media: Media | None = None) -> Path:
+    """The run folder in `runs` that was trained last; SeqmodelError where there is none.
+
+    With `media` the last of that medium, or, where there is none, of any: who loads it can say
+    better what is wrong.
+    """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
     if not found:
         raise SeqmodelError(
             f"no run in {runs}/; train one with `seqmodel train`, or name its folder"
         )
-    return max(found, key=lambda file: file.stat().st_mtime_ns).parent
+    found.sort(key=lambda file: file.stat().st_mtime_ns, reverse=True)
+    fitting = (file for file in found if media is None or media == _media(load_content(file)))
+    return next(fitting, found[0]).parent
+
+
+def _media(content: Mapping[str, Any]) -> str:
+    """The medium of a checkpoint; before there was audio, none said of which it was."""
+    return str(content.get("media", "music"))
 
 
 def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:

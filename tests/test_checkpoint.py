@@ -9,7 +9,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from seqmodel.checkpoint import load_checkpoint, save_checkpoint
+from seqmodel.checkpoint import load_checkpoint, load_content, save_checkpoint
 from seqmodel.errors import SeqmodelError
 from seqmodel.runs import load_run
 
@@ -50,6 +50,13 @@ def refused(path, *parts):
 
 def test_what_is_saved_is_read_back(path):
     assert_same(load_checkpoint(path))
+
+
+def test_the_content_is_read_without_the_tensors(path):
+    assert load_content(path) == CONTENT
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(SeqmodelError, match="is damaged"):
+        load_content(path)
 
 
 def test_views_and_parameters_are_saved_as_they_look(tmp_path):

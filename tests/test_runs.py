@@ -70,6 +70,24 @@ def test_the_newest_run_is_the_one_trained_last(tmp_path):
     assert newest_run(tmp_path / "runs").name == "a"
 
 
+def test_the_newest_run_of_a_medium_is_found_behind_newer_ones(
+    tmp_path, run_folder, audio_run_folder
+):
+    """Guards against a MIDI file refused because the last thing trained was speech."""
+    folders = {"old": run_folder, "music": run_folder, "audio": audio_run_folder}
+    for k, (name, folder) in enumerate(folders.items()):
+        (tmp_path / name).mkdir()
+        shutil.copy(folder / runs.BEST, tmp_path / name)
+        os.utime(tmp_path / name / runs.BEST, (1000 + k, 1000 + k))
+    assert newest_run(tmp_path).name == "audio"
+    assert newest_run(tmp_path, "audio").name == "audio"
+    assert newest_run(tmp_path, "music").name == "music"
+    shutil.rmtree(tmp_path / "audio")
+    assert newest_run(tmp_path, "audio").name == "music"  # whoever loads it says what is wrong
+    (tmp_path / "music" / runs.BEST).write_bytes(b"x")
+    refused(lambda: newest_run(tmp_path, "music"), "music/best.safetensors is damaged")
+
+
 def test_new_run_folders_never_meet(tmp_path):
     names = [new_run_folder("data", "lstm", tmp_path / "runs").name for _ in range(3)]
     assert names == ["data-lstm-1", "data-lstm-2", "data-lstm-3"]

@@ -11,9 +11,10 @@ from seqmodel.cli.sample_request import DEFAULT_LENGTH, DEFAULT_SECONDS, DEFAULT
 from seqmodel.errors import UsageError
 
 if TYPE_CHECKING:
+    from seqmodel.frames.definitions import Media
     from seqmodel.runs import Run
 
-FORMATS = {
+FORMATS: "dict[Media, tuple[str, ...]]" = {
     "music": ("mid", "npy", "png"),
     "audio": ("wav", "flac", "raw", "npy", "png"),
 }
@@ -30,7 +31,9 @@ def sample(
             ".png; - for stdout, with --format.",
         ),
     ],
-    run: Annotated[Path | None, typer.Option(help="The run folder.  [default: the newest]")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="The run folder.  [default: the newest that can write OUT]")
+    ] = None,
     number: Annotated[
         int, typer.Option("-n", "--number", min=1, help="Pieces: out-1.mid, out-2.mid, ...")
     ] = 1,
@@ -113,7 +116,7 @@ def sample(
         for target in request.targets:
             refuse_existing(target, force=force)
             check_writable(target)
-    loaded = load_run(run or newest_run())
+    loaded = load_run(run or newest_run(media=_media(request.kind)))
     _check_medium(request, loaded)
     if isinstance(loaded.frame, AudioFrames):
         from seqmodel.cli.sample_audio import sample_audio
@@ -132,6 +135,12 @@ def _format(out: Path, given: str | None) -> str:
         what = "--format" if given or str(out) == "-" else f"the suffix of {out}"
         raise UsageError(f"{what} must be one of {', '.join(ALL_FORMATS)}")
     return kind
+
+
+def _media(kind: str) -> "Media | None":
+    """The one medium that is written in a format; None where both are."""
+    able = [media for media, kinds in FORMATS.items() if kind in kinds]
+    return able[0] if len(able) == 1 else None
 
 
 def _check(request: Request) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import time
 import wave
@@ -134,6 +135,29 @@ def test_a_silent_sample_is_called_silent(
     monkeypatch.setattr(sample_audio, "sample_chunks", lambda *_, **options: iter([frames]))
     result = call("sample", "o.wav", "--run", audio_run_folder, "--length", 8)
     assert result.err == (f"o.wav: 0.0 s (80 samples at 8,000 Hz) from {audio_run_folder}{said}\n")
+
+
+def test_the_newest_run_that_can_write_the_file_is_taken(
+    call: Call, run: Path, audio_run_folder: Path, logistic_run_folder: Path
+):
+    """Guards against `sample out.wav` refused for a run of music trained since."""
+    for k, folder in enumerate([audio_run_folder, logistic_run_folder, run]):
+        shutil.copytree(folder, f"runs/{k}")
+        os.utime(f"runs/{k}/best.safetensors", (1000 + k, 1000 + k))
+    for name, newest in (("o.wav", 1), ("o.mid", 2), ("o.npy", 2), ("o.flac", 1)):
+        result = call("sample", name, "--length", 5)
+        assert result.status == 0
+        assert result.err.startswith(f"{name}: ")
+        assert result.err.endswith(f" from runs/{newest}\n")
+    assert call("sample", "-", "--format", "raw", "--length", 5).status == 0
+    shutil.rmtree("runs/0")
+    shutil.rmtree("runs/1")
+    result = call("sample", "p.wav")
+    assert (result.status, result.err) == (
+        2,
+        "seqmodel: runs/2 was trained on music (88 notes, 4 steps per beat), which cannot be "
+        "written as wav: take one of mid, npy, png, or another run with --run\n",
+    )
 
 
 # ---- pipes --------------------------------------------------------------------------------------
