@@ -17,6 +17,7 @@ from seqmodel.frames.midi import Score, read_score
 from seqmodel.frames.pianoroll import piano_roll
 from seqmodel.frames.tonic import semitones_to_c
 from seqmodel.plots import plot_learning_curve, plot_note_frequencies, plot_piano_roll
+from seqmodel.prepare import load_roll
 from seqmodel.runs import BEST, CONFIG, load_run, read_metrics
 from seqmodel.sound_plots import plot_recording, plot_sample_values
 from seqmodel.sources import MIDI_SUFFIXES
@@ -31,19 +32,22 @@ FRAMES_AT_ONCE = 100_000
 
 
 def kind_of(path: Path) -> str:
-    """What `path` is: "run", "dataset", "midi" or "audio"; SeqmodelError where it is none."""
+    """What `path` is: "run", "dataset", "midi", "roll" or "audio"; SeqmodelError if none."""
     if (path / CONFIG).is_file():
         return "run"
     if (path / MANIFEST).is_file():
         return "dataset"
     if path.is_file() and path.suffix.lower() in MIDI_SUFFIXES:
         return "midi"
+    if path.is_file() and path.suffix.lower() == ".npy":
+        return "roll"
     if path.is_file() and path.suffix.lower() in audio.SUFFIXES:
         return "audio"
     if not path.exists():
         raise SeqmodelError(f"{path}: no such file or folder")
     raise SeqmodelError(
-        f"{path} is neither a MIDI or audio file nor a prepared dataset nor a run folder"
+        f"{path} is neither a MIDI or audio file nor a piano-roll (.npy) nor a prepared dataset "
+        "nor a run folder"
     )
 
 
@@ -76,6 +80,27 @@ def inspect_midi(path: Path, grid: Grid, plot: Path | None) -> dict[str, Any]:
         "frames": len(roll),
         "notes_per_frame": round(float(roll.sum() / len(roll)), 2),
         "remarks": list(score.remarks),
+    }
+
+
+def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
+    """What a piano-roll (T, 88) holds, such as a sampled one; its grid it does not say."""
+    try:
+        roll = load_roll(path)
+    except SourceError as error:
+        raise SeqmodelError(f"{path}: {error}") from error
+    if plot is not None:
+        plot_piano_roll(plot, roll, LOWEST_PITCH, title=str(path), unit="frame")
+    pitches = LOWEST_PITCH + np.flatnonzero(roll.any(axis=0))
+    begins = np.diff(roll.astype(np.int8), axis=0, prepend=0) > 0
+    return {
+        "path": str(path),
+        "kind": "roll",
+        "notes": int(begins.sum()),
+        "lowest": note_name(int(pitches[0])) if len(pitches) else None,
+        "highest": note_name(int(pitches[-1])) if len(pitches) else None,
+        "frames": len(roll),
+        "notes_per_frame": round(float(roll.sum() / len(roll)), 2),
     }
 
 

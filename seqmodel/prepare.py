@@ -58,6 +58,14 @@ def load_midi(source: Source, frame: PianoRollFrames) -> LoadedPiece:
     return LoadedPiece(roll, str(source.path), source.split, transposed, score.remarks)
 
 
+def load_roll(path: Path) -> NDArray[np.uint8]:
+    """Read the one piano-roll of a .npy file, (T, 88); SourceError tells why it cannot be used."""
+    from seqmodel.frames.published import read_published
+
+    (roll,) = read_published(path)[""]
+    return roll
+
+
 def _load_published(source: Source, frame: PianoRollFrames) -> Iterator[LoadedPiece]:
     from seqmodel.frames.published import read_published
 

@@ -196,6 +196,8 @@ def test_kinds_are_told_apart(run_folder, dataset, song, tmp_path):
     assert kind_of(song) == "midi"
     (tmp_path / "a.FLAC").touch()
     assert kind_of(tmp_path / "a.FLAC") == "audio"
+    (tmp_path / "a.NPY").touch()
+    assert kind_of(tmp_path / "a.NPY") == "roll"
     upper = song.rename(tmp_path / "SONG.MID")
     assert kind_of(upper) == "midi"
     (tmp_path / "text.txt").touch()

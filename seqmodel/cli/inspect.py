@@ -22,7 +22,8 @@ def inspect(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="PATH", help="A MIDI or audio file, a prepared dataset or a run folder."
+            metavar="PATH",
+            help="A MIDI or audio file, a piano-roll (.npy), a prepared dataset or a run folder.",
         ),
     ],
     plot: Annotated[
@@ -37,7 +38,7 @@ def inspect(
 ) -> None:
     """Say what a media file, a dataset or a run holds; --plot draws it.
 
-    MIDI is drawn as a piano-roll, audio as waveform and spectrogram, a dataset as how often each
+    Music is drawn as a piano-roll, audio as waveform and spectrogram, a dataset as how often each
     note or sample value comes, a run as its learning curve.
     """
     from seqmodel import inspection
@@ -52,6 +53,8 @@ def inspect(
     kind = inspection.kind_of(path)
     if kind == "midi":
         values = inspection.inspect_midi(path, Grid.of_beats(steps_per_beat), plot)
+    elif kind == "roll":
+        values = inspection.inspect_roll(path, plot)
     elif kind == "audio":
         values = inspection.inspect_audio(path, plot)
     elif kind == "dataset":
@@ -61,7 +64,9 @@ def inspect(
     if as_json:
         print_json(values)
     else:
-        say = {"midi": _midi, "audio": _audio, "dataset": _dataset, "run": _run}[kind]
+        say = {"midi": _midi, "roll": _roll, "audio": _audio, "dataset": _dataset, "run": _run}[
+            kind
+        ]
         typer.echo(say(values))
     if plot is not None:
         message(f"drawn to {plot}", quiet=quiet)
@@ -72,8 +77,7 @@ def _midi(values: dict[str, Any]) -> str:
     changes = values["tempo_changes"]
     lines = [
         f"{values['path']}: MIDI format {values['format']}, {plural(values['tracks'], 'track')}",
-        f"  {plural(values['notes'], 'note')}"
-        + (f" from {values['lowest']} to {values['highest']}" if values["lowest"] else "")
+        f"  {_notes(values)}"
         + (f", {values['drum_notes']:,} of them drums" if values["drum_notes"] else ""),
         f"  {values['seconds']:.1f} s at {tempo}"
         + (f", {plural(changes, 'tempo change')}" if changes else ""),
@@ -82,6 +86,18 @@ def _midi(values: dict[str, Any]) -> str:
         f"{values['notes_per_frame']:.2f} notes per frame",
     ]
     return "\n".join(lines + [f"  forgiven: {remark}" for remark in values["remarks"]])
+
+
+def _roll(values: dict[str, Any]) -> str:
+    return (
+        f"{values['path']}: piano-roll of {plural(values['frames'], 'frame')}\n"
+        f"  {_notes(values)}, {values['notes_per_frame']:.2f} notes per frame"
+    )
+
+
+def _notes(values: dict[str, Any]) -> str:
+    span = f" from {values['lowest']} to {values['highest']}" if values["lowest"] else ""
+    return plural(values["notes"], "note") + span
 
 
 def _audio(values: dict[str, Any]) -> str:

@@ -60,7 +60,8 @@ def sample(
     prime: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="A MIDI file, or for audio an audio file, to go on from."
+            metavar="FILE",
+            help="A MIDI file, or for audio an audio file, to go on from; or a sampled .npy.",
         ),
     ] = None,
     include_prime: Annotated[

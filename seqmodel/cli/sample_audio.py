@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,33 +111,60 @@ def _too_long(option: str, frame: AudioFrames) -> str:
 
 
 def _read_primer(request: Request, frame: AudioFrames) -> NDArray[np.float32]:
-    """The frames (P, F) to go on from, none without --prime.
-
-    They are the file's last whole ones, so that what is drawn follows its very end.
-    """
+    """The frames (P, F) to go on from, none without --prime."""
     path = request.prime
     if path is None:
         return np.empty((0, frame.frame_size), np.float32)
-    blocks, samples = [], 0
     try:
-        with Recording(path) as recording:
-            for block in recording.mono(frame.rate):
-                blocks.append(block)
-                samples += len(block)
-                if samples > MAX_PRIMER_SAMPLES:
-                    raise SourceError(
-                        f"is longer than {clock(MAX_PRIMER_SAMPLES / frame.rate)}; its end alone "
-                        "will do"
-                    )
+        if path.suffix.lower() == ".npy":
+            return _load_frames(path, frame)
+        return _load_recording(path, frame, quiet=request.quiet)
     except SourceError as error:
         raise SeqmodelError(f"--prime {path}: {error}") from error
+
+
+def _load_recording(path: Path, frame: AudioFrames, *, quiet: bool) -> NDArray[np.float32]:
+    """The last whole frames of an audio file, so that what is drawn follows its very end."""
+    blocks, samples = [], 0
+    with Recording(path) as recording:
+        for block in recording.mono(frame.rate):
+            blocks.append(block)
+            samples += len(block)
+            _check_length(samples, frame)
     frames = samples // frame.frame_size
     if not frames:
-        raise SeqmodelError(
-            f"--prime {path}: is shorter than a frame of {plural(frame.frame_size, 'sample')}"
-        )
+        raise SourceError(f"is shorter than a frame of {plural(frame.frame_size, 'sample')}")
     if recording.rate != frame.rate:
         recording.remarks.append(f"resampled from {recording.rate:,} to {frame.rate:,} Hz")
     for remark in recording.remarks:
-        message(f"{path}: {remark}", quiet=request.quiet)
+        message(f"{path}: {remark}", quiet=quiet)
     return np.concatenate(blocks)[samples - frames * frame.frame_size :].reshape(frames, -1)
+
+
+def _load_frames(path: Path, frame: AudioFrames) -> NDArray[np.float32]:
+    """The frames of a .npy as `write_audio` leaves it, which is taken to have the run's rate."""
+    if path.exists() and not path.is_file():  # a pipe's opening would wait for a writer
+        raise SourceError("is no file")
+    try:
+        stored = np.load(path, mmap_mode="r", allow_pickle=False)
+        shape, kind = stored.shape, stored.dtype.kind
+    except OSError as error:
+        raise SourceError((error.strerror or str(error)).lower()) from error
+    except Exception as error:  # a damaged header makes NumPy raise nearly anything
+        raise SourceError("is damaged or no .npy file of numbers") from error
+    if kind != "f" or len(shape) != 2 or shape[0] < 1 or shape[1] != frame.frame_size:
+        raise SourceError(
+            f"holds {stored.dtype} of shape {shape}, not samples of shape (T, {frame.frame_size}), "
+            "the frames of the run"
+        )
+    _check_length(stored.size, frame)
+    if not (np.abs(stored) <= 1).all():  # nor is what is no number
+        raise SourceError("holds values that are no samples, which lie from -1 to 1")
+    return np.array(stored, np.float32)
+
+
+def _check_length(samples: int, frame: AudioFrames) -> None:
+    if samples > MAX_PRIMER_SAMPLES:
+        raise SourceError(
+            f"is longer than {clock(MAX_PRIMER_SAMPLES / frame.rate)}; its end alone will do"
+        )

@@ -12,7 +12,7 @@ from seqmodel.frames.definitions import PianoRollFrames
 from seqmodel.frames.grid import LOWEST_PITCH, MAX_FRAMES
 from seqmodel.frames.midi_writer import midi_bytes
 from seqmodel.plots import piano_roll_png
-from seqmodel.prepare import load_midi
+from seqmodel.prepare import load_midi, load_roll
 from seqmodel.runs import Run
 from seqmodel.sample import sample_piece
 from seqmodel.sources import Source
@@ -61,6 +61,8 @@ def _read_primer(request: Request, frame: PianoRollFrames) -> NDArray[np.uint8]:
     if path is None:
         return np.empty((0, frame.frame_size), np.uint8)
     try:
+        if path.suffix.lower() == ".npy":
+            return load_roll(path)
         piece = load_midi(Source(path, None), frame)
     except SourceError as error:
         raise SeqmodelError(f"--prime {path}: {error}") from error

@@ -22,6 +22,11 @@ BOTH = "--hidden and --params exclude each other: give the size or the budget"
 DAMAGED = "is damaged (cut short or changed); use another checkpoint or train again"
 EXISTS = "exists already; add --force to replace it"
 NO_DATASET = "is not a prepared dataset (no manifest.json); make one with `seqmodel prepare SOURCE"
+NEITHER = (
+    "is neither a MIDI or audio file nor a piano-roll (.npy) nor a prepared dataset nor a run "
+    "folder"
+)
+NO_ROLL = "holds an array of shape (32, 11) in the array, not (T, 88)"
 NO_MIDI = "is not a MIDI file (it does not begin with MThd)"
 
 
@@ -379,6 +384,18 @@ SAMPLE = {
         1,
         f"--prime {{bad}}/text.mid: {NO_MIDI}",
     ),
+    "sample o.mid --prime {bad}/nope.npy --run {run}": (
+        1,
+        "--prime {bad}/nope.npy: cannot be read: No such file or directory",
+    ),
+    "sample o.mid --prime {bad}/text.npy --run {run}": (
+        1,
+        "--prime {bad}/text.npy: holds a damaged array in the array",
+    ),
+    "sample o.mid --prime {bad}/one-data/train.npy --run {run}": (
+        1,
+        f"--prime {{bad}}/one-data/train.npy: {NO_ROLL}",
+    ),
     "sample {bad}/file --format mid --run {run}": (1, f"{{bad}}/file {EXISTS}"),
     "sample {bad}/file/o.mid --run {run}": (
         1,
@@ -408,14 +425,16 @@ INSPECT = {
     "inspect {bad}/nope": (1, "{bad}/nope: no such file or folder"),
     "inspect {bad}/file": (
         1,
-        "{bad}/file is neither a MIDI or audio file nor a prepared dataset nor a run folder",
+        f"{{bad}}/file {NEITHER}",
     ),
     "inspect {bad}/empty": (
         1,
-        "{bad}/empty is neither a MIDI or audio file nor a prepared dataset nor a run folder",
+        f"{{bad}}/empty {NEITHER}",
     ),
     "inspect {bad}/text.mid": (1, f"{{bad}}/text.mid: {NO_MIDI}"),
     "inspect {bad}/text.mid --plot new/p.png": (1, f"{{bad}}/text.mid: {NO_MIDI}"),
+    "inspect {bad}/text.npy": (1, "{bad}/text.npy: holds a damaged array in the array"),
+    "inspect {bad}/one-data/train.npy": (1, f"{{bad}}/one-data/train.npy: {NO_ROLL}"),
     "inspect {bad}/cut-data": (
         1,
         "{bad}/cut-data is damaged: train cannot be read; run `seqmodel prepare` again",

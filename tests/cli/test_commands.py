@@ -381,6 +381,18 @@ def test_prime_is_heard_and_put_before_only_when_asked(call: Call, music: Path, 
     assert Path("both.png").read_bytes().startswith(PNG)
 
 
+def test_a_sampled_roll_primes_like_its_midi_file(call: Call, run: Path):
+    """Guards against frames that were written here and cannot be used again."""
+    for name in ("o.npy", "o.mid"):
+        call_ok("sample", name, "--run", run, "--length", 50, "--seed", 2)
+    for name in ("npy", "mid"):
+        prime = ["--prime", f"o.{name}", "--include-prime"]
+        result = call("sample", f"{name}.npy", "--run", run, "--length", 50, *prime)
+        assert (result.status, result.err) == (0, f"{name}.npy: 100 frames from {run}\n")
+    assert np.array_equal(np.load("npy.npy")[:50], np.load("o.npy"))
+    assert Path("npy.npy").read_bytes() == Path("mid.npy").read_bytes()
+
+
 # ---- inspect ------------------------------------------------------------------------------------
 
 
@@ -399,6 +411,29 @@ def test_inspect_midi(call: Call, here: Path):
     assert Path("new/p.png").read_bytes().startswith(PNG)
     keys = {"path", "kind", "format", "tracks", "channels", "notes", "tempo_bpm", "seconds"}
     assert keys | {"tonic", "grid", "frames", "notes_per_frame", "remarks"} <= set(values)
+
+
+def test_inspect_roll(call: Call, run: Path):
+    """Guards a sampled roll's notes: those of the same piece's MIDI file."""
+    for name in ("o.npy", "o.mid"):
+        call_ok("sample", name, "--run", run, "--length", 50)
+    result = call("inspect", "o.npy", "--plot", "p.png")
+    values, midi = (json.loads(call("inspect", name, "--json").out) for name in ("o.npy", "o.mid"))
+    assert values.pop("kind") == "roll"
+    assert values.pop("path") == "o.npy"
+    assert list(values) == ["notes", "lowest", "highest", "frames", "notes_per_frame"]
+    assert values == {name: midi[name] for name in values}
+    assert result.out == (
+        "o.npy: piano-roll of 50 frames\n"
+        f"  {values['notes']} notes from {values['lowest']} to {values['highest']}, "
+        f"{values['notes_per_frame']:.2f} notes per frame\n"
+    )
+    assert result.err == "drawn to p.png\n"
+    assert Path("p.png").read_bytes().startswith(PNG)
+    np.save("silent.npy", np.zeros((1, 88)))
+    assert call("inspect", "silent.npy").out == (
+        "silent.npy: piano-roll of 1 frame\n  0 notes, 0.00 notes per frame\n"
+    )
 
 
 def test_inspect_dataset(call: Call, data: Path):

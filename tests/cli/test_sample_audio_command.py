@@ -277,6 +277,19 @@ def test_a_primer_of_the_runs_rate_stands_before_the_new_as_it_is(
     assert np.nonzero(orange)[1].max() < 0.5 * image.shape[1]
 
 
+def test_sampled_frames_prime_like_their_recording(call: Call, speech: Path):
+    """Guards against frames that were written here and cannot be used again."""
+    for name in ("o.npy", "o.wav"):
+        call_ok("sample", name, "--run", speech, "--length", 30, "--seed", 2)
+    for name in ("npy", "wav"):
+        prime = ["--prime", f"o.{name}", "--include-prime"]
+        result = call("sample", f"{name}.npy", "--run", speech, "--length", 20, *prime)
+        said = f"{name}.npy: 0.1 s (500 samples at 8,000 Hz) from {speech}\n"
+        assert (result.status, result.err) == (0, said)
+    assert np.array_equal(np.load("npy.npy")[:30], np.load("o.npy"))
+    assert Path("npy.npy").read_bytes() == Path("wav.npy").read_bytes()
+
+
 def test_what_is_wrong_with_a_primer_is_said(call: Call, audio_run_folder: Path):
     """Guards against a cut primer taken for a whole one."""
     record("p.wav", 500)

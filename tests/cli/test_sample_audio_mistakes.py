@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from calling import Call
 from test_sample_audio_command import record
@@ -39,6 +40,45 @@ MISTAKES = {
         1,
         "--prime short.wav: is shorter than a frame of 10 samples",
     ),
+    "o.wav --prime nope.npy --run {audio}": (1, "--prime nope.npy: no such file or directory"),
+    "o.wav --prime text.npy --run {audio}": (
+        1,
+        "--prime text.npy: is damaged or no .npy file of numbers",
+    ),
+    "o.wav --prime pickle.npy --run {audio}": (
+        1,
+        "--prime pickle.npy: is damaged or no .npy file of numbers",
+    ),
+    "o.wav --prime cut.npy --run {audio}": (
+        1,
+        "--prime cut.npy: is damaged or no .npy file of numbers",
+    ),
+    "o.wav --prime archive.npy --run {audio}": (
+        1,
+        "--prime archive.npy: is damaged or no .npy file of numbers",
+    ),
+    "o.wav --prime roll.npy --run {audio}": (
+        1,
+        "--prime roll.npy: holds uint8 of shape (5, 88), not samples of shape (T, 10), the frames "
+        "of the run",
+    ),
+    "o.wav --prime none.npy --run {audio}": (
+        1,
+        "--prime none.npy: holds float32 of shape (0, 10), not samples of shape (T, 10), the "
+        "frames of the run",
+    ),
+    "o.wav --prime nan.npy --run {audio}": (
+        1,
+        "--prime nan.npy: holds values that are no samples, which lie from -1 to 1",
+    ),
+    "o.wav --prime loud.npy --run {audio}": (
+        1,
+        "--prime loud.npy: holds values that are no samples, which lie from -1 to 1",
+    ),
+    "o.mid --prime none.npy --run {run}": (
+        1,
+        "--prime none.npy: holds an array of shape (0, 10) in the array, not (T, 88)",
+    ),
     "o.wav --seconds inf --run {audio}": (2, f"--seconds {LONGEST}"),
     "o.wav --seconds 268435.5 --run {audio}": (2, f"--seconds {LONGEST}"),
     "o.flac --length 214748363 --run {audio}": (2, f"--length {LONGEST}"),
@@ -63,6 +103,15 @@ def test_a_mistake_is_said_in_one_line(
     record("short.wav", 9)
     record("fine.wav", 40)
     Path("text.wav").write_text("no sound")
+    Path("text.npy").write_text("no array")
+    np.save("roll.npy", np.zeros((5, 88), np.uint8))
+    np.save("none.npy", np.zeros((0, 10), np.float32))
+    np.save("nan.npy", np.full((3, 10), np.nan, np.float32))
+    np.save("loud.npy", np.full((3, 10), 1.5))
+    np.save("pickle.npy", np.array([{}], object), allow_pickle=True)
+    np.savez("archive.npz", np.zeros((3, 10), np.float32))
+    Path("archive.npz").rename("archive.npy")
+    Path("cut.npy").write_bytes(Path("loud.npy").read_bytes()[:-1])
     before = sorted(here.iterdir())
     paths = {"audio": audio_run_folder, "run": run}
     status, line = MISTAKES[command]
