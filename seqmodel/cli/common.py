@@ -52,6 +52,16 @@ def split_lines(
     ]
 
 
+def how_to_split(manifest: Mapping[str, Any]) -> str | None:
+    """What to do where clips, all from one recording or a few, left a split without a piece."""
+    if manifest.get("clip_seconds") is None:
+        return None
+    return (
+        "all clips of a recording stay in one split, so cut it into several files, put these into "
+        "folders named train, valid and test, and prepare the three folders together"
+    )
+
+
 def seconds(manifest: Mapping[str, Any]) -> dict[str, str]:
     """How long each split of an audio dataset sounds, by its manifest."""
     per_frame = manifest["frame"]["frame_size"] / manifest["frame"]["rate"]

@@ -12,6 +12,7 @@ from seqmodel.cli.common import (
     Json,
     Quiet,
     counter,
+    how_to_split,
     message,
     plural,
     print_json,
@@ -200,8 +201,8 @@ def _warnings(manifest: dict[str, Any]) -> list[str]:
     splits = manifest["splits"]
     empty = [split for split in ("train", "valid") if not splits[split]["pieces"]]
     if empty:
-        lines.append(
-            f"no piece fell to {' and '.join(empty)}: add files, or put them into folders named "
-            "train and valid"
+        advice = how_to_split(manifest) or (
+            "add files, or put them into folders named train and valid"
         )
+        lines.append(f"no piece fell to {' and '.join(empty)}: {advice}")
     return lines

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Force, Json, Quiet, print_json
+from seqmodel.cli.common import Force, Json, Quiet, how_to_split, print_json
 from seqmodel.config import Config, read_config_file, resolve, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 
@@ -262,9 +262,11 @@ def _train(
 def _check_splits(dataset: "Dataset") -> None:
     for split in ("train", "valid"):
         if split not in dataset.splits:
+            advice = how_to_split(dataset.manifest) or (
+                "prepare it again from more files, or from folders named train and valid"
+            )
             raise SeqmodelError(
-                f"{dataset.folder} has no pieces in {split}, which training needs: prepare it "
-                "again from more files, or from folders named train and valid"
+                f"{dataset.folder} has no pieces in {split}, which training needs: {advice}"
             )
         dataset[split]  # SeqmodelError where it is damaged
 

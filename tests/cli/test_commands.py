@@ -73,6 +73,37 @@ def test_prepare_says_what_is_odd_about_splits(call: Call, music: Path):
     ]
 
 
+def test_one_recording_in_clips_is_told_how_to_get_splits(call: Call):
+    """Guards against "add files" to whom has one long recording, and advice that does not help."""
+    sound = np.random.default_rng(0).uniform(-1, 1, 40_000)
+    soundfile.write("long.wav", sound, 8000)
+    advice = (
+        "all clips of a recording stay in one split, so cut it into several files, put these into "
+        "folders named train, valid and test, and prepare the three folders together"
+    )
+    result = call("prepare", "long.wav", "-o", "d", "--clip-seconds", 1)
+    assert (result.status, result.err) == (0, f"no piece fell to valid: {advice}\n")
+    assert "train  5 pieces" in result.out
+    result = call("train", "d")
+    assert (result.status, result.out, result.err) == (
+        1,
+        "",
+        f"seqmodel: d has no pieces in valid, which training needs: {advice}\n",
+    )
+    for name, part in zip(
+        ("train", "valid", "test"), np.split(sound, [16_000, 32_000]), strict=True
+    ):
+        Path(name).mkdir()
+        soundfile.write(f"{name}/part.wav", part, 8000)
+    result = call("prepare", "train", "valid", "test", "-o", "e", "--clip-seconds", 1)
+    assert (result.status, result.err) == (0, "")
+    assert [line.split()[:2] for line in result.out.splitlines()[1:]] == [
+        ["train", "2"],
+        ["valid", "2"],
+        ["test", "1"],
+    ]
+
+
 def test_prepare_json_is_the_manifest(call: Call, music: Path):
     result = call("prepare", music, "-o", "d", "--json")
     assert json.loads(result.out) == json.loads(Path("d/manifest.json").read_text())
