@@ -147,8 +147,12 @@ def inspect_audio(path: Path, plot: Path | None) -> dict[str, Any]:
 
 
 def inspect_dataset(path: Path, plot: Path | None) -> dict[str, Any]:
-    """What a dataset holds: its manifest, and how often notes sound or how long its splits are."""
+    """What a dataset holds: its manifest, and how often notes sound or how long its splits are.
+
+    SeqmodelError where a piece has changed since it was prepared.
+    """
     dataset = open_dataset(path)
+    dataset.check_content()
     values = {"path": str(path), "kind": "dataset", **dataset.manifest}
     splits = {name: dataset[name] for name in dataset.splits}
     if isinstance(dataset.frame, AudioFrames):

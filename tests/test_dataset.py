@@ -200,6 +200,27 @@ def test_a_damaged_shard_header_is_an_error(copy):
             np.testing.assert_array_equal(split[0], there)
 
 
+@pytest.mark.parametrize("media", ["music", "audio"])
+def test_any_changed_byte_of_a_shard_is_found(dataset, audio_dataset, tmp_path, monkeypatch, media):
+    """Also past the first block of a piece; sizes and shapes alone cannot tell."""
+    monkeypatch.setattr("seqmodel.dataset.FRAMES_HASHED_AT_ONCE", 7)
+    original = {"music": dataset, "audio": audio_dataset}[media]
+    copy = Path(shutil.copytree(original.folder, tmp_path / "copy"))
+    open_dataset(copy).check_content()
+    shard, good = copy / "valid.npy", (copy / "valid.npy").read_bytes()
+    ends = np.cumsum(original["valid"].lengths * original["valid"].frame.rows_per_frame)
+    row = (len(good) - 128) // ends[-1]
+    for place in range(128, len(good), 1 if media == "music" else 97):
+        shard.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
+        piece = int(np.searchsorted(ends, (place - 128) // row, side="right"))
+        with pytest.raises(SeqmodelError) as caught:
+            open_dataset(copy).check_content()
+        assert str(caught.value) == (
+            f"{copy} is damaged: {original['valid'].sources[piece]} in valid is not what was "
+            "prepared; run `seqmodel prepare` again"
+        )
+
+
 @pytest.mark.parametrize("how", ["missing line", "wrong length", "not JSON", "other keys", "gone"])
 def test_a_damaged_index_is_an_error(copy, how):
     index = copy / "train.jsonl"

@@ -39,7 +39,8 @@ def inspect(
     """Say what a media file, a dataset or a run holds; --plot draws it.
 
     Music is drawn as a piano-roll, audio as waveform and spectrogram, a dataset as how often each
-    note or sample value comes, a run as its learning curve.
+    note or sample value comes, a run as its learning curve. A dataset is read whole and held
+    against the hashes of its pieces.
     """
     from seqmodel import inspection
     from seqmodel.files import check_writable, refuse_existing
@@ -128,6 +129,7 @@ def _dataset(values: dict[str, Any]) -> str:
         densities = values["notes_per_frame"].items()
         more = {name: f"{density:.2f} notes per frame" for name, density in densities}
         lines += split_lines(values["splits"], more)
+    lines.append("  every piece is as it was prepared")
     lines += [f"  skipped {skip['source']}: {skip['reason']}" for skip in values["skipped"]]
     return "\n".join(lines)
 

@@ -76,9 +76,12 @@ def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: 
 
 
 def _break_data(bad: Path, data: Path) -> None:
-    for name in ("cut-data", "no-index", "no-manifest", "future", "text-manifest"):
+    for name in ("cut-data", "no-index", "no-manifest", "future", "text-manifest", "changed-data"):
         shutil.copytree(data, bad / name)
     os.truncate(bad / "cut-data" / "train.npy", 200)
+    with (bad / "changed-data" / "valid.npy").open("r+b") as shard:
+        shard.seek(-1, os.SEEK_END)
+        shard.write(b"\7")
     (bad / "no-index" / "valid.jsonl").unlink()
     (bad / "no-manifest" / "manifest.json").unlink()
     manifest = json.loads((data / "manifest.json").read_text())
@@ -438,6 +441,11 @@ INSPECT = {
     "inspect {bad}/cut-data": (
         1,
         "{bad}/cut-data is damaged: train cannot be read; run `seqmodel prepare` again",
+    ),
+    "inspect {bad}/changed-data": (
+        1,
+        "{bad}/changed-data is damaged: {music}/valid/2.mid in valid is not what was prepared; run "
+        "`seqmodel prepare` again",
     ),
     "inspect {bad}/changed": (1, f"{{bad}}/changed/best.safetensors {DAMAGED}"),
     "inspect {bad}/bad-metrics": (

@@ -475,6 +475,7 @@ def test_inspect_dataset(call: Call, data: Path):
         "  train  10 pieces  320 frames  longest 32  2.00 notes per frame\n"
         "  valid   3 pieces   96 frames  longest 32  2.00 notes per frame\n"
         "  test    2 pieces   64 frames  longest 32  2.00 notes per frame\n"
+        "  every piece is as it was prepared\n"
     )
     assert Path("p.png").read_bytes().startswith(PNG)
     values = json.loads(call("inspect", data, "--json").out)
@@ -504,6 +505,7 @@ def test_inspect_says_what_a_recording_and_its_dataset_hold(call: Call):
         "d: dataset of 8,000 Hz, frames of 10 samples, context 20\n"
         "  train  1 piece  1,600 frames  longest 1,600  2.0 s\n"
         f"  stored as int16; train has mean {stored.mean():.4g} and deviation {stored.std():.4g}\n"
+        "  every piece is as it was prepared\n"
     )
     assert Path("d.png").read_bytes().startswith(PNG)
     assert json.loads(call("inspect", "d", "--json").out)["seconds"] == {"train": 2.0}
