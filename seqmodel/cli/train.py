@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Force, Json, Quiet, how_to_split, print_json
+from seqmodel.cli.common import Force, Json, Quiet, how_to_split, message, print_json
 from seqmodel.config import Config, read_config_file, resolve, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 
@@ -346,3 +346,26 @@ def _run(
             f"{folder}  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
             f"epoch {best['epoch']} of {len(metrics)}"
         )
+    if not quiet:
+        _warn_if_trivial(settings, dataset, folder, best["valid_nats_per_frame"])
+
+
+def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: float) -> None:
+    """Say so where a trivial model predicts valid as well as the run's `nats` per frame."""
+    from seqmodel.audio_baselines import audio_nats_per_frame
+    from seqmodel.baselines import baseline_nats_per_frame
+    from seqmodel.frames.definitions import AudioFrames
+
+    train, valid = dataset["train"], dataset["valid"]
+    if isinstance(dataset.frame, AudioFrames):
+        discrete = settings.output == "logistic"
+        figures = audio_nats_per_frame(train, valid, dataset.frame, discrete=discrete)
+    else:
+        figures = baseline_nats_per_frame(train, valid)
+    name, best = min(figures.items(), key=lambda figure: figure[1])
+    if nats < best:
+        return
+    message(
+        f"a trivial model predicts valid better ({name.replace('_', ' ')}, {best:.4f}): train "
+        f"longer, or at another --learning-rate; `seqmodel eval {folder}` shows all figures"
+    )

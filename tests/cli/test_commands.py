@@ -12,6 +12,7 @@ from calling import Call, call_ok, write_piece
 from safetensors.numpy import load_file
 
 import seqmodel
+from seqmodel.dataset import Dataset
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -193,7 +194,8 @@ def test_train_speaks_in_plain_lines_when_nobody_watches(call: Call, data: Path,
     assert lines[0] == f"runs/data-lstm-1: lstm of 4 units on {data}"
     assert re.fullmatch(EPOCH.format(1), lines[1])
     assert re.fullmatch(EPOCH.format(2), lines[2])
-    assert len(lines) == 3
+    assert re.match("a trivial model predicts valid better", lines[3])  # two epochs are not enough
+    assert len(lines) == 4
     assert result.err.replace("\n", "").isprintable()
     best = json.loads(Path("runs/data-lstm-1/metrics.jsonl").read_text().splitlines()[1])
     assert result.out == (
@@ -202,6 +204,29 @@ def test_train_speaks_in_plain_lines_when_nobody_watches(call: Call, data: Path,
     )
     files = {"best.safetensors", "config.yaml", "last.safetensors", "learning-curve.png"}
     assert {f.name for f in Path("runs/data-lstm-1").iterdir()} == files | {"metrics.jsonl"}
+
+
+def test_train_says_when_a_trivial_model_is_better_and_only_then(
+    call: Call, data: Path, audio_dataset: Dataset
+):
+    """Guards against a run that learned nothing taken for a success; the figures are eval's."""
+    audio, logistic = audio_dataset.folder, ["--output", "logistic", "--components", 2]
+    for run, name, options, worse in [
+        ("m", data, [], True),
+        ("a", audio, [], True),
+        ("b", audio, logistic, False),  # which starts at the linear prediction
+    ]:
+        train = ["train", name, "--hidden", 4, "--lr", 1e-9, "--epochs", 1, *options]
+        result = call_ok(*train, "--run", run)
+        told = json.loads(call("eval", run, "--json").out)
+        baseline, figure = min(told["baselines"].items(), key=lambda item: item[1])
+        assert (figure < told["nats_per_frame"]) == worse
+        line = (
+            f"a trivial model predicts valid better ({baseline.replace('_', ' ')}, {figure:.4f}): "
+            f"train longer, or at another --learning-rate; `seqmodel eval {run}` shows all figures"
+        )
+        assert result.err.splitlines()[2:] == [line] * worse
+        assert call_ok(*train, "-q").err == ""
 
 
 def test_train_json_and_quiet(call: Call, data: Path):

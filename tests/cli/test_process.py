@@ -160,7 +160,9 @@ def test_the_bar_is_for_terminals(
     assert re.search(r"epoch 2/2 +train +\d+\.\d{4} +valid +\d+\.\d{4}", shown)
     assert "━" in shown
     assert COLOUR.search(shown)
+    shown, _, verdict = shown.partition("a trivial model")
     assert shown.rstrip().endswith("\x1b[2K")  # the bar is gone in the end
+    assert verdict.count("\n") == 1
     for command in (("prepare", music, "-o", "d"), ("eval", run)):
         assert "━" in on_terminal(*command)[1]
     assert on_terminal(*training, "-q")[1] == ""
