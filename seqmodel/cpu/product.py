@@ -43,17 +43,25 @@ class Product:
         e.builder.call(self.function, [*args, _BIT(adds)])
 
 
+def _wide(rows: int) -> int:
+    """How many vectors a tile of so many rows is wide: few rows take several panels at once."""
+    return max(PANEL, _CHAINS // rows // PANEL * PANEL)
+
+
 @compiled_once
 def _library(itemsize: int) -> Library:
     module = ir.Module("product")
     tiles = {
-        (rows, vectors): write_tile(module, itemsize, rows, vectors)
+        rows: [write_tile(module, itemsize, rows, v + 1) for v in range(_wide(rows))]
         for rows in range(1, ROWS + 1)
-        for vectors in range(1, PANEL + 1)
     }
     with function(module, "product", _KINDS, itemsize) as (e, *args):
         a, a_stride, b, c, c_stride, rows, k, columns, adds = args
-        builder, width = e.builder, PANEL * e.lanes
+        builder, width = e.builder, e.int(PANEL * e.lanes)
+        for few in range(1, ROWS):
+            if _wide(few) > PANEL:
+                is_few = builder.icmp_signed("==", rows, e.int(few))
+                width = builder.select(is_few, e.int(_wide(few) * e.lanes), width)
         # Rows are shared out evenly among as few tiles as hold them: 9 are 5 and 4, not 8 and 1.
         blocks = builder.sdiv(e.add(rows, ROWS - 1), e.int(ROWS))
         with e.loop(0, columns, width) as j, e.loop(0, blocks) as block:
@@ -66,19 +74,22 @@ def _library(itemsize: int) -> Library:
                 e.offset(c, e.mul(first, c_stride), j), c_stride,
                 k, left, adds,
             ]  # fmt: skip
+            vectors = builder.sdiv(e.add(left, e.lanes - 1), e.int(e.lanes))
             done = builder.append_basic_block()
-            fewer = builder.icmp_signed("<=", left, e.int(e.lanes))
-            switch = builder.switch(count, done)
-            for n in range(1, ROWS + 1):
-                case = builder.append_basic_block()
-                switch.add_case(e.int(n), case)
+            by_rows = builder.switch(count, done)
+            for n, of_rows in tiles.items():
+                case, widest = builder.append_basic_block(), builder.append_basic_block()
+                by_rows.add_case(e.int(n), case)
                 builder.position_at_end(case)
-                with builder.if_else(fewer) as (narrow, wide):
-                    with narrow:
-                        builder.call(tiles[n, 1], places)
-                    with wide:
-                        builder.call(tiles[n, PANEL], places)
-                builder.branch(done)
+                by_width = builder.switch(vectors, widest)
+                for v, tile in enumerate(of_rows):
+                    last = v + 1 == len(of_rows)
+                    of_width = widest if last else builder.append_basic_block()
+                    if not last:
+                        by_width.add_case(e.int(v + 1), of_width)
+                    builder.position_at_end(of_width)
+                    builder.call(tile, places)
+                    builder.branch(done)
             builder.position_at_end(done)
     return Library(module)
 
@@ -99,13 +110,17 @@ def write_tile(
         row = [e.offset(a, r if transposed else e.mul(a_stride, r)) for r in range(rows)]
         a_step = e.lanes if transposed else 1
         at_once = max(1, _CHAINS // (rows * vectors))  # k
+        panel = e.mul(k, PANEL * e.lanes)
         sums = [e.zero()] * (rows * vectors * at_once)
         whole = builder.and_(k, e.int(-at_once))
 
         def steps(k0: Any, count: int, sums: list[Any]) -> None:
             for step in range(count):
                 place = e.offset(b, e.mul(e.add(k0, step), PANEL * e.lanes))
-                columns = [e.load(e.offset(place, v * e.lanes)) for v in range(vectors)]
+                columns = [
+                    e.load(e.offset(place, e.mul(panel, v // PANEL), v % PANEL * e.lanes))
+                    for v in range(vectors)
+                ]
                 for r in range(rows):
                     factor = e.broadcast(e.offset(row[r], e.mul(e.add(k0, step), a_step)))
                     for v in range(vectors):
