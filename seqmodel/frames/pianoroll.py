@@ -72,8 +72,11 @@ def transpose_roll(roll: NDArray[np.uint8], semitones: int) -> NDArray[np.uint8]
     Notes that leave the piano's range come back into it by octaves, so that none is lost.
     """
     moved = np.zeros_like(roll)
+    first = max(0, -semitones)
+    end = max(first, NOTES - max(0, semitones))  # notes from `first` to here stay in the range
+    moved[:, first + semitones : end + semitones] = roll[:, first:end]
     target = _fold(np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) + semitones) - LOWEST_PITCH
-    for note in range(NOTES):
+    for note in (*range(min(first, NOTES)), *range(end, NOTES)):
         moved[:, target[note]] |= roll[:, note]
     return moved
 
@@ -85,7 +88,7 @@ def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def unpack(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the roll that `pack` was given."""
-    return np.unpackbits(packed, axis=1, count=NOTES)
+    return np.unpackbits(packed).reshape(-1, NOTES)  # 88 bits fill 11 bytes
 
 
 def _fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -134,3 +134,18 @@ def test_transposing_a_roll_loses_no_note():
     assert transpose_roll(low, -3).argmax(axis=1).tolist() == [9, 10, 11, *range(85)]
     assert transpose_roll(low, 2).argmax(axis=1).tolist() == [*range(2, 88), 76, 77]
     assert not np.shares_memory(transpose_roll(roll, 0), roll)
+
+
+@pytest.mark.parametrize("semitones", [-100, -88, -12, -5, -1, 0, 1, 6, 13, 87, 88, 120])
+def test_notes_that_meet_in_transposing_sound_once(semitones):
+    """Recomputed note by note: one that comes back by octaves may find its place taken."""
+    roll = (np.random.default_rng(1).random((40, 88)) < 0.3).astype(np.uint8)
+    moved = np.zeros_like(roll)
+    for t, pitch in np.argwhere(roll):
+        place = pitch + semitones
+        while place < 0:
+            place += 12
+        while place > 87:
+            place -= 12
+        moved[t, place] = 1
+    assert np.array_equal(transpose_roll(roll, semitones), moved)
