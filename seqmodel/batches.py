@@ -1,5 +1,6 @@
 """Batches of pieces of like length, in an order that the seed and the epoch alone decide."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,10 @@ KEYS = range(-5, 7)
 class Batch:
     """Pieces side by side: `frames` (T, B, D), padded with zeros to the longest.
 
-    They are uint8 zeros and ones of music, float32 samples in [-1, 1) of audio.
+    They are zeros and ones of music, samples in [-1, 1) of audio.
     """
 
-    frames: NDArray[Any]
+    frames: NDArray[np.float32]
     lengths: NDArray[np.int64]
     """(B,) what each piece has from the first of `frames` on; none or less where it is over."""
 
@@ -66,14 +67,18 @@ def load(
 
     Those of music may move, each by its number of semitones.
     """
-    lengths = split.lengths[indices] - begin
+    frame, lengths = split.frame, split.lengths[indices] - begin
     T = int(lengths.max()) if window is None else min(int(lengths.max()), window)
-    rows = slice(begin * split.frame.rows_per_frame, (begin + T) * split.frame.rows_per_frame)
-    pieces: list[NDArray[Any]] = [split.frame.decode(split.stored(i)[rows]) for i in indices]
+    rows = slice(begin * frame.rows_per_frame, (begin + T) * frame.rows_per_frame)
+    # Side by side as they are stored, then decoded all at once; zeros are stored as zeros.
+    width = frame.rows_per_frame * math.prod(frame.row_shape)
+    stored = np.zeros((T, len(indices), width), frame.row_dtype)
+    for k, i in enumerate(indices.tolist()):
+        piece = split.stored(i)[rows].reshape(-1, width)
+        stored[: len(piece), k] = piece
+    decoded: NDArray[Any] = frame.decode(stored.reshape(-1, *frame.row_shape))
+    frames = decoded.reshape(T, len(indices), -1)
     if transpose is not None:
-        pairs = zip(pieces, transpose.tolist(), strict=True)
-        pieces = [transpose_roll(roll, semitones) for roll, semitones in pairs]
-    frames = np.zeros((T, len(pieces), split.frame.frame_size), pieces[0].dtype)
-    for k, piece in enumerate(pieces):
-        frames[: len(piece), k] = piece
-    return Batch(frames, lengths)
+        for k, semitones in enumerate(transpose.tolist()):
+            frames[:, k] = transpose_roll(frames[:, k], semitones)
+    return Batch(frames.astype(np.float32, copy=False), lengths)

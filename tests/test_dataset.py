@@ -74,7 +74,7 @@ def test_the_shard_is_plain_npy_read_by_memory_map(dataset, rolls):
     shard = dataset.folder / "train.npy"
     whole = np.concatenate(rolls["train"])
     np.testing.assert_array_equal(np.load(shard, allow_pickle=False), np.packbits(whole, axis=1))
-    mapped = dataset["train"]._rows
+    mapped = dataset["train"]._rows.base
     assert isinstance(mapped, np.memmap)
     assert mapped.mode == "r"
 

@@ -56,7 +56,7 @@ def test_the_shard_is_read_by_memory_map_without_a_copy(tmp_path):
     stored = split.stored(1)
     assert (stored.dtype, stored.shape) == (np.int16, (700,))
     np.testing.assert_array_equal(stored, samples[:, 0] * 32768)
-    assert isinstance(stored.base, np.memmap)
+    assert isinstance(stored.base.base, np.memmap)
     assert not stored.flags.owndata
     assert not stored.flags.writeable
 
