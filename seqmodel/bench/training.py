@@ -24,6 +24,7 @@ from seqmodel.training.loop import Listener, Trainer
 from seqmodel.training.optimizer import (
     make_average,
     make_optimizer,
+    one_thread,
     rescale_gradient,
     weight_noise,
 )
@@ -41,6 +42,7 @@ class Replay:
     def __init__(self, config: Config, split: Split) -> None:
         self.config, self.split = config, split
         self.model = build_model(config, split.frame)
+        self.weights = list(self.model.parameters())
         self.optimizer = make_optimizer(self.model, config)
         self.average = make_average(self.model, config)
 
@@ -64,10 +66,11 @@ class Replay:
                 model_gradient(self.model, frames, batch.lengths)
                 lap("forward_backward")
             lap("weight_noise")
-            rescale_gradient(self.model, config.clip)
-            self.optimizer.step()
-            if self.average is not None:
-                self.average.update_parameters(self.model)
+            with one_thread():
+                rescale_gradient(self.weights, config.clip)
+                self.optimizer.step()
+                if self.average is not None:
+                    self.average.update()
             lap("optimizer")
         return seconds
 

@@ -4,12 +4,13 @@ All randomness is a function of (seed, epoch, update): no generator's state need
 resumed run goes on exactly as if it had never stopped.
 """
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from seqmodel.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluate import likelihood
 from seqmodel.files import write_file
-from seqmodel.model import Carry, SequenceModel, build_model
+from seqmodel.model import Carry, build_model
 from seqmodel.plots import plot_learning_curve
 from seqmodel.training.loss import mean_nats
 from seqmodel.training.optimizer import (
@@ -32,6 +33,7 @@ from seqmodel.training.optimizer import (
     load_optimizer,
     make_average,
     make_optimizer,
+    one_thread,
     optimizer_tensors,
     rescale_gradient,
     set_learning_rate,
@@ -109,6 +111,7 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.model = build_model(config, self.frame)
         start_at_data(self.model, self.train)
+        self.weights = list(self.model.parameters())
         self.optimizer = make_optimizer(self.model, config)
         self.average = make_average(self.model, config)
         self.carry: Carry | None = None
@@ -201,16 +204,17 @@ class Trainer:
             loss = mean_nats(model, frames, batch.lengths, carry)
             loss.mean.backward()  # type: ignore[no-untyped-call]
         nats_per_frame = float(loss.nats_per_frame)
-        norm = rescale_gradient(model, self.config.clip)
-        if not np.isfinite(nats_per_frame + norm):
-            raise DivergedError(
-                f"training diverged at update {place.update} of epoch {place.epoch + 1} "
-                f"(loss {nats_per_frame}); lower --learning-rate, now {rate:.2g}"
-            )
-        set_learning_rate(self.optimizer, rate)
-        self.optimizer.step()
-        if self.average is not None:
-            self.average.update_parameters(self.model)
+        with one_thread():
+            norm = rescale_gradient(self.weights, self.config.clip)
+            if not np.isfinite(nats_per_frame + norm):
+                raise DivergedError(
+                    f"training diverged at update {place.update} of epoch {place.epoch + 1} "
+                    f"(loss {nats_per_frame}); lower --learning-rate, now {rate:.2g}"
+                )
+            set_learning_rate(self.optimizer, rate)
+            self.optimizer.step()
+            if self.average is not None:
+                self.average.update()
         self.carry = loss.after.like([t.detach().clone() for t in loss.after.tensors()])
         place.update += 1
         place.learning_rate = rate
@@ -232,7 +236,7 @@ class Trainer:
             listener.tick(Tick(place.epoch + 1, done, total, None))
             self._save_if_due(stop)
 
-        model = self.model if self.average is None else cast(SequenceModel, self.average.module)
+        model = self.model if self.average is None else self.average.module
         valid = likelihood(model, self.valid, progress=heard)
         is_best = valid.nats_per_frame < place.best_nats
         metrics = {
@@ -301,7 +305,8 @@ class Trainer:
 
 def _seed(seed: int, update: int) -> None:
     """Seed the generator of noise and dropout, differently for each (seed, update)."""
-    mixed = int(np.random.SeedSequence([seed, update]).generate_state(1, np.uint64)[0] >> 1)
+    digest = hashlib.sha256(f"{seed} {update}".encode()).digest()
+    mixed = int.from_bytes(digest[:4])  # torch's generator takes no more than 32 bits
     # torch.manual_seed also leaves a note, with a traceback, for each device that is not in use.
     torch.default_generator.manual_seed(mixed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

@@ -1,14 +1,13 @@
 """How weights move: the optimizer, its learning rate, noise on the weights, and their average."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
-from torch.optim.swa_utils import AveragedModel
+from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.model import SequenceModel
@@ -21,6 +20,21 @@ AVERAGE = "average."
 
 # Hinton's RMSProp divides by a running root mean square that forgets at this rate.
 RMSPROP_DECAY = 0.9
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within the block torch computes on one thread.
+
+    For passes over the weights: torch's Adam shares out even a handful of them, and waking a thread
+    that sleeps takes longer than the arithmetic. Of a large model they are a small part.
+    """
+    former = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(former)
 
 
 def make_optimizer(model: SequenceModel, config: Config) -> torch.optim.Optimizer:
@@ -45,24 +59,25 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def rescale_gradient(model: SequenceModel, limit: float) -> float:
+def rescale_gradient(weights: Sequence[Tensor], limit: float) -> float:
     """Scale the gradient of all weights to the norm `limit` where it is above (0: never).
 
     Returns the norm it had, which is no finite number where the gradient is none.
     """
-    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    norm = get_total_norm(gradients)
-    if not limit:
-        return float(norm)
-    if torch.isfinite(norm):
-        clip_grads_with_norm_(model.parameters(), limit, norm)
-        return float(norm)
-    # Over long pieces a gradient can be finite while its squares are not: 1e20 will do.
-    largest = get_total_norm(gradients, float("inf"))
-    norm = get_total_norm([gradient.div_(largest) for gradient in gradients])
-    for gradient in gradients:
-        gradient.mul_(limit / norm)
-    return float(norm) * float(largest)
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    norm = _norm(gradients, torch.float32)
+    if limit and not math.isfinite(norm):
+        # Over long pieces a gradient can be finite while its squares are not: 1e20 will do.
+        norm = _norm(gradients, torch.float64)
+    if limit and limit < norm < math.inf:
+        for gradient in gradients:
+            gradient.mul_(limit / norm)
+    return norm
+
+
+def _norm(tensors: Sequence[Tensor], dtype: torch.dtype) -> float:
+    norms = [torch.linalg.vector_norm(tensor, dtype=dtype) for tensor in tensors]
+    return math.hypot(*(float(norm) for norm in norms))
 
 
 def optimizer_tensors(model: SequenceModel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -74,9 +89,7 @@ def optimizer_tensors(model: SequenceModel, optimizer: torch.optim.Optimizer) ->
     }
 
 
-def load_optimizer(
-    model: SequenceModel, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
-) -> None:
+def load_optimizer(model: SequenceModel, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     """Give the optimizer its memory back; the inverse of `optimizer_tensors`."""
     for name, weight in model.named_parameters():
         prefix = f"{OPTIMIZER}{name}:"
@@ -87,30 +100,48 @@ def load_optimizer(
         }
 
 
-def make_average(model: SequenceModel, config: Config) -> AveragedModel | None:
+class Average(nn.Module):
+    """A copy of the model, `module`, that holds the running mean of the weights at each update.
+
+    As torch.optim.swa_utils.AveragedModel, tensors' names included, which looks for all weights
+    anew at each update.
+    """
+
+    n_averaged: Tensor
+
+    def __init__(self, model: SequenceModel, decay: float) -> None:
+        super().__init__()
+        self.module = deepcopy(model)
+        self.register_buffer("n_averaged", torch.tensor(0))
+        self._decay = decay
+        self._means: list[Tensor] = list(self.module.parameters())
+        self._weights: list[Tensor] = list(model.parameters())
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move the mean by a share 1 - decay towards the weights; the first time all the way."""
+        count = int(self.n_averaged)
+        # At first the mean of all weights there were: it must not dwell on the start.
+        decay = min(self._decay, (1 + count) / (2 + count)) if count else 0.0
+        torch._foreach_lerp_(self._means, self._weights, 1 - decay)
+        self.n_averaged.add_(1)
+
+
+def make_average(model: SequenceModel, config: Config) -> Average | None:
     """A copy of the model that will hold the running mean of its weights, if `config` wants one.
 
-    After each update the mean moves by a share 1 - `average` towards the weights (Polyak, Juditsky
-    1992). It predicts better than the weights that it follows, and it is what is evaluated, kept
-    as the best and sampled from.
+    The mean (Polyak, Juditsky 1992) predicts better than the weights that it follows, and it is
+    what is evaluated, kept as the best and sampled from.
     """
-    if config.average == 0:
-        return None
-
-    def move(means: Any, weights: Any, count: Tensor | int) -> None:
-        # At first the mean of all weights there were: it must not dwell on the start.
-        decay = min(config.average, (1 + int(count)) / (2 + int(count)))
-        torch._foreach_lerp_(means, weights, 1 - decay)  # as torch.optim.swa_utils does itself
-
-    return AveragedModel(model, multi_avg_fn=move)
+    return Average(model, config.average) if config.average else None
 
 
-def average_tensors(average: AveragedModel) -> dict[str, Tensor]:
+def average_tensors(average: Average) -> dict[str, Tensor]:
     """The averaged weights and their count, under names fit for a checkpoint."""
     return {AVERAGE + name: tensor for name, tensor in average.state_dict().items()}
 
 
-def load_average(average: AveragedModel, tensors: dict[str, Tensor]) -> None:
+def load_average(average: Average, tensors: dict[str, Tensor]) -> None:
     """The inverse of `average_tensors`."""
     average.load_state_dict(
         {k.removeprefix(AVERAGE): v for k, v in tensors.items() if k.startswith(AVERAGE)}
@@ -124,16 +155,22 @@ def weight_noise(model: SequenceModel, deviation: float) -> Iterator[None]:
     Gradients are taken at the noisy weights and applied to the clean ones (Graves 2011). Biases
     and the output layer stay as they are.
     """
-    noisy = [w for name, w in model.unit.named_parameters() if name.split(".")[-1] in "WUV"]
     if deviation == 0:
-        noisy = []
-    clean = [weight.detach().clone() for weight in noisy]
-    with torch.no_grad():
-        for weight in noisy:
-            weight.add_(torch.randn_like(weight), alpha=deviation)
+        yield
+        return
+    from seqmodel.units.draws import normals  # the compiler
+
+    named = model.unit.named_parameters()
+    noisy = [weight.detach() for name, weight in named if name.split(".")[-1] in "WUV"]
+    sizes = [weight.numel() for weight in noisy]
+    with one_thread():
+        clean = [weight.clone() for weight in noisy]
+        noises = normals(sum(sizes)).split_with_sizes(sizes)
+        for weight, noise in zip(noisy, noises, strict=True):
+            weight.add_(noise.view_as(weight), alpha=deviation)
     try:
         yield
     finally:
-        with torch.no_grad():
+        with one_thread():
             for weight, saved in zip(noisy, clean, strict=True):
                 weight.copy_(saved)

@@ -9,7 +9,14 @@ import torch
 from seqmodel.evaluate import likelihood
 from seqmodel.runs import load_run, read_metrics
 from seqmodel.training.loop import Trainer
-from seqmodel.training.optimizer import rescale_gradient, weight_noise
+from seqmodel.training.optimizer import (
+    Average,
+    load_optimizer,
+    one_thread,
+    optimizer_tensors,
+    rescale_gradient,
+    weight_noise,
+)
 
 
 class Spy:
@@ -88,6 +95,28 @@ def test_adam_is_adam(spy):
         np.testing.assert_allclose(run.after[t - 1], run.before[t - 1] - step, atol=2e-6)
 
 
+@pytest.fixture
+def two_models(make_config, dataset, tmp_path):
+    """Two models with the same weights: one to move ourselves, one for torch."""
+    config = make_config(unit="lstm", layers=2, hidden=37)
+    return [Trainer(config, dataset, tmp_path).model for _ in range(2)]
+
+
+def give_gradients(models, number, size=1.0):
+    """The same random gradients to all models, others for each number."""
+    for model in models:
+        random = torch.Generator().manual_seed(number)
+        for weight in model.parameters():
+            weight.grad = torch.randn(weight.shape, generator=random) * size
+
+
+def assert_same(ours, theirs):
+    assert list(ours) == list(theirs)
+    for name, tensor in ours.items():
+        assert tensor.dtype == theirs[name].dtype, name
+        assert torch.equal(tensor, theirs[name]), name
+
+
 def test_rmsprop_is_rmsprop(spy):
     run = spy(optimizer="rmsprop", epochs=2, clip=0, learning_rate=0.001)
     v = 0
@@ -137,6 +166,28 @@ def test_the_average_follows_the_weights_and_is_what_is_scored_and_kept(spy, dat
     np.testing.assert_array_equal(flat(run.trainer.model.parameters()), run.after[-1])
     scored = read_metrics(run.trainer.folder)[-1]["valid_nats_per_frame"]
     assert scored == likelihood(kept.model, dataset["valid"]).nats_per_frame
+
+
+def test_the_average_is_that_of_torchs_averaged_model(two_models):
+    """To the last bit, and with the tensors' names, so that checkpoints of either load."""
+    model, other = two_models
+
+    def move(means, weights, count):
+        decay = min(0.8, (1 + int(count)) / (2 + int(count)))
+        torch._foreach_lerp_(means, weights, 1 - decay)
+
+    ours = Average(model, 0.8)
+    theirs = torch.optim.swa_utils.AveragedModel(other, multi_avg_fn=move)
+    for number in range(8):
+        for weights in two_models:
+            random = torch.Generator().manual_seed(number)
+            with torch.no_grad():
+                for weight in weights.parameters():
+                    weight.add_(torch.randn(weight.shape, generator=random))
+        ours.update()
+        theirs.update_parameters(other)
+        assert_same(ours.state_dict(), theirs.state_dict())
+    assert int(ours.n_averaged) == 8
 
 
 @pytest.mark.parametrize(("unit", "layers"), [("lstm", 1), ("gru-reset-after", 2)])
@@ -202,9 +253,44 @@ def test_a_gradient_whose_squares_overflow_is_rescaled_all_the_same(
         weight.grad = torch.randn_like(weight) * size
     before = np.concatenate([weight.grad.double().flatten() for weight in model.parameters()])
     norm = np.linalg.norm(before)
-    assert rescale_gradient(model, 0.3) == pytest.approx(norm, rel=1e-5)
+    assert rescale_gradient(list(model.parameters()), 0.3) == pytest.approx(norm, rel=1e-5)
     after = np.concatenate([weight.grad.double().flatten() for weight in model.parameters()])
     np.testing.assert_allclose(after, before * min(1, 0.3 / norm), rtol=1e-4)
+
+
+@pytest.mark.parametrize("limit", [0.02, 1.0, 1e6])
+def test_the_gradient_is_rescaled_as_torch_does(two_models, limit):
+    """But for the 1e-6 that torch adds to the norm."""
+    model, other = two_models
+    give_gradients(two_models, 1, 0.01)
+    norm = rescale_gradient(list(model.parameters()), limit)
+    expected = torch.nn.utils.clip_grad_norm_(other.parameters(), limit)
+    assert norm == pytest.approx(float(expected), rel=1e-6)
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=3e-6, atol=0)
+
+
+@pytest.fixture
+def threads():
+    """torch.set_num_threads, for the test alone."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_one_thread_is_for_the_block_alone(threads):
+    threads(2)
+    with one_thread():
+        assert torch.get_num_threads() == 1
+    with pytest.raises(ZeroDivisionError), one_thread():
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == 2
+
+
+def test_a_gradient_whose_squares_overflow_is_told_where_nothing_rescales_it(two_models):
+    """The optimizers square it: their running means would be infinite for good."""
+    give_gradients(two_models, 0, 1e30)
+    assert rescale_gradient(list(two_models[0].parameters()), 0) == math.inf
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
@@ -212,4 +298,4 @@ def test_a_gradient_that_is_no_number_is_told(make_config, dataset, tmp_path, wr
     model = Trainer(make_config(), dataset, tmp_path).model
     for weight in model.parameters():
         weight.grad = torch.full_like(weight, wrong)
-    assert not math.isfinite(rescale_gradient(model, 1.0))
+    assert not math.isfinite(rescale_gradient(list(model.parameters()), 1.0))
