@@ -19,10 +19,10 @@ KEYS = range(-5, 7)
 class Batch:
     """Pieces side by side: `frames` (T, B, D), padded with zeros to the longest.
 
-    They are zeros and ones of music, samples in [-1, 1) of audio.
+    They are uint8 zeros and ones of music, float32 samples in [-1, 1) of audio.
     """
 
-    frames: NDArray[np.float32]
+    frames: NDArray[Any]
     lengths: NDArray[np.int64]
     """(B,) what each piece has from the first of `frames` on; none or less where it is over."""
 
@@ -77,8 +77,8 @@ def load(
         piece = split.stored(i)[rows].reshape(-1, width)
         stored[: len(piece), k] = piece
     decoded: NDArray[Any] = frame.decode(stored.reshape(-1, *frame.row_shape))
-    frames = decoded.reshape(T, len(indices), -1)
+    frames = decoded.reshape(T, len(indices), frame.frame_size)
     if transpose is not None:
         for k, semitones in enumerate(transpose.tolist()):
             frames[:, k] = transpose_roll(frames[:, k], semitones)
-    return Batch(frames.astype(np.float32, copy=False), lengths)
+    return Batch(frames, lengths)

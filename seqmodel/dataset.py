@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -160,7 +161,7 @@ class Split:
             digest.update(block.tobytes())
         return digest.hexdigest()
 
-    @property
+    @cached_property
     def frames(self) -> int:
         """The number of frames of all pieces."""
         return int(self.lengths.sum())

@@ -51,7 +51,7 @@ def test_like_lengths_are_together_and_long_pieces_not_last():
 def test_a_batch_is_its_pieces_and_silence_behind_them(dataset, rolls):
     indices = np.array([4, 1, 9])
     batch = batches.load(dataset["train"], indices)
-    assert (batch.frames.shape, batch.frames.dtype) == ((30, 3, 88), np.float32)
+    assert (batch.frames.shape, batch.frames.dtype) == ((30, 3, 88), np.uint8)
     assert batch.lengths.tolist() == [30, 1, 14]
     for k, i in enumerate(indices):
         roll = rolls["train"][i]

@@ -27,14 +27,15 @@ def mean_nats(
     model: SequenceModel, frames: Tensor, lengths: NDArray[np.int64], carry: Carry
 ) -> Loss:
     """The loss of frames (T, B, F) of any type, from row b the first `lengths[b]`."""
-    places = np.arange(len(frames))[:, None]
-    inside = places < lengths
-    count = int(inside.sum())
+    T = len(frames)
+    count = int(lengths.clip(0, T).sum())
+    places = np.arange(T)[:, None]
+    shares = torch.from_numpy((places < lengths) * np.float32(1 / count))
     reading = model.read(frames, carry)
     scores = model.output.score(reading.h, reading.frames, reading.past)
-    shares = torch.from_numpy(inside / count).to(scores).flatten()
-    loss = nats = torch.dot(scores.flatten(), shares)
+    shares = shares.to(scores).view(-1)
+    loss = nats = torch.dot(scores.view(-1), shares)
     if isinstance(model.output, BernoulliOutput) and model.output.end:
         last = torch.from_numpy(places == lengths - 1).to(scores)
-        loss = nats + torch.dot(model.output.end_score(reading.h, last).flatten(), shares)
+        loss = nats + torch.dot(model.output.end_score(reading.h, last).view(-1), shares)
     return Loss(loss, nats.detach(), count, reading.after)

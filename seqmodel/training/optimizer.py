@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,7 +88,9 @@ def optimizer_tensors(model: SequenceModel, optimizer: torch.optim.Optimizer) ->
     }
 
 
-def load_optimizer(model: SequenceModel, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def load_optimizer(
+    model: SequenceModel, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> None:
     """Give the optimizer its memory back; the inverse of `optimizer_tensors`."""
     for name, weight in model.named_parameters():
         prefix = f"{OPTIMIZER}{name}:"

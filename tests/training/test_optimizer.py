@@ -11,9 +11,7 @@ from seqmodel.runs import load_run, read_metrics
 from seqmodel.training.loop import Trainer
 from seqmodel.training.optimizer import (
     Average,
-    load_optimizer,
     one_thread,
-    optimizer_tensors,
     rescale_gradient,
     weight_noise,
 )
