@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from seqmodel import units
 from seqmodel.config import Config
+from seqmodel.cpu import one_thread
 from seqmodel.errors import UsageError
 from seqmodel.frames.definitions import AudioFrames, FrameDefinition
 from seqmodel.outputs import (
@@ -95,7 +96,8 @@ class SequenceModel(nn.Module):
 
     def read(self, frames: Tensor, carry: Carry) -> Reading:
         """Read `frames` (T, B, F), of any type of number."""
-        frames, past, last = _in_line(frames, carry.past)
+        with one_thread():
+            frames, past, last = _in_line(frames, carry.past)
         h, state = self.unit(self._standardised(past), carry.state)
         return Reading(self.dropout(h), frames, past, Carry(state, last))
 

@@ -18,13 +18,13 @@ from seqmodel.bench.music import paper_hidden
 from seqmodel.bench.steps import model_gradient
 from seqmodel.bundled import sample_dataset
 from seqmodel.config import Config, resolve
+from seqmodel.cpu import one_thread
 from seqmodel.dataset import Split, open_dataset
 from seqmodel.model import build_model
 from seqmodel.training.loop import Listener, Trainer
 from seqmodel.training.optimizer import (
     make_average,
     make_optimizer,
-    one_thread,
     rescale_gradient,
     weight_noise,
 )

@@ -7,7 +7,8 @@ compiler, so it is imported where something first runs.
 
 import multiprocessing
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -29,6 +30,21 @@ def watch_forks() -> None:
 def forked() -> bool:
     """Whether this process is a fork of another."""
     return _process["forked"]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within the block torch computes on one thread.
+
+    For passes over the weights or a batch of music: torch shares out even a handful of numbers, and
+    waking a thread that sleeps takes longer than the arithmetic.
+    """
+    former = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(former)
 
 
 def why_not(tensors: Iterable[Tensor | None]) -> str | None:

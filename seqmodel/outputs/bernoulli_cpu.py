@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from seqmodel.cpu import memory
-from seqmodel.cpu.emit import Emitter
+from seqmodel.cpu.emit import Emitter, Lanes
 from seqmodel.cpu.packing import packing
 from seqmodel.cpu.product import Product
 from seqmodel.cpu.team import share_out
@@ -57,21 +57,31 @@ def _write_forward(e: Emitter, f: dict[str, Any], multiply: Product, start: Any,
     logits = e.offset(f["slope"], e.mul(start, D))
     h = e.offset(f["h"], e.mul(start, H))
     multiply(e, h, H, f["weight"], logits, D, rows, H, D, False)
+    whole = e.builder.and_(D, e.int(-e.lanes))  # of the notes, in full vectors
     with e.loop(start, e.add(start, rows)) as r:
-        row = e.mul(r, D)
         total = [e.zero()]
-        with e.carrying(0, D, e.lanes, total) as (j, inside):
+        with e.carrying(0, whole, e.lanes, total) as (j, inside):
+            nats = _write_notes(e, f, r, j, None)
+            inside[0] = (Vector(e, inside[0]) + nats).value
+        with e.carrying(whole, D, e.lanes, total) as (j, inside):
             lanes = e.first_lanes(e.builder.sub(D, j))
-            place = e.offset(f["slope"], row, j)
-            bias = Vector(e, e.load(e.offset(f["bias"], j), lanes))
-            x = Vector(e, e.load(e.offset(f["frames"], row, j), lanes))
-            # A note that sounds costs what its silence would at the opposite logit. Taken so, a
-            # sure model's nats and slopes keep all their digits.
-            sign = 1.0 - x * 2.0
-            nats, probability = ((Vector(e, e.load(place, lanes)) + bias) * sign).softplus()
-            e.store((sign * probability).value, place, lanes)
-            inside[0] = (Vector(e, inside[0]) + nats.masked(lanes)).value
+            nats = _write_notes(e, f, r, j, lanes).masked(lanes)
+            inside[0] = (Vector(e, inside[0]) + nats).value
         e.builder.store(e.sum(total[0]), e.offset(f["nats"], r))
+
+
+def _write_notes(e: Emitter, f: dict[str, Any], r: Any, j: Any, lanes: Lanes | None) -> Vector:
+    """The nats of row r's notes from j on; their slopes are left where the logits stood."""
+    row = e.mul(r, f["D"])
+    place = e.offset(f["slope"], row, j)
+    bias = Vector(e, e.load(e.offset(f["bias"], j), lanes))
+    x = Vector(e, e.load(e.offset(f["frames"], row, j), lanes))
+    # A note that sounds costs what its silence would at the opposite logit. Taken so, a sure
+    # model's nats and slopes keep all their digits.
+    sign = 1.0 - x * 2.0
+    nats, probability = ((Vector(e, e.load(place, lanes)) + bias) * sign).softplus()
+    e.store((sign * probability).value, place, lanes)
+    return nats
 
 
 _FORWARD = BlockKernel(

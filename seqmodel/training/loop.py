@@ -19,6 +19,7 @@ from seqmodel import batches, runs
 from seqmodel.batches import Batch
 from seqmodel.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.config import Config, to_yaml
+from seqmodel.cpu import one_thread
 from seqmodel.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluate import likelihood
@@ -33,7 +34,6 @@ from seqmodel.training.optimizer import (
     load_optimizer,
     make_average,
     make_optimizer,
-    one_thread,
     optimizer_tensors,
     rescale_gradient,
     set_learning_rate,

@@ -28,7 +28,7 @@ def mean_nats(
 ) -> Loss:
     """The loss of frames (T, B, F) of any type, from row b the first `lengths[b]`."""
     T = len(frames)
-    count = int(lengths.clip(0, T).sum())
+    count = sum(min(max(length, 0), T) for length in lengths.tolist())
     places = np.arange(T)[:, None]
     shares = torch.from_numpy((places < lengths) * np.float32(1 / count))
     reading = model.read(frames, carry)

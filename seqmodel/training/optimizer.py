@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from seqmodel.config import Config
+from seqmodel.cpu import one_thread
 from seqmodel.model import SequenceModel
 
 OPTIMIZER = "optimizer."
@@ -19,21 +20,6 @@ AVERAGE = "average."
 
 # Hinton's RMSProp divides by a running root mean square that forgets at this rate.
 RMSPROP_DECAY = 0.9
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Within the block torch computes on one thread.
-
-    For passes over the weights: torch's Adam shares out even a handful of them, and waking a thread
-    that sleeps takes longer than the arithmetic. Of a large model they are a small part.
-    """
-    former = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(former)
 
 
 def make_optimizer(model: SequenceModel, config: Config) -> torch.optim.Optimizer:

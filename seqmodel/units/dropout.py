@@ -1,7 +1,12 @@
 """Dropout whose random numbers cost little beside a small unit's step."""
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from seqmodel.cpu import one_thread
 
 STEPS = 1 << 16
 """Of the probability: each number takes 16 bits."""
@@ -28,4 +33,24 @@ class Dropout(nn.Module):
             return F.dropout(x, self.p, self.training)
         from seqmodel.units.draws import dropout_factors  # the compiler
 
-        return x * dropout_factors(x.numel(), kept).view(x.shape).to(x.dtype)
+        factors = dropout_factors(x.numel(), kept).view(x.shape).to(x.dtype)
+        dropped: Tensor = _Times.apply(x, factors)  # type: ignore[no-untyped-call]
+        return dropped
+
+
+class _Times(torch.autograd.Function):
+    """x times constant factors, either way on one thread."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factors: Tensor) -> Tensor:
+        """The products."""
+        ctx.save_for_backward(factors)
+        with one_thread():
+            return x * factors
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """The gradient of x."""
+        (factors,) = ctx.saved_tensors
+        with one_thread():
+            return gradient * factors, None

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from seqmodel.cpu import one_thread
 from seqmodel.evaluate import likelihood
 from seqmodel.runs import load_run, read_metrics
 from seqmodel.training.loop import Trainer
 from seqmodel.training.optimizer import (
     Average,
-    one_thread,
     rescale_gradient,
     weight_noise,
 )

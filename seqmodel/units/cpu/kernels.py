@@ -11,13 +11,13 @@ from typing import Any
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.cpu.emit import INT, POINTER, Emitter
+from seqmodel.cpu.emit import INT, POINTER, Emitter, Lanes
 from seqmodel.cpu.jit import compiled_once, function
 from seqmodel.cpu.notes import NUMBER, NotesFunctions
 from seqmodel.cpu.product import Product as Multiply
 from seqmodel.cpu.team import Job, compile_kernels
 from seqmodel.cpu.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
-from seqmodel.units.cpu.cells import CELLS, Cell, Product
+from seqmodel.units.cpu.cells import CELLS, Cell, Product, Stage
 from seqmodel.units.registry import UnitSpec, unit_spec
 
 SIZES = ("T", "B", "I", "H", "few_notes", "dh_step", "dh_row", "dc_step", "dc_row")
@@ -34,6 +34,9 @@ ADDRESSES = (
     "W", "U0", "U1",  # packed, U one a product
 )  # fmt: skip
 FIELDS = SIZES + ADDRESSES
+
+Functions = tuple[Function, Function]
+"""The gates' activation and the other."""
 
 
 @dataclass(frozen=True)
@@ -107,27 +110,41 @@ class _Kernel:
         return self.e.mul(self.field["H"], width)
 
 
-class _At:
-    """One vector's worth of columns `j` at step `t` of row `r`; `lanes` masks a partial vector."""
+class _Columns:
+    """One vector's worth of columns from `j` on, for all rows: what of the weights belongs to them.
 
-    def __init__(
-        self, kernel: _Kernel, t: Any, r: Any, j: Any, lanes: Any, s: Function, phi: Function
-    ) -> None:
-        self.kernel, self.r, self.j, self.lanes, self.s, self.phi = kernel, r, j, lanes, s, phi
-        e = kernel.e
-        self.t, self.row = t, e.add(e.mul(t, kernel.field["B"]), r)
+    The rows are the inner loop, so that this is loaded once for all, and sums stay in registers.
+    """
+
+    def __init__(self, kernel: _Kernel, j: Any, lanes: Lanes | None, functions: Functions) -> None:
+        self.kernel, self.j, self.lanes = kernel, j, lanes
+        self.s, self.phi = functions
+        self.weights = {
+            (term, gate): Vector(kernel.e, kernel.e.load(kernel.place(term, 0, 1, k, j), lanes))
+            for term in ("V", "b", "bU")
+            for k, gate in enumerate(kernel.plan.owners(term))
+        }
+
+    def sum_place(self, n: int) -> Any:
+        """Where sum `n` lies."""
+        kernel = self.kernel
+        return kernel.place("sums", kernel.thread, len(kernel.plan.sums), n, self.j)
+
+
+class _At:
+    """The columns at step `t` of row `r`."""
+
+    def __init__(self, columns: _Columns, t: Any, r: Any) -> None:
+        self.kernel, self.j, self.lanes = columns.kernel, columns.j, columns.lanes
+        self.s, self.phi, self.weights = columns.s, columns.phi, columns.weights
+        e = self.kernel.e
+        self.t, self.r, self.row = t, r, e.add(e.mul(t, self.kernel.field["B"]), r)
 
     def _load(self, place: Any) -> Vector:
         return Vector(self.kernel.e, self.kernel.e.load(place, self.lanes))
 
     def _store(self, value: Vector, place: Any) -> None:
         self.kernel.e.store(value.value, place, self.lanes)
-
-    def _weight(self, term: str, gate: str) -> Vector | None:
-        owners = self.kernel.plan.owners(term)
-        if gate not in owners:
-            return None
-        return self._load(self.kernel.place(term, 0, 1, owners.index(gate), self.j))
 
     def kept(self, slot: str) -> Vector:
         return self._load(self.kernel.slot("slots", self.row, slot, self.j))
@@ -142,7 +159,7 @@ class _Forward(_At):
     def net(self, gate: str, c: Vector | None = None) -> Vector:
         terms = self.kernel.plan.spec.gates[gate]
         total = self.kept(gate) if "W" in terms or "U" in terms else None
-        v, b = self._weight("V", gate), self._weight("b", gate)
+        v, b = self.weights.get(("V", gate)), self.weights.get(("b", gate))
         for term in (v * c if v is not None and c is not None else None, b):
             if term is not None:
                 total = term if total is None else total + term
@@ -156,11 +173,15 @@ class _Forward(_At):
         self._store(value, self.kernel.place(state, row, j=self.j))
 
     def second_bias(self, gate: str) -> Vector | float:
-        return self._weight("bU", gate) or -0.0  # the zero that changes no number
+        return self.weights.get(("bU", gate), -0.0)  # the zero that changes no number
 
 
 class _Backward(_At):
-    """See `cells.Backward`."""
+    """See `cells.Backward`; `sums` are those of the rows so far, and of this one in the end."""
+
+    def __init__(self, columns: _Columns, t: Any, r: Any, sums: list[Any]) -> None:
+        super().__init__(columns, t, r)
+        self.sums = sums
 
     def now(self, state: str) -> Vector:
         row = self.kernel.e.add(self.row, self.kernel.field["B"])
@@ -175,7 +196,7 @@ class _Backward(_At):
     def d_net(self, gate: str, value: Vector, c: Vector | None = None) -> Vector:
         self.d_slot(gate, value)
         self._add("b", gate, value)
-        v = self._weight("V", gate)
+        v = self.weights.get(("V", gate))
         if v is None or c is None:
             return Vector(self.kernel.e, self.kernel.e.constant(-0.0))
         self._add("V", gate, value * c)
@@ -188,10 +209,9 @@ class _Backward(_At):
         self._add("bU", gate, value)
 
     def _add(self, term: str, gate: str, value: Vector) -> None:
-        k, sums = self.kernel, self.kernel.plan.sums
-        if (term, gate) in sums:
-            place = k.place("sums", k.thread, len(sums), sums.index((term, gate)), self.j)
-            self._store(self._load(place) + value, place)
+        if (term, gate) in self.kernel.plan.sums:
+            n = self.kernel.plan.sums.index((term, gate))
+            self.sums[n] = (Vector(self.kernel.e, self.sums[n]) + value).value
 
     def d_kept(self, slot: str) -> Vector:
         return self._load(self.kernel.slot("d_slots", self.row, slot, self.j))
@@ -204,7 +224,7 @@ class _Backward(_At):
         self._store(value, self.kernel.place(f"carried_{state}", self.r, j=self.j))
 
 
-def _write_forward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) -> None:
+def _write_forward(k: _Kernel, multiply: Multiply, functions: Functions) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     b, H, rows = e.builder, k.field["H"], e.builder.sub(k.last, k.first)
     for state in plan.spec.state:
@@ -228,12 +248,12 @@ def _write_forward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) -
                 target = [k.slot("slots", start, p.into), k.stride(width)]
                 multiply(e, *source, u, *target, rows, H, e.mul(H, len(p.gates)), adds)
 
-            with e.loop(k.first, k.last) as r:
+            def place(j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage) -> None:
+                columns = _Columns(k, j, lanes, functions)
+                with e.loop(k.first, k.last) as r:
+                    stage.forward(_Forward(columns, t, r))
 
-                def place(j: Any, lanes: Any, t: Any = t, r: Any = r, stage: Any = stage) -> None:
-                    stage.forward(_Forward(k, t, r, j, lanes, s, phi))
-
-                e.columns(H, place)
+            e.columns(H, place)
     with b.if_then(may_list):
         place = b.gep(k.field["listed"], [k.thread], source_etype=NUMBER)
         b.store(b.zext(of_loop[0], NUMBER), place)
@@ -274,7 +294,7 @@ def _write_input(
     return listed, so_far
 
 
-def _write_backward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) -> None:
+def _write_backward(k: _Kernel, multiply: Multiply, functions: Functions) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     H, rows = k.field["H"], e.builder.sub(k.last, k.first)
     for state in plan.spec.state:
@@ -286,12 +306,18 @@ def _write_backward(k: _Kernel, multiply: Multiply, s: Function, phi: Function) 
         start = e.add(e.mul(t, k.field["B"]), k.first)
         k.passed_on = False
         for stage in reversed(plan.cell.stages):
-            with e.loop(k.first, k.last) as r:
 
-                def place(j: Any, lanes: Any, t: Any = t, r: Any = r, stage: Any = stage) -> None:
-                    stage.backward(_Backward(k, t, r, j, lanes, s, phi))
+            def place(j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage) -> None:
+                columns = _Columns(k, j, lanes, functions)
+                sums = [e.load(columns.sum_place(n), lanes) for n in range(len(plan.sums))]
+                with e.carrying(k.first, k.last, 1, sums) as (r, inside):
+                    started = list(inside)
+                    stage.backward(_Backward(columns, t, r, inside))
+                    changed = [n for n, value in enumerate(inside) if value is not started[n]]
+                for n in changed:
+                    e.store(sums[n], columns.sum_place(n), lanes)
 
-                e.columns(H, place)
+            e.columns(H, place)
             for p in plan.kept(stage.products):
                 u = k.field[f"U{plan.products.index(p)}"]
                 source = [k.slot("d_slots", start, p.into), k.stride(width)]
@@ -331,10 +357,10 @@ class CompiledUnit:
         self.plan = Plan(unit_spec(name), CELLS[name], bias)
         module = ir.Module(name)
         multiply = Multiply.of(module, itemsize)
-        s, phi = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
+        functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
         for kernel, write in (("forward", _write_forward), ("backward", _write_backward)):
             with function(module, kernel, [POINTER, INT, INT], itemsize) as (e, *args):
-                write(_Kernel(self.plan, e, *args), multiply, s, phi)
+                write(_Kernel(self.plan, e, *args), multiply, functions)
         with function(module, "step", [POINTER], itemsize) as (e, args):
             _write_step(_Kernel(self.plan, e, args, e.int(0), e.int(1)))
         self._kernels = compile_kernels(module, ("forward", "backward"))
