@@ -6,6 +6,7 @@ import torch
 from scipy import stats
 from torch.distributions import Bernoulli
 
+from seqmodel.cpu import memory
 from seqmodel.outputs import BernoulliOutput
 
 
@@ -133,6 +134,30 @@ def test_compiled_score_is_the_plain_one(size, end, dtype):
     ):
         scale = b.detach().abs().max().clamp(min=0.1)
         torch.testing.assert_close(a / scale, b / scale, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("end", [False, True])
+def test_weighted_score_is_the_weighted_sum(end, dtype, monkeypatch):
+    """In value and every gradient; what flows back from behind the sum must not be lost."""
+    monkeypatch.setattr(memory, "buffer", lambda like, *size: like.new_full(size, float("nan")))
+    torch.manual_seed(0)
+    output = BernoulliOutput(33, 17, end=end).to(dtype)
+    h = torch.randn(40, 5, 33, dtype=dtype, requires_grad=True)
+    frames, weights = (torch.rand(40, 5, 17) < 0.3).to(dtype), torch.rand(40, 5, dtype=dtype)
+    leaves = [h, *output.parameters()]
+    ours = output.weighted_score(h, frames, weights)
+    assert "WeightedBernoulliNats" in ours.grad_fn.name()
+    plain = (output.nats(output(h), frames) * weights).sum()
+    bound = 1e-12 if dtype == torch.float64 else 2e-6
+    for factor in (1.0, -2.5):
+        for a, b in zip(
+            [ours, *torch.autograd.grad(factor * ours, leaves, retain_graph=True)],
+            [plain, *torch.autograd.grad(factor * plain, leaves, retain_graph=True)],
+            strict=True,
+        ):
+            scale = b.detach().abs().max().clamp(min=0.1)
+            torch.testing.assert_close(a / scale, b / scale, rtol=0, atol=bound)
 
 
 def test_compiled_score_keeps_the_digits_of_a_sure_model():

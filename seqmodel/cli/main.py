@@ -59,7 +59,7 @@ def main() -> None:
     # many (300,000) that beside another program it mostly stands in the others' way: training was
     # several times slower. It must be said before torch is loaded.
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+        os.environ.setdefault("GOMP_SPINCOUNT", "5000")
     signal.signal(signal.SIGTERM, _exit_on_signal)  # lets unfinished temporary files be removed
     try:
         status = app(standalone_mode=False)

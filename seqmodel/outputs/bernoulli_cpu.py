@@ -14,7 +14,7 @@ from seqmodel.cpu import memory
 from seqmodel.cpu.emit import Emitter, Lanes
 from seqmodel.cpu.packing import packing
 from seqmodel.cpu.product import Product
-from seqmodel.cpu.team import share_out
+from seqmodel.cpu.team import Job, share_out
 from seqmodel.cpu.vectors import Vector
 from seqmodel.outputs import linear_cpu
 from seqmodel.outputs.linear_cpu import BlockKernel
@@ -26,20 +26,9 @@ class BernoulliNats(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, frames: Tensor) -> Tensor:
         """The logits' nats; their slopes are kept."""
-        (*leading, H), D = h.shape, len(weight)
-        rows, h = math.prod(leading), h.contiguous()
-        slope = memory.buffer(h, rows, D)
-        nats = memory.buffer(h, *leading)
-        packed, packing_weight = packing(weight.t())
-        forward = _FORWARD.job(
-            h.element_size(),
-            {
-                "rows": rows, "H": H, "D": D, "h": h, "weight": packed,
-                "bias": bias.contiguous(), "frames": frames.contiguous(), "slope": slope,
-                "nats": nats,
-            },
-        )  # fmt: skip
-        share_out([packing_weight, forward], linear_cpu.threads_for(rows))
+        h = h.contiguous()
+        nats, slope, jobs = _nats(h, weight, bias, frames)
+        share_out(jobs, linear_cpu.threads_for(len(slope)))
         ctx.save_for_backward(h, weight, slope)
         return nats
 
@@ -48,8 +37,55 @@ class BernoulliNats(torch.autograd.Function):
     def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of h, weight and bias."""
         h, weight, slope = ctx.saved_tensors
-        d_h, d_weight, d_bias, _ = linear_cpu.gradients(h, weight, slope, d_nats)
-        return d_h, d_weight, d_bias, None
+        d = linear_cpu.gradients(h, weight, slope, d_nats)
+        share_out(d.jobs, linear_cpu.threads_for(len(slope)))
+        return d.h, d.weight, d.bias, None
+
+
+class WeightedBernoulliNats(torch.autograd.Function):
+    """As `BernoulliNats`, with weights (...) -> the sum of the frames' nats times their weights.
+
+    What flows back into the nats is known beforehand then, but for a factor, so that value and
+    gradients are computed under one waking of the threads.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, frames: Tensor, weights: Tensor
+    ) -> Tensor:
+        """The sum; the gradients are kept."""
+        h = h.contiguous()
+        nats, slope, jobs = _nats(h, weight, bias, frames)
+        d = linear_cpu.gradients(h, weight, slope, weights)
+        share_out([*jobs, *d.jobs], linear_cpu.threads_for(len(slope)))
+        ctx.save_for_backward(d.h, d.weight, d.bias)
+        return torch.dot(nats.view(-1), weights.reshape(-1))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of h, weight and bias."""
+        factor = float(gradient)
+        d_h, d_weight, d_bias = (d if factor == 1 else d * factor for d in ctx.saved_tensors)
+        return d_h, d_weight, d_bias, None, None
+
+
+def _nats(
+    h: Tensor, weight: Tensor, bias: Tensor, frames: Tensor
+) -> tuple[Tensor, Tensor, list[Job]]:
+    """The nats (...), their slopes (rows, D) by the logits, and the jobs that fill both."""
+    *leading, H = h.shape
+    rows, D = math.prod(leading), len(weight)
+    slope, nats = memory.buffer(h, rows, D), memory.buffer(h, *leading)
+    packed, packing_weight = packing(weight.t())
+    forward = _FORWARD.job(
+        h.element_size(),
+        {
+            "rows": rows, "H": H, "D": D, "h": h, "weight": packed, "bias": bias.contiguous(),
+            "frames": frames.contiguous(), "slope": slope, "nats": nats,
+        },
+    )  # fmt: skip
+    return nats, slope, [packing_weight, forward]
 
 
 def _write_forward(e: Emitter, f: dict[str, Any], multiply: Product, start: Any, rows: Any) -> None:

@@ -54,8 +54,9 @@ class GaussianMixtureNats(torch.autograd.Function):
     def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of h, weight and bias."""
         h, weight, slope = ctx.saved_tensors
-        d_h, d_weight, d_bias, _ = linear_cpu.gradients(h, weight, slope, d_nats)
-        return d_h, d_weight, d_bias, None, None
+        d = linear_cpu.gradients(h, weight, slope, d_nats)
+        share_out(d.jobs, linear_cpu.threads_for(len(slope)))
+        return d.h, d.weight, d.bias, None, None
 
 
 def _write_forward(e: Emitter, f: dict[str, Any], multiply: Product, start: Any, rows: Any) -> None:

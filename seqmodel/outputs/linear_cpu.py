@@ -7,7 +7,7 @@ the same for every likelihood, is here.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from torch import Tensor
@@ -19,7 +19,7 @@ from seqmodel.cpu.jit import compiled_once, function
 from seqmodel.cpu.outer import outer
 from seqmodel.cpu.packing import packing
 from seqmodel.cpu.product import Product
-from seqmodel.cpu.team import Job, Kernel, compile_kernels, share_out, thread_count
+from seqmodel.cpu.team import Job, Kernel, compile_kernels, thread_count
 from seqmodel.cpu.vectors import Vector
 
 _BLOCK = 16  # rows
@@ -74,10 +74,22 @@ def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
     return compile_kernels(module, (kernel.name,))[kernel.name]
 
 
-def gradients(
-    h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of h (..., H), weight (N, H), bias (N,) and of the layer's outputs (rows, N).
+class Gradients(NamedTuple):
+    """The gradients of a linear layer, once the jobs have run."""
+
+    h: Tensor
+    """(..., H)"""
+    weight: Tensor
+    """(N, H)"""
+    bias: Tensor
+    """(N,)"""
+    outputs: Tensor
+    """(rows, N)"""
+    jobs: list[Job]
+
+
+def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradients:
+    """The gradients of h (..., H), weight (N, H), bias (N,) and of the layer's outputs.
 
     `slope` (rows, N) is the gradient of each row's nats by the outputs.
     """
@@ -95,8 +107,8 @@ def gradients(
         },
     )  # fmt: skip
     to_weight = outer(scaled, h.view(rows, H), d_weight, threads)
-    share_out([packing_weight, backward, to_weight, folding(sums, d_bias)], threads)
-    return d_h, d_weight, d_bias, scaled
+    jobs = [packing_weight, backward, to_weight, folding(sums, d_bias)]
+    return Gradients(d_h, d_weight, d_bias, scaled, jobs)
 
 
 def _write_backward(

@@ -97,18 +97,18 @@ class LogisticNats(torch.autograd.Function):
         """The gradients of all but the blocks."""
         h, states, windows, hidden, outputs, inputs = ctx.saved_tensors
         (samples, M), rows = hidden.shape, len(inputs)
-        d_h, d_states, d_biases, d_inputs = linear_cpu.gradients(h, states, inputs, d_nats)
+        d = linear_cpu.gradients(h, states, inputs, d_nats)
         d_outputs = (outputs.view(rows, -1) * d_nats.reshape(rows, 1)).view(samples, -1)
         d_window = memory.buffer(h, M, windows.shape[1])
         d_mixture = memory.buffer(h, d_outputs.shape[1], M)
         threads = linear_cpu.threads_for(rows)
-        to_window = outer(d_inputs.view(samples, M), windows, d_window, threads)
+        to_window = outer(d.outputs.view(samples, M), windows, d_window, threads)
         to_mixture = outer(d_outputs, hidden, d_mixture, threads)
-        share_out([to_window, to_mixture], threads)
+        share_out([*d.jobs, to_window, to_mixture], threads)
         # A prediction moves all means, as offsets do in units of the residual.
         d_linear = d_outputs.view(*h.shape[:-1], -1, 3, d_outputs.shape[1] // 3)[..., 1, :].sum(-1)
         return (
-            d_h, d_linear / ctx.residual, d_states, d_window, d_biases.view(-1, M).sum(0),
+            d.h, d_linear / ctx.residual, d.weight, d_window, d.bias.view(-1, M).sum(0),
             d_mixture, d_outputs.sum(0), None,
         )  # fmt: skip
 

@@ -27,15 +27,17 @@ def mean_nats(
     model: SequenceModel, frames: Tensor, lengths: NDArray[np.int64], carry: Carry
 ) -> Loss:
     """The loss of frames (T, B, F) of any type, from row b the first `lengths[b]`."""
-    T = len(frames)
+    T, output = len(frames), model.output
     count = sum(min(max(length, 0), T) for length in lengths.tolist())
     places = np.arange(T)[:, None]
     shares = torch.from_numpy((places < lengths) * np.float32(1 / count))
-    reading = model.read(frames, carry)
-    scores = model.output.score(reading.h, reading.frames, reading.past)
-    shares = shares.to(scores).view(-1)
-    loss = nats = torch.dot(scores.view(-1), shares)
-    if isinstance(model.output, BernoulliOutput) and model.output.end:
-        last = torch.from_numpy(places == lengths - 1).to(scores)
-        loss = nats + torch.dot(model.output.end_score(reading.h, last).view(-1), shares)
-    return Loss(loss, nats.detach(), count, reading.after)
+    h, frames, past, after = model.read(frames, carry)
+    shares = shares.to(h)
+    if not isinstance(output, BernoulliOutput):
+        nats = torch.dot(output.score(h, frames, past).view(-1), shares.view(-1))
+        return Loss(nats, nats.detach(), count, after)
+    loss = nats = output.weighted_score(h, frames, shares)
+    if output.end:
+        last = torch.from_numpy(places == lengths - 1).to(h)
+        loss = nats + torch.dot(output.end_score(h, last).view(-1), shares.view(-1))
+    return Loss(loss, nats.detach(), count, after)

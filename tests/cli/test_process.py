@@ -182,7 +182,7 @@ def test_an_error_on_a_terminal_is_one_plain_line(data: Path):
 
 @pytest.mark.parametrize(
     ("said", "expected"),
-    [({}, "2000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+    [({}, "5000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
 )
 def test_threads_wait_briefly_unless_told_otherwise(said: dict[str, str], expected: str):
     """Guards against training that crawls beside another program, or overrules what was said."""
