@@ -13,7 +13,7 @@ from seqmodel import batches
 from seqmodel.audio_baselines import audio_nats_per_frame
 from seqmodel.baselines import baseline_nats_per_frame
 from seqmodel.dataset import Dataset, Split, open_dataset
-from seqmodel.frames.definitions import AudioFrames
+from seqmodel.frames.definitions import AudioFrames, FrameDefinition
 from seqmodel.model import SequenceModel
 from seqmodel.outputs import (
     BernoulliOutput,
@@ -179,10 +179,20 @@ def _standardisation(run: Run) -> dict[str, Any]:
 def _baselines(run: Run, dataset: Dataset, pieces: Split) -> dict[str, float]:
     """The baselines counted on the dataset's own train, or on the run's where it has none."""
     counted = dataset if "train" in dataset.splits else open_dataset(str(run.config.data))
-    if isinstance(run.frame, AudioFrames):
-        discrete = isinstance(run.model.output, DiscretisedLogisticOutput)
-        return audio_nats_per_frame(counted["train"], pieces, run.frame, discrete=discrete)
-    return baseline_nats_per_frame(counted["train"], pieces)
+    discrete = isinstance(run.model.output, DiscretisedLogisticOutput)
+    return baselines(counted["train"], pieces, run.frame, discrete=discrete)
+
+
+def baselines(
+    counted: Split, scored: Split, frame: FrameDefinition, *, discrete: bool
+) -> dict[str, float]:
+    """The nats per frame of trivial models, counted on one split and scored on another.
+
+    Those of audio are densities of samples as `frame` standardises them, or of `discrete` levels.
+    """
+    if isinstance(frame, AudioFrames):
+        return audio_nats_per_frame(counted, scored, frame, discrete=discrete)
+    return baseline_nats_per_frame(counted, scored)
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -352,16 +352,10 @@ def _run(
 
 def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: float) -> None:
     """Say so where a trivial model predicts valid as well as the run's `nats` per frame."""
-    from seqmodel.audio_baselines import audio_nats_per_frame
-    from seqmodel.baselines import baseline_nats_per_frame
-    from seqmodel.frames.definitions import AudioFrames
+    from seqmodel.evaluate import baselines
 
-    train, valid = dataset["train"], dataset["valid"]
-    if isinstance(dataset.frame, AudioFrames):
-        discrete = settings.output == "logistic"
-        figures = audio_nats_per_frame(train, valid, dataset.frame, discrete=discrete)
-    else:
-        figures = baseline_nats_per_frame(train, valid)
+    discrete = settings.output == "logistic"
+    figures = baselines(dataset["train"], dataset["valid"], dataset.frame, discrete=discrete)
     name, best = min(figures.items(), key=lambda figure: figure[1])
     if nats < best:
         return
