@@ -1,14 +1,16 @@
 """New pieces from a trained model: ancestral sampling, frame by frame.
 
-All draws come from one stated stream: NumPy's PCG64 seeded with (seed, number of the piece), of
-which each frame takes as many uniforms as its output says: of music one float32 per note and one
-for the end, of audio float64. The model computes in float64, so that a draw hardly ever hangs on a
-rounding: the same seed gives the same piece, whatever the number of pieces, their length, the
-backend or the machine.
+All draws come from one stated stream: the 64-bit numbers of NumPy's PCG64 seeded with (seed, number
+of the piece). Each frame takes as many uniforms as its output says. Of music, one per note and one
+for the end, they are halves of such numbers, the lower first, over 2^32; of audio their upper 53
+bits over 2^53. The model computes in float64, so that a draw hardly ever hangs on a rounding: the
+same seed gives the same piece, whatever the number of pieces, their length, the backend or the
+machine.
 """
 
 import copy
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,51 +20,83 @@ from numpy.typing import NDArray
 from seqmodel import cpu
 from seqmodel.model import Carry, SequenceModel
 from seqmodel.outputs import BernoulliOutput
-from seqmodel.runs import Run
 
-# Frames drawn at a time, a few milliseconds' worth.
+# Frames drawn at a time, a few milliseconds' worth at most; even, for halves of 64 bits.
 CHUNK = 256
 
 # Frames of a primer, which takes far more memory while the model reads it than its frames do.
 HEARD_AT_ONCE = 4096
 
 
-def draw_frames(
-    model: SequenceModel,
-    random: np.random.Generator,
-    *,
-    temperature: float = 1.0,
-    prime: NDArray[Any] | None = None,
-) -> Iterator[tuple[NDArray[Any], bool]]:
-    """Draw frames without end, in chunks (n, D), each with whether the piece ends behind it.
+class Sampler:
+    """What draws pieces from a model, each by itself; several may be under way at once.
 
-    Of music they are zeros and ones, of audio raw samples, multiples of 1/32768. `prime` (P, D) is
-    what the model has heard before it begins.
+    The model's weights are read once, in the beginning.
     """
-    plain = any(layer.backend == "reference" for layer in model.layers())
-    plain = plain or cpu.why_not(model.parameters()) is not None
-    carry = model.start(1)
-    carry = carry.like([tensor.double() for tensor in carry.tensors()])
-    if plain or prime is not None:
-        model = copy.deepcopy(model).double().eval()
-    heard = np.empty(0) if prime is None else prime
-    for start in range(0, len(heard), HEARD_AT_ONCE):
-        with torch.inference_mode():
-            frames = np.asarray(heard[start : start + HEARD_AT_ONCE], np.float64)
-            carry = model.read(torch.from_numpy(frames).unsqueeze(1), carry).after
-    numbers = _uniforms(model, random)
-    if plain:
-        return _plainly(model, carry, numbers, temperature)
-    from seqmodel.sample_cpu import draw_chunks  # the compiler loads at first use
 
-    return draw_chunks(model, carry, numbers, CHUNK, temperature)
+    def __init__(self, model: SequenceModel, *, temperature: float = 1.0) -> None:
+        self._model, self._temperature = model, temperature
+        start = model.start(1)
+        self._start = start.like([tensor.double() for tensor in start.tensors()])
+        plain = any(layer.backend == "reference" for layer in model.layers())
+        self._compiled = None
+        if not plain and cpu.why_not(model.parameters()) is None:
+            from seqmodel.sample_cpu import CompiledSampler  # the compiler loads at first use
+
+            self._compiled = CompiledSampler(model, CHUNK, temperature)
+
+    def draw(
+        self, random: np.random.Generator, *, prime: NDArray[Any] | None = None
+    ) -> Iterator[tuple[NDArray[Any], bool]]:
+        """Draw frames without end, in chunks (n, D), each with whether the piece ends behind it.
+
+        Of music they are zeros and ones, of audio raw samples, multiples of 1/32768. `prime` (P, D)
+        is what the model has heard before it begins.
+        """
+        carry = self._start if prime is None else self._after(prime)
+        numbers = _uniforms(self._model, random)
+        if self._compiled is not None:
+            return self._compiled.draw(carry, numbers)
+        return _plainly(self._double, carry, numbers, self._temperature)
+
+    def piece(
+        self, length: int, *, seed: int, number: int = 0, prime: NDArray[Any] | None = None
+    ) -> Iterator[NDArray[Any]]:
+        """Draw one piece of `length` frames, or fewer where the model knows when pieces end.
+
+        It comes in chunks (n, D), each as soon as it is drawn. `number` tells pieces of one seed
+        apart.
+        """
+        random = np.random.Generator(np.random.PCG64([seed, number]))
+        for frames, ended in self.draw(random, prime=prime):
+            yield frames[:length]
+            length -= len(frames)
+            if ended or length <= 0:
+                return
+
+    @cached_property
+    def _double(self) -> SequenceModel:
+        return copy.deepcopy(self._model).double().eval()
+
+    def _after(self, prime: NDArray[Any]) -> Carry:
+        carry = self._start
+        for start in range(0, len(prime), HEARD_AT_ONCE):
+            with torch.inference_mode():
+                frames = np.asarray(prime[start : start + HEARD_AT_ONCE], np.float64)
+                carry = self._double.read(torch.from_numpy(frames).unsqueeze(1), carry).after
+        return carry
 
 
 def _uniforms(model: SequenceModel, random: np.random.Generator) -> Iterator[NDArray[Any]]:
-    """The uniforms of the frames, (CHUNK, U) at a time."""
-    kind = np.float32 if isinstance(model.output, BernoulliOutput) else np.float64
+    """The uniforms of the frames, (CHUNK, U) at a time; those in uint32 are parts of 2^32."""
+    shape = CHUNK, model.output.uniforms_per_frame
+    halves = isinstance(model.output, BernoulliOutput)
     while True:
-        yield random.random((CHUNK, model.output.uniforms_per_frame), kind)
+        if halves:
+            numbers = random.bit_generator.random_raw(shape[0] * shape[1] // 2)
+            yield numbers.astype("<u8", copy=False).view("<u4").reshape(shape)
+        else:
+            yield random.random(shape)
 
 
 def _plainly(
@@ -70,10 +104,11 @@ def _plainly(
 ) -> Iterator[tuple[NDArray[Any], bool]]:
     """The specification of sampling."""
     output, context = model.output, model.unit.input_size
+    music = isinstance(output, BernoulliOutput)
     for numbers in uniforms:
         frames, ended = [], False
         with torch.inference_mode():
-            for uniform in torch.from_numpy(numbers).unsqueeze(1):
+            for uniform in torch.from_numpy(numbers / 2**32 if music else numbers).unsqueeze(1):
                 parameters, state = model.step(carry)
                 frame = output.draw(parameters, carry.past, uniform, temperature)
                 carry = Carry(state, torch.cat([carry.past, frame], 1)[:, -context:])
@@ -83,42 +118,4 @@ def _plainly(
                 )
                 if ended:
                     break
-        kind = np.uint8 if isinstance(output, BernoulliOutput) else np.float32
-        yield np.stack(frames).astype(kind), ended
-
-
-def sample_chunks(
-    run: Run,
-    length: int,
-    *,
-    seed: int,
-    number: int = 0,
-    temperature: float = 1.0,
-    prime: NDArray[Any] | None = None,
-) -> Iterator[NDArray[Any]]:
-    """Draw one piece of `length` frames, or fewer where the run knows when pieces end.
-
-    It comes in chunks (n, D), each as soon as it is drawn. `number` tells pieces of one seed apart.
-    """
-    random = np.random.Generator(np.random.PCG64([seed, number]))
-    for frames, ended in draw_frames(run.model, random, temperature=temperature, prime=prime):
-        yield frames[:length]
-        length -= len(frames)
-        if ended or length <= 0:
-            return
-
-
-def sample_piece(
-    run: Run,
-    length: int,
-    *,
-    seed: int,
-    number: int = 0,
-    temperature: float = 1.0,
-    prime: NDArray[Any] | None = None,
-) -> NDArray[Any]:
-    """The piece (T, D) of `sample_chunks`, whole."""
-    chunks = sample_chunks(
-        run, length, seed=seed, number=number, temperature=temperature, prime=prime
-    )
-    return np.concatenate(list(chunks))
+        yield np.stack(frames).astype(np.uint8 if music else np.float32), ended

@@ -16,6 +16,7 @@ from seqmodel.bench.report import report
 from seqmodel.bench.training import STAGES, Replay, measure_training
 from seqmodel.bench.units import step_flops
 from seqmodel.errors import UsageError
+from seqmodel.sample import Sampler
 from seqmodel.training.loop import Listener, Trainer
 from seqmodel.training.stopping import StopRequest
 from seqmodel.units import UNITS, unit_spec
@@ -303,12 +304,12 @@ def test_the_peer_draws_notes_at_the_given_frequency(name):
 def test_frames_are_counted_not_chunks(monkeypatch, chunk, drawn):
     """Guards against a speed that counts a chunk as one frame."""
 
-    def frames(model, random):
+    def frames(self, random):
         while True:
             yield np.zeros((chunk, 88), np.uint8), False
 
-    monkeypatch.setattr(sampling, "draw_frames", frames)
-    assert sampling.draw(music.music_model("lstm"), 256) == drawn
+    monkeypatch.setattr(Sampler, "draw", frames)
+    assert sampling.draw(Sampler(music.music_model("lstm")), 256) == drawn
 
 
 def test_sampling_states_speeds_and_their_ratio():

@@ -9,13 +9,16 @@ import torch
 
 from seqmodel.bundled import FRAMES
 from seqmodel.model import Carry, build_model
-from seqmodel.sample import CHUNK, draw_frames, sample_piece
+from seqmodel.sample import CHUNK, Sampler
 from seqmodel.units import UNITS
 
 
 def by_hand(run, length, seed, number, temperature=1.0, prime=()):
-    """The rule of the docstring again: one float32 uniform per note and one for the end."""
-    random = np.random.Generator(np.random.PCG64([seed, number]))
+    """The rule of the docstring again: half a number per note and one for the end, lower first."""
+    raw = np.random.PCG64([seed, number]).random_raw(89 * length).tolist()
+    uniforms = np.array([half / 2**32 for n in raw for half in (n % 2**32, n >> 32)]).reshape(
+        -1, 89
+    )
     model = copy.deepcopy(run.model).double()
     frames = []
     with torch.no_grad():
@@ -25,13 +28,19 @@ def by_hand(run, length, seed, number, temperature=1.0, prime=()):
             carry = Carry(state, torch.tensor(heard, dtype=torch.float64)[None])
         while len(frames) < length:
             logits, state = model.step(carry)
-            uniforms = random.random(89, np.float32)
+            uniform = uniforms[len(frames)]
             p = torch.sigmoid(logits[0, :88] / temperature).numpy()
-            frames.append((uniforms[:88] < p).astype(np.uint8))
-            if uniforms[88] < torch.sigmoid(logits[0, 88]):
+            frames.append((uniform[:88] < p).astype(np.uint8))
+            if uniform[88] < torch.sigmoid(logits[0, 88]):
                 break
             carry = Carry(state, torch.tensor(frames[-1], dtype=torch.float64)[None])
     return np.array(frames)
+
+
+def draw_piece(run, length, *, temperature=1.0, **which):
+    """A piece (T, 88), whole."""
+    sampler = Sampler(run.model, temperature=temperature)
+    return np.concatenate(list(sampler.piece(length, **which)))
 
 
 @pytest.fixture
@@ -50,7 +59,7 @@ def endless(run, monkeypatch):
 )
 def test_draws_follow_the_stated_stream(endless, seed, number, temperature):
     """So that another program, backend or release can draw the very same piece."""
-    ours = sample_piece(endless, 300, seed=seed, number=number, temperature=temperature)
+    ours = draw_piece(endless, 300, seed=seed, number=number, temperature=temperature)
     assert ours.shape == (300, 88)  # beyond one chunk of uniforms
     assert ours.dtype == np.uint8
     np.testing.assert_array_equal(ours, by_hand(endless, 300, seed, number, temperature))
@@ -78,8 +87,8 @@ def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, end, layer
             for layer in model.layers():
                 layer.backend = backend
             random = np.random.Generator(np.random.PCG64([3, 1]))
-            chunks = draw_frames(model, random, temperature=temperature, prime=prime)
-            assert chunks.gi_code.co_name == ("draw_chunks" if backend == "cpu" else "_plainly")
+            chunks = Sampler(model, temperature=temperature).draw(random, prime=prime)
+            assert chunks.gi_code.co_name == ("draw" if backend == "cpu" else "_plainly")
             drawn.append(list(islice(chunks, 2)))
         for (ours, ends), (plain, plain_ends) in zip(*drawn, strict=True):
             np.testing.assert_array_equal(ours, plain)
@@ -91,10 +100,13 @@ def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, end, layer
 
 def test_the_loop_does_not_outlive_what_it_reads(run):
     """Two generators at once, and one left behind, must not share or lose their buffers."""
-    whole = sample_piece(run, 40, seed=2)
-    first = draw_frames(run.model, np.random.Generator(np.random.PCG64([2, 0])))
-    other = draw_frames(run.model, np.random.Generator(np.random.PCG64([9, 0])))
+    whole = draw_piece(run, 40, seed=2)
+    sampler = Sampler(run.model)
+    first = sampler.draw(np.random.Generator(np.random.PCG64([2, 0])))
+    other = sampler.draw(np.random.Generator(np.random.PCG64([9, 0])))
+    del sampler
     ours = next(first)[0]
+    next(other)
     del first
     next(other)
     np.testing.assert_array_equal(ours[:40], whole)
@@ -102,44 +114,44 @@ def test_the_loop_does_not_outlive_what_it_reads(run):
 
 def test_same_seed_same_piece_other_seed_or_number_another(endless):
     pieces = [
-        sample_piece(endless, 20, seed=seed, number=number).tobytes()
+        draw_piece(endless, 20, seed=seed, number=number).tobytes()
         for seed, number in [(1, 0), (2, 0), (1, 1), (2, 1), (0, 1)]
     ]
-    assert sample_piece(endless, 20, seed=1).tobytes() == pieces[0]
+    assert draw_piece(endless, 20, seed=1).tobytes() == pieces[0]
     assert len(set(pieces)) == 5
 
 
 def test_a_longer_piece_begins_as_the_shorter(endless):
-    long = sample_piece(endless, 600, seed=3)
+    long = draw_piece(endless, 600, seed=3)
     for length in (1, 255, 256, 257):
-        np.testing.assert_array_equal(sample_piece(endless, length, seed=3), long[:length])
+        np.testing.assert_array_equal(draw_piece(endless, length, seed=3), long[:length])
 
 
 def test_the_global_generators_are_neither_used_nor_moved(endless):
     torch.manual_seed(0)
     state = torch.get_rng_state()
-    piece = sample_piece(endless, 20, seed=4)
+    piece = draw_piece(endless, 20, seed=4)
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(1)
-    np.testing.assert_array_equal(sample_piece(endless, 20, seed=4), piece)
+    np.testing.assert_array_equal(draw_piece(endless, 20, seed=4), piece)
 
 
 def test_a_primer_is_heard_frame_by_frame(endless, rolls):
     """What follows depends on the primer as evaluation says it should, its last frame included."""
     prime = rolls["valid"][2]
-    ours = sample_piece(endless, 40, seed=5, prime=prime)
+    ours = draw_piece(endless, 40, seed=5, prime=prime)
     np.testing.assert_array_equal(ours, by_hand(endless, 40, 5, 0, prime=prime))
     other = prime.copy()
     other[-1] = 1 - other[-1]
-    assert (sample_piece(endless, 40, seed=5, prime=other) != ours).any()
-    nothing = sample_piece(endless, 40, seed=5, prime=prime[:0])
-    np.testing.assert_array_equal(nothing, sample_piece(endless, 40, seed=5))
+    assert (draw_piece(endless, 40, seed=5, prime=other) != ours).any()
+    nothing = draw_piece(endless, 40, seed=5, prime=prime[:0])
+    np.testing.assert_array_equal(nothing, draw_piece(endless, 40, seed=5))
 
 
 def test_a_run_that_knows_ends_stops_by_itself(run):
     lengths = []
     for number in range(40):
-        piece = sample_piece(run, 500, seed=6, number=number)
+        piece = draw_piece(run, 500, seed=6, number=number)
         np.testing.assert_array_equal(piece, by_hand(run, 500, 6, number))
         lengths.append(len(piece))
     assert 3 < np.mean(lengths) < 60  # train's mean is 13
@@ -147,8 +159,8 @@ def test_a_run_that_knows_ends_stops_by_itself(run):
 
 
 def test_temperature_zero_is_the_likeliest_frame_each_time(endless):
-    piece = sample_piece(endless, 30, seed=7, temperature=0.0)
-    np.testing.assert_array_equal(piece, sample_piece(endless, 30, seed=8, temperature=0.0))
+    piece = draw_piece(endless, 30, seed=7, temperature=0.0)
+    np.testing.assert_array_equal(piece, draw_piece(endless, 30, seed=8, temperature=0.0))
     with torch.no_grad():
         frames = torch.from_numpy(piece).double()[:, None]
         model = copy.deepcopy(endless.model).double()
@@ -159,7 +171,7 @@ def test_temperature_zero_is_the_likeliest_frame_each_time(endless):
 def test_pieces_are_as_likely_as_the_model_says(endless):
     """The mean score of drawn frames is the model's own entropy: drawn from another model, or
     from the right one with its past lost, it would not be."""
-    pieces = [sample_piece(endless, 60, seed=9, number=k) for k in range(12)]
+    pieces = [draw_piece(endless, 60, seed=9, number=k) for k in range(12)]
     surprise, entropy = [], []
     for piece in pieces:
         surprise.append(endless.nll(piece).sum())

@@ -47,9 +47,10 @@ def generator(*seed):
     return np.random.Generator(np.random.PCG64(seed or (3, 1)))
 
 
-def draw(model, chunks=3, random=None, **options):
+def draw(model, chunks=3, random=None, temperature=1.0, prime=None):
     """The first frames (T, F), in so many chunks."""
-    drawn = list(islice(sample.draw_frames(model, random or generator(), **options), chunks))
+    sampler = sample.Sampler(model, temperature=temperature)
+    drawn = list(islice(sampler.draw(random or generator(), prime=prime), chunks))
     assert not any(ended for _, ended in drawn)
     return np.concatenate([frames for frames, _ in drawn])
 
@@ -59,7 +60,7 @@ def plainly(model, *args, **options):
     model = copy.deepcopy(model)
     for layer in model.layers():
         layer.backend = "reference"
-    chunks = sample.draw_frames(model, generator())
+    chunks = sample.Sampler(model).draw(generator())
     assert chunks.gi_code.co_name == "_plainly"
     return draw(model, *args, **options)
 
@@ -141,8 +142,7 @@ class Extremes:
     def __init__(self):
         self.random_state = generator()
 
-    def random(self, shape, kind):
-        assert kind is np.float64
+    def random(self, shape):
         return self.random_state.choice([0.0, 2.0**-53, 0.5, 1 - 2.0**-53], shape)
 
 
@@ -226,9 +226,11 @@ def test_generators_do_not_share_or_outlive_their_memory(kind):
     """Two at once, and one whose chunk is kept: nothing may be overwritten."""
     model = make_model(kind)
     whole = draw(model, 2)
-    first = sample.draw_frames(model, generator())
+    sampler = sample.Sampler(model)
+    first = sampler.draw(generator())
     kept = next(first)[0]
-    other = sample.draw_frames(model, generator(9))
+    other = sampler.draw(generator(9))
+    del sampler
     next(other)
     rest = next(first)[0]
     del first

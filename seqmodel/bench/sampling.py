@@ -1,4 +1,7 @@
-"""Drawing one piece of music, beside a loop over a torch.nn cell."""
+"""Drawing one piece of music, beside a loop over a torch.nn cell.
+
+What any number of pieces share is made outside what is timed: the sampler here, the cell there.
+"""
 
 from typing import Any
 
@@ -6,17 +9,16 @@ import numpy as np
 
 from seqmodel.bench import music, peers
 from seqmodel.bench.clock import Contender, ratio, take_turns
-from seqmodel.model import SequenceModel
-from seqmodel.sample import draw_frames
+from seqmodel.sample import Sampler
 from seqmodel.units import unit_spec
 
 FRAMES = 256
 
 
-def draw(model: SequenceModel, count: int) -> int:
+def draw(sampler: Sampler, count: int) -> int:
     """Draw `count` frames, or a few more since they come in chunks; returns how many."""
     drawn = 0
-    for frames, _ in draw_frames(model, np.random.default_rng(1)):
+    for frames, _ in sampler.draw(np.random.default_rng(1)):
         drawn += len(frames)
         if drawn >= count:
             break
@@ -25,9 +27,10 @@ def draw(model: SequenceModel, count: int) -> int:
 
 def measure_sampling(unit: str, seconds: float) -> dict[str, Any]:
     """Time the drawing of one piece from a model that plays about as many notes as music does."""
-    ours, hidden = music.music_model(unit), music.paper_hidden(unit)
-    bias = ours.output.linear.bias.detach()
-    theirs, count = peers.PeerSampler(unit_spec(unit), hidden, bias), draw(ours, FRAMES)
+    model, hidden = music.music_model(unit), music.paper_hidden(unit)
+    ours = Sampler(model)
+    theirs = peers.PeerSampler(unit_spec(unit), hidden, model.output.linear.bias.detach())
+    count = draw(ours, FRAMES)
     taken = take_turns(
         {
             "ours": Contender(lambda: draw(ours, FRAMES)),

@@ -15,7 +15,7 @@ from seqmodel.frames.audio import Recording
 from seqmodel.frames.audio_writer import MAX_FLAC_RATE, MAX_SAMPLES, write_audio
 from seqmodel.frames.definitions import AudioFrames
 from seqmodel.runs import Run
-from seqmodel.sample import sample_chunks
+from seqmodel.sample import Sampler
 from seqmodel.sound_plots import recording_png
 
 MAX_PRIMER_SAMPLES = 2**24
@@ -39,15 +39,9 @@ def sample_audio(request: Request, run: Run, frame: AudioFrames) -> None:
     samples = total * frame.frame_size
     if samples > MAX_SAMPLES:
         raise UsageError(_too_long("--include-prime", frame))
+    sampler = Sampler(run.model, temperature=request.temperature)
     for k, target in enumerate(request.targets):
-        chunks = sample_chunks(
-            run,
-            length,
-            seed=request.seed,
-            number=k,
-            temperature=request.temperature,
-            prime=primer,
-        )
+        chunks = sampler.piece(length, seed=request.seed, number=k, prime=primer)
         with counter("sampling", quiet=request.quiet) as tell, request.opened(target) as file:
             piece = _Piece(chunks, lambda done: tell(done, length * frame.frame_size))
             blocks = chain([primer[:heard].reshape(-1)], piece)

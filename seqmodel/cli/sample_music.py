@@ -14,7 +14,7 @@ from seqmodel.frames.midi_writer import midi_bytes
 from seqmodel.plots import piano_roll_png
 from seqmodel.prepare import load_midi, load_roll
 from seqmodel.runs import Run
-from seqmodel.sample import sample_piece
+from seqmodel.sample import Sampler
 from seqmodel.sources import Source
 
 
@@ -24,16 +24,10 @@ def sample_music(request: Request, run: Run, frame: PianoRollFrames) -> None:
     length = _length(request, run, frame, tempo)
     primer = _read_primer(request, frame)
     heard = len(primer) if request.include_prime else 0
+    sampler = Sampler(run.model, temperature=request.temperature)
     for k, target in enumerate(request.targets):
-        drawn = sample_piece(
-            run,
-            length,
-            seed=request.seed,
-            number=k,
-            temperature=request.temperature,
-            prime=primer,
-        )
-        roll = np.concatenate([primer[:heard], drawn])
+        piece = sampler.piece(length, seed=request.seed, number=k, prime=primer)
+        roll = np.concatenate([primer[:heard], *piece])
         with request.opened(target) as file:
             file.write(_encode(request.kind, roll, run, frame, tempo, heard))
         silent = "" if roll.any() else ", silent: try a higher --temperature"

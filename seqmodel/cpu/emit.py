@@ -240,6 +240,14 @@ class Emitter:
                 number = b.extract_element(value, lane)
                 b.store(number, self.offset(address, self.mul(stride, lane)))
 
+    def widened(self, address: Any, stored: "Emitter") -> Any:
+        """A full vector from memory, where its numbers are those of `stored`, maybe narrower."""
+        if stored.real == self.real:
+            return self.load(address)
+        narrow = ir.VectorType(stored.real, self.lanes)
+        value = self.builder.load(address, typ=narrow, align=stored.precision.itemsize)
+        return self.builder.fpext(value, self.vector)
+
     def broadcast(self, address: Any) -> Any:
         """One number from memory in all lanes."""
         return self._splat(self.builder.load(address, typ=self.real), self.vector)

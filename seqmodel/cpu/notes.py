@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqmodel.cpu import memory
 from seqmodel.cpu.emit import INT, POINTER, Emitter
-from seqmodel.cpu.jit import compiled_once, function
+from seqmodel.cpu.jit import Library, compiled_once, function
 from seqmodel.cpu.packing import PANEL
 from seqmodel.cpu.team import Job, Kernel, compile_kernels
 
@@ -56,7 +56,7 @@ def add_rows(d: Tensor, notes: Notes, batch: int, threads: int) -> tuple[Tensor,
     tables = memory.buffer(d, threads, I, N)
     sizes = (frames // batch, batch, I, N, d.stride(0))
     fields = (*sizes, d, tables, notes.numbers, notes.counts)
-    return tables, Job(_kernels(d.element_size())["add_rows"], fields)
+    return tables, Job(_adding(d.element_size()), fields)
 
 
 @dataclass(frozen=True)
@@ -69,31 +69,37 @@ class NotesFunctions:
     """sum_columns(numbers, counts, rows, W, I, N, target, stride): W x, W packed."""
 
     @classmethod
-    def of(cls, module: Any, itemsize: int) -> "NotesFunctions":
-        """The functions for numbers of `itemsize` bytes, compiled once, declared in `module`."""
-        library = _kernels(itemsize)["add_rows"].library
+    def of(cls, module: Any, itemsize: int, stored: int) -> "NotesFunctions":
+        """The functions for numbers of `itemsize` bytes, those of W of `stored`, in `module`."""
+        library = _library(itemsize, stored)
         declared = []
         for name, returns, kinds in (
             ("list_rows", INT, _LIST_KINDS),
             ("sum_columns", ir.VoidType(), _SUM_KINDS),
         ):
-            global_name = f"seqmodel_{name}_{itemsize}"
+            global_name = f"seqmodel_{name}_{itemsize}_{stored}"
             binding.add_symbol(global_name, library.address(name))
             declared.append(ir.Function(module, ir.FunctionType(returns, kinds), global_name))
         return cls(*declared)
 
 
 @compiled_once
-def _kernels(itemsize: int) -> dict[str, Kernel]:
+def _library(itemsize: int, stored: int) -> Library:
     module = ir.Module("notes")
     made = ir.Function(module, ir.FunctionType(INT, _LIST_KINDS), "list_rows")
     builder = ir.IRBuilder(made.append_basic_block())
     builder.ret(_write_list(Emitter(builder, itemsize), *made.args))
     with function(module, "sum_columns", _SUM_KINDS, itemsize) as (e, *args):
-        _write_sum(e, *args)
+        _write_sum(e, stored, *args)
+    return Library(module)
+
+
+@compiled_once
+def _adding(itemsize: int) -> Kernel:
+    module = ir.Module("add_rows")
     with function(module, "add_rows", [POINTER, INT, INT], itemsize) as (e, fields, *share):
         _write_add(e, e.fields(fields, _SIZES, _ADDRESSES), *share)
-    return compile_kernels(module, ("add_rows",))
+    return compile_kernels(module, ("add_rows",))["add_rows"]
 
 
 def _number(e: Emitter, numbers: Any, n: Any) -> Any:
@@ -153,10 +159,12 @@ def append_bits(e: Emitter, bits: Any, j: Any, numbers: Any, count: Any) -> Any:
 
 
 def _write_sum(
-    e: Emitter, numbers: Any, counts: Any, rows: Any, table: Any, inputs: Any, columns: Any,
-    target: Any, stride: Any,
+    e: Emitter, stored: int, numbers: Any, counts: Any, rows: Any, table: Any, inputs: Any,
+    columns: Any, target: Any, stride: Any,
 ) -> None:  # fmt: skip
-    b, at_once = e.builder, 2 * PANEL  # vectors
+    b, of_table = e.builder, Emitter(e.builder, stored)
+    width = PANEL * of_table.lanes // e.lanes  # of a panel
+    at_once = 2 * PANEL  # vectors
 
     def block(row: Any, j: Any, vectors: int, lanes: Any) -> None:
         """So many vectors of a row's columns from j on; `lanes` masks the last of them."""
@@ -164,19 +172,19 @@ def _write_sum(
         with e.carrying(0, _number(e, counts, row), 1, sums) as (n, inside):
             note = _number(e, of_row, n)
             for v in range(vectors):
-                panel, within = divmod(v, PANEL)
-                start = e.mul(e.add(j, panel * PANEL * e.lanes), inputs)
-                place = e.add(start, e.mul(note, PANEL * e.lanes), within * e.lanes)
-                inside[v] = b.fadd(inside[v], e.load(e.offset(table, place)))
+                panel, within = divmod(v, width)
+                start = e.mul(e.add(j, panel * width * e.lanes), inputs)
+                place = e.add(start, e.mul(note, width * e.lanes), within * e.lanes)
+                number = e.widened(of_table.offset(table, place), of_table)
+                inside[v] = b.fadd(inside[v], number)
         for v in range(vectors):
             place = e.offset(target, e.mul(row, stride), j, v * e.lanes)
             e.store(sums[v], place, lanes if v == vectors - 1 else None)
 
-    width = at_once * e.lanes
-    whole = b.and_(columns, e.int(-width))
+    whole = b.and_(columns, e.int(-at_once * e.lanes))
     left = b.sub(columns, whole)
     with e.loop(0, rows) as row:
-        with e.loop(0, whole, width) as j:
+        with e.loop(0, whole, at_once * e.lanes) as j:
             block(row, j, at_once, None)
         done = b.append_basic_block()
         vectors = b.sdiv(e.add(left, e.lanes - 1), e.int(e.lanes))

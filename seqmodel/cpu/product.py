@@ -17,8 +17,10 @@ from seqmodel.cpu.packing import PANEL
 
 ROWS = 8 if REGISTERS == 32 else 4  # of a tile: ROWS x PANEL sums, and B's vectors, fit registers
 _CHAINS = 8  # independent sums that keep the multipliers busy; fewer rows take several k at once
+_ROW_WIDTH = 12  # vectors of a lone row's tile, whose sums wait for nothing but multipliers
 _BIT = ir.IntType(1)
 _KINDS = [POINTER, INT, POINTER, POINTER, INT, INT, INT, INT, _BIT]
+_ROW_KINDS = [POINTER, POINTER, POINTER, INT, INT, _BIT]
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,27 @@ class Product:
         *counts, adds = sizes
         args = [a, a_stride, b, c, c_stride, *counts]
         e.builder.call(self.function, [*args, _BIT(adds)])
+
+
+@dataclass(frozen=True)
+class RowProduct:
+    """The product of a single row. B may be stored in float32 where all else is float64."""
+
+    function: Any
+    stored: int
+    """The bytes of a number of B."""
+
+    @classmethod
+    def of(cls, module: Any, itemsize: int, stored: int) -> "RowProduct":
+        """The product for numbers of `itemsize` bytes, those of B of `stored`, in `module`."""
+        name = f"seqmodel_row_product_{itemsize}_{stored}"
+        binding.add_symbol(name, _row_library(itemsize, stored).address("product"))
+        return cls(ir.Function(module, ir.FunctionType(ir.VoidType(), _ROW_KINDS), name), stored)
+
+    def __call__(self, e: Emitter, a: Any, b: Any, c: Any, *sizes: Any) -> None:
+        """c (+)= a B, a (k,), B packed, c (columns,); sizes: k, columns, adds."""
+        *counts, adds = sizes
+        e.builder.call(self.function, [a, b, c, *counts, _BIT(adds)])
 
 
 def _wide(rows: int) -> int:
@@ -78,29 +101,59 @@ def _library(itemsize: int) -> Library:
             done = builder.append_basic_block()
             by_rows = builder.switch(count, done)
             for n, of_rows in tiles.items():
-                case, widest = builder.append_basic_block(), builder.append_basic_block()
+                case = builder.append_basic_block()
                 by_rows.add_case(e.int(n), case)
                 builder.position_at_end(case)
-                by_width = builder.switch(vectors, widest)
-                for v, tile in enumerate(of_rows):
-                    last = v + 1 == len(of_rows)
-                    of_width = widest if last else builder.append_basic_block()
-                    if not last:
-                        by_width.add_case(e.int(v + 1), of_width)
-                    builder.position_at_end(of_width)
-                    builder.call(tile, places)
-                    builder.branch(done)
+                _call_by_width(e, of_rows, vectors, places)
+                builder.branch(done)
             builder.position_at_end(done)
     return Library(module)
 
 
+@compiled_once
+def _row_library(itemsize: int, stored: int) -> Library:
+    module = ir.Module("row_product")
+    tiles = [write_tile(module, itemsize, 1, v + 1, stored=stored) for v in range(_ROW_WIDTH)]
+    with function(module, "product", _ROW_KINDS, itemsize) as (e, a, b, c, k, columns, adds):
+        builder, none = e.builder, e.int(0)
+        of_b = Emitter(builder, stored)
+        with e.loop(0, columns, _ROW_WIDTH * e.lanes) as j:
+            left = builder.sub(columns, j)
+            places = [a, none, of_b.offset(b, e.mul(j, k)), e.offset(c, j), none, k, left, adds]
+            vectors = builder.sdiv(e.add(left, e.lanes - 1), e.int(e.lanes))
+            _call_by_width(e, tiles, vectors, places)
+    return Library(module)
+
+
+def _call_by_width(e: Emitter, tiles: list[Any], vectors: Any, places: list[Any]) -> None:
+    """Call the tile that is so many vectors wide; the last if none is wide enough."""
+    b = e.builder
+    widest, done = b.append_basic_block(), b.append_basic_block()
+    switch = b.switch(vectors, widest)
+    for width, tile in enumerate(tiles, 1):
+        of_width = widest if tile is tiles[-1] else b.append_basic_block()
+        if tile is not tiles[-1]:
+            switch.add_case(e.int(width), of_width)
+        b.position_at_end(of_width)
+        b.call(tile, places)
+        b.branch(done)
+    b.position_at_end(done)
+
+
 def write_tile(
-    module: Any, itemsize: int, rows: int, vectors: int, transposed: bool = False
+    module: Any,
+    itemsize: int,
+    rows: int,
+    vectors: int,
+    transposed: bool = False,
+    *,
+    stored: int | None = None,
 ) -> Any:
     """A function for a tile of so many rows and vectors; its last vector may be a partial one.
 
     A's numbers for one row lie side by side, `a_stride` from row to row; if `transposed`, those of
-    one k do, a vector's width from k to k, and `a_stride` is the number of rows to write.
+    one k do, a vector's width from k to k, and `a_stride` is the number of rows to write. B's take
+    `stored` bytes, unless as many as all others.
     """
     name = f"{'outer' if transposed else 'tile'}_{rows}x{vectors}"
     kinds = [POINTER, INT, POINTER, POINTER, INT, INT, INT, _BIT]
@@ -110,17 +163,13 @@ def write_tile(
         row = [e.offset(a, r if transposed else e.mul(a_stride, r)) for r in range(rows)]
         a_step = e.lanes if transposed else 1
         at_once = max(1, _CHAINS // (rows * vectors))  # k
-        panel = e.mul(k, PANEL * e.lanes)
+        of_b = Emitter(builder, stored or itemsize)
         sums = [e.zero()] * (rows * vectors * at_once)
         whole = builder.and_(k, e.int(-at_once))
 
         def steps(k0: Any, count: int, sums: list[Any]) -> None:
             for step in range(count):
-                place = e.offset(b, e.mul(e.add(k0, step), PANEL * e.lanes))
-                columns = [
-                    e.load(e.offset(place, e.mul(panel, v // PANEL), v % PANEL * e.lanes))
-                    for v in range(vectors)
-                ]
+                columns = _row_of_b(e, of_b, b, k, e.add(k0, step), vectors)
                 for r in range(rows):
                     factor = e.broadcast(e.offset(row[r], e.mul(e.add(k0, step), a_step)))
                     for v in range(vectors):
@@ -168,6 +217,17 @@ def write_tile(
     made = module.get_global(name)
     made.linkage = "internal"
     return made
+
+
+def _row_of_b(e: Emitter, of_b: Emitter, b: Any, k: Any, row: Any, vectors: int) -> list[Any]:
+    """So many vectors of one of B's k rows, from panels of B's own type."""
+    numbers = PANEL * of_b.lanes  # of a panel's row
+    width, found = numbers // e.lanes, []
+    for v in range(vectors):
+        panel, within = divmod(v, width)
+        place = e.mul(e.add(e.mul(k, panel), row), numbers)
+        found.append(e.widened(of_b.offset(b, place, within * e.lanes), of_b))
+    return found
 
 
 def _tree(e: Emitter, values: list[Any]) -> Any:

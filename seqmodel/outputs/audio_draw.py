@@ -1,6 +1,5 @@
 """What the compiled draws of audio share: the line of samples, and `levels` in compiled code."""
 
-import ctypes
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +11,10 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqmodel.cpu.calls import Call, Own, Room
 from seqmodel.cpu.emit import INT, POINTER, Emitter
 from seqmodel.cpu.jit import Library
-from seqmodel.cpu.product import Product
+from seqmodel.cpu.product import RowProduct
 from seqmodel.cpu.vectors import Vector
 from seqmodel.outputs.gaussian import GaussianMixtureOutput
 from seqmodel.outputs.levels import HIGHEST, LOWEST, STEP
@@ -40,58 +40,60 @@ Split = Callable[[Tensor], tuple[Tensor, Tensor]]
 class AudioDraw:
     """The compiled draw of single frames from h, and what it reads and writes.
 
-    `address` is that of draw(fields, n), which draws frame n of a chunk from what the unit made of
+    `call` is that of draw(fields, n), which draws frame n of a chunk from what the unit made of
     x (C,), the last C samples standardised, and moves x on; it returns 0, since audio has no end.
     """
 
     def __init__(
         self,
         output: AudioOutput,
-        x: Tensor,
-        library: Library,
-        own: Mapping[str, int | Tensor],
-        split: Split,
-        *,
+        x: Own,
+        room: Room,
         chunk: int,
         temperature: float,
+        library: Library,
+        own: Mapping[str, int | Tensor | Own],
+        split: Split,
     ) -> None:
-        """`own` are the fields of this output's draw, in the order in which they were compiled."""
-        F, C = output.frame_size, len(x)
+        """`own` are the fields of this output's draw, by the names with which it was compiled."""
+        F, (C,) = output.frame_size, x.shape
         choices = output.uniforms_per_frame - F
         self._x, self._split, self._temperature = x, split, temperature
-        self._frames, self._noise = x.new_empty(chunk, F), x.new_empty(chunk, F)
-        self._uniforms, self._line = x.new_empty(chunk, choices), x.new_empty(C + chunk * F)
+        self._frames, self._noise = room.take(chunk, F), room.take(chunk, F)
+        self._uniforms, self._line = room.take(chunk, choices), room.take(C + chunk * F)
         # Divided by next to nothing, the logits leave weight to the highest alone.
         divisor = temperature or sys.float_info.min
-        constants = x.new_tensor([output.mean, output.deviation, output.floor, divisor])
-        tensors = [self._frames, self._line, x, self._uniforms, self._noise, constants]
-        tensors += [value for value in own.values() if isinstance(value, Tensor)]
+        values = output.mean, output.deviation, output.floor, divisor
+        constants = torch.tensor(values, dtype=torch.float64)
+        buffers = [self._frames, self._line, x, self._uniforms, self._noise]
         sizes = [F, C, output.components, choices]
-        sizes += [value for value in own.values() if isinstance(value, int)]
-        numbers = sizes + [tensor.data_ptr() for tensor in tensors]
-        array = (ctypes.c_int64 * len(numbers))(*numbers)
-        self.address, self.fields = library.address("draw"), ctypes.addressof(array)
-        self._alive = tensors, array, library
+        own_sizes = [value for value in own.values() if isinstance(value, int)]
+        own_addresses = [value for value in own.values() if not isinstance(value, int)]
+        fields = [*sizes, *own_sizes, *buffers, constants, *own_addresses]
+        self.call = Call(library.address("draw"), fields)
 
-    def refill(self, uniforms: NDArray[np.float64]) -> None:
+    def refill(self, memory: NDArray[np.uint8], uniforms: NDArray[np.float64]) -> None:
         """Take the uniforms (chunk, U) of the next frames."""
         choices, noise = self._split(torch.from_numpy(uniforms))
         # At 0 the first component that has weight is the likeliest.
-        self._uniforms.copy_(choices if self._temperature > 0 else torch.zeros(()))
-        torch.mul(noise, self._temperature, out=self._noise)
-        self._line[: len(self._x)] = self._x
+        self._uniforms.of(memory)[:] = choices if self._temperature > 0 else 0
+        np.multiply(noise, self._temperature, out=self._noise.of(memory))
+        x = self._x.of(memory)
+        self._line.of(memory)[: len(x)] = x
 
-    def drawn(self, count: int) -> NDArray[np.float32]:
+    def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[np.float32]:
         """The first `count` frames (count, F), raw."""
-        return self._frames[:count].numpy().astype(np.float32)
+        return self._frames.of(memory)[:count].astype(np.float32)
 
 
 class Frame:
     """A frame as the code that draws it sees it."""
 
-    def __init__(self, e: Emitter, field: dict[str, Any], n: Any, multiply: Product) -> None:
+    def __init__(self, e: Emitter, field: dict[str, Any], n: Any, multiply: RowProduct) -> None:
         self.e, self.field, self._n, self._multiply = e, field, n, multiply
         self._start = e.mul(n, field["F"])
+        self.of_weights = Emitter(e.builder, multiply.stored)
+        """Finds its way among packed numbers."""
 
     def load(self, name: str, j: Any, lanes: Any) -> Vector:
         """Numbers from `j` on of the field `name`."""
@@ -120,8 +122,7 @@ class Frame:
 
     def add_product(self, a: Any, k: Any, weight: Any, c: Any, columns: Any) -> None:
         """C (columns,) += a B; a (k,), B packed."""
-        e = self.e
-        self._multiply(e, a, k, weight, c, columns, e.int(1), k, columns, True)
+        self._multiply(self.e, a, weight, c, k, columns, True)
 
     def choose(self, name: str, j: Any) -> Any:
         """As `levels.choose`: the component by the logits in the field `name`, and uniform `j`.
@@ -176,11 +177,14 @@ class Frame:
 
 
 def compile_draw(
-    sizes: Sequence[str], addresses: Sequence[str], write: Callable[[Frame], None]
+    sizes: Sequence[str], addresses: Sequence[str], stored: int, write: Callable[[Frame], None]
 ) -> Library:
-    """The draw that puts the samples `write` writes; its own fields are `sizes`, `addresses`."""
+    """The draw that puts the samples `write` writes; its own fields are `sizes`, `addresses`.
+
+    Packed matrices take `stored` bytes a number.
+    """
     module = ir.Module("audio_draw")
-    multiply = Product.of(module, _ITEMSIZE)
+    multiply = RowProduct.of(module, _ITEMSIZE, stored)
     made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
     e, (fields, n) = Emitter(ir.IRBuilder(made.append_basic_block()), _ITEMSIZE), made.args
     frame = Frame(e, e.fields(fields, (*_SIZES, *sizes), (*_ADDRESSES, *addresses)), n, multiply)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqmodel.cpu.calls import Own, Room
 from seqmodel.cpu.jit import Library, compiled_once
 from seqmodel.cpu.packing import pack
 from seqmodel.outputs.audio_draw import AudioDraw, Frame, compile_draw
@@ -23,24 +24,25 @@ _ADDRESSES = (
 
 
 def gaussian_draw(
-    output: GaussianMixtureOutput, h: Tensor, x: Tensor, *, chunk: int, temperature: float
+    output: GaussianMixtureOutput, h: Own, x: Own, room: Room, chunk: int, temperature: float
 ) -> AudioDraw:
-    """The draw from h (H,), for a unit that reads x (C,), both float64.
+    """The draw from h (H,), for a unit that reads x (C,).
 
     A component is chosen by its logits before anything else is computed: the means and scales of
     the others are not needed.
     """
-    K, H, columns = output.components, len(h), 2 * output.frame_size
+    K, (H,), columns = output.components, h.shape, 2 * output.frame_size
     weight = output.linear.weight.view(columns + 1, K, H)
-    bias = output.linear.bias.view(columns + 1, K)
+    bias = output.linear.bias.double().view(columns + 1, K)
     packed = torch.stack([pack(rows.t()) for rows in weight[1:].unbind(1)])
-    fields: dict[str, int | Tensor] = {
+    fields: dict[str, int | Tensor | Own] = {
         "H": H, "stride": packed.stride(0),
         "h": h, "logit_weight": pack(weight[0].t()), "logit_bias": bias[0].contiguous(),
-        "logits": h.new_empty(K), "weight": packed, "bias": bias[1:].t().contiguous(),
-        "parameters": h.new_empty(columns),
+        "logits": room.take(K), "weight": packed, "bias": bias[1:].t().contiguous(),
+        "parameters": room.take(columns),
     }  # fmt: skip
-    return AudioDraw(output, x, _library(), fields, _split, chunk=chunk, temperature=temperature)
+    library = _library(weight.element_size())
+    return AudioDraw(output, x, room, chunk, temperature, library, fields, _split)
 
 
 def _split(uniforms: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,8 +50,8 @@ def _split(uniforms: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @compiled_once
-def _library() -> Library:
-    return compile_draw(_SIZES, _ADDRESSES, _write)
+def _library(stored: int) -> Library:
+    return compile_draw(_SIZES, _ADDRESSES, stored, _write)
 
 
 def _write(frame: Frame) -> None:
@@ -58,7 +60,7 @@ def _write(frame: Frame) -> None:
     frame.affine(h, H, f["logit_weight"], f["logit_bias"], f["logits"], f["K"])
     component = frame.choose("logits", 0)
     columns = e.mul(F, 2)
-    weight = e.offset(f["weight"], e.mul(component, f["stride"]))
+    weight = frame.of_weights.offset(f["weight"], e.mul(component, f["stride"]))
     bias = e.offset(f["bias"], e.mul(component, columns))
     frame.affine(h, H, weight, bias, f["parameters"], columns)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from seqmodel.cpu.calls import Own, Room
 from seqmodel.cpu.jit import Library, compiled_once
 from seqmodel.cpu.packing import pack
 from seqmodel.cpu.vectors import ACTIVATIONS, Vector
@@ -21,31 +22,32 @@ _ADDRESSES = (
     "mixture",  # V, packed
     "mixture_bias", "outputs",  # (3 K,)
     "predictor",  # (C,): l + r d
+    "residual",  # (1,): r
 )  # fmt: skip
 
 
 def logistic_draw(
-    output: DiscretisedLogisticOutput, h: Tensor, x: Tensor, *, chunk: int, temperature: float
+    output: DiscretisedLogisticOutput, h: Own, x: Own, room: Room, chunk: int, temperature: float
 ) -> AudioDraw:
-    """The draw from h (H,), for a unit that reads x (C,), both float64.
+    """The draw from h (H,), for a unit that reads x (C,).
 
-    The residual's deviation r goes into V and v: offsets and scales come out times r.
+    The residual's deviation r goes into v: scales come out times r.
     """
-    K, residual = output.components, output.residual
-    weight, bias = output.mixture.weight.clone(), output.mixture.bias.clone()
-    weight[K : 2 * K] *= residual
-    bias[K : 2 * K] *= residual
-    bias[2 * K :] += residual.log()
-    fields: dict[str, int | Tensor] = {
-        "H": len(h),
-        "h": h, "weight": pack(output.linear.weight.t()),
-        "bias": output.window.bias.repeat(output.frame_size),
-        "states": h.new_empty(output.frame_size, WIDTH),
-        "window": pack(output.window.weight.t()), "mixture": pack(weight.t()),
-        "mixture_bias": bias, "outputs": h.new_empty(3 * K),
-        "predictor": output.predictor + residual * output.correction,
+    weight, residual = output.linear.weight, output.residual.double()
+    bias = output.mixture.bias.double().clone()
+    bias[2 * output.components :] += residual.log()
+    fields: dict[str, int | Tensor | Own] = {
+        "H": h.shape[0],
+        "h": h, "weight": pack(weight.t()),
+        "bias": output.window.bias.double().repeat(output.frame_size),
+        "states": room.take(output.frame_size, WIDTH),
+        "window": pack(output.window.weight.t()), "mixture": pack(output.mixture.weight.t()),
+        "mixture_bias": bias, "outputs": room.take(3 * output.components),
+        "predictor": output.predictor.double() + residual * output.correction.double(),
+        "residual": residual.reshape(1),
     }  # fmt: skip
-    return AudioDraw(output, x, _library(), fields, _split, chunk=chunk, temperature=temperature)
+    library = _library(weight.element_size())
+    return AudioDraw(output, x, room, chunk, temperature, library, fields, _split)
 
 
 def _split(uniforms: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,8 +56,8 @@ def _split(uniforms: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @compiled_once
-def _library() -> Library:
-    return compile_draw(_SIZES, _ADDRESSES, _write)
+def _library(stored: int) -> Library:
+    return compile_draw(_SIZES, _ADDRESSES, stored, _write)
 
 
 def _write(frame: Frame) -> None:
@@ -73,7 +75,7 @@ def _write(frame: Frame) -> None:
         e.columns(M, bend)
         frame.affine(state, M, f["mixture"], f["mixture_bias"], outputs, e.mul(K, 3))
         component = frame.choose("outputs", j)
-        offset = frame.broadcast("outputs", e.add(K, component))
+        offset = frame.broadcast("outputs", e.add(K, component)) * frame.broadcast("residual", 0)
         scale = frame.broadcast("outputs", e.add(K, K, component)).exp() + frame.constant("floor")
         one = e.first_lanes(e.int(1))
         frame.put(j, _predicted(frame, j) + offset + scale * frame.noise(j, one), one)

@@ -20,7 +20,8 @@ from test_process import on_terminal
 
 import seqmodel
 from seqmodel.cli import sample_audio
-from seqmodel.sample import sample_piece
+from seqmodel.runs import Run
+from seqmodel.sample import Sampler
 
 RATE, FRAME = 8000, 10
 
@@ -30,6 +31,11 @@ def speech(request: pytest.FixtureRequest) -> Path:
     """A run of audio, of either output."""
     names = {"gaussian": "audio_run_folder", "logistic": "logistic_run_folder"}
     return request.getfixturevalue(names[request.param])
+
+
+def sample_piece(run: Run, length: int, prime: np.ndarray | None = None) -> np.ndarray:
+    """The first piece (T, F) of seed 1."""
+    return np.concatenate(list(Sampler(run.model).piece(length, seed=1, prime=prime)))
 
 
 def record(path: str, samples: int, rate: int = RATE, channels: int = 1) -> np.ndarray:
@@ -49,7 +55,7 @@ def test_sampled_audio_prepared_again_gives_the_sampled_values(call: Call, speec
     drawn = np.load("o.npy")
     assert (drawn.shape, drawn.dtype) == ((300, FRAME), np.float32)
     assert drawn.any()
-    assert np.array_equal(drawn, sample_piece(seqmodel.load_run(speech), 300, seed=1))
+    assert np.array_equal(drawn, sample_piece(seqmodel.load_run(speech), 300))
     for suffix in ("wav", "flac"):
         call_ok("prepare", f"o.{suffix}", "-o", suffix)
         again = seqmodel.open_dataset(suffix)
@@ -132,7 +138,7 @@ def test_a_silent_sample_is_called_silent(
 ):
     """Guards against a plain success where nothing can be heard, a constant included."""
     frames = np.resize(np.array(values, np.float32), (8, FRAME))
-    monkeypatch.setattr(sample_audio, "sample_chunks", lambda *_, **options: iter([frames]))
+    monkeypatch.setattr(sample_audio.Sampler, "piece", lambda *_, **options: iter([frames]))
     result = call("sample", "o.wav", "--run", audio_run_folder, "--length", 8)
     assert result.err == (f"o.wav: 0.0 s (80 samples at 8,000 Hz) from {audio_run_folder}{said}\n")
 
@@ -174,7 +180,7 @@ def test_a_pipe_plays_while_it_grows(audio_run_folder: Path):
     assert process.returncode == 128 + signal.SIGPIPE
     assert (header[:4], header[36:40]) == (b"RIFF", b"data")
     assert int.from_bytes(header[40:44], "little") == 3600 * RATE * 2
-    begin = sample_piece(seqmodel.load_run(audio_run_folder), 200, seed=1)
+    begin = sample_piece(seqmodel.load_run(audio_run_folder), 200)
     assert np.array_equal(np.frombuffer(sound, "<i2"), begin.reshape(-1) * 32768)
 
 
@@ -245,7 +251,7 @@ def test_prime_is_heard_at_the_rate_of_the_run_to_its_very_end(call: Call, speec
     assert np.array_equal(whole[-50:], after)
     assert not np.array_equal(after, np.load("plain.npy"))
     run = seqmodel.load_run(speech)
-    assert np.array_equal(after, sample_piece(run, 50, seed=1, prime=whole[:-50]))
+    assert np.array_equal(after, sample_piece(run, 50, prime=whole[:-50]))
 
 
 def test_a_long_primer_is_heard_whole(

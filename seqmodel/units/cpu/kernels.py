@@ -78,12 +78,16 @@ class Plan:
         owners = self.owners("W")
         return self.slot(owners[0]), self.slot(owners[-1]) + 1
 
+    def adds(self, product: Product) -> bool:
+        """Whether a product goes to where W x waits already: a gate's own slot."""
+        return product.into == product.gates[0] and "W" in self.spec.gates[product.into]
+
     def slot(self, name: str) -> int:
         """The place of a slot."""
         return self.cell.slots.index(name)
 
 
-class _Kernel:
+class Addresses:
     """What forward and backward share: addresses of everything, at a row or a place in it."""
 
     def __init__(self, plan: Plan, e: Emitter, args: Any, thread: Any, threads: Any) -> None:
@@ -110,13 +114,13 @@ class _Kernel:
         return self.e.mul(self.field["H"], width)
 
 
-class _Columns:
+class Columns:
     """One vector's worth of columns from `j` on, for all rows: what of the weights belongs to them.
 
     The rows are the inner loop, so that this is loaded once for all, and sums stay in registers.
     """
 
-    def __init__(self, kernel: _Kernel, j: Any, lanes: Lanes | None, functions: Functions) -> None:
+    def __init__(self, kernel: Addresses, j: Any, lanes: Lanes | None, functions: Functions) -> None:
         self.kernel, self.j, self.lanes = kernel, j, lanes
         self.s, self.phi = functions
         self.weights = {
@@ -134,7 +138,7 @@ class _Columns:
 class _At:
     """The columns at step `t` of row `r`."""
 
-    def __init__(self, columns: _Columns, t: Any, r: Any) -> None:
+    def __init__(self, columns: Columns, t: Any, r: Any) -> None:
         self.kernel, self.j, self.lanes = columns.kernel, columns.j, columns.lanes
         self.s, self.phi, self.weights = columns.s, columns.phi, columns.weights
         e = self.kernel.e
@@ -153,10 +157,11 @@ class _At:
         return self._load(self.kernel.place(state, self.row, j=self.j))
 
 
-class _Forward(_At):
+class ForwardAt(_At):
     """See `cells.Forward`."""
 
     def net(self, gate: str, c: Vector | None = None) -> Vector:
+        """W x + U h' + V c + b."""
         terms = self.kernel.plan.spec.gates[gate]
         total = self.kept(gate) if "W" in terms or "U" in terms else None
         v, b = self.weights.get(("V", gate)), self.weights.get(("b", gate))
@@ -166,20 +171,23 @@ class _Forward(_At):
         return Vector(self.kernel.e, self.kernel.e.zero()) if total is None else total
 
     def keep(self, slot: str, value: Vector) -> None:
+        """Into the slot."""
         self._store(value, self.kernel.slot("slots", self.row, slot, self.j))
 
     def new(self, state: str, value: Vector) -> None:
+        """The state after the step."""
         row = self.kernel.e.add(self.row, self.kernel.field["B"])
         self._store(value, self.kernel.place(state, row, j=self.j))
 
     def second_bias(self, gate: str) -> Vector | float:
+        """The bias bU."""
         return self.weights.get(("bU", gate), -0.0)  # the zero that changes no number
 
 
 class _Backward(_At):
     """See `cells.Backward`; `sums` are those of the rows so far, and of this one in the end."""
 
-    def __init__(self, columns: _Columns, t: Any, r: Any, sums: list[Any]) -> None:
+    def __init__(self, columns: Columns, t: Any, r: Any, sums: list[Any]) -> None:
         super().__init__(columns, t, r)
         self.sums = sums
 
@@ -224,7 +232,7 @@ class _Backward(_At):
         self._store(value, self.kernel.place(f"carried_{state}", self.r, j=self.j))
 
 
-def _write_forward(k: _Kernel, multiply: Multiply, functions: Functions) -> None:
+def _write_forward(k: Addresses, multiply: Multiply, functions: Functions) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     b, H, rows = e.builder, k.field["H"], e.builder.sub(k.last, k.first)
     for state in plan.spec.state:
@@ -243,15 +251,14 @@ def _write_forward(k: _Kernel, multiply: Multiply, functions: Functions) -> None
                     source = [k.place("h", start), k.stride(1)]
                 else:
                     source = [k.slot("slots", start, p.source), k.stride(width)]
-                # W x waits in a gate's own slot.
-                adds = p.into == p.gates[0] and "W" in plan.spec.gates[p.into]
                 target = [k.slot("slots", start, p.into), k.stride(width)]
-                multiply(e, *source, u, *target, rows, H, e.mul(H, len(p.gates)), adds)
+                columns = e.mul(H, len(p.gates))
+                multiply(e, *source, u, *target, rows, H, columns, plan.adds(p))
 
             def place(j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage) -> None:
-                columns = _Columns(k, j, lanes, functions)
+                columns = Columns(k, j, lanes, functions)
                 with e.loop(k.first, k.last) as r:
-                    stage.forward(_Forward(columns, t, r))
+                    stage.forward(ForwardAt(columns, t, r))
 
             e.columns(H, place)
     with b.if_then(may_list):
@@ -260,14 +267,15 @@ def _write_forward(k: _Kernel, multiply: Multiply, functions: Functions) -> None
 
 
 def _write_input(
-    k: _Kernel, multiply: Multiply, start: Any, rows: Any, listing: Any, notes: Any
+    k: Addresses, multiply: Multiply, start: Any, rows: Any, listing: Any, notes: Any
 ) -> tuple[Any, Any]:
     """W x of the rows of one step from row `start` on, and whether they are listed too.
 
     As long as x turns out binary and sparse, notes are listed and columns of W summed.
     """
     e, plan, I = k.e, k.plan, k.field["I"]  # noqa: E741
-    b, functions = e.builder, NotesFunctions.of(e.builder.module, e.precision.itemsize)
+    b, itemsize = e.builder, e.precision.itemsize
+    functions = NotesFunctions.of(b.module, itemsize, itemsize)
     first, last = plan.input_slots
     x = e.offset(k.field["x"], e.mul(start, I))
     net, stride = k.slot("slots", start, plan.cell.slots[first]), k.stride(len(plan.cell.slots))
@@ -294,7 +302,7 @@ def _write_input(
     return listed, so_far
 
 
-def _write_backward(k: _Kernel, multiply: Multiply, functions: Functions) -> None:
+def _write_backward(k: Addresses, multiply: Multiply, functions: Functions) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     H, rows = k.field["H"], e.builder.sub(k.last, k.first)
     for state in plan.spec.state:
@@ -308,7 +316,7 @@ def _write_backward(k: _Kernel, multiply: Multiply, functions: Functions) -> Non
         for stage in reversed(plan.cell.stages):
 
             def place(j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage) -> None:
-                columns = _Columns(k, j, lanes, functions)
+                columns = Columns(k, j, lanes, functions)
                 sums = [e.load(columns.sum_place(n), lanes) for n in range(len(plan.sums))]
                 with e.carrying(k.first, k.last, 1, sums) as (r, inside):
                     started = list(inside)
@@ -338,15 +346,6 @@ def _write_backward(k: _Kernel, multiply: Multiply, functions: Functions) -> Non
             )  # fmt: skip
 
 
-def _write_step(k: _Kernel) -> None:
-    """After a forward loop of one step: what it came to is where the next one starts."""
-    e = k.e
-    e.builder.call(e.builder.module.get_global("forward"), [k.args, e.int(0), e.int(1)])
-    size = e.mul(k.field["B"], k.field["H"])
-    for state in k.plan.spec.state:
-        e.copy(e.offset(k.field[state], size), k.field[state], size)
-
-
 class CompiledUnit:
     """A unit's compiled loops, for one floating-point type and one choice of activations."""
 
@@ -360,12 +359,8 @@ class CompiledUnit:
         functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
         for kernel, write in (("forward", _write_forward), ("backward", _write_backward)):
             with function(module, kernel, [POINTER, INT, INT], itemsize) as (e, *args):
-                write(_Kernel(self.plan, e, *args), multiply, functions)
-        with function(module, "step", [POINTER], itemsize) as (e, args):
-            _write_step(_Kernel(self.plan, e, args, e.int(0), e.int(1)))
+                write(Addresses(self.plan, e, *args), multiply, functions)
         self._kernels = compile_kernels(module, ("forward", "backward"))
-        self.step_address = self._kernels["forward"].library.address("step")
-        """step(fields): `forward` over one frame on one thread, then its state to the start."""
 
     def job(self, kernel: str, fields: Mapping[str, int | Tensor]) -> Job:
         """`forward` or `backward` over fields, FIELDS by name; those unused may be missing."""
