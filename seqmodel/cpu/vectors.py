@@ -94,7 +94,7 @@ class Vector:
         n = shifted - round_to_whole
         r = x - n * p.log2[0] - n * p.log2[1]
         half = float(np.log(2) / 2)
-        rest = r._horner(polynomial(lambda r: np.expm1(r) / r, -half, half, p.exp_degree))
+        rest = r._polynomial(polynomial(lambda r: np.expm1(r) / r, -half, half, p.exp_degree))
 
         def all_lanes(value: int) -> Any:
             return ir.Constant(self.to.integers, [value] * self.to.lanes)
@@ -112,7 +112,7 @@ class Vector:
         """2 atanh(x), which is log((1 + x) / (1 - x)), for |x| <= 1/3."""
         degree = self.to.precision.log1p_degree
         q = self * self
-        return self * q._horner(
+        return self * q._polynomial(
             polynomial(lambda q: 2 * np.arctanh(np.sqrt(q)) / np.sqrt(q), 0.0, 1 / 9, degree)
         )
 
@@ -172,11 +172,16 @@ class Vector:
         """This value in the lanes that are on, zero in the others."""
         return Vector(self.to, self.to.builder.select(lanes.mask, self.value, self.to.zero()))
 
-    def _horner(self, coefficients: list[float]) -> "Vector":
-        *lower, q = coefficients
-        total = self * q + lower.pop()
-        while lower:
-            total = total * self + lower.pop()
+    def _polynomial(self, coefficients: list[float]) -> "Vector":
+        """The polynomial here, by Estrin's scheme: few steps of it wait for each other."""
+        terms: list[Any] = list(coefficients)
+        power = self
+        while len(terms) > 2:
+            pairs = zip(terms[::2], terms[1::2], strict=False)
+            rest = terms[-1:] if len(terms) % 2 else []
+            terms, power = [power * high + low for low, high in pairs] + rest, power * power
+        low, high = terms
+        total: Vector = power * high + low
         return total
 
 
