@@ -36,7 +36,10 @@ class Forward(Protocol):
         """The state before the step."""
 
     def new(self, state: str, value: Vector) -> None:
-        """The state after the step."""
+        """Set the state after the step."""
+
+    def now(self, state: str) -> Vector:
+        """The state after the step, as an earlier stage set it."""
 
     def second_bias(self, gate: str) -> Vector | float:
         """The bias bU of the gate."""
@@ -116,16 +119,20 @@ def _tanh_backward(at: Backward) -> None:
     at.d_net("h", at.d_now("h") * at.phi.slope(at.now("h")))
 
 
-def _lstm(at: Forward) -> None:
+def _lstm_cell(at: Forward) -> None:
     c_old = at.old("c")
     i = at.s(at.net("i", c_old))
     f = at.s(at.net("f", c_old))
     g = at.phi(at.net("c"))
-    c = f * c_old + i * g
-    o = at.s(at.net("o", c))  # the peephole of the output gate sees the new c
-    for slot, value in (("i", i), ("f", f), ("c", g), ("o", o)):
+    for slot, value in (("i", i), ("f", f), ("c", g)):
         at.keep(slot, value)
-    at.new("c", c)
+    at.new("c", f * c_old + i * g)
+
+
+def _lstm_output(at: Forward) -> None:
+    c = at.now("c")
+    o = at.s(at.net("o", c))  # the peephole of the output gate sees the new c
+    at.keep("o", o)
     at.new("h", o * at.phi(c))
 
 
@@ -217,7 +224,12 @@ def _reset_after_backward(at: Backward) -> None:
 _TANH = Cell(("h",), (Stage((Product(("h",), "h"),), _tanh, _tanh_backward),))
 _LSTM = Cell(
     ("i", "f", "c", "o"),
-    (Stage((Product(("i", "f", "c", "o"), "i"),), _lstm, _lstm_backward),),
+    # Two stages, of which each column's equations hang on each other half as long: a processor
+    # finds what to do meanwhile in the next columns, if they are not too far.
+    (
+        Stage((Product(("i", "f", "c", "o"), "i"),), _lstm_cell, _lstm_backward),
+        Stage((), _lstm_output, lambda at: None),
+    ),
 )
 _GRU = Cell(
     ("z", "r", "n", "reset"),

@@ -156,6 +156,10 @@ class _At:
     def old(self, state: str) -> Vector:
         return self._load(self.kernel.place(state, self.row, j=self.j))
 
+    def now(self, state: str) -> Vector:
+        row = self.kernel.e.add(self.row, self.kernel.field["B"])
+        return self._load(self.kernel.place(state, row, j=self.j))
+
 
 class ForwardAt(_At):
     """See `cells.Forward`."""
@@ -190,10 +194,6 @@ class _Backward(_At):
     def __init__(self, columns: Columns, t: Any, r: Any, sums: list[Any]) -> None:
         super().__init__(columns, t, r)
         self.sums = sums
-
-    def now(self, state: str) -> Vector:
-        row = self.kernel.e.add(self.row, self.kernel.field["B"])
-        return self._load(self.kernel.place(state, row, j=self.j))
 
     def d_now(self, state: str) -> Vector:
         k, e = self.kernel, self.kernel.e

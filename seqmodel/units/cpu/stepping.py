@@ -12,7 +12,7 @@ from seqmodel.cpu.jit import Library, compiled_once, function
 from seqmodel.cpu.notes import DENSITY, NotesFunctions
 from seqmodel.cpu.product import RowProduct
 from seqmodel.cpu.team import share_out
-from seqmodel.cpu.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
+from seqmodel.cpu.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function
 from seqmodel.units.cpu.cells import CELLS
 from seqmodel.units.cpu.kernels import FIELDS, Addresses, ForwardAt, Plan
 from seqmodel.units.cpu.recurrence import weight_fields
@@ -89,14 +89,6 @@ def _compiled_step(
     return _CompiledStep(name, stored, gate_activation, activation, bias)
 
 
-class _At(ForwardAt):
-    """As `ForwardAt`, but no backward pass will look for what is kept."""
-
-    def keep(self, slot: str, value: Vector) -> None:
-        if len(self.kernel.plan.cell.stages) > 1:  # a later one may
-            super().keep(slot, value)
-
-
 def _write_input(k: Addresses, multiply: RowProduct, notes: NotesFunctions) -> None:
     """W x, as a sum of columns if x is listed and sparse."""
     e, b, plan, I = k.e, k.e.builder, k.plan, k.field["I"]  # noqa: E741
@@ -128,7 +120,7 @@ def _write_stages(k: Addresses, multiply: RowProduct, s: Function, phi: Function
             multiply(e, source, u, target, H, columns, plan.adds(p))
 
         def place(j: Any, lanes: Any, stage: Any = stage) -> None:
-            stage.forward(_At(k, row, row, j, lanes, s, phi))
+            stage.forward(ForwardAt(k, row, row, j, lanes, s, phi))
 
         e.columns(H, place)
     for state in plan.spec.state:
