@@ -1,11 +1,9 @@
 """New pieces from a trained model: ancestral sampling, frame by frame.
 
-All draws come from one stated stream: the 64-bit numbers of NumPy's PCG64 seeded with (seed, number
-of the piece). Each frame takes as many uniforms as its output says. Of music, one per note and one
-for the end, they are halves of such numbers, the lower first, over 2^32; of audio their upper 53
-bits over 2^53. The model computes in float64, so that a draw hardly ever hangs on a rounding: the
-same seed gives the same piece, whatever the number of pieces, their length, the backend or the
-machine.
+All draws come from one stated stream, that of `seqmodel.uniforms` for a seed and the number of the
+piece, of which each frame takes as many uniforms as its output says: of music one per note and one
+for the end. The model computes in float64, so that a draw hardly ever hangs on a rounding: the same
+seed gives the same piece, whatever the number of pieces, their length, the backend or the machine.
 """
 
 import copy
@@ -20,8 +18,9 @@ from numpy.typing import NDArray
 from seqmodel import cpu
 from seqmodel.model import Carry, SequenceModel
 from seqmodel.outputs import BernoulliOutput
+from seqmodel.uniforms import Uniforms
 
-# Frames drawn at a time, a few milliseconds' worth at most; even, for halves of 64 bits.
+# Frames drawn at a time, a few milliseconds' worth.
 CHUNK = 256
 
 # Frames of a primer, which takes far more memory while the model reads it than its frames do.
@@ -31,7 +30,7 @@ HEARD_AT_ONCE = 4096
 class Sampler:
     """What draws pieces from a model, each by itself; several may be under way at once.
 
-    The model's weights are read once, in the beginning.
+    Its weights are copied once, for all of them: the model must not change meanwhile.
     """
 
     def __init__(self, model: SequenceModel, *, temperature: float = 1.0) -> None:
@@ -46,7 +45,7 @@ class Sampler:
             self._compiled = CompiledSampler(model, CHUNK, temperature)
 
     def draw(
-        self, random: np.random.Generator, *, prime: NDArray[Any] | None = None
+        self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None
     ) -> Iterator[tuple[NDArray[Any], bool]]:
         """Draw frames without end, in chunks (n, D), each with whether the piece ends behind it.
 
@@ -54,10 +53,9 @@ class Sampler:
         is what the model has heard before it begins.
         """
         carry = self._start if prime is None else self._after(prime)
-        numbers = _uniforms(self._model, random)
         if self._compiled is not None:
-            return self._compiled.draw(carry, numbers)
-        return _plainly(self._double, carry, numbers, self._temperature)
+            return self._compiled.draw(carry, uniforms)
+        return _plainly(self._double, carry, uniforms, self._temperature)
 
     def piece(
         self, length: int, *, seed: int, number: int = 0, prime: NDArray[Any] | None = None
@@ -67,8 +65,7 @@ class Sampler:
         It comes in chunks (n, D), each as soon as it is drawn. `number` tells pieces of one seed
         apart.
         """
-        random = np.random.Generator(np.random.PCG64([seed, number]))
-        for frames, ended in self.draw(random, prime=prime):
+        for frames, ended in self.draw(Uniforms(seed, number), prime=prime):
             yield frames[:length]
             length -= len(frames)
             if ended or length <= 0:
@@ -87,28 +84,17 @@ class Sampler:
         return carry
 
 
-def _uniforms(model: SequenceModel, random: np.random.Generator) -> Iterator[NDArray[Any]]:
-    """The uniforms of the frames, (CHUNK, U) at a time; those in uint32 are parts of 2^32."""
-    shape = CHUNK, model.output.uniforms_per_frame
-    halves = isinstance(model.output, BernoulliOutput)
-    while True:
-        if halves:
-            numbers = random.bit_generator.random_raw(shape[0] * shape[1] // 2)
-            yield numbers.astype("<u8", copy=False).view("<u4").reshape(shape)
-        else:
-            yield random.random(shape)
-
-
 def _plainly(
-    model: SequenceModel, carry: Carry, uniforms: Iterator[NDArray[Any]], temperature: float
+    model: SequenceModel, carry: Carry, uniforms: Uniforms, temperature: float
 ) -> Iterator[tuple[NDArray[Any], bool]]:
     """The specification of sampling."""
     output, context = model.output, model.unit.input_size
     music = isinstance(output, BernoulliOutput)
-    for numbers in uniforms:
+    while True:
         frames, ended = [], False
+        numbers = uniforms.take(CHUNK, 1, output.uniforms_per_frame)
         with torch.inference_mode():
-            for uniform in torch.from_numpy(numbers / 2**32 if music else numbers).unsqueeze(1):
+            for uniform in torch.from_numpy(numbers):
                 parameters, state = model.step(carry)
                 frame = output.draw(parameters, carry.past, uniform, temperature)
                 carry = Carry(state, torch.cat([carry.past, frame], 1)[:, -context:])

@@ -18,6 +18,7 @@ from seqmodel.outputs.audio_draw import AudioDraw
 from seqmodel.outputs.bernoulli_draw import BernoulliDraw
 from seqmodel.outputs.gaussian_draw import gaussian_draw
 from seqmodel.outputs.logistic_draw import logistic_draw
+from seqmodel.uniforms import Uniforms
 from seqmodel.units.cpu.stepping import steps
 
 
@@ -35,24 +36,22 @@ class CompiledSampler:
         layers = model.layers()
         with torch.no_grad():
             calls, self._states = steps(layers, self._x, self._room, binary=binary)
-            h = self._states[-len(layers[-1].spec.state)]
+            h = self._states[-len(layers[-1].spec.state)]  # a layer's first state
             self._draw = _draw(model, h, self._x, self._room, chunk, temperature)
         calls.append(self._draw.call)
         self._fields = Fields(calls)
         self._loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
 
-    def draw(
-        self, carry: Carry, uniforms: Iterator[NDArray[Any]]
-    ) -> Iterator[tuple[NDArray[Any], bool]]:
-        """Draw frames from the carry on, for uniforms (chunk, U) at a time."""
+    def draw(self, carry: Carry, uniforms: Uniforms) -> Iterator[tuple[NDArray[Any], bool]]:
+        """Draw frames from the carry on."""
         memory = self._room.memory()
         fields = self._fields.over(memory)
         *states, past = (tensor[0].numpy() for tensor in carry.tensors())
         for place, state in zip(self._states, states, strict=True):
             place.of(memory)[:] = state
         self._x.of(memory)[:] = (past - self._mean) / self._deviation
-        for numbers in uniforms:
-            self._draw.refill(memory, numbers)
+        while True:
+            self._draw.refill(memory, uniforms)
             drawn = self._loop.run(fields, self._chunk)
             yield self._draw.drawn(memory, abs(drawn)), drawn < 0
 

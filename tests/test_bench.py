@@ -304,7 +304,7 @@ def test_the_peer_draws_notes_at_the_given_frequency(name):
 def test_frames_are_counted_not_chunks(monkeypatch, chunk, drawn):
     """Guards against a speed that counts a chunk as one frame."""
 
-    def frames(self, random):
+    def frames(self, uniforms):
         while True:
             yield np.zeros((chunk, 88), np.uint8), False
 

@@ -7,18 +7,17 @@ import numpy as np
 import pytest
 import torch
 
+from seqmodel import sample
 from seqmodel.bundled import FRAMES
 from seqmodel.model import Carry, build_model
 from seqmodel.sample import CHUNK, Sampler
+from seqmodel.uniforms import Uniforms
 from seqmodel.units import UNITS
 
 
 def by_hand(run, length, seed, number, temperature=1.0, prime=()):
-    """The rule of the docstring again: half a number per note and one for the end, lower first."""
-    raw = np.random.PCG64([seed, number]).random_raw(89 * length).tolist()
-    uniforms = np.array([half / 2**32 for n in raw for half in (n % 2**32, n >> 32)]).reshape(
-        -1, 89
-    )
+    """The rule of the docstring again: a uniform per note and one for the end, frame by frame."""
+    uniforms = Uniforms(seed, number).take(length, 89)
     model = copy.deepcopy(run.model).double()
     frames = []
     with torch.no_grad():
@@ -86,8 +85,8 @@ def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, end, layer
         for backend in ("cpu", "reference"):
             for layer in model.layers():
                 layer.backend = backend
-            random = np.random.Generator(np.random.PCG64([3, 1]))
-            chunks = Sampler(model, temperature=temperature).draw(random, prime=prime)
+            sampler = Sampler(model, temperature=temperature)
+            chunks = sampler.draw(Uniforms(3, 1), prime=prime)
             assert chunks.gi_code.co_name == ("draw" if backend == "cpu" else "_plainly")
             drawn.append(list(islice(chunks, 2)))
         for (ours, ends), (plain, plain_ends) in zip(*drawn, strict=True):
@@ -98,12 +97,47 @@ def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, end, layer
                 break
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("hidden", [1, 3, 8, 13, 17, 24, 25, 36])
+@pytest.mark.parametrize("unit", ["lstm", "gru"])
+def test_any_hidden_size_and_either_type_of_weights(make_config, monkeypatch, unit, hidden, dtype):
+    """Products of all widths, over borders of panels: float32 weights lie in wider ones."""
+    monkeypatch.setattr(sample, "CHUNK", 20)
+    torch.manual_seed(hidden)
+    model = build_model(make_config(unit=unit, hidden=hidden), FRAMES).to(dtype)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_()
+        model.output.linear.bias.fill_(-2)
+    weights = copy.deepcopy(model.state_dict())
+    drawn = []
+    for backend in ("cpu", "reference"):
+        model.unit.backend = backend
+        chunks = Sampler(model).draw(Uniforms(8))
+        drawn.append(np.concatenate([frames for frames, _ in islice(chunks, 3)]))
+    np.testing.assert_array_equal(*drawn)
+    assert 0.02 < drawn[0].mean() < 0.98
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, weights[name])
+
+
+def test_temperature_zero_leaves_off_what_is_as_likely_on(run):
+    """Guards a draw that takes a note of logit 0 by chance or always, where the rule says never."""
+    model = copy.deepcopy(run.model)
+    with torch.no_grad():
+        model.output.linear.weight.zero_()
+        model.output.linear.bias[:88] = torch.tensor([-1e-9, 0.0, 1e-9, 1.0]).repeat(22)
+        model.output.linear.bias[88] = -100
+    frames, _ = next(Sampler(model, temperature=0.0).draw(Uniforms(1)))
+    np.testing.assert_array_equal(frames, np.tile([0, 0, 1, 1], (len(frames), 22)))
+
+
 def test_the_loop_does_not_outlive_what_it_reads(run):
     """Two generators at once, and one left behind, must not share or lose their buffers."""
     whole = draw_piece(run, 40, seed=2)
     sampler = Sampler(run.model)
-    first = sampler.draw(np.random.Generator(np.random.PCG64([2, 0])))
-    other = sampler.draw(np.random.Generator(np.random.PCG64([9, 0])))
+    first = sampler.draw(Uniforms(2))
+    other = sampler.draw(Uniforms(9))
     del sampler
     ours = next(first)[0]
     next(other)

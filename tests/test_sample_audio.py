@@ -11,6 +11,7 @@ from seqmodel import sample
 from seqmodel.config import resolve
 from seqmodel.frames.definitions import AudioFrames
 from seqmodel.model import PAPER_HIDDEN, Carry, build_model
+from seqmodel.uniforms import Uniforms
 from seqmodel.units import UNITS
 
 kinds = pytest.mark.parametrize("kind", ["gaussian", "logistic"])
@@ -43,14 +44,10 @@ def make_model(kind, frame=SMALL, *, unit="gru", hidden=9, components=4, layers=
     return model
 
 
-def generator(*seed):
-    return np.random.Generator(np.random.PCG64(seed or (3, 1)))
-
-
-def draw(model, chunks=3, random=None, temperature=1.0, prime=None):
+def draw(model, chunks=3, uniforms=None, temperature=1.0, prime=None):
     """The first frames (T, F), in so many chunks."""
     sampler = sample.Sampler(model, temperature=temperature)
-    drawn = list(islice(sampler.draw(random or generator(), prime=prime), chunks))
+    drawn = list(islice(sampler.draw(uniforms or Uniforms(3, 1), prime=prime), chunks))
     assert not any(ended for _, ended in drawn)
     return np.concatenate([frames for frames, _ in drawn])
 
@@ -60,15 +57,15 @@ def plainly(model, *args, **options):
     model = copy.deepcopy(model)
     for layer in model.layers():
         layer.backend = "reference"
-    chunks = sample.Sampler(model).draw(generator())
+    chunks = sample.Sampler(model).draw(Uniforms(3, 1))
     assert chunks.gi_code.co_name == "_plainly"
     return draw(model, *args, **options)
 
 
-def assert_same(model, *args, make_random=generator, **options):
+def assert_same(model, *args, stream=Uniforms, **options):
     """Both paths must draw the very same samples; returns them."""
-    ours = draw(model, *args, random=make_random(), **options)
-    np.testing.assert_array_equal(ours, plainly(model, *args, random=make_random(), **options))
+    ours = draw(model, *args, uniforms=stream(3, 1), **options)
+    np.testing.assert_array_equal(ours, plainly(model, *args, uniforms=stream(3, 1), **options))
     return ours
 
 
@@ -81,15 +78,15 @@ def short_chunks(monkeypatch):
 @kinds
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_draws_follow_the_stated_stream(kind, temperature):
-    """So that another program or release can draw the same piece: float64, in order, frame by
-    frame, whatever the chunk."""
+    """So that another program or release can draw the same piece: in order, frame by frame,
+    whatever the chunk."""
     model = make_model(kind)
     double = copy.deepcopy(model).double()
-    random, frames = generator(), []
+    stream, frames = Uniforms(3, 1), []
     with torch.no_grad():
         carry = double.start(1)
         for _ in range(2 * sample.CHUNK):
-            uniforms = torch.from_numpy(random.random(double.output.uniforms_per_frame))
+            uniforms = torch.from_numpy(stream.take(double.output.uniforms_per_frame))
             parameters, state = double.step(carry)
             frame = double.output.draw(parameters, carry.past, uniforms[None], temperature)
             carry = Carry(state, torch.cat([carry.past, frame], 1)[:, -7:])
@@ -136,14 +133,26 @@ def test_any_sizes(kind, components, frame_size, context):
     assert_same(make_model(kind, frame, components=components))
 
 
-class Extremes:
-    """A generator of the least, the middle and the greatest uniforms."""
+@pytest.mark.usefixtures("short_chunks")
+@kinds
+def test_float64_weights_are_read_as_they_are(kind):
+    """Guards weights rounded to float32, and ones of the model changed in place."""
+    model = make_model(kind).double()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1 + 1e-9 * torch.randn_like(weight))
+    weights = copy.deepcopy(model.state_dict())
+    assert_same(model)
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, weights[name])
 
-    def __init__(self):
-        self.random_state = generator()
 
-    def random(self, shape):
-        return self.random_state.choice([0.0, 2.0**-53, 0.5, 1 - 2.0**-53], shape)
+class Extremes(Uniforms):
+    """The least, the middle and the greatest uniforms."""
+
+    def take(self, *shape):
+        extremes = np.array([0.0, 2.0**-53, 0.5, 1 - 2.0**-53])
+        return extremes[(4 * super().take(*shape)).astype(int)]
 
 
 @pytest.mark.usefixtures("short_chunks")
@@ -156,7 +165,7 @@ def test_the_outermost_uniforms(kind, temperature):
     biases = model.output.linear.bias if kind == "gaussian" else model.output.mixture.bias
     with torch.no_grad():
         biases[[0, 3]] = -3000.0
-    ours = assert_same(model, temperature=temperature, make_random=Extremes)
+    ours = assert_same(model, temperature=temperature, stream=Extremes)
     assert np.isfinite(ours).all()
 
 
@@ -192,7 +201,7 @@ def test_where_the_learned_scale_vanishes_the_floor_is_left(kind):
 def test_temperature_zero_leaves_nothing_to_chance(kind):
     model = make_model(kind)
     calm = draw(model, 1, temperature=0.0)
-    np.testing.assert_array_equal(calm, draw(model, 1, random=generator(8), temperature=0.0))
+    np.testing.assert_array_equal(calm, draw(model, 1, uniforms=Uniforms(8), temperature=0.0))
     assert (calm != draw(model, 1)).any()
 
 
@@ -227,9 +236,9 @@ def test_generators_do_not_share_or_outlive_their_memory(kind):
     model = make_model(kind)
     whole = draw(model, 2)
     sampler = sample.Sampler(model)
-    first = sampler.draw(generator())
+    first = sampler.draw(Uniforms(3, 1))
     kept = next(first)[0]
-    other = sampler.draw(generator(9))
+    other = sampler.draw(Uniforms(9))
     del sampler
     next(other)
     rest = next(first)[0]

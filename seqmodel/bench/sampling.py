@@ -5,11 +5,10 @@ What any number of pieces share is made outside what is timed: the sampler here,
 
 from typing import Any
 
-import numpy as np
-
 from seqmodel.bench import music, peers
 from seqmodel.bench.clock import Contender, ratio, take_turns
 from seqmodel.sample import Sampler
+from seqmodel.uniforms import Uniforms
 from seqmodel.units import unit_spec
 
 FRAMES = 256
@@ -18,7 +17,7 @@ FRAMES = 256
 def draw(sampler: Sampler, count: int) -> int:
     """Draw `count` frames, or a few more since they come in chunks; returns how many."""
     drawn = 0
-    for frames, _ in sampler.draw(np.random.default_rng(1)):
+    for frames, _ in sampler.draw(Uniforms(1)):
         drawn += len(frames)
         if drawn >= count:
             break

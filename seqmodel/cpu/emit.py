@@ -167,7 +167,7 @@ class Emitter:
         numbers = ir.Constant(self.integers, list(range(self.lanes)))
         kind = self.integers.element
         limit = count if kind is INT or kind.width == 64 else b.trunc(count, kind)
-        return Lanes(count, b.icmp_signed("<", numbers, self._splat(limit, self.integers)))
+        return Lanes(count, b.icmp_signed("<", numbers, self.splat(limit, self.integers)))
 
     def load(self, address: Any, lanes: Lanes | None = None) -> Any:
         """A vector from memory; lanes that are off read nothing and hold zero."""
@@ -250,7 +250,7 @@ class Emitter:
 
     def broadcast(self, address: Any) -> Any:
         """One number from memory in all lanes."""
-        return self._splat(self.builder.load(address, typ=self.real), self.vector)
+        return self.splat(self.builder.load(address, typ=self.real), self.vector)
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         """a b + c."""
@@ -280,7 +280,8 @@ class Emitter:
         """A vector that holds `value` in every lane."""
         return ir.Constant(self.vector, [value] * self.lanes)
 
-    def _splat(self, value: Any, kind: Any) -> Any:
+    def splat(self, value: Any, kind: Any) -> Any:
+        """A number in all lanes of a vector of this kind."""
         b = self.builder
         single = b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
         mask = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)

@@ -19,6 +19,7 @@ from seqmodel.cpu.vectors import Vector
 from seqmodel.outputs.gaussian import GaussianMixtureOutput
 from seqmodel.outputs.levels import HIGHEST, LOWEST, STEP
 from seqmodel.outputs.logistic import DiscretisedLogisticOutput
+from seqmodel.uniforms import Uniforms
 
 _SIZES = ("F", "C", "K", "choices")
 _ADDRESSES = (
@@ -59,6 +60,7 @@ class AudioDraw:
         F, (C,) = output.frame_size, x.shape
         choices = output.uniforms_per_frame - F
         self._x, self._split, self._temperature = x, split, temperature
+        self._shape = chunk, output.uniforms_per_frame
         self._frames, self._noise = room.take(chunk, F), room.take(chunk, F)
         self._uniforms, self._line = room.take(chunk, choices), room.take(C + chunk * F)
         # Divided by next to nothing, the logits leave weight to the highest alone.
@@ -72,9 +74,9 @@ class AudioDraw:
         fields = [*sizes, *own_sizes, *buffers, constants, *own_addresses]
         self.call = Call(library.address("draw"), fields)
 
-    def refill(self, memory: NDArray[np.uint8], uniforms: NDArray[np.float64]) -> None:
-        """Take the uniforms (chunk, U) of the next frames."""
-        choices, noise = self._split(torch.from_numpy(uniforms))
+    def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
+        """Take the uniforms of the next frames, a chunk of them."""
+        choices, noise = self._split(torch.from_numpy(uniforms.take(*self._shape)))
         # At 0 the first component that has weight is the likeliest.
         self._uniforms.of(memory)[:] = choices if self._temperature > 0 else 0
         np.multiply(noise, self._temperature, out=self._noise.of(memory))
