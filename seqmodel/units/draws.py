@@ -73,10 +73,6 @@ class _Lanes(Emitter):
         """A vector of words that holds `value` in every lane."""
         return ir.Constant(self.integers, [value] * _LANES)
 
-    def splat(self, value: Any, kind: Any) -> Any:
-        """A vector that holds in every lane what is known only when running."""
-        return self._splat(value, kind)
-
     def root(self, x: Vector) -> Vector:
         """The square root."""
         named = self._named(f"llvm.sqrt.v{_LANES}f32", self.vector, [self.vector])

@@ -120,7 +120,9 @@ class Columns:
     The rows are the inner loop, so that this is loaded once for all, and sums stay in registers.
     """
 
-    def __init__(self, kernel: Addresses, j: Any, lanes: Lanes | None, functions: Functions) -> None:
+    def __init__(
+        self, kernel: Addresses, j: Any, lanes: Lanes | None, functions: Functions
+    ) -> None:
         self.kernel, self.j, self.lanes = kernel, j, lanes
         self.s, self.phi = functions
         self.weights = {

@@ -7,14 +7,21 @@ import numpy as np
 from llvmlite import ir
 
 from seqmodel.cpu.calls import Call, Own, Room
-from seqmodel.cpu.emit import POINTER
+from seqmodel.cpu.emit import POINTER, Lanes
 from seqmodel.cpu.jit import Library, compiled_once, function
 from seqmodel.cpu.notes import DENSITY, NotesFunctions
 from seqmodel.cpu.product import RowProduct
 from seqmodel.cpu.team import share_out
-from seqmodel.cpu.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function
-from seqmodel.units.cpu.cells import CELLS
-from seqmodel.units.cpu.kernels import FIELDS, Addresses, ForwardAt, Plan
+from seqmodel.cpu.vectors import ACTIVATIONS, GATE_ACTIVATIONS
+from seqmodel.units.cpu.cells import CELLS, Stage
+from seqmodel.units.cpu.kernels import (
+    FIELDS,
+    Addresses,
+    Columns,
+    ForwardAt,
+    Functions,
+    Plan,
+)
 from seqmodel.units.cpu.recurrence import weight_fields
 from seqmodel.units.module import Unit
 from seqmodel.units.registry import TERMS, unit_spec
@@ -72,11 +79,11 @@ class _CompiledStep:
         module = ir.Module(name)
         multiply = RowProduct.of(module, _ITEMSIZE, stored)
         notes = NotesFunctions.of(module, _ITEMSIZE, stored)
-        s, phi = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
+        functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
         with function(module, "step", [POINTER], _ITEMSIZE) as (e, args):
             k = Addresses(self.plan, e, args, e.int(0), e.int(1))
             _write_input(k, multiply, notes)
-            _write_stages(k, multiply, s, phi)
+            _write_stages(k, multiply, functions)
         self._library = Library(module)
         self.address = self._library.address("step")
 
@@ -109,7 +116,7 @@ def _write_input(k: Addresses, multiply: RowProduct, notes: NotesFunctions) -> N
     b.position_at_end(done)
 
 
-def _write_stages(k: Addresses, multiply: RowProduct, s: Function, phi: Function) -> None:
+def _write_stages(k: Addresses, multiply: RowProduct, functions: Functions) -> None:
     """The cell, and what it came to moved to where the next step starts."""
     e, plan, H, row = k.e, k.plan, k.field["H"], k.e.int(0)
     for stage in plan.cell.stages:
@@ -119,8 +126,8 @@ def _write_stages(k: Addresses, multiply: RowProduct, s: Function, phi: Function
             target, columns = k.slot("slots", row, p.into), e.mul(H, len(p.gates))
             multiply(e, source, u, target, H, columns, plan.adds(p))
 
-        def place(j: Any, lanes: Any, stage: Any = stage) -> None:
-            stage.forward(ForwardAt(k, row, row, j, lanes, s, phi))
+        def place(j: Any, lanes: Lanes | None, stage: Stage = stage) -> None:
+            stage.forward(ForwardAt(Columns(k, j, lanes, functions), row, row))
 
         e.columns(H, place)
     for state in plan.spec.state:
