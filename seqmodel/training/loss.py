@@ -28,16 +28,17 @@ def mean_nats(
 ) -> Loss:
     """The loss of frames (T, B, F) of any type, from row b the first `lengths[b]`."""
     T, output = len(frames), model.output
-    count = sum(min(max(length, 0), T) for length in lengths.tolist())
-    places = np.arange(T)[:, None]
-    shares = torch.from_numpy((places < lengths) * np.float32(1 / count))
+    inside = [min(max(length, 0), T) for length in lengths.tolist()]
+    shares = np.full(frames.shape[:2], 1 / sum(inside), np.float32)
+    for row, length in enumerate(inside):
+        shares[length:, row] = 0
     h, frames, past, after = model.read(frames, carry)
-    shares = shares.to(h)
+    weights = torch.from_numpy(shares).to(h)
     if not isinstance(output, BernoulliOutput):
-        nats = torch.dot(output.score(h, frames, past).view(-1), shares.view(-1))
-        return Loss(nats, nats.detach(), count, after)
-    loss = nats = output.weighted_score(h, frames, shares)
+        nats = torch.dot(output.score(h, frames, past).view(-1), weights.view(-1))
+        return Loss(nats, nats.detach(), sum(inside), after)
+    loss = nats = output.weighted_score(h, frames, weights)
     if output.end:
-        last = torch.from_numpy(places == lengths - 1).to(h)
-        loss = nats + torch.dot(output.end_score(h, last).view(-1), shares.view(-1))
-    return Loss(loss, nats.detach(), count, after)
+        last = torch.from_numpy(np.arange(T)[:, None] == lengths - 1).to(h)
+        loss = nats + torch.dot(output.end_score(h, last).view(-1), weights.view(-1))
+    return Loss(loss, nats.detach(), sum(inside), after)
