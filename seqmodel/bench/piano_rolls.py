@@ -7,7 +7,7 @@ import torch
 
 from seqmodel.bench import music, peers
 from seqmodel.bench.clock import Contender, ratio, take_turns
-from seqmodel.bench.steps import model_gradient
+from seqmodel.bench.steps import forget_gradients, model_gradient
 from seqmodel.frames.grid import NOTES
 from seqmodel.units import unit_spec
 
@@ -21,13 +21,15 @@ def measure_piano_rolls(unit: str, seconds: float) -> dict[str, Any]:
     stored = frames.to(torch.uint8)  # as batches come
     theirs = peers.PeerModel(unit_spec(unit), NOTES, hidden)
 
+    our_weights, their_weights = list(ours.parameters()), list(theirs.parameters())
+
     def their_step() -> None:
-        theirs.zero_grad()
+        forget_gradients(their_weights)
         theirs(frames).backward()
 
     taken = take_turns(
         {
-            "ours": Contender(lambda: model_gradient(ours, stored, lengths)),
+            "ours": Contender(lambda: model_gradient(ours, our_weights, stored, lengths)),
             "torch_nn": Contender(their_step),
         },
         seconds,

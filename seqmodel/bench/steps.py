@@ -1,5 +1,7 @@
 """Training steps, as training and the comparisons take them."""
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -8,14 +10,21 @@ from seqmodel.model import SequenceModel
 from seqmodel.training.loss import mean_nats
 
 
-def layer_step(layer: nn.Module, x: Tensor, d_h: Tensor) -> None:
-    """Forward over x (T, B, I) and backward from d_h (T, B, H), to x and all weights."""
+def layer_step(layer: nn.Module, leaves: Iterable[Tensor], x: Tensor, d_h: Tensor) -> None:
+    """Forward over x (T, B, I) and backward from d_h (T, B, H), to the leaves (x, weights)."""
     layer(x)[0].backward(d_h)
-    x.grad = None
-    layer.zero_grad()
+    forget_gradients(leaves)
 
 
-def model_gradient(model: SequenceModel, frames: Tensor, lengths: NDArray[np.int64]) -> None:
+def forget_gradients(leaves: Iterable[Tensor]) -> None:
+    """What an optimizer does between two steps, which keeps a list of its weights."""
+    for leaf in leaves:
+        leaf.grad = None
+
+
+def model_gradient(
+    model: SequenceModel, weights: Iterable[Tensor], frames: Tensor, lengths: NDArray[np.int64]
+) -> None:
     """The gradient of the mean nats per frame of pieces (T, B, D), as training takes it."""
-    model.zero_grad()
+    forget_gradients(weights)
     mean_nats(model, frames, lengths, model.start(frames.shape[1])).mean.backward()  # type: ignore[no-untyped-call]

@@ -63,7 +63,7 @@ class Replay:
             lap("batching")
             with weight_noise(self.model, config.weight_noise):
                 lap("weight_noise")
-                model_gradient(self.model, frames, batch.lengths)
+                model_gradient(self.model, self.weights, frames, batch.lengths)
                 lap("forward_backward")
             lap("weight_noise")
             with one_thread():

@@ -39,7 +39,8 @@ def measure_unit(name: str, size: Size, seconds: float) -> dict[str, Any]:
     plain = units.make(name, inputs, hidden, "reference")
 
     def step(layer: nn.Module) -> Callable[[], None]:
-        return lambda: layer_step(layer, x, d_h)
+        leaves = [x, *layer.parameters()]
+        return lambda: layer_step(layer, leaves, x, d_h)
 
     contenders = {
         "cpu": Contender(step(ours)),

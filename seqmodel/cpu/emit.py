@@ -24,6 +24,18 @@ _BYTES = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx2") else 16
 REGISTERS = 32 if _BYTES == 64 or platform.machine().lower() in ("arm64", "aarch64") else 16
 
 
+_APART = 128  # bytes: two lines of the cache, which many a processor fetches together
+
+
+def apart(count: int, itemsize: int) -> int:
+    """So many numbers and room behind them, for something that each thread has of its own.
+
+    Where two threads write to one line of the cache, it wanders to and fro between them.
+    """
+    step = _APART // itemsize
+    return -(-count // step) * step
+
+
 def vector_lanes(itemsize: int) -> int:
     """How many numbers of `itemsize` bytes one vector register of this machine holds."""
     return _BYTES // itemsize
@@ -87,6 +99,11 @@ class Emitter:
         for factor in factors[1:]:
             total = self.builder.mul(total, self.int(factor))
         return total
+
+    def apart(self, count: Any) -> Any:
+        """As the function `apart`, of a number known only when running."""
+        step = _APART // self.precision.itemsize
+        return self.mul(self.builder.sdiv(self.add(count, step - 1), self.int(step)), step)
 
     def offset(self, address: Any, *elements: Any) -> Any:
         """The address so many numbers behind `address`."""

@@ -5,7 +5,8 @@ from typing import Any
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.cpu.emit import INT, POINTER, Emitter
+from seqmodel.cpu import memory
+from seqmodel.cpu.emit import INT, POINTER, Emitter, apart
 from seqmodel.cpu.jit import compiled_once, function
 from seqmodel.cpu.team import Job, Kernel, compile_kernels
 
@@ -13,9 +14,15 @@ _SIZES = ("count", "I", "N")
 _ADDRESSES = ("tables", "total")
 
 
+def tables_apart(like: Tensor, threads: int, size: int) -> Tensor:
+    """A table of so many numbers for each thread, and room between them."""
+    return memory.buffer(like, threads, apart(size, like.element_size()))
+
+
 def folding(tables: Tensor, total: Tensor) -> Job:
-    """The sum of tables (threads, I, N), turned over: total (N, I)."""
-    return Job(_kernel(tables.element_size()), [*tables.shape, tables, total])
+    """The sum of `tables_apart`, I x N numbers each, turned over: total (N, I)."""
+    N, I = total.shape  # noqa: E741
+    return Job(_kernel(tables.element_size()), [len(tables), I, N, tables, total])
 
 
 @compiled_once
@@ -38,7 +45,7 @@ def _kernel(itemsize: int) -> Kernel:
 
 def _total(e: Emitter, f: dict[str, Any], place: Any, lanes: Any) -> Any:
     """The sum of a vector over all tables."""
-    total, size = [e.zero()], e.mul(f["I"], f["N"])
+    total, size = [e.zero()], e.apart(e.mul(f["I"], f["N"]))
     with e.carrying(0, f["count"], 1, total) as (k, inside):
         more = e.load(e.offset(f["tables"], e.mul(k, size), place), lanes)
         inside[0] = e.builder.fadd(inside[0], more)

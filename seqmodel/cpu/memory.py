@@ -8,7 +8,6 @@ kept here. Other allocators are left alone.
 """
 
 import ctypes
-import math
 import threading
 import weakref
 
@@ -40,9 +39,14 @@ _keep_freed_memory()
 
 def buffer(like: Tensor, *shape: int) -> Tensor:
     """Uninitialised memory; the tests put nan there, so that no reading of it goes unseen."""
-    size = math.prod(shape) * like.element_size()
+    return like.new_empty(shape)
+
+
+def large_buffer(like: Tensor, rows: int, columns: int) -> Tensor:
+    """As `buffer`, for what may be large, in memory used before if there is any."""
+    size = rows * columns * like.element_size()
     if not LARGE <= size <= KEEP_BYTES:
-        return like.new_empty(shape)
+        return buffer(like, rows, columns)
     with _lock:
         fits = [k for k, spare in enumerate(_spare) if size <= spare.numel() <= 2 * size]
         best = min(fits, key=lambda k: _spare[k].numel(), default=None)
@@ -50,7 +54,7 @@ def buffer(like: Tensor, *shape: int) -> Tensor:
     # The array dies with the last tensor over its memory, and tells so.
     array = block[:size].numpy()
     weakref.finalize(array, _give_back, block).atexit = False
-    return torch.from_numpy(array).view(like.dtype).view(shape)
+    return torch.from_numpy(array).view(like.dtype).view(rows, columns)
 
 
 def _give_back(block: Tensor) -> None:

@@ -12,8 +12,8 @@ import torch
 from llvmlite import binding, ir
 from torch import Tensor
 
-from seqmodel.cpu import memory
 from seqmodel.cpu.emit import INT, POINTER, Emitter
+from seqmodel.cpu.folding import tables_apart
 from seqmodel.cpu.jit import Library, compiled_once, function
 from seqmodel.cpu.packing import PANEL
 from seqmodel.cpu.team import Job, Kernel, compile_kernels
@@ -49,11 +49,11 @@ class Notes:
 def add_rows(d: Tensor, notes: Notes, batch: int, threads: int) -> tuple[Tensor, Job]:
     """D' X, the gradient of W, for binary X as `notes`; D (T x B, N).
 
-    What the job leaves are tables (threads, I, N), to be folded. Each thread takes the rows of the
-    batch that were its own in the loops: they are near it.
+    What the job leaves are tables (I, N) of each thread, to be folded. Each thread takes the rows
+    of the batch that were its own in the loops: they are near it.
     """
     (frames, N), I = d.shape, notes.numbers.shape[1]  # noqa: E741
-    tables = memory.buffer(d, threads, I, N)
+    tables = tables_apart(d, threads, I * N)
     sizes = (frames // batch, batch, I, N, d.stride(0))
     fields = (*sizes, d, tables, notes.numbers, notes.counts)
     return tables, Job(_adding(d.element_size()), fields)
@@ -205,7 +205,7 @@ def _write_add(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None
     first = b.sdiv(e.mul(B, thread), threads)
     last = b.sdiv(e.mul(B, e.add(thread, 1)), threads)
     size = e.mul(I, N)
-    table = e.offset(f["tables"], e.mul(thread, size))
+    table = e.offset(f["tables"], e.mul(thread, e.apart(size)))
     e.clear(table, size)
     with e.loop(0, f["T"]) as t, e.loop(first, last) as row:
         frame = e.add(e.mul(t, B), row)

@@ -5,12 +5,14 @@ from torch import Tensor
 
 from seqmodel.cpu import memory
 from seqmodel.cpu.emit import INT, POINTER, vector_lanes
+from seqmodel.cpu.folding import folding, tables_apart
 from seqmodel.cpu.jit import compiled_once, function
 from seqmodel.cpu.packing import PANEL, copy_panel
 from seqmodel.cpu.product import ROWS, write_tile
 from seqmodel.cpu.team import Job, Kernel, compile_kernels
 
-_SIZES = ("K", "M", "N", "a_stride", "b_stride", "c_stride")
+_SMALL = 1 << 16  # numbers of C, up to which each thread has one of its own
+_SIZES = ("K", "M", "N", "a_stride", "b_stride", "c_stride", "apart")
 _ADDRESSES = ("a", "b", "c", "packed")  # packed (threads, packed_size(N)): room for copies
 _BLOCK = 128  # k; B's copied block, as wide as all its columns, should fit the second-level cache
 
@@ -21,11 +23,23 @@ def packed_size(columns: int, itemsize: int) -> int:
     return _BLOCK * (-(-columns // width) * width + vector_lanes(itemsize))
 
 
-def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> Job:
-    """C = A' B, the sum over all frames; A (frames, M), B (frames, N), C (M, N)."""
+def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
+    """C = A' B, the sum over all frames; A (frames, M), B (frames, N), C (M, N).
+
+    Where C is small, each thread takes a share of the frames, of which there are as many at least,
+    and what they come to is put together. Else each takes a share of C's rows.
+    """
+    M, N = c.shape
+    if M * N > _SMALL:
+        return [_job(a, b, c, c.stride(0), 0, threads)]
+    tables = tables_apart(c, threads, M * N)  # of B' A, to be turned over
+    return [_job(b, a, tables, M, tables.stride(0), threads), folding(tables, c)]
+
+
+def _job(a: Tensor, b: Tensor, c: Tensor, c_stride: int, apart: int, threads: int) -> Job:
     (K, M), N = a.shape, b.shape[1]
     packed = memory.buffer(b, threads, packed_size(N, b.element_size()))
-    fields = (K, M, N, a.stride(0), b.stride(0), c.stride(0), a, b, c, packed)
+    fields = (K, M, N, a.stride(0), b.stride(0), c_stride, apart, a, b, c, packed)
     return Job(_kernel(b.element_size()), fields)
 
 
@@ -33,7 +47,8 @@ def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> Job:
 def _kernel(itemsize: int) -> Kernel:
     """The compiled `outer(fields, thread, threads)`.
 
-    Each thread makes a share of C's rows. Blocks of k are copied into panels first: the strides of
+    Each thread makes a share of C's rows or, where threads have tables `apart`, its own from
+    a share of the frames. Blocks of k are copied into panels first: the strides of
     A and B, often a power of two, would keep all their numbers in a few places of the cache.
     """
     module = ir.Module("outer")
@@ -49,16 +64,24 @@ def _kernel(itemsize: int) -> Kernel:
         room = e.mul(e.add(padded, e.lanes), _BLOCK)
         packed_b = e.offset(f["packed"], e.mul(thread, room))
         packed_a = e.offset(packed_b, e.mul(padded, _BLOCK))
+        by_frames = b.icmp_signed("!=", f["apart"], e.int(0))
         tiles_down = b.sdiv(e.add(f["M"], rows_at_once - 1), e.int(rows_at_once))
-        first, last = (
-            e.mul(b.sdiv(e.mul(tiles_down, t), threads), rows_at_once)
-            for t in (thread, e.add(thread, 1))
+        (first, last), (first_k, last_k) = (
+            (
+                b.select(whole, e.int(0), e.mul(b.sdiv(e.mul(count, thread), threads), unit)),
+                b.select(whole, size, e.mul(b.sdiv(e.mul(count, e.add(thread, 1)), threads), unit)),
+            )
+            for whole, size, count, unit in (
+                (by_frames, f["M"], tiles_down, rows_at_once),
+                (b.not_(by_frames), f["K"], f["K"], 1),
+            )
         )
         last = b.select(b.icmp_signed("<", last, f["M"]), last, f["M"])
-        with e.loop(0, f["K"], _BLOCK) as k0:
-            left = b.sub(f["K"], k0)
+        own = e.offset(f["c"], e.mul(thread, f["apart"]))
+        with e.loop(first_k, last_k, _BLOCK) as k0:
+            left = b.sub(last_k, k0)
             k = b.select(b.icmp_signed("<", left, e.int(_BLOCK)), left, e.int(_BLOCK))
-            adds = b.icmp_signed(">", k0, e.int(0))
+            adds = b.icmp_signed(">", k0, first_k)
             block = e.offset(f["b"], e.mul(k0, f["b_stride"]))
             with e.loop(0, padded, width) as j:
                 columns = b.sub(f["N"], j)
@@ -70,7 +93,7 @@ def _kernel(itemsize: int) -> Kernel:
                 with e.loop(0, f["N"], width) as j, e.loop(0, e.lanes, rows_at_once) as part:
                     rows = b.sub(last, e.add(i, part))
                     with b.if_then(b.icmp_signed(">", rows, e.int(0))):
-                        c = e.offset(f["c"], e.mul(e.add(i, part), f["c_stride"]), j)
+                        c = e.offset(own, e.mul(e.add(i, part), f["c_stride"]), j)
                         columns = b.sub(f["N"], j)
                         places = [
                             e.offset(packed_a, part), rows, e.offset(packed_b, e.mul(j, k)),

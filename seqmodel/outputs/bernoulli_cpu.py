@@ -76,7 +76,7 @@ def _nats(
     """The nats (...), their slopes (rows, D) by the logits, and the jobs that fill both."""
     *leading, H = h.shape
     rows, D = math.prod(leading), len(weight)
-    slope, nats = memory.buffer(h, rows, D), memory.buffer(h, *leading)
+    slope, nats = memory.large_buffer(h, rows, D), memory.buffer(h, *leading)
     packed, packing_weight = packing(weight.t())
     forward = _FORWARD.job(
         h.element_size(),

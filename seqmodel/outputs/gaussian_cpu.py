@@ -12,6 +12,7 @@ from torch import Tensor
 
 from seqmodel.cpu import memory
 from seqmodel.cpu.emit import Emitter
+from seqmodel.cpu.folding import tables_apart
 from seqmodel.cpu.packing import packing
 from seqmodel.cpu.product import Product
 from seqmodel.cpu.team import share_out
@@ -32,7 +33,7 @@ class GaussianMixtureNats(torch.autograd.Function):
         (*leading, H), N, F = h.shape, len(weight), z.shape[-1]
         rows, K = math.prod(leading), N // (2 * F + 1)
         h = h.contiguous()
-        slope = memory.buffer(h, rows, N)
+        slope = memory.large_buffer(h, rows, N)
         nats = memory.buffer(h, *leading)
         threads = linear_cpu.threads_for(rows)
         packed, packing_weight = packing(weight.t())
@@ -42,7 +43,7 @@ class GaussianMixtureNats(torch.autograd.Function):
                 "rows": rows, "H": H, "N": N, "F": F, "K": K, "h": h,
                 "weight": packed, "bias": bias.contiguous(), "z": z.contiguous(),
                 "floor": h.new_tensor(floor), "slope": slope, "nats": nats,
-                "energies": memory.buffer(h, threads, K),
+                "energies": tables_apart(h, threads, K),
             },
         )  # fmt: skip
         share_out([packing_weight, forward], threads)
@@ -71,7 +72,7 @@ def _write_row(e: Emitter, f: dict[str, Any], r: Any) -> None:
     F, K = f["F"], f["K"]
     parameters = MixtureParameters(
         e, e.offset(f["slope"], e.mul(r, f["N"])), f["bias"], e.add(F, F, 1), K,
-        e.offset(f["energies"], e.mul(f["thread"], K)),
+        e.offset(f["energies"], e.mul(f["thread"], e.apart(K))),
     )  # fmt: skip
 
     def energy(k: Any, lanes: Any) -> Vector:
@@ -104,7 +105,7 @@ _FORWARD = BlockKernel(
         "bias",  # (N,), N = (2 F + 1) K
         "z",  # (rows, F)
         "floor",  # one number
-        "energies",  # (threads, K)
+        "energies",  # (K,) of each thread apart
         "slope",  # (rows, N)
         "nats",  # (rows,)
     ),

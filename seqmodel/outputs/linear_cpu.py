@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqmodel.cpu import memory
 from seqmodel.cpu.emit import INT, POINTER, Emitter
-from seqmodel.cpu.folding import folding
+from seqmodel.cpu.folding import folding, tables_apart
 from seqmodel.cpu.jit import compiled_once, function
 from seqmodel.cpu.outer import outer
 from seqmodel.cpu.packing import packing
@@ -96,8 +96,8 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradi
     rows, (N, H) = len(slope), weight.shape
     threads = threads_for(rows)
     d_h, d_weight = memory.buffer(h, *h.shape), memory.buffer(weight, N, H)
-    scaled = memory.buffer(h, rows, N)
-    sums, d_bias = memory.buffer(h, threads, 1, N), memory.buffer(h, N)
+    scaled = memory.large_buffer(h, rows, N)
+    sums, d_bias = tables_apart(h, threads, N), memory.buffer(h, N)
     packed, packing_weight = packing(weight)
     backward = _BACKWARD.job(
         h.element_size(),
@@ -107,7 +107,7 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradi
         },
     )  # fmt: skip
     to_weight = outer(scaled, h.view(rows, H), d_weight, threads)
-    jobs = [packing_weight, backward, to_weight, folding(sums, d_bias)]
+    jobs = [packing_weight, backward, *to_weight, folding(sums, d_bias.view(N, 1))]
     return Gradients(d_h, d_weight, d_bias, scaled, jobs)
 
 
@@ -115,7 +115,7 @@ def _write_backward(
     e: Emitter, f: dict[str, Any], multiply: Product, start: Any, rows: Any
 ) -> None:
     H, N = f["H"], f["N"]
-    sums = e.offset(f["sums"], e.mul(f["thread"], N))
+    sums = _sums(e, f)
     with e.loop(start, e.add(start, rows)) as r:
         row = e.mul(r, N)
         weight = Vector(e, e.broadcast(e.offset(f["d_nats"], r)))
@@ -132,16 +132,20 @@ def _write_backward(
     multiply(e, scaled, N, f["weight"], d_h, H, rows, N, H, False)
 
 
+def _sums(e: Emitter, f: dict[str, Any]) -> Any:
+    return e.offset(f["sums"], e.mul(f["thread"], e.apart(f["N"])))
+
+
 _BACKWARD = BlockKernel(
     "linear_backward",
     ("rows", "H", "N"),
     (
         "d_h",  # (rows, H)
         "weight",  # packed
-        "sums",  # (threads, 1, N)
+        "sums",  # (N,) of each thread apart
         "slope", "scaled",  # (rows, N): the gradient of a row's nats, and that of the loss
         "d_nats",  # (rows,)
     ),
     _write_backward,
-    lambda e, f: e.clear(e.offset(f["sums"], e.mul(f["thread"], f["N"])), f["N"]),
+    lambda e, f: e.clear(_sums(e, f), f["N"]),
 )  # fmt: skip

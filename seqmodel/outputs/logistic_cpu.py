@@ -12,6 +12,7 @@ from torch import Tensor
 
 from seqmodel.cpu import memory
 from seqmodel.cpu.emit import Emitter
+from seqmodel.cpu.folding import tables_apart
 from seqmodel.cpu.outer import outer
 from seqmodel.cpu.packing import packing
 from seqmodel.cpu.product import Product
@@ -60,9 +61,9 @@ class LogisticNats(torch.autograd.Function):
         rows, F = math.prod(leading), blocks.z.shape[-1]
         (M, C), (K3, _) = window.shape, mixture.shape
         h, windows = h.contiguous(), blocks.windows.contiguous()
-        hidden = memory.buffer(h, rows * F, M)
-        outputs = memory.buffer(h, rows * F, K3)
-        inputs = memory.buffer(h, rows, F * M)
+        hidden = memory.large_buffer(h, rows * F, M)
+        outputs = memory.large_buffer(h, rows * F, K3)
+        inputs = memory.large_buffer(h, rows, F * M)
         nats = memory.buffer(h, *leading)
         threads, packed = linear_cpu.threads_for(rows), {}
         for name, matrix in (
@@ -82,7 +83,7 @@ class LogisticNats(torch.autograd.Function):
                     blocks.residual, math.log(blocks.residual), blocks.floor,
                     blocks.step, math.log(blocks.step),
                 ]),
-                "energies": memory.buffer(h, threads, K3 // 3),
+                "energies": tables_apart(h, threads, K3 // 3),
                 "hidden": hidden, "outputs": outputs, "inputs": inputs, "nats": nats,
             },
         )  # fmt: skip
@@ -104,7 +105,7 @@ class LogisticNats(torch.autograd.Function):
         threads = linear_cpu.threads_for(rows)
         to_window = outer(d.outputs.view(samples, M), windows, d_window, threads)
         to_mixture = outer(d_outputs, hidden, d_mixture, threads)
-        share_out([*d.jobs, to_window, to_mixture], threads)
+        share_out([*d.jobs, *to_window, *to_mixture], threads)
         # A prediction moves all means, as offsets do in units of the residual.
         d_linear = d_outputs.view(*h.shape[:-1], -1, 3, d_outputs.shape[1] // 3)[..., 1, :].sum(-1)
         return (
@@ -160,7 +161,7 @@ def _write_sample(e: Emitter, f: dict[str, Any], n: Any) -> Vector:
     K = f["K"]
     parameters = MixtureParameters(
         e, e.offset(f["outputs"], e.mul(n, K, 3)), f["mixture_bias"], 3, K,
-        e.offset(f["energies"], e.mul(f["thread"], K)),
+        e.offset(f["energies"], e.mul(f["thread"], e.apart(K))),
     )  # fmt: skip
 
     def energy(k: Any, lanes: Any) -> Vector:
@@ -213,7 +214,7 @@ _FORWARD = BlockKernel(
         "windows",  # (rows F, C)
         "linear", "frames", "z",  # (rows, F)
         "units",  # residual, its log, floor, step, its log
-        "energies",  # (threads, K)
+        "energies",  # (K,) of each thread apart
         "hidden",  # (rows F, M)
         "outputs", "inputs",  # (rows F, 3 K), (rows F, M): the slopes of a row's nats by them
         "nats",  # (rows,)

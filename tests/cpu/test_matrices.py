@@ -6,8 +6,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodel.cpu import memory
+from seqmodel.cpu import outer as outer_module
 from seqmodel.cpu.emit import vector_lanes
-from seqmodel.cpu.folding import folding
+from seqmodel.cpu.folding import folding, tables_apart
 from seqmodel.cpu.outer import outer
 from seqmodel.cpu.packing import PANEL, packing
 from seqmodel.cpu.team import share_out
@@ -48,12 +49,17 @@ def test_panels_hold_every_column(dtype: torch.dtype, threads: int, layout: str)
 
 @BOTH_TYPES
 @THREADS
-def test_outer_products_over_all_frames(dtype: torch.dtype, threads: int) -> None:
+@pytest.mark.parametrize("small", [0, 1 << 16])
+def test_outer_products_over_all_frames(
+    dtype: torch.dtype, threads: int, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways to share the work out."""
+    monkeypatch.setattr(outer_module, "_SMALL", small)
     for M in SIZES:
         for N in (1, 16, 33, 88):
             a, b = torch.randn(300, 2 * M, dtype=dtype)[:, :M], torch.randn(300, N, dtype=dtype)
             c = torch.full((M, N), float("nan"), dtype=dtype)
-            share_out([outer(a, b, c, threads)], threads)
+            share_out(outer(a, b, c, threads), threads)
             torch.testing.assert_close(c, a.t() @ b, rtol=1e-4, atol=1e-4)
 
 
@@ -61,7 +67,9 @@ def test_outer_products_over_all_frames(dtype: torch.dtype, threads: int) -> Non
 @THREADS
 def test_tables_are_folded_and_turned_over(dtype: torch.dtype, threads: int) -> None:
     for columns in SIZES:
-        tables = torch.randn(threads, 5, columns, dtype=dtype)
         total = torch.full((columns, 5), float("nan"), dtype=dtype)
+        tables = tables_apart(total, threads, 5 * columns)
+        numbers = torch.randn(threads, 5, columns, dtype=dtype)
+        tables[:, : 5 * columns] = numbers.view(threads, -1)
         share_out([folding(tables, total)], threads)
-        torch.testing.assert_close(total, tables.sum(0).t())
+        torch.testing.assert_close(total, numbers.sum(0).t())

@@ -29,7 +29,7 @@ ADDRESSES = (
     "dh", "dc",  # (T, B, H), from outside, strides above
     "carried_h", "carried_c",  # (B, H), the gradient on its way to the previous step
     "b", "V", "bU",
-    "sums",  # (threads, 1, sums x H): the gradients of b, V and bU, in this order
+    "sums",  # (sums, H) of each thread apart: the gradients of b, V and bU, in this order
     "numbers", "counts", "listed",  # of `Notes`, to fill; if x is data, which may be a piano-roll
     "W", "U0", "U1",  # packed, U one a product
 )  # fmt: skip
@@ -109,6 +109,12 @@ class Addresses:
         slots = self.plan.cell.slots
         return self.place(name, row, len(slots), slots.index(slot), j)
 
+    def sum_place(self, n: int, j: Any) -> Any:
+        """The address of number `j` of the thread's sum `n`."""
+        H = self.field["H"]
+        sums = self.e.apart(self.e.mul(H, len(self.plan.sums)))
+        return self.e.offset(self.field["sums"], self.e.mul(self.thread, sums), self.e.mul(H, n), j)
+
     def stride(self, width: int) -> Any:
         """From row to row."""
         return self.e.mul(self.field["H"], width)
@@ -130,11 +136,6 @@ class Columns:
             for term in ("V", "b", "bU")
             for k, gate in enumerate(kernel.plan.owners(term))
         }
-
-    def sum_place(self, n: int) -> Any:
-        """Where sum `n` lies."""
-        kernel = self.kernel
-        return kernel.place("sums", kernel.thread, len(kernel.plan.sums), n, self.j)
 
 
 class _At:
@@ -309,8 +310,7 @@ def _write_backward(k: Addresses, multiply: Multiply, functions: Functions) -> N
     H, rows = k.field["H"], e.builder.sub(k.last, k.first)
     for state in plan.spec.state:
         e.clear(k.place(f"carried_{state}", k.first), e.mul(rows, H))
-    sums = e.mul(H, len(plan.sums))
-    e.clear(e.offset(k.field["sums"], e.mul(k.thread, sums)), sums)
+    e.clear(k.sum_place(0, 0), e.mul(H, len(plan.sums)))
     with e.loop(0, k.field["T"]) as i:
         t = e.builder.sub(k.field["T"], e.add(i, 1))
         start = e.add(e.mul(t, k.field["B"]), k.first)
@@ -319,13 +319,13 @@ def _write_backward(k: Addresses, multiply: Multiply, functions: Functions) -> N
 
             def place(j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage) -> None:
                 columns = Columns(k, j, lanes, functions)
-                sums = [e.load(columns.sum_place(n), lanes) for n in range(len(plan.sums))]
+                sums = [e.load(k.sum_place(n, j), lanes) for n in range(len(plan.sums))]
                 with e.carrying(k.first, k.last, 1, sums) as (r, inside):
                     started = list(inside)
                     stage.backward(_Backward(columns, t, r, inside))
                     changed = [n for n, value in enumerate(inside) if value is not started[n]]
                 for n in changed:
-                    e.store(sums[n], columns.sum_place(n), lanes)
+                    e.store(sums[n], k.sum_place(n, j), lanes)
 
             e.columns(H, place)
             for p in plan.kept(stage.products):

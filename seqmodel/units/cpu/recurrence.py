@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seqmodel.cpu import memory
-from seqmodel.cpu.folding import folding
+from seqmodel.cpu.folding import folding, tables_apart
 from seqmodel.cpu.notes import DENSITY, Notes, add_rows
 from seqmodel.cpu.outer import outer
 from seqmodel.cpu.packing import packing
@@ -54,7 +54,7 @@ class Recurrence(torch.autograd.Function):
         """Run the forward loops."""
         T, B, I = x.shape  # noqa: E741
         plan, H, threads = unit.plan, state[0].shape[1], thread_count(B)
-        slots = memory.buffer(x, T * B, len(plan.cell.slots) * H)
+        slots = memory.large_buffer(x, T * B, len(plan.cell.slots) * H)
         steps = [memory.buffer(x, T + 1, B, H) for _ in state]
         fields, jobs = weight_fields(plan, (w, u, v, b, b_u), H)
         fields |= {"T": T, "B": B, "I": I, "H": H, "x": x.contiguous(), "slots": slots}
@@ -82,9 +82,9 @@ class Recurrence(torch.autograd.Function):
         x, plan = x.contiguous(), unit.plan
         (T, B, I), H = x.shape, steps[0].shape[2]  # noqa: E741
         threads = thread_count(B)
-        d_slots = memory.buffer(slots, *slots.shape)
+        d_slots = memory.large_buffer(slots, *slots.shape)
         carried = [memory.buffer(slots, B, H) for _ in steps]
-        sums = memory.buffer(slots, threads, 1, len(plan.sums) * H)
+        sums = tables_apart(slots, threads, len(plan.sums) * H)
         _, needs_x, needs_w, needs_u, *_ = ctx.needs_input_grad
         matrices = {f"U{k}": _gate_rows(u, rows, H) for k, rows in enumerate(plan.product_rows)}
         d_x = memory.buffer(x, T, B, I) if needs_x else None
@@ -105,7 +105,7 @@ class Recurrence(torch.autograd.Function):
                 name: kept, f"carried_{name}": on_its_way, f"d{name}": gradient,
                 f"d{name}_step": step, f"d{name}_row": row,
             }  # fmt: skip
-        d_sums = memory.buffer(sums, len(plan.sums), H)
+        d_sums = memory.buffer(sums, len(plan.sums) * H, 1)
         jobs += unit.job("backward", fields), folding(sums, d_sums)
 
         d_w, d_u = None, None
@@ -113,7 +113,7 @@ class Recurrence(torch.autograd.Function):
             d_w = memory.buffer(w, *w.shape)
             d_net = _columns(d_slots, plan.input_slots, H)
             if ctx.notes is None:
-                jobs.append(outer(d_net, x.view(T * B, I), d_w, threads))
+                jobs += outer(d_net, x.view(T * B, I), d_w, threads)
             else:
                 tables, adding = add_rows(d_net, ctx.notes, B, threads)
                 jobs += adding, folding(tables, d_w)
@@ -125,10 +125,10 @@ class Recurrence(torch.autograd.Function):
                 d_product = _columns(d_slots, (into, into + len(product.gates)), H)
                 own = plan.slot(product.source) if product.source != "h" else 0
                 source = before if product.source == "h" else _columns(slots, (own, own + 1), H)
-                jobs.append(outer(d_product, source, _gate_rows(d_u, rows, H), threads))
+                jobs += outer(d_product, source, _gate_rows(d_u, rows, H), threads)
         share_out(jobs, threads)
         counts = [len(plan.owners(term)) for term in ("b", "V", "bU")]
-        d_b, d_v, d_bu = torch.split(d_sums, counts)
+        d_b, d_v, d_bu = torch.split(d_sums.view(-1, H), counts)
         return (
             None, d_x, d_w, d_u, None if v is None else d_v,
             None if b is None else d_b.reshape(-1), None if b_u is None else d_bu.reshape(-1),
