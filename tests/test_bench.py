@@ -96,7 +96,7 @@ def test_what_is_short_is_repeated_and_what_comes_before_is_not_timed(fake_time)
         fake_time(7.0)
 
     taken = take_turns({"short": Contender(run, before=before)}, 0.0)["short"]
-    assert ran == ["before", "run"] * (2 + 5 * 23)
+    assert ran == ["before", "run"] * (2 + 5 * 46)
     assert taken.median == pytest.approx(0.0011)
 
 

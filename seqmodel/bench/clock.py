@@ -14,7 +14,7 @@ import torch
 
 # A timing takes at least so many seconds: what is quicker is repeated, as training repeats a step.
 # The first time after others have had their turn, its code and data are gone from the caches.
-SHORTEST = 25e-3
+SHORTEST = 50e-3
 # Rounds that count at least, after one that does not.
 LEAST_ROUNDS = 5
 

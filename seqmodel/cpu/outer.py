@@ -12,6 +12,7 @@ from seqmodel.cpu.product import ROWS, write_tile
 from seqmodel.cpu.team import Job, Kernel, compile_kernels
 
 _SMALL = 1 << 16  # numbers of C, up to which each thread has one of its own
+_FEW = 512  # frames, up to which that is not worth the putting together
 _SIZES = ("K", "M", "N", "a_stride", "b_stride", "c_stride", "apart")
 _ADDRESSES = ("a", "b", "c", "packed")  # packed (threads, packed_size(N)): room for copies
 _BLOCK = 128  # k; B's copied block, as wide as all its columns, should fit the second-level cache
@@ -26,11 +27,11 @@ def packed_size(columns: int, itemsize: int) -> int:
 def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
     """C = A' B, the sum over all frames; A (frames, M), B (frames, N), C (M, N).
 
-    Where C is small, each thread takes a share of the frames, of which there are as many at least,
-    and what they come to is put together. Else each takes a share of C's rows.
+    Where C is small, each thread takes a share of the frames, and what they come to is put
+    together. Else each takes a share of C's rows.
     """
     M, N = c.shape
-    if M * N > _SMALL:
+    if M * N > _SMALL or len(a) <= _FEW:
         return [_job(a, b, c, c.stride(0), 0, threads)]
     tables = tables_apart(c, threads, M * N)  # of B' A, to be turned over
     return [_job(b, a, tables, M, tables.stride(0), threads), folding(tables, c)]

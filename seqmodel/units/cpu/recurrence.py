@@ -105,8 +105,8 @@ class Recurrence(torch.autograd.Function):
                 name: kept, f"carried_{name}": on_its_way, f"d{name}": gradient,
                 f"d{name}_step": step, f"d{name}_row": row,
             }  # fmt: skip
-        d_sums = memory.buffer(sums, len(plan.sums) * H, 1)
-        jobs += unit.job("backward", fields), folding(sums, d_sums)
+        d_sums = memory.buffer(sums, len(plan.sums) * H)
+        jobs += unit.job("backward", fields), folding(sums, d_sums.view(-1, 1))
 
         d_w, d_u = None, None
         if needs_w:
@@ -127,13 +127,15 @@ class Recurrence(torch.autograd.Function):
                 source = before if product.source == "h" else _columns(slots, (own, own + 1), H)
                 jobs += outer(d_product, source, _gate_rows(d_u, rows, H), threads)
         share_out(jobs, threads)
-        counts = [len(plan.owners(term)) for term in ("b", "V", "bU")]
-        d_b, d_v, d_bu = torch.split(d_sums.view(-1, H), counts)
-        return (
-            None, d_x, d_w, d_u, None if v is None else d_v,
-            None if b is None else d_b.reshape(-1), None if b_u is None else d_bu.reshape(-1),
-            *carried,
-        )  # fmt: skip
+        start, of_vectors = 0, list[Tensor | None]()  # of b, V and bU, as they lie in the sums
+        for vector in (b, v, b_u):
+            if vector is None:
+                of_vectors.append(None)
+                continue
+            of_vectors.append(d_sums[start : start + vector.numel()].view(vector.shape))
+            start += vector.numel()
+        d_b, d_v, d_bu = of_vectors
+        return None, d_x, d_w, d_u, d_v, d_b, d_bu, *carried
 
 
 def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
