@@ -17,7 +17,6 @@ from torch import Tensor
 from seqmodel.cpu.emit import INT, POINTER, Emitter
 from seqmodel.cpu.jit import Library, compiled_once, function
 from seqmodel.cpu.vectors import Vector, polynomial
-from seqmodel.units.dropout import STEPS
 
 _LANES = 16
 _STATE = 4  # words of a generator: three that are mixed, and a counter
@@ -32,8 +31,8 @@ def normals(count: int) -> Tensor:
 
 
 def dropout_factors(count: int, kept: int) -> Tensor:
-    """STEPS / kept with probability kept / STEPS, else zero; (count,) float32."""
-    return _drawn("factors", count, kept, STEPS / kept)
+    """2**16 / kept with probability kept / 2**16, else zero; (count,) float32."""
+    return _drawn("factors", count, kept, 2**16 / kept)
 
 
 def _drawn(name: str, count: int, *more: float) -> Tensor:
@@ -136,6 +135,6 @@ def _write_factors(e: _Lanes, states: Any, out: Any, count: Any, kept: Any, fact
     factors = e.splat(factor, e.vector)
     with e.carrying(0, count, _PAIR, e.load_states(states)) as (i, state):
         word = e.draw(state)
-        for k, half in enumerate((b.and_(word, e.bits(STEPS - 1)), b.lshr(word, e.bits(16)))):
+        for k, half in enumerate((b.and_(word, e.bits(2**16 - 1)), b.lshr(word, e.bits(16)))):
             chosen = b.select(b.icmp_unsigned("<", half, limit), factors, e.zero())
             e.store(chosen, e.offset(out, i, k * _LANES))

@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 from seqmodel.cpu import one_thread
 
-STEPS = 1 << 16
-"""Of the probability: each number takes 16 bits."""
+_STEPS = 1 << 16  # of the probability: each number takes 16 bits
 
 
 class Dropout(nn.Module):
@@ -26,8 +25,8 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The numbers of x that are kept, scaled by 1 / (1 - p); all of them in evaluation."""
-        kept = round((1 - self.p) * STEPS)
-        if not self.training or kept == STEPS:
+        kept = round((1 - self.p) * _STEPS)
+        if not self.training or kept == _STEPS:
             return x
         if x.device.type != "cpu" or not kept:
             return F.dropout(x, self.p, self.training)
