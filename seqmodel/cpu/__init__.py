@@ -1,8 +1,9 @@
 """Code made for this processor at first use, and the threads and memory that it runs on.
 
 `emit` and `vectors` write instructions from Python, `jit` compiles them, `team` shares them out
-among threads; `product`, `outer` and `notes` are the matrix products. All but this file loads the
-compiler, so it is imported where something first runs.
+among threads, `calls` lets many users run them over memory of their own. `product`, `outer` and
+`notes` are the matrix products, `packing` and `folding` what goes before and after them. All but
+this file loads the compiler, so it is imported where something first runs.
 """
 
 import multiprocessing
