@@ -100,6 +100,12 @@ class Emitter:
             total = self.builder.mul(total, self.int(factor))
         return total
 
+    def share(self, count: Any, thread: Any, threads: Any) -> tuple[Any, Any]:
+        """The first of a thread's share of so many things, and the one behind its last."""
+        b = self.builder
+        first, last = (b.sdiv(self.mul(count, t), threads) for t in (thread, self.add(thread, 1)))
+        return first, last
+
     def apart(self, count: Any) -> Any:
         """As the function `apart`, of a number known only when running."""
         step = _APART // self.precision.itemsize

@@ -32,8 +32,7 @@ def _kernel(itemsize: int) -> Kernel:
         b, f = e.builder, e.fields(fields, _SIZES, _ADDRESSES)
         I, N = f["I"], f["N"]  # noqa: E741
         vectors = b.sdiv(e.add(N, e.lanes - 1), e.int(e.lanes))
-        first = b.sdiv(e.mul(vectors, thread), threads)
-        last = b.sdiv(e.mul(vectors, e.add(thread, 1)), threads)
+        first, last = e.share(vectors, thread, threads)
         with e.loop(first, last) as vector, e.loop(0, I) as i:
             j = e.mul(vector, e.lanes)
             left = b.sub(N, j)

@@ -202,8 +202,7 @@ def _write_sum(
 def _write_add(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
     """Add up each note's rows of D, over the thread's share of the batch, in its own table."""
     b, B, I, N = e.builder, f["B"], f["I"], f["N"]  # noqa: E741
-    first = b.sdiv(e.mul(B, thread), threads)
-    last = b.sdiv(e.mul(B, e.add(thread, 1)), threads)
+    first, last = e.share(B, thread, threads)
     size = e.mul(I, N)
     table = e.offset(f["tables"], e.mul(thread, e.apart(size)))
     e.clear(table, size)

@@ -67,17 +67,12 @@ def _kernel(itemsize: int) -> Kernel:
         packed_a = e.offset(packed_b, e.mul(padded, _BLOCK))
         by_frames = b.icmp_signed("!=", f["apart"], e.int(0))
         tiles_down = b.sdiv(e.add(f["M"], rows_at_once - 1), e.int(rows_at_once))
-        (first, last), (first_k, last_k) = (
-            (
-                b.select(whole, e.int(0), e.mul(b.sdiv(e.mul(count, thread), threads), unit)),
-                b.select(whole, size, e.mul(b.sdiv(e.mul(count, e.add(thread, 1)), threads), unit)),
-            )
-            for whole, size, count, unit in (
-                (by_frames, f["M"], tiles_down, rows_at_once),
-                (b.not_(by_frames), f["K"], f["K"], 1),
-            )
-        )
-        last = b.select(b.icmp_signed("<", last, f["M"]), last, f["M"])
+        first, last = (e.mul(t, rows_at_once) for t in e.share(tiles_down, thread, threads))
+        first_k, last_k = e.share(f["K"], thread, threads)
+        first = b.select(by_frames, e.int(0), first)
+        last = b.select(b.or_(by_frames, b.icmp_signed(">", last, f["M"])), f["M"], last)
+        first_k = b.select(by_frames, first_k, e.int(0))
+        last_k = b.select(by_frames, last_k, f["K"])
         own = e.offset(f["c"], e.mul(thread, f["apart"]))
         with e.loop(first_k, last_k, _BLOCK) as k0:
             left = b.sub(last_k, k0)

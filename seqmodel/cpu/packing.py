@@ -39,8 +39,7 @@ def _kernel(itemsize: int) -> Kernel:
         b, f = e.builder, e.fields(fields, _SIZES, _ADDRESSES)
         width = PANEL * e.lanes
         panels = b.sdiv(e.add(f["N"], width - 1), e.int(width))
-        first = b.sdiv(e.mul(panels, thread), threads)
-        last = b.sdiv(e.mul(panels, e.add(thread, 1)), threads)
+        first, last = e.share(panels, thread, threads)
         by_rows = b.icmp_signed("==", f["column_stride"], e.int(1))
         with b.if_else(by_rows) as (rows, columns):
             with rows, e.loop(first, last) as panel:

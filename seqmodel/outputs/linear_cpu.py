@@ -64,8 +64,7 @@ def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
         f["thread"] = thread
         kernel.begin(e, f)
         blocks = b.sdiv(e.add(f["rows"], _BLOCK - 1), e.int(_BLOCK))
-        first = b.sdiv(e.mul(blocks, thread), threads)
-        last = b.sdiv(e.mul(blocks, e.add(thread, 1)), threads)
+        first, last = e.share(blocks, thread, threads)
         with e.loop(first, last) as block:
             start = e.mul(block, _BLOCK)
             left = b.sub(f["rows"], start)

@@ -91,13 +91,10 @@ class Addresses:
     """What forward and backward share: addresses of everything, at a row or a place in it."""
 
     def __init__(self, plan: Plan, e: Emitter, args: Any, thread: Any, threads: Any) -> None:
-        b = e.builder
-        self.plan, self.e, self.args, self.thread = plan, e, args, thread
+        self.plan, self.e, self.thread = plan, e, thread
         self.passed_on = False  # whether the code so far sets h's gradient, or only will add to it
         self.field = e.fields(args, SIZES, ADDRESSES)
-        rows = self.field["B"]
-        self.first = b.sdiv(e.mul(rows, thread), threads)
-        self.last = b.sdiv(e.mul(rows, e.add(thread, 1)), threads)
+        self.first, self.last = e.share(self.field["B"], thread, threads)
 
     def place(self, name: str, row: Any, width: int = 1, part: int = 0, j: Any = 0) -> Any:
         """The address of number `j` of `part` of the row, a row holding `width` parts of H."""
