@@ -44,8 +44,10 @@ def bench(
 ) -> None:
     """Measure speed on this machine, beside torch.nn.
 
-    What is compared takes turns in one run, so that a busy machine slows all of it down alike.
-    Figures are medians over the rounds; behind +- stands half the distance of their quartiles.
+    What is compared takes turns in one run, so that what slows the machine down slows all of it.
+    Yet beside another busy program threads wait for each other, torch's own layers most of all:
+    ratios hold on a quiet machine. Figures are medians over the rounds; behind +- stands half the
+    distance of their quartiles.
     """
     units = [unit_spec(name).name for name in dict.fromkeys(names or ())]
     sizes = [find_size(name) for name in dict.fromkeys(size)] if size else SIZES
