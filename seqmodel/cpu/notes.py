@@ -129,7 +129,7 @@ def _write_list(e: Emitter, x: Any, rows: Any, inputs: Any, numbers: Any, counts
                 other = b.and_(on, b.fcmp_unordered("!=", values, e.constant(1.0)))
                 strange = b.or_(strange, b.bitcast(other, mask))
                 bits = b.or_(bits, b.shl(b.zext(b.bitcast(on, mask), INT), e.int(k)))
-            of_word[:] = append_bits(e, bits, j, into, of_word[0]), strange
+            of_word[:] = _append_bits(e, bits, j, into, of_word[0]), strange
         count = b.trunc(of_row[0], NUMBER)
         b.store(count, b.gep(counts, [row], source_etype=NUMBER))
         inside[:] = e.add(inside[0], of_row[0]), of_row[1]
@@ -137,7 +137,7 @@ def _write_list(e: Emitter, x: Any, rows: Any, inputs: Any, numbers: Any, counts
     return b.select(binary, of_all[0], e.int(2**62))
 
 
-def append_bits(e: Emitter, bits: Any, j: Any, numbers: Any, count: Any) -> Any:
+def _append_bits(e: Emitter, bits: Any, j: Any, numbers: Any, count: Any) -> Any:
     """Append j + the place of each bit to the numbers; returns their new count."""
     b = e.builder
     before, head = b.block, b.append_basic_block()

@@ -17,10 +17,10 @@ from seqmodel.cpu.product import Product
 from seqmodel.cpu.team import Job, share_out
 from seqmodel.cpu.vectors import Vector
 from seqmodel.outputs import linear_cpu
-from seqmodel.outputs.linear_cpu import BlockKernel
+from seqmodel.outputs.linear_cpu import BlockKernel, LinearNats
 
 
-class BernoulliNats(torch.autograd.Function):
+class BernoulliNats(LinearNats):
     """h (..., H), weight (D, H), bias (D,), frames (..., D) of 0 and 1 -> nats (...)."""
 
     @staticmethod
@@ -31,15 +31,6 @@ class BernoulliNats(torch.autograd.Function):
         share_out(jobs, linear_cpu.threads_for(len(slope)))
         ctx.save_for_backward(h, weight, slope)
         return nats
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of h, weight and bias."""
-        h, weight, slope = ctx.saved_tensors
-        d = linear_cpu.gradients(h, weight, slope, d_nats)
-        share_out(d.jobs, linear_cpu.threads_for(len(slope)))
-        return d.h, d.weight, d.bias, None
 
 
 class WeightedBernoulliNats(torch.autograd.Function):

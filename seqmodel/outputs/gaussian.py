@@ -40,7 +40,6 @@ class GaussianMixtureOutput(nn.Module):
     ) -> None:
         """`mean` and `deviation` are of the training samples; `context` is how many go before."""
         super().__init__()
-        self.end = False
         self.frame_size, self.components, self.context = frame_size, components, context
         self.mean, self.deviation = mean, deviation
         self.floor = STEP / deviation

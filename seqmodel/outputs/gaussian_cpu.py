@@ -7,7 +7,6 @@ which lie side by side, are the lanes of vectors, and a block of rows stays in t
 import math
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from seqmodel.cpu import memory
@@ -18,11 +17,11 @@ from seqmodel.cpu.product import Product
 from seqmodel.cpu.team import share_out
 from seqmodel.cpu.vectors import Vector
 from seqmodel.outputs import linear_cpu
-from seqmodel.outputs.linear_cpu import BlockKernel
+from seqmodel.outputs.linear_cpu import BlockKernel, LinearNats
 from seqmodel.outputs.mixture_cpu import MixtureParameters, log_and_inverse
 
 
-class GaussianMixtureNats(torch.autograd.Function):
+class GaussianMixtureNats(LinearNats):
     """h (..., H), weight (N, H), bias (N,), standardised z (..., F), the floor -> nats (...)."""
 
     @staticmethod
@@ -49,15 +48,6 @@ class GaussianMixtureNats(torch.autograd.Function):
         share_out([packing_weight, forward], threads)
         ctx.save_for_backward(h, weight, slope)
         return nats
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of h, weight and bias."""
-        h, weight, slope = ctx.saved_tensors
-        d = linear_cpu.gradients(h, weight, slope, d_nats)
-        share_out(d.jobs, linear_cpu.threads_for(len(slope)))
-        return d.h, d.weight, d.bias, None, None
 
 
 def _write_forward(e: Emitter, f: dict[str, Any], multiply: Product, start: Any, rows: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from llvmlite import ir
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from seqmodel.cpu.jit import compiled_once, function
 from seqmodel.cpu.outer import outer
 from seqmodel.cpu.packing import packing
 from seqmodel.cpu.product import Product
-from seqmodel.cpu.team import Job, Kernel, compile_kernels, thread_count
+from seqmodel.cpu.team import Job, Kernel, compile_kernels, share_out, thread_count
 from seqmodel.cpu.vectors import Vector
 
 _BLOCK = 16  # rows
@@ -108,6 +109,23 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradi
     to_weight = outer(scaled, h.view(rows, H), d_weight, threads)
     jobs = [packing_weight, backward, *to_weight, folding(sums, d_bias.view(N, 1))]
     return Gradients(d_h, d_weight, d_bias, scaled, jobs)
+
+
+class LinearNats(torch.autograd.Function):
+    """What scores have in common: their backward pass.
+
+    The forward pass takes h (..., H), weight, bias and what else it needs, and saves h, the weight
+    and the slope of each row's nats by the layer's outputs.
+    """
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of h, weight and bias."""
+        h, weight, slope = ctx.saved_tensors
+        d = gradients(h, weight, slope, d_nats)
+        share_out(d.jobs, threads_for(len(slope)))
+        return d.h, d.weight, d.bias, *[None] * (len(ctx.needs_input_grad) - 3)
 
 
 def _write_backward(

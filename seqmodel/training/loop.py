@@ -139,7 +139,7 @@ class Trainer:
         if self.place.window:
             rows = len(self._plan()[self.place.batch])
             count = sum(name.startswith(CARRY) for name in tensors)
-            # Cloned, as in _update: where a tensor lies in memory decides the last bits of the
+            # Cloned, as in _epoch: where a tensor lies in memory decides the last bits of the
             # matrix products that read it.
             self.carry = self.model.start(rows).like(
                 [tensors[f"{CARRY}{k}"].clone() for k in range(count)]
@@ -185,16 +185,19 @@ class Trainer:
                 rate = learning_rate_at(
                     self.config, (place.epoch + place.batch / len(plan)) / self.config.epochs
                 )
-                self._update(batch, rate)
-                place.window += 1
-                if begin + window >= longest:
+                after = self._update(batch, rate)
+                if begin + window < longest:
+                    place.window += 1
+                    # Cloned: views would keep all of the window alive.
+                    self.carry = after.like([t.detach().clone() for t in after.tensors()])
+                else:
                     place.batch, place.window, self.carry = place.batch + 1, 0, None
                 speed = (place.frames - at_start) / (time.monotonic() - started)
                 listener.tick(self._tick(speed))
                 self._save_if_due(stop)
 
-    def _update(self, batch: Batch, rate: float) -> None:
-        """One step down the gradient of the mean nats per frame of a window."""
+    def _update(self, batch: Batch, rate: float) -> Carry:
+        """One step down the gradient of a window's mean nats per frame; the carry behind it."""
         place, model = self.place, self.model
         _seed(self.config.seed, place.update)
         frames = torch.from_numpy(batch.frames)
@@ -215,11 +218,11 @@ class Trainer:
             self.optimizer.step()
             if self.average is not None:
                 self.average.update()
-        self.carry = loss.after.like([t.detach().clone() for t in loss.after.tensors()])
         place.update += 1
         place.learning_rate = rate
         place.nats += nats_per_frame * loss.frames
         place.frames += loss.frames
+        return loss.after
 
     def _tick(self, speed: float) -> Tick:
         place, total = self.place, self.train.frames
