@@ -19,6 +19,8 @@ SEQMODEL = [sys.executable, "-m", "seqmodel"]
 # One thread a process, since the tests run side by side; no colours unless a test asks for them.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"}
 ENVIRONMENT.pop("NO_COLOR", None)
+PNG = b"\x89PNG\r\n\x1a\n"
+"""What a picture begins with."""
 
 
 @dataclass(frozen=True)

@@ -56,3 +56,14 @@ def run(shared: Path, data: Path) -> Path:
     """A run of two epochs."""
     call_ok("train", data, "--hidden", 4, "--epochs", 2, "--run", shared / "run")
     return shared / "run"
+
+
+@pytest.fixture(scope="session")
+def seconds_run(shared: Path, music: Path) -> Path:
+    """A run on frames of 0.1 s that knows when pieces end."""
+    call_ok("prepare", music, "-o", shared / "seconds", "--step-seconds", "0.1")
+    call_ok(
+        *("train", shared / "seconds", "--unit", "gru", "--hidden", 4, "--epochs", 1, "--end"),
+        *("--run", shared / "seconds-run", "-q"),
+    )
+    return shared / "seconds-run"

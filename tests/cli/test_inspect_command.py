@@ -1,0 +1,142 @@
+"""What `inspect` and `units` print and draw when all is well."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from calling import PNG, Call, call_ok, write_piece
+
+
+def test_inspect_midi(call: Call, here: Path):
+    write_piece(Path("p.mid"), seed=3)
+    result = call("inspect", "p.mid", "--plot", "new/p.png")
+    values = json.loads(call("inspect", "p.mid", "--json").out)
+    assert result.out == (
+        "p.mid: MIDI format 0, 1 track\n"
+        f"  {values['notes']} notes from {values['lowest']} to {values['highest']}\n"
+        "  4.0 s at 120 bpm\n"
+        f"  tonic {values['tonic']} (estimated)\n"
+        "  32 frames at 4 steps per beat, 2.00 notes per frame\n"
+    )
+    assert result.err == "drawn to new/p.png\n"
+    assert Path("new/p.png").read_bytes().startswith(PNG)
+    keys = {"path", "kind", "format", "tracks", "channels", "notes", "tempo_bpm", "seconds"}
+    assert keys | {"tonic", "grid", "frames", "notes_per_frame", "remarks"} <= set(values)
+
+
+def test_inspect_roll(call: Call, run: Path):
+    """Guards a sampled roll's notes: those of the same piece's MIDI file."""
+    for name in ("o.npy", "o.mid"):
+        call_ok("sample", name, "--run", run, "--length", 50)
+    result = call("inspect", "o.npy", "--plot", "p.png")
+    values, midi = (json.loads(call("inspect", name, "--json").out) for name in ("o.npy", "o.mid"))
+    assert values.pop("kind") == "roll"
+    assert values.pop("path") == "o.npy"
+    assert list(values) == ["notes", "lowest", "highest", "frames", "notes_per_frame"]
+    assert values == {name: midi[name] for name in values}
+    assert result.out == (
+        "o.npy: piano-roll of 50 frames\n"
+        f"  {values['notes']} notes from {values['lowest']} to {values['highest']}, "
+        f"{values['notes_per_frame']:.2f} notes per frame\n"
+    )
+    assert result.err == "drawn to p.png\n"
+    assert Path("p.png").read_bytes().startswith(PNG)
+    np.save("silent.npy", np.zeros((1, 88)))
+    assert call("inspect", "silent.npy").out == (
+        "silent.npy: piano-roll of 1 frame\n  0 notes, 0.00 notes per frame\n"
+    )
+
+
+def test_inspect_dataset(call: Call, data: Path):
+    result = call("inspect", data, "--plot", "p.png", "-q")
+    assert result.err == ""
+    assert result.out == (
+        f"{data}: dataset of 88 notes, 4 steps per beat\n"
+        "  train  10 pieces  320 frames  longest 32  2.00 notes per frame\n"
+        "  valid   3 pieces   96 frames  longest 32  2.00 notes per frame\n"
+        "  test    2 pieces   64 frames  longest 32  2.00 notes per frame\n"
+        "  every piece is as it was prepared\n"
+    )
+    assert Path("p.png").read_bytes().startswith(PNG)
+    values = json.loads(call("inspect", data, "--json").out)
+    assert values["kind"] == "dataset"
+    assert values["splits"]["valid"] == {"pieces": 3, "frames": 96, "longest": 32}
+
+
+def test_inspect_says_what_a_recording_and_its_dataset_hold(call: Call):
+    tone = 0.5 * np.sin(np.arange(16000) * 0.1)
+    soundfile.write("a.wav", tone, 8000)
+    shown = call("inspect", "a.wav", "--plot", "a.png")
+    assert (shown.status, shown.err) == (0, "drawn to a.png\n")
+    assert shown.out == (
+        "a.wav: WAV PCM_16, 8,000 Hz, 1 channel\n"
+        "  2.000 s, 16,000 samples\n"
+        "  peak 0.5000, RMS -9.0 dB, 0 clipped\n"
+        "  1,600 frames of 10 samples, mono, stored as int16\n"
+    )
+    assert Path("a.png").read_bytes().startswith(PNG)
+    assert json.loads(call("inspect", "a.wav", "--json").out)["samples"] == 16000
+    stored, _ = soundfile.read("a.wav")
+    Path("train").mkdir()
+    Path("a.wav").rename("train/a.wav")
+    call("prepare", "train", "-o", "d")
+    shown = call("inspect", "d", "--plot", "d.png")
+    assert shown.out == (
+        "d: dataset of 8,000 Hz, frames of 10 samples, context 20\n"
+        "  train  1 piece  1,600 frames  longest 1,600  2.0 s\n"
+        f"  stored as int16; train has mean {stored.mean():.4g} and deviation {stored.std():.4g}\n"
+        "  every piece is as it was prepared\n"
+    )
+    assert Path("d.png").read_bytes().startswith(PNG)
+    assert json.loads(call("inspect", "d", "--json").out)["seconds"] == {"train": 2.0}
+
+
+def test_inspect_run(call: Call, data: Path, run: Path):
+    result = call("inspect", run, "--plot", "p.png")
+    values = json.loads(call("inspect", run, "--json").out)
+    best = values["best"]
+    assert result.out == (
+        f"{run}: run of 2 epochs\n"
+        "  lstm, 4 hidden, 1 layer: 1,500 parameters, 1,940 with the output\n"
+        f"  trained on {data}, 88 notes, 4 steps per beat\n"
+        f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame, epoch 2; "
+        f"accuracy {best['valid_accuracy']:.4f}\n"
+    )
+    assert Path("p.png").read_bytes() == (run / "learning-curve.png").read_bytes()
+    assert values["config"]["hidden"] == 4
+
+
+def test_inspect_a_run_killed_before_its_metrics_were_written(call: Call, run: Path):
+    """Guards against a traceback on what kill -9 can leave: a best epoch without its line."""
+    shutil.copytree(run, "r")
+    Path("r/metrics.jsonl").unlink()
+    result = call("inspect", "r")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith("r: run of 0 epochs\n  lstm, 4 hidden")
+
+
+def test_units_prints_equations_and_counts(call: Call):
+    """Guards the paper's sizes: 169,065, 168,888 and 168,400 parameters of speech units."""
+    shown = call("units", "gru1", "--inputs", 3, "--hidden", 2)
+    assert shown.out.splitlines()[-1] == "    3 inputs, 2 hidden: 24 parameters"
+    assert any("z = s(Uz h' + bz)" in line for line in shown.out.splitlines())
+    for unit, hidden, count in (("lstm", 195, 169065), ("gru", 227, 168888), ("tanh", 400, 168400)):
+        values = json.loads(call("units", unit, "--inputs", 20, "--hidden", hidden, "--json").out)
+        assert values["units"][0]["parameters"] == count
+
+
+def test_units_solves_the_size(call: Call):
+    values = json.loads(call("units", "--params", 20000, "--json").out)["units"]
+    assert len(values) == 9
+    keys = {"unit", "equations", "gates", "source", "inputs", "hidden", "parameters"}
+    assert all(set(unit) == keys for unit in values)
+    assert all(abs(unit["parameters"] - 20000) < 1000 for unit in values)
+
+
+def test_the_mark_of_a_silent_end_is_not_counted_as_a_note(call: Call, run: Path):
+    call("sample", "o.mid", "--run", run, "--temperature", 0, "--length", 8)
+    shown = json.loads(call("inspect", "o.mid", "--json").out)
+    assert (shown["notes"], shown["frames"], shown["lowest"]) == (0, 8, None)
+    assert "  0 notes\n" in call("inspect", "o.mid").out

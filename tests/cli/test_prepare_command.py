@@ -1,0 +1,170 @@
+"""What `prepare` prints and writes when all is well."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from calling import Call
+
+OPTIONS = {
+    "music": "--steps-per-beat=4 --step-seconds=1 --restrike=close --drums=drop --transpose-to-c",
+    "audio": "--rate=8000 --context=20 --frame=10 --clip-seconds=1",
+}
+
+
+def write_sounds(folder: Path, count: int, seed: int = 0) -> Path:
+    random = np.random.default_rng(seed)
+    for k in range(count):
+        path = folder / f"{k}.wav"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(path, random.uniform(-1, 1, 8000 + 40 * k), 8000)
+    return folder
+
+
+def test_prepare_sums_up_in_columns(call: Call, music: Path):
+    """Guards the summary: counts that can be compared at a glance, and nothing on stderr."""
+    result = call("prepare", music, "-o", "d")
+    assert result.err == ""
+    assert result.out == (
+        "d: 88 notes, 4 steps per beat\n"
+        "  train  10 pieces  320 frames  longest 32\n"
+        "  valid   3 pieces   96 frames  longest 32\n"
+        "  test    2 pieces   64 frames  longest 32\n"
+    )
+
+
+def test_prepare_explains_what_it_skips(call: Call, music: Path):
+    """Guards against files that vanish from the count unseen; names stay on one line each."""
+    shutil.copytree(music, "m")
+    for k in range(7):
+        Path(f"m/train/bad\n{k}.mid").write_text("x")
+    Path("m/gone.mid").symlink_to("/nowhere")
+    result = call("prepare", "m", "-o", "d")
+    reason = "is not a MIDI file (it does not begin with MThd)"
+    assert result.err.splitlines() == [
+        "skipped 8 files:",
+        "  m/gone.mid: no such file or directory",
+        *[f"  m/train/bad\\n{k}.mid: {reason}" for k in range(4)],
+        "  ... and 3 more, all in the manifest",
+    ]
+    assert len(json.loads(Path("d/manifest.json").read_text())["skipped"]) == 8
+    assert call("prepare", "m", "-o", "d", "--force", "-q").err == ""
+
+
+def test_prepare_says_what_is_odd_about_splits(call: Call, music: Path):
+    """Guards against a silent dataset without valid, or with a piece in two splits."""
+    for split in ("train", "test"):
+        Path(f"m/{split}").mkdir(parents=True)
+        shutil.copy(music / "train" / "0.mid", f"m/{split}")
+    result = call("prepare", "m", "-o", "d")
+    assert result.err.splitlines() == [
+        "1 piece stood in two splits, such as m/train/0.mid; figures on those splits "
+        "are a little too good",
+        "no piece fell to valid: add files, or put them into folders named train and valid",
+    ]
+
+
+def test_one_recording_in_clips_is_told_how_to_get_splits(call: Call):
+    """Guards against "add files" to whom has one long recording, and advice that does not help."""
+    sound = np.random.default_rng(0).uniform(-1, 1, 40_000)
+    soundfile.write("long.wav", sound, 8000)
+    advice = (
+        "all clips of a recording stay in one split, so cut it into several files, put these into "
+        "folders named train, valid and test, and prepare the three folders together"
+    )
+    result = call("prepare", "long.wav", "-o", "d", "--clip-seconds", 1)
+    assert (result.status, result.err) == (0, f"no piece fell to valid: {advice}\n")
+    assert "train  5 pieces" in result.out
+    result = call("train", "d")
+    assert (result.status, result.out, result.err) == (
+        1,
+        "",
+        f"seqmodel: d has no pieces in valid, which training needs: {advice}\n",
+    )
+    for name, part in zip(
+        ("train", "valid", "test"), np.split(sound, [16_000, 32_000]), strict=True
+    ):
+        Path(name).mkdir()
+        soundfile.write(f"{name}/part.wav", part, 8000)
+    result = call("prepare", "train", "valid", "test", "-o", "e", "--clip-seconds", 1)
+    assert (result.status, result.err) == (0, "")
+    assert [line.split()[:2] for line in result.out.splitlines()[1:]] == [
+        ["train", "2"],
+        ["valid", "2"],
+        ["test", "1"],
+    ]
+
+
+def test_prepare_json_is_the_manifest(call: Call, music: Path):
+    result = call("prepare", music, "-o", "d", "--json")
+    assert json.loads(result.out) == json.loads(Path("d/manifest.json").read_text())
+    keys = {"format", "version", "media", "frame", "splits", "skipped", "split_by"}
+    assert keys <= set(json.loads(result.out))
+
+
+def test_prepare_reads_paths_globs_and_odd_names(call: Call, music: Path):
+    """Guards names with spaces, brackets, accents and bytes that are no text."""
+    odd = b"caf\xe9.mid".decode("utf-8", "surrogateescape")
+    names = ["a b.mid", "[x]*?.mid", "überraschung 音.mid", "-dash.mid", odd]
+    Path("m").mkdir()
+    for k, name in enumerate(names):
+        shutil.copy(music / "train" / f"{k}.mid", Path("m") / name)
+    listed = "".join(f"m/{name}\n" for name in names)
+    assert call("prepare", "-", "-o", "stdin", stdin=listed).status == 0
+    assert call("prepare", "m/*.mid", "-o", "glob").status == 0
+    assert call("prepare", *[f"m/{name}" for name in names], "-o", "names").status == 0
+    for folder in ("stdin", "glob", "names"):
+        splits = json.loads(Path(folder, "manifest.json").read_text())["splits"]
+        assert sum(counts["pieces"] for counts in splits.values()) == len(names)
+        assert call("inspect", folder).status == 0
+
+
+@pytest.mark.parametrize("source", ["rolls", "rolls/*.npz", "rolls/r.npz"])
+def test_published_rolls_have_two_steps_per_beat_however_they_are_named(call: Call, source: str):
+    """Guards against sampled music at double speed because the rolls were named by their folder."""
+    Path("rolls").mkdir()
+    np.savez("rolls/r.npz", train=np.ones((5, 88), np.uint8))
+    assert "2 steps per beat" in call("prepare", source, "-o", "d").out
+    assert "3 steps per beat" in call("prepare", source, "-o", "e", "--steps-per-beat", 3).out
+
+
+def test_prepare_sums_up_audio_in_columns_with_seconds(call: Call):
+    write_sounds(Path("s/train"), 3)
+    write_sounds(Path("s/valid"), 1, seed=1)
+    result = call("prepare", "s", "-o", "d", "--frame", 20, "--context", 30)
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "d: 8,000 Hz, frames of 20 samples, context 30, stored as int16\n"
+        "  train  3 pieces  1,206 frames  longest 404  3.0 s\n"
+        "  valid   1 piece    400 frames  longest 400  1.0 s\n"
+    )
+    manifest = json.loads(call("prepare", "s", "-o", "e", "--rate", 4000, "--json").out)
+    assert manifest["frame"]["rate"] == 4000
+    assert manifest == json.loads(Path("e/manifest.json").read_text())
+
+
+@pytest.mark.parametrize("media", OPTIONS)
+def test_options_of_the_other_medium_are_refused(call: Call, music: Path, media: str):
+    """Guards against an option that is taken, and then means nothing."""
+    sounds = write_sounds(Path("s"), 1)
+    right, wrong = (music, sounds) if media == "music" else (sounds, music)
+    for option in OPTIONS[media].split():
+        result = call("prepare", wrong, "-o", "d", option)
+        name = option.partition("=")[0]
+        assert (result.status, result.out) == (2, "")
+        assert result.err.startswith(f"seqmodel: {name} is for {media}, and {wrong}/")
+        assert result.err.count("\n") == 1
+        assert call("prepare", right, "-o", "d", "--force", option).status == 0
+
+
+def test_rolls_mixed_with_midi_say_whose_grid_counts(call: Call, music: Path):
+    """Guards against rolls of eighth notes labelled as sixteenths in silence."""
+    shutil.copytree(music, "m")
+    np.save("m/train/roll.npy", np.eye(88, dtype=np.uint8))
+    told = "rolls state no grid of their own: that of the MIDI files is taken\n"
+    assert call("prepare", "m", "-o", "d").err == told
+    assert call("prepare", "m", "-o", "e", "--steps-per-beat", 4).err == ""
+    assert call("prepare", "m/train/roll.npy", "-o", "f").out.startswith("f: 88 notes, 2 steps")

@@ -1,0 +1,120 @@
+"""What `sample` prints and writes of music when all is well."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import PNG, Call, call_ok
+
+import seqmodel
+
+
+def test_a_sampled_midi_file_prepared_again_gives_the_sampled_frames(
+    call: Call, data: Path, run: Path, seconds_run: Path
+):
+    """Guards the whole circle, at any tempo and for both kinds of grid, bit for bit."""
+    circles = [
+        (run, [], []),
+        (run, ["--tempo", "93"], []),
+        (run, ["--tempo", "93.7", "--temperature", "2"], []),
+        (seconds_run, [], ["--step-seconds", "0.1"]),
+        (seconds_run, ["--tempo", "93"], ["--step-seconds", "0.1"]),
+    ]
+    for k, (trained, options, grid) in enumerate(circles):
+        for suffix in ("npy", "mid"):
+            call_ok("sample", f"{k}.{suffix}", "--run", trained, "--length", 300, *options)
+        call_ok("prepare", f"{k}.mid", "-o", f"d{k}", *grid)
+        again = seqmodel.open_dataset(f"d{k}")
+        split = again[again.splits[0]]
+        assert np.array_equal(split[0], np.load(f"{k}.npy")), options
+
+
+@pytest.mark.parametrize("kind", ["mid", "npy", "png"])
+def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, run: Path):
+    """Guards reproducible samples, in a file and on stdout alike."""
+    options = ["--run", run, "--length", 12]
+    first = call("sample", f"a.{kind}", *options)
+    assert (first.status, first.out, first.err) == (0, "", f"a.{kind}: 12 frames from {run}\n")
+    streamed = call("sample", "-", "--format", kind, *options)
+    assert (streamed.status, streamed.err) == (0, "")
+    call_ok("sample", "b", "--format", kind, "-q", *options)
+    assert Path(f"a.{kind}").read_bytes() == Path("b").read_bytes() == streamed.raw
+    other = call("sample", "-", "--format", kind, "--seed", 2, *options)
+    assert other.raw != streamed.raw
+
+
+def test_number_length_and_names(call: Call, run: Path):
+    """Guards numbered files: the first is the one a single sample gives, all are named."""
+    result = call("sample", "new/o.npy", "-n", 3, "--run", run, "--length", 9)
+    assert result.err == "".join(f"new/o-{k}.npy: 9 frames from {run}\n" for k in (1, 2, 3))
+    call_ok("sample", "o.NPY", "--run", run, "--length", 9)
+    rolls = [np.load(f"new/o-{k}.npy") for k in (1, 2, 3)]
+    assert np.array_equal(rolls[0], np.load("o.NPY"))
+    assert not np.array_equal(rolls[0], rolls[1])
+    again = call("sample", "new/o.npy", "-n", 2, "--run", run)
+    assert again.err == "seqmodel: new/o-1.npy exists already; add --force to replace it\n"
+    assert call("sample", "new/o.npy", "-n", 2, "--run", run, "--force").status == 0
+    assert len(np.load("new/o-1.npy")) == 256
+
+
+@pytest.mark.parametrize(("seconds", "tempo", "frames"), [(2, 120, 16), (2, 60, 8), (0.01, 120, 1)])
+def test_seconds_count_at_the_tempo(
+    seconds: float, tempo: float, frames: int, call: Call, run: Path
+):
+    call_ok("sample", "o.npy", "--run", run, "--seconds", seconds, "--tempo", tempo)
+    assert len(np.load("o.npy")) == frames
+
+
+def test_the_file_has_the_tempo_that_was_asked_for(call: Call, run: Path, seconds_run: Path):
+    """Guards against --tempo that only counts seconds; frames in seconds keep their length."""
+    for trained, seconds in ((run, 62 * 60 / 93 / 4), (seconds_run, 6.2)):
+        options = ["--run", trained, "--length", 62, "--tempo", 93, "--force"]
+        call_ok("sample", "o.mid", *options)
+        call_ok("sample", "o.npy", *options)
+        values = json.loads(call("inspect", "o.mid", "--json").out)
+        assert values["tempo_bpm"] == pytest.approx(93, abs=0.01)
+        assert values["seconds"] == pytest.approx(seconds * len(np.load("o.npy")) / 62, abs=0.01)
+
+
+def test_a_run_with_end_is_no_longer_than_what_it_heard(call: Call, seconds_run: Path):
+    call_ok("sample", "o.npy", "--run", seconds_run, "-n", 5)
+    longest = json.loads((seconds_run.parent / "seconds" / "manifest.json").read_text())
+    lengths = [len(np.load(f"o-{k}.npy")) for k in range(1, 6)]
+    assert max(lengths) <= longest["splits"]["train"]["longest"]
+
+
+def test_prime_is_heard_and_put_before_only_when_asked(call: Call, music: Path, run: Path):
+    """Guards against a primer that changes nothing, or that slips into the file."""
+    primer = music / "train" / "0.mid"
+    options = ["--run", run, "--length", 300]
+    call_ok("sample", "plain.npy", *options)
+    call_ok("sample", "primed.npy", *options, "--prime", primer)
+    call_ok("sample", "both.npy", *options, "--prime", primer, "--include-prime")
+    call_ok("sample", "both.png", *options, "--prime", primer, "--include-prime")
+    plain, primed, both = (np.load(f"{name}.npy") for name in ("plain", "primed", "both"))
+    call_ok("prepare", primer, "-o", "d")
+    heard = seqmodel.open_dataset("d")
+    assert np.array_equal(both, np.concatenate([heard[heard.splits[0]][0], primed]))
+    assert len(primed) == len(plain) == 300
+    assert not np.array_equal(plain, primed)
+    assert Path("both.png").read_bytes().startswith(PNG)
+
+
+def test_a_sampled_roll_primes_like_its_midi_file(call: Call, run: Path):
+    """Guards against frames that were written here and cannot be used again."""
+    for name in ("o.npy", "o.mid"):
+        call_ok("sample", name, "--run", run, "--length", 50, "--seed", 2)
+    for name in ("npy", "mid"):
+        prime = ["--prime", f"o.{name}", "--include-prime"]
+        result = call("sample", f"{name}.npy", "--run", run, "--length", 50, *prime)
+        assert (result.status, result.err) == (0, f"{name}.npy: 100 frames from {run}\n")
+    assert np.array_equal(np.load("npy.npy")[:50], np.load("o.npy"))
+    assert Path("npy.npy").read_bytes() == Path("mid.npy").read_bytes()
+
+
+def test_a_silent_sample_is_called_silent(call: Call, run: Path):
+    """Guards against a plain success where temperature 0 leaves no note likelier on than off."""
+    result = call("sample", "o.npy", "--run", run, "--temperature", 0, "--length", 8)
+    assert not np.load("o.npy").any()
+    assert result.err == f"o.npy: 8 frames from {run}, silent: try a higher --temperature\n"

@@ -1,0 +1,126 @@
+"""What `train` prints and writes when all is well."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from calling import Call, call_ok
+from safetensors.numpy import load_file
+
+import seqmodel
+from seqmodel.dataset import Dataset
+
+EPOCH = r"epoch {}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}\*  +[\d,]+ frames/s"
+
+
+def test_train_speaks_in_plain_lines_when_nobody_watches(call: Call, data: Path, run: Path):
+    """Guards the log of a job: one line per epoch, no control characters, the result on stdout."""
+    result = call("train", data, "--hidden", 4, "--epochs", 2)
+    lines = result.err.splitlines()
+    assert lines[0] == f"runs/data-lstm-1: lstm of 4 units on {data}"
+    assert re.fullmatch(EPOCH.format(1), lines[1])
+    assert re.fullmatch(EPOCH.format(2), lines[2])
+    assert re.match("a trivial model predicts valid better", lines[3])  # two epochs are not enough
+    assert len(lines) == 4
+    assert result.err.replace("\n", "").isprintable()
+    best = json.loads(Path("runs/data-lstm-1/metrics.jsonl").read_text().splitlines()[1])
+    assert result.out == (
+        f"runs/data-lstm-1  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
+        "epoch 2 of 2\n"
+    )
+    files = {"best.safetensors", "config.yaml", "last.safetensors", "learning-curve.png"}
+    assert {f.name for f in Path("runs/data-lstm-1").iterdir()} == files | {"metrics.jsonl"}
+
+
+def test_train_says_when_a_trivial_model_is_better_and_only_then(
+    call: Call, data: Path, audio_dataset: Dataset
+):
+    """Guards against a run that learned nothing taken for a success; the figures are eval's."""
+    audio, logistic = audio_dataset.folder, ["--output", "logistic", "--components", 2]
+    for run, name, options, worse in [
+        ("m", data, [], True),
+        ("a", audio, [], True),
+        ("b", audio, logistic, False),  # which starts at the linear prediction
+    ]:
+        train = ["train", name, "--hidden", 4, "--lr", 1e-9, "--epochs", 1, *options]
+        result = call_ok(*train, "--run", run)
+        told = json.loads(call("eval", run, "--json").out)
+        baseline, figure = min(told["baselines"].items(), key=lambda item: item[1])
+        assert (figure < told["nats_per_frame"]) == worse
+        line = (
+            f"a trivial model predicts valid better ({baseline.replace('_', ' ')}, {figure:.4f}): "
+            f"train longer, or at another --learning-rate; `seqmodel eval {run}` shows all figures"
+        )
+        assert result.err.splitlines()[2:] == [line] * worse
+        assert call_ok(*train, "-q").err == ""
+
+
+def test_train_json_and_quiet(call: Call, data: Path):
+    """Guards machine-readable output; runs without a name take the next number."""
+    for number in (1, 2):
+        result = call("train", data, "--hidden", 4, "--epochs", 1, "--json", "-q")
+        assert result.err == ""
+        values = json.loads(result.out)
+        assert set(values) == {"run", "epochs", "best"}
+        assert values["run"] == f"runs/data-lstm-{number}"
+        assert values["best"]["epoch"] == values["epochs"] == 1
+
+
+def test_a_search_names_each_rate(call: Call, data: Path):
+    result = call("train", data, "--hidden", 4, "--epochs", 1, "--learning-rate-draws", 2)
+    rates = [line for line in result.err.splitlines() if line.startswith("learning rate")]
+    assert [rate[:23] for rate in rates] == ["learning rate 1 of 2: 9", "learning rate 2 of 2: 8"]
+    assert result.out.count("\n") == 1
+
+
+def test_settings_from_a_file_train_the_same_run(call: Call, data: Path, run: Path):
+    """Guards against --config losing what the options said."""
+    options = ["--hidden", 4, "--epochs", 2]
+    Path("c.yaml").write_text(call("train", data, *options, "--print-config").out)
+    call_ok("train", "--config", "c.yaml", "--run", "r")
+    assert Path("r/config.yaml").read_text() == (run / "config.yaml").read_text()
+    mine, theirs = (load_file(folder / "best.safetensors") for folder in (Path("r"), run))
+    assert mine.keys() == theirs.keys()
+    assert all((mine[name] == theirs[name]).all() for name in theirs)
+
+
+def test_init_from_starts_from_the_weights(call: Call, data: Path, run: Path):
+    """Guards against --init-from that is taken in and forgotten."""
+    call_ok(
+        "train", data, "--hidden", 4, "--epochs", 1, "--lr", 0, "--init-from", run, "--run", "r"
+    )
+    mine, theirs = (seqmodel.load_run(path).model.state_dict() for path in ("r", run))
+    assert all((mine[name] == theirs[name]).all() for name in theirs)
+
+
+@pytest.mark.parametrize("options", [[], ["--learning-rate-draws", 2]])
+@pytest.mark.parametrize("start", [False, True])
+def test_a_run_that_replaces_another_is_the_run_that_a_new_folder_gets(
+    call: Call, data: Path, run: Path, options: list[object], start: bool
+):
+    """Guards against something of the old run left in the new, and against --init-from lost."""
+    shutil.copytree(run, "old")
+    Path("old/draws/7").mkdir(parents=True)
+    Path("link").symlink_to("old")  # which stays a link
+    train = ["train", data, "--hidden", 4, "--epochs", 1, *options]
+    train += ["--init-from", run, "--lr", 1e-5] if start else []
+    new = call_ok(*train, "--run", "new")
+    replaced = call_ok(*train, "--run", "link", "--force")
+    assert replaced.out == new.out.replace("new", "link")
+    assert Path("link").is_symlink()
+    ours, theirs = (
+        {str(path.relative_to(folder)) for path in folder.rglob("*")}
+        for folder in (Path("old"), Path("new"))
+    )
+    assert ours == theirs
+    for name in ("best.safetensors", "config.yaml"):
+        assert Path("old", name).read_bytes() == Path("new", name).read_bytes()
+    assert {path.name for path in Path().iterdir()} == {"link", "new", "old"}
+
+
+def test_the_same_dataset_may_be_named_again_on_resume(call: Call, data: Path, run: Path):
+    """Guards the command one gets with arrow up and --resume; the run is finished already."""
+    result = call("train", data, "--hidden", 4, "--resume", "--run", run)
+    assert result.out.startswith(f"{run}  best valid ")
