@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seqmodel import units
-    from seqmodel.dataset import open_dataset
-    from seqmodel.runs import load_run
+    from seqmodel.data.dataset import open_dataset
+    from seqmodel.runs.folder import load_run
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load_run", "open_dataset", "units"]
@@ -24,9 +24,9 @@ __all__ = ["__version__", "load_run", "open_dataset", "units"]
 
 def __getattr__(name: str) -> Any:
     if name == "load_run":
-        return import_module("seqmodel.runs").load_run
+        return import_module("seqmodel.runs.folder").load_run
     if name == "open_dataset":
-        return import_module("seqmodel.dataset").open_dataset
+        return import_module("seqmodel.data.dataset").open_dataset
     if name == "units":
         return import_module("seqmodel.units")
     raise AttributeError(f"module 'seqmodel' has no attribute {name!r}")

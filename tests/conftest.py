@@ -44,10 +44,10 @@ def write_dataset():
     """A function that writes {split: rolls} as a prepared dataset and opens it."""
     import hashlib
 
-    from seqmodel.dataset import DatasetWriter, Piece, open_dataset
-    from seqmodel.frames.definitions import PianoRollFrames
-    from seqmodel.frames.grid import Grid
-    from seqmodel.frames.pianoroll import pack
+    from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
+    from seqmodel.media.definitions import PianoRollFrames
+    from seqmodel.media.music.grid import Grid
+    from seqmodel.media.music.pianoroll import pack
 
     frame = PianoRollFrames(Grid.of_beats(4))
 
@@ -125,7 +125,7 @@ def run_folder(tmp_path_factory, make_config, train):
 @pytest.fixture(scope="session")
 def run(run_folder):
     """The run in `run_folder`, loaded."""
-    from seqmodel.runs import load_run
+    from seqmodel.runs.folder import load_run
 
     return load_run(run_folder)
 
@@ -149,8 +149,8 @@ def audio_dataset(tmp_path_factory, recordings):
     """The `recordings` as a prepared dataset: frames of 10 samples, context 20."""
     import hashlib
 
-    from seqmodel.dataset import DatasetWriter, Piece, open_dataset
-    from seqmodel.frames.definitions import AudioFrames
+    from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
+    from seqmodel.media.definitions import AudioFrames
 
     folder = tmp_path_factory.mktemp("data") / "tones"
     folder.mkdir()

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import soundfile
 
-from seqmodel.dataset import open_dataset
+from seqmodel.data.dataset import open_dataset
 
 RATE = 8000
 

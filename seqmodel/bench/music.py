@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from seqmodel.config import resolve
-from seqmodel.frames.definitions import PianoRollFrames
-from seqmodel.frames.grid import NOTES, Grid
-from seqmodel.model import SequenceModel, build_model, with_hidden_size
+from seqmodel.media.definitions import PianoRollFrames
+from seqmodel.media.music.grid import NOTES, Grid
+from seqmodel.model.sequence import SequenceModel, build_model, with_hidden_size
 from seqmodel.outputs import BernoulliOutput
 
 ROLLS = PianoRollFrames(Grid.of_beats(4))

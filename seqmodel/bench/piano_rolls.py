@@ -8,7 +8,7 @@ import torch
 from seqmodel.bench import music, peers
 from seqmodel.bench.clock import Contender, ratio, take_turns
 from seqmodel.bench.steps import forget_gradients, model_gradient
-from seqmodel.frames.grid import NOTES
+from seqmodel.media.music.grid import NOTES
 from seqmodel.units import unit_spec
 
 BATCH, FRAMES = 16, 200

@@ -14,7 +14,7 @@ from seqmodel.bench.piano_rolls import measure_piano_rolls
 from seqmodel.bench.sampling import measure_sampling
 from seqmodel.bench.training import measure_training
 from seqmodel.bench.units import measure_unit
-from seqmodel.model import PAPER_HIDDEN
+from seqmodel.model.sequence import PAPER_HIDDEN
 from seqmodel.units import UNITS
 
 Case = Callable[[float], dict[str, Any]]

@@ -7,8 +7,8 @@ from typing import Any
 
 from seqmodel.bench import music, peers
 from seqmodel.bench.clock import Contender, ratio, take_turns
-from seqmodel.sample import Sampler
-from seqmodel.uniforms import Uniforms
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.sampling.sampler import Sampler
 from seqmodel.units import unit_spec
 
 FRAMES = 256

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seqmodel.model import SequenceModel
+from seqmodel.model.sequence import SequenceModel
 from seqmodel.training.loss import mean_nats
 
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from seqmodel import batches
 from seqmodel.bench.clock import Budget, Timing, spread_percent
 from seqmodel.bench.music import paper_hidden
 from seqmodel.bench.steps import model_gradient
-from seqmodel.bundled import sample_dataset
 from seqmodel.config import Config, resolve
-from seqmodel.cpu import one_thread
-from seqmodel.dataset import Split, open_dataset
-from seqmodel.model import build_model
+from seqmodel.data import batches
+from seqmodel.data.bundled import sample_dataset
+from seqmodel.data.dataset import Split, open_dataset
+from seqmodel.kernels.device import one_thread
+from seqmodel.model.sequence import build_model
 from seqmodel.training.loop import Listener, Trainer
 from seqmodel.training.optimizer import (
     make_average,

@@ -27,9 +27,9 @@ def evaluate(
 
     Every frame of the split is scored, the first included, each given all frames before it.
     """
-    from seqmodel.dataset import open_dataset
-    from seqmodel.evaluate import report
-    from seqmodel.runs import load_run, newest_run
+    from seqmodel.data.dataset import open_dataset
+    from seqmodel.evaluation.likelihood import report
+    from seqmodel.runs.folder import load_run, newest_run
 
     loaded = load_run(run or newest_run())
     dataset = open_dataset(data or Path(str(loaded.config.data)))

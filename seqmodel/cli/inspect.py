@@ -42,9 +42,9 @@ def inspect(
     note or sample value comes, a run as its learning curve. A dataset is read whole and held
     against the hashes of its pieces.
     """
-    from seqmodel import inspection
     from seqmodel.files import check_writable, refuse_existing
-    from seqmodel.frames.grid import Grid
+    from seqmodel.media.music.grid import Grid
+    from seqmodel.report import inspection
 
     if plot is not None and plot.suffix.lower() != ".png":
         raise UsageError(f"--plot draws PNG only: {plot} must end in .png")
@@ -115,7 +115,7 @@ def _audio(values: dict[str, Any]) -> str:
 
 
 def _dataset(values: dict[str, Any]) -> str:
-    from seqmodel.frames.definitions import definition_from_json
+    from seqmodel.media.definitions import definition_from_json
 
     frame = values["frame"]
     lines = [f"{values['path']}: dataset of {definition_from_json(values['media'], frame)}"]

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 import seqmodel
-from seqmodel.cli import bench, inspect, prepare, sample, train, units
+from seqmodel.cli import bench, inspect, prepare, train, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli.common import printable
+from seqmodel.cli.sample import command as sample
 from seqmodel.errors import SeqmodelError
 
 app = typer.Typer(

@@ -22,8 +22,8 @@ from seqmodel.cli.common import (
 from seqmodel.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqmodel.frames.grid import Grid
-    from seqmodel.sources import Source
+    from seqmodel.data.sources import Source
+    from seqmodel.media.music.grid import Grid
 
 STEPS_PER_BEAT = 4
 # What the published rolls of Boulanger-Lewandowski et al. 2012 were made with: eighth notes.
@@ -92,9 +92,9 @@ def prepare(
     Folders named train, valid and test decide the splits; all other pieces are split 80/10/10 by a
     hash of their content. A file that cannot be used is skipped and explained.
     """
-    from seqmodel.frames.definitions import AudioSettings, PianoRollFrames
-    from seqmodel.prepare import prepare as prepare_dataset
-    from seqmodel.sources import find_sources, the_media
+    from seqmodel.data.prepare import prepare as prepare_dataset
+    from seqmodel.data.sources import find_sources, the_media
+    from seqmodel.media.definitions import AudioSettings, PianoRollFrames
 
     music_options = {
         "--steps-per-beat": steps_per_beat,
@@ -146,8 +146,8 @@ def _grid(
     sources: Sequence["Source"], steps_per_beat: int | None, step_seconds: str | None
 ) -> tuple["Grid", str]:
     """The grid of music, and what there is to say of it."""
-    from seqmodel.frames.grid import Grid
-    from seqmodel.sources import ROLL_SUFFIXES
+    from seqmodel.data.sources import ROLL_SUFFIXES
+    from seqmodel.media.music.grid import Grid
 
     if steps_per_beat is not None and step_seconds is not None:
         raise UsageError("--steps-per-beat and --step-seconds exclude each other")
@@ -172,7 +172,7 @@ def _stdin() -> list[str]:
 
 
 def _summary(out: Path, manifest: dict[str, Any]) -> str:
-    from seqmodel.frames.definitions import definition_from_json
+    from seqmodel.media.definitions import definition_from_json
 
     frame = definition_from_json(manifest["media"], manifest["frame"])
     if manifest["media"] == "music":

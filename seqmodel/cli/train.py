@@ -12,8 +12,8 @@ from seqmodel.config import Config, read_config_file, resolve, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 
 if TYPE_CHECKING:
-    from seqmodel.dataset import Dataset
-    from seqmodel.runs import Run
+    from seqmodel.data.dataset import Dataset
+    from seqmodel.runs.folder import Run
 
 # What may change when a run is resumed without making it another run.
 RESUMABLE = {"epochs", "patience"}
@@ -204,9 +204,9 @@ def _resolved(said: dict[str, Any], file: dict[str, Any]) -> Config:
     """
     import torch
 
-    from seqmodel.bundled import FRAMES
-    from seqmodel.dataset import open_dataset
-    from seqmodel.model import build_model, with_hidden_size
+    from seqmodel.data.bundled import FRAMES
+    from seqmodel.data.dataset import open_dataset
+    from seqmodel.model.sequence import build_model, with_hidden_size
 
     data = said.get("data", file.get("data"))
     frame = open_dataset(data).frame if data else FRAMES
@@ -225,10 +225,10 @@ def _train(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    from seqmodel.bundled import sample_dataset
-    from seqmodel.dataset import open_dataset
+    from seqmodel.data.bundled import sample_dataset
+    from seqmodel.data.dataset import open_dataset
     from seqmodel.files import check_writable, new_folder, refuse_existing
-    from seqmodel.runs import CONFIG, RUNS, new_run_folder
+    from seqmodel.runs.folder import CONFIG, RUNS, new_run_folder
     from seqmodel.training.search import begin
 
     # What can be wrong is found before a folder is made.
@@ -272,8 +272,8 @@ def _check_splits(dataset: "Dataset") -> None:
 
 
 def _start(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
-    from seqmodel.model import build_model
-    from seqmodel.runs import load_model, load_run, model_tensors
+    from seqmodel.model.sequence import build_model
+    from seqmodel.runs.folder import load_model, load_run, model_tensors
 
     run = load_run(folder)
     try:
@@ -286,7 +286,7 @@ def _start(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
 
 def _stopped(folder: Path | None, said: dict[str, Any]) -> tuple[Path, Config]:
     """The folder and the settings of the run to go on with."""
-    from seqmodel.runs import CONFIG, LAST, newest_run, read_metrics
+    from seqmodel.runs.folder import CONFIG, LAST, newest_run, read_metrics
 
     folder = folder or newest_run()
     if not (folder / CONFIG).is_file():
@@ -313,7 +313,7 @@ def _stopped(folder: Path | None, said: dict[str, Any]) -> tuple[Path, Config]:
 
 
 def _resume(settings: Config, folder: Path, *, as_json: bool, quiet: bool) -> None:
-    from seqmodel.dataset import open_dataset
+    from seqmodel.data.dataset import open_dataset
 
     dataset = open_dataset(str(settings.data))
     _run(settings, dataset, folder, as_json=as_json, quiet=quiet, resume=True)
@@ -330,7 +330,7 @@ def _run(
     init_from: "Run | None" = None,
 ) -> None:
     from seqmodel.cli.progress import training_progress
-    from seqmodel.runs import read_metrics
+    from seqmodel.runs.folder import read_metrics
     from seqmodel.training.search import train as train_run
     from seqmodel.training.stopping import stop_on_signals
 
@@ -352,7 +352,7 @@ def _run(
 
 def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: float) -> None:
     """Say so where a trivial model predicts valid as well as the run's `nats` per frame."""
-    from seqmodel.evaluate import baselines
+    from seqmodel.evaluation.likelihood import baselines
 
     discrete = settings.output == "logistic"
     figures = baselines(dataset["train"], dataset["valid"], dataset.frame, discrete=discrete)

@@ -4,9 +4,9 @@ An output maps h (..., H) to the parameters of p(x_t | x_<t), and everything els
 those parameters, so that they are computed once.
 """
 
-from seqmodel.outputs.bernoulli import BernoulliOutput
-from seqmodel.outputs.gaussian import GaussianMixtureOutput
-from seqmodel.outputs.logistic import DiscretisedLogisticOutput
+from seqmodel.outputs.bernoulli.specification import BernoulliOutput
+from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
+from seqmodel.outputs.logistic.specification import DiscretisedLogisticOutput
 
 Output = BernoulliOutput | GaussianMixtureOutput | DiscretisedLogisticOutput
 

@@ -15,17 +15,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqmodel import batches, runs
-from seqmodel.batches import Batch
-from seqmodel.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.config import Config, to_yaml
-from seqmodel.cpu import one_thread
-from seqmodel.dataset import Dataset
+from seqmodel.data import batches
+from seqmodel.data.batches import Batch
+from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
-from seqmodel.evaluate import likelihood
+from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.files import write_file
-from seqmodel.model import Carry, build_model
-from seqmodel.plots import plot_learning_curve
+from seqmodel.kernels.device import one_thread
+from seqmodel.model.sequence import Carry, build_model
+from seqmodel.plots.music import plot_learning_curve
+from seqmodel.runs import folder as runs
+from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.training.loss import mean_nats
 from seqmodel.training.optimizer import (
     average_tensors,

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.model import Carry, SequenceModel
+from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs import BernoulliOutput
 
 

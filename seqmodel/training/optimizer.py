@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from seqmodel.config import Config
-from seqmodel.cpu import one_thread
-from seqmodel.model import SequenceModel
+from seqmodel.kernels.device import one_thread
+from seqmodel.model.sequence import SequenceModel
 
 OPTIMIZER = "optimizer."
 """Prefix of the optimizer's tensors in a checkpoint."""
@@ -145,7 +145,7 @@ def weight_noise(model: SequenceModel, deviation: float) -> Iterator[None]:
     if deviation == 0:
         yield
         return
-    from seqmodel.units.draws import normals  # the compiler
+    from seqmodel.kernels.noise import normals  # the compiler
 
     named = model.unit.named_parameters()
     noisy = [weight.detach() for name, weight in named if name.split(".")[-1] in "WUV"]

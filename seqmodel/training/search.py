@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from seqmodel import runs
 from seqmodel.config import Config, to_yaml
-from seqmodel.dataset import Dataset
+from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import read_bytes, write_file
+from seqmodel.runs import folder as runs
 from seqmodel.training.loop import DivergedError, Listener, Trainer
 from seqmodel.training.stopping import StopRequest
 

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from seqmodel.dataset import Split
-from seqmodel.model import SequenceModel
+from seqmodel.data.dataset import Split
+from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs import BernoulliOutput, GaussianMixtureOutput
 
 # Frames of audio that are looked at, evenly from all pieces.

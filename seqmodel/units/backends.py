@@ -5,8 +5,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from seqmodel import cpu
 from seqmodel.errors import UsageError
+from seqmodel.kernels import device as cpu
 from seqmodel.units import specification
 from seqmodel.units.registry import UnitSpec
 from seqmodel.units.weights import StackedWeights

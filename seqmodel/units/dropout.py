@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodel.cpu import one_thread
+from seqmodel.kernels.device import one_thread
 
 _STEPS = 1 << 16  # of the probability: each number takes 16 bits
 
@@ -30,7 +30,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or not kept:
             return F.dropout(x, self.p, self.training)
-        from seqmodel.units.draws import dropout_factors  # the compiler
+        from seqmodel.kernels.noise import dropout_factors  # the compiler
 
         factors = dropout_factors(x.numel(), kept).view(x.shape).to(x.dtype)
         dropped: Tensor = _Times.apply(x, factors)  # type: ignore[no-untyped-call]

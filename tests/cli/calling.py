@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from seqmodel.cli.main import main
-from seqmodel.frames.grid import Grid
-from seqmodel.frames.midi_writer import midi_bytes
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.midi_writer import midi_bytes
 
 SEQMODEL = [sys.executable, "-m", "seqmodel"]
 # One thread a process, since the tests run side by side; no colours unless a test asks for them.

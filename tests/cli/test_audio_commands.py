@@ -11,8 +11,8 @@ import soundfile
 from calling import Call, call_ok
 
 from seqmodel.config import Config
-from seqmodel.dataset import Dataset
-from seqmodel.runs import load_run, read_metrics
+from seqmodel.data.dataset import Dataset
+from seqmodel.runs.folder import load_run, read_metrics
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

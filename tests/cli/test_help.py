@@ -13,9 +13,10 @@ import pytest
 import yaml
 from calling import SEQMODEL, Call
 
-from seqmodel.cli import bench, prepare, sample, train, units
+from seqmodel.cli import bench, prepare, train, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli import inspect as inspect_command
+from seqmodel.cli.sample import command as sample
 from seqmodel.config import Config, resolve
 
 FUNCTIONS = {

@@ -19,9 +19,9 @@ from calling import Call, call_ok, start
 from test_process import on_terminal
 
 import seqmodel
-from seqmodel.cli import sample_audio
-from seqmodel.runs import Run
-from seqmodel.sample import Sampler
+from seqmodel.cli.sample import audio as sample_audio
+from seqmodel.runs.folder import Run
+from seqmodel.sampling.sampler import Sampler
 
 RATE, FRAME = 8000, 10
 
@@ -261,7 +261,7 @@ def test_a_long_primer_is_heard_whole(
     record("p.wav", 900)
     options = ["--run", audio_run_folder, "--length", 50, "--prime", "p.wav"]
     call_ok("sample", "once.npy", *options)
-    monkeypatch.setattr("seqmodel.sample.HEARD_AT_ONCE", 7)
+    monkeypatch.setattr("seqmodel.sampling.sampler.HEARD_AT_ONCE", 7)
     call_ok("sample", "windows.npy", *options)
     assert np.array_equal(np.load("once.npy"), np.load("windows.npy"))
 

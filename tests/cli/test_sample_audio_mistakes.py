@@ -7,7 +7,7 @@ import pytest
 from calling import Call
 from test_sample_audio_command import record
 
-from seqmodel.cli import sample_audio
+from seqmodel.cli.sample import audio as sample_audio
 
 TRAINED = "{audio} was trained on audio (8,000 Hz, frames of 10 samples, context 20)"
 MUSIC = "{run} was trained on music (88 notes, 4 steps per beat)"

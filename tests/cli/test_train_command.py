@@ -10,7 +10,7 @@ from calling import Call, call_ok
 from safetensors.numpy import load_file
 
 import seqmodel
-from seqmodel.dataset import Dataset
+from seqmodel.data.dataset import Dataset
 
 EPOCH = r"epoch {}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}\*  +[\d,]+ frames/s"
 

@@ -10,12 +10,12 @@ from llvmlite import ir
 from scipy import special, stats
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
-from seqmodel.cpu import memory
-from seqmodel.cpu.emit import INT, POINTER
-from seqmodel.cpu.jit import Library, function
-from seqmodel.cpu.vectors import Vector
-from seqmodel.outputs.gaussian import GaussianMixtureOutput
-from seqmodel.outputs.levels import choose
+from seqmodel.kernels.code.emit import INT, POINTER
+from seqmodel.kernels.code.jit import Library, function
+from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.run import memory
+from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
+from seqmodel.outputs.shared.levels import choose
 
 H, F, K, C = 7, 4, 5, 6
 MEAN, DEVIATION = 0.01, 0.08

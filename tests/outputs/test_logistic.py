@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy import special, stats
 
-from seqmodel.cpu import memory
-from seqmodel.outputs.logistic import WIDTH, DiscretisedLogisticOutput
+from seqmodel.kernels.run import memory
+from seqmodel.outputs.logistic.specification import WIDTH, DiscretisedLogisticOutput
 
 H, F, K, C = 5, 3, 4, 6
 MEAN, DEVIATION = 0.01, 0.08

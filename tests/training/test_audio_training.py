@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodel import runs
-from seqmodel.audio_baselines import audio_nats_per_frame
-from seqmodel.bundled import sample_dataset
-from seqmodel.checkpoint import load_checkpoint
 from seqmodel.config import resolve
-from seqmodel.dataset import open_dataset
+from seqmodel.data.bundled import sample_dataset
+from seqmodel.data.dataset import open_dataset
+from seqmodel.data.prepare import prepare
 from seqmodel.errors import SeqmodelError
-from seqmodel.evaluate import likelihood
-from seqmodel.frames.definitions import AudioFrames, AudioSettings
-from seqmodel.model import with_hidden_size
-from seqmodel.prepare import prepare
-from seqmodel.runs import load_run, read_metrics
+from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.media.audio.baselines import audio_nats_per_frame
+from seqmodel.media.definitions import AudioFrames, AudioSettings
+from seqmodel.model.sequence import with_hidden_size
+from seqmodel.runs import folder as runs
+from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, search
 from seqmodel.training.loop import Listener, Trainer
 from seqmodel.training.stopping import InterruptError, StopRequest

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodel import runs
-from seqmodel.baselines import baseline_nats_per_frame
-from seqmodel.checkpoint import load_checkpoint
 from seqmodel.config import read_config_file, resolve
 from seqmodel.errors import SeqmodelError
-from seqmodel.evaluate import Likelihood, likelihood
-from seqmodel.runs import load_run, read_metrics
+from seqmodel.evaluation.likelihood import Likelihood, likelihood
+from seqmodel.media.music.baselines import baseline_nats_per_frame
+from seqmodel.runs import folder as runs
+from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.loop import Listener, Trainer
 from seqmodel.training.stopping import StopRequest

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodel.cpu import one_thread
-from seqmodel.evaluate import likelihood
-from seqmodel.runs import load_run, read_metrics
+from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.kernels.device import one_thread
+from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training.loop import Trainer
 from seqmodel.training.optimizer import (
     Average,

@@ -6,10 +6,10 @@ import shutil
 import pytest
 import torch
 
-from seqmodel import runs
-from seqmodel.checkpoint import load_checkpoint
 from seqmodel.errors import SeqmodelError
-from seqmodel.runs import load_run, read_metrics
+from seqmodel.runs import folder as runs
+from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, search
 from seqmodel.training.loop import Listener, Trainer
 from seqmodel.training.stopping import InterruptError, StopRequest

@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from seqmodel import runs
-from seqmodel.checkpoint import load_checkpoint
 from seqmodel.errors import SeqmodelError
-from seqmodel.runs import load_run, read_metrics
+from seqmodel.runs import folder as runs
+from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.loop import Listener
 from seqmodel.training.search import learning_rates, train

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodel.audio_baselines import audio_nats_per_frame
-from seqmodel.dataset import Split
-from seqmodel.evaluate import likelihood
-from seqmodel.frames.definitions import AudioFrames
-from seqmodel.model import build_model
+from seqmodel.data.dataset import Split
+from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.media.audio.baselines import audio_nats_per_frame
+from seqmodel.media.definitions import AudioFrames
+from seqmodel.model.sequence import build_model
 from seqmodel.training import start
 from seqmodel.training.start import start_at_data
 

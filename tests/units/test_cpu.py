@@ -15,9 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqmodel import cpu
-from seqmodel.cpu import memory, notes, team
 from seqmodel.errors import UsageError
+from seqmodel.kernels import device as cpu
+from seqmodel.kernels.linear import notes
+from seqmodel.kernels.run import memory, team
 from seqmodel.units import UNITS, backends, make, specification
 from seqmodel.units.cpu import recurrence
 from seqmodel.units.module import Unit

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from seqmodel.cpu.vectors import Function, Vector
+from seqmodel.kernels.code.vectors import Function, Vector
 
 
 class Forward(Protocol):

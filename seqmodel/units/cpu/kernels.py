@@ -11,12 +11,12 @@ from typing import Any
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.cpu.emit import INT, POINTER, Emitter, Lanes
-from seqmodel.cpu.jit import compiled_once, function
-from seqmodel.cpu.notes import NUMBER, NotesFunctions
-from seqmodel.cpu.product import Product as Multiply
-from seqmodel.cpu.team import Job, compile_kernels
-from seqmodel.cpu.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter, Lanes
+from seqmodel.kernels.code.jit import compiled_once, function
+from seqmodel.kernels.code.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
+from seqmodel.kernels.linear.notes import NUMBER, NotesFunctions
+from seqmodel.kernels.linear.product import Product as Multiply
+from seqmodel.kernels.run.team import Job, compile_kernels
 from seqmodel.units.cpu.cells import CELLS, Cell, Product, Stage
 from seqmodel.units.registry import UnitSpec, unit_spec
 

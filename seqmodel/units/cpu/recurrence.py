@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodel.cpu import memory
-from seqmodel.cpu.folding import folding, tables_apart
-from seqmodel.cpu.notes import DENSITY, Notes, add_rows
-from seqmodel.cpu.outer import outer
-from seqmodel.cpu.packing import packing
-from seqmodel.cpu.team import Job, share_out, thread_count
+from seqmodel.kernels.linear.folding import folding, tables_apart
+from seqmodel.kernels.linear.notes import DENSITY, Notes, add_rows
+from seqmodel.kernels.linear.outer import outer
+from seqmodel.kernels.linear.packing import packing
+from seqmodel.kernels.run import memory
+from seqmodel.kernels.run.team import Job, share_out, thread_count
 from seqmodel.units import specification
 from seqmodel.units.cpu.kernels import CompiledUnit, Plan, compiled_unit
 from seqmodel.units.registry import UnitSpec

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from seqmodel.cpu.calls import Call, Own, Room
-from seqmodel.cpu.emit import POINTER, Lanes
-from seqmodel.cpu.jit import Library, compiled_once, function
-from seqmodel.cpu.notes import DENSITY, NotesFunctions
-from seqmodel.cpu.product import RowProduct
-from seqmodel.cpu.team import share_out
-from seqmodel.cpu.vectors import ACTIVATIONS, GATE_ACTIVATIONS
+from seqmodel.kernels.code.emit import POINTER, Lanes
+from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.vectors import ACTIVATIONS, GATE_ACTIVATIONS
+from seqmodel.kernels.linear.notes import DENSITY, NotesFunctions
+from seqmodel.kernels.linear.product import RowProduct
+from seqmodel.kernels.run.calls import Call, Own, Room
+from seqmodel.kernels.run.team import share_out
 from seqmodel.units.cpu.cells import CELLS, Stage
 from seqmodel.units.cpu.kernels import (
     FIELDS,

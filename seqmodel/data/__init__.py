@@ -1,0 +1,1 @@
+"""Prepared datasets: finding sources, splitting them, writing, reading and batching."""

@@ -1,0 +1,279 @@
+"""The prepared dataset: a folder with a readable manifest and shards read by memory map.
+
+    manifest.json   format, media, frame definition, splits, what was skipped and why
+    train.npy       the whole split, piece after piece, in rows; of music (frames, 11) bytes, 88
+                    notes as bits; of audio (samples,) int16 or float32
+    train.jsonl     one line per piece: its source, content hash and number of frames
+
+Nothing in it is pickled, nothing depends on when or where it was made, and neither writing nor
+reading holds more than one piece in memory beside the index.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import SeqmodelError, SourceError
+from seqmodel.files import disk_error, read_bytes
+from seqmodel.media.definitions import FrameDefinition, definition_from_json
+
+FORMAT = "seqmodel-dataset"
+VERSION = 1
+MANIFEST = "manifest.json"
+SPLITS = ("train", "valid", "test")
+
+FRAMES_HASHED_AT_ONCE = 2**15
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One line of a split's index."""
+
+    source: str
+    """The file as the user named it, with "#split/index" behind it for one of many in a file."""
+    sha256: str
+    """Of the piece's packed frames, or of its samples as 32-bit floats, little-endian, however they
+    are stored: two pieces with one hash are the same."""
+    frames: int
+    transposed: int | None = None
+    """Semitones by which a piece of music was moved, its tonic to C."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for the index, without what is not said of this medium."""
+        return {name: value for name, value in self.__dict__.items() if value is not None}
+
+
+class DatasetWriter:
+    """Writes a dataset into an empty folder piece by piece; a context manager.
+
+    `frame` says how rows are stored.
+    """
+
+    def __init__(self, folder: Path, frame: FrameDefinition) -> None:
+        self._folder = folder
+        self._frame = frame
+        self._shards: dict[str, tuple[BinaryIO, BinaryIO]] = {}
+        self._counts = {split: {"pieces": 0, "frames": 0, "longest": 0} for split in SPLITS}
+
+    def __enter__(self) -> Self:
+        for split in SPLITS:
+            frames = (self._folder / f"{split}.npy").open("wb")
+            self._write_header(frames, 0)
+            self._shards[split] = (frames, (self._folder / f"{split}.jsonl").open("wb"))
+        return self
+
+    def add(self, split: str, blocks: Iterable[NDArray[Any]], piece: Piece) -> None:
+        """Append a piece, the rows it is stored as in blocks, and its line in the index."""
+        frames, index = self._shards[split]
+        for rows in blocks:
+            frames.write(rows.tobytes())
+        index.write(_json_bytes(piece.to_json()))
+        counts = self._counts[split]
+        counts["pieces"] += 1
+        counts["frames"] += piece.frames
+        counts["longest"] = max(counts["longest"], piece.frames)
+
+    def finish(self, frame: FrameDefinition, more: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the manifest, which ends the dataset; returns it.
+
+        `frame` is that of the beginning, with what is known of all pieces only now.
+        """
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "media": frame.media,
+            "frame": frame.to_json(),
+            "splits": self._counts,
+            **more,
+        }
+        (self._folder / MANIFEST).write_bytes(_json_bytes(manifest, indent=2))
+        return manifest
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with ExitStack() as closing:  # each file is closed, whatever the others' fate
+            for split, (frames, index) in self._shards.items():
+                closing.callback(index.close)
+                closing.callback(frames.close)
+                if error is None:
+                    frames.seek(0)
+                    self._write_header(frames, self._counts[split]["frames"])
+
+    def _write_header(self, file: BinaryIO, frames: int) -> None:
+        # NumPy leaves room in the header for the first dimension to grow, so it can be written
+        # again.
+        shape = (frames * self._frame.rows_per_frame, *self._frame.row_shape)
+        descr = np.lib.format.dtype_to_descr(self._frame.row_dtype)
+        header = {"shape": shape, "fortran_order": False, "descr": descr}
+        np.lib.format.write_array_header_1_0(file, header)
+
+
+@dataclass(frozen=True)
+class Split:
+    """The pieces of one split; `split[i]` reads the frames of piece i from the disk.
+
+    They are (T, 88) zeros and ones of music, (T, frame_size) float32 samples in [-1, 1) of audio.
+    """
+
+    name: str
+    sources: list[str]
+    lengths: NDArray[np.int64] = field(repr=False)
+    """(pieces,) in frames."""
+    frame: FrameDefinition
+    _rows: NDArray[Any] = field(repr=False)
+    _starts: NDArray[np.int64] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __getitem__(self, index: int) -> NDArray[Any]:
+        return self.frame.decode(self.stored(index))
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return (self[i] for i in range(len(self)))
+
+    def stored(self, index: int) -> NDArray[Any]:
+        """A view of piece `index` as it lies on the disk: (T, 11) bytes, or its samples (N,)."""
+        start = self._starts[index]  # raises IndexError, which also ends a for loop
+        return self._rows[start : start + self.lengths[index] * self.frame.rows_per_frame]
+
+    def sha256(self, index: int) -> str:
+        """The content hash of piece `index` as it lies on the disk now; see `Piece.sha256`."""
+        digest, rows = hashlib.sha256(), self.stored(index)
+        step = FRAMES_HASHED_AT_ONCE * self.frame.rows_per_frame
+        for start in range(0, len(rows), step):
+            block = rows[start : start + step]
+            if self.frame.media == "audio":
+                block = self.frame.decode(block).astype("<f4", copy=False)
+            digest.update(block.tobytes())
+        return digest.hexdigest()
+
+    @cached_property
+    def frames(self) -> int:
+        """The number of frames of all pieces."""
+        return int(self.lengths.sum())
+
+    def note_counts(self) -> NDArray[np.int64]:
+        """(88,) how often each note sounds, counted piece by piece; of music only."""
+        counts = np.zeros(self.frame.frame_size, np.int64)
+        for roll in self:
+            counts += roll.sum(axis=0, dtype=np.int64)
+        return counts
+
+
+class Dataset:
+    """A prepared dataset, opened for reading; `dataset["valid"]` is a `Split`."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.frame = definition_from_json(manifest["media"], manifest["frame"])
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that hold pieces."""
+        return [name for name, counts in self.manifest["splits"].items() if counts["pieces"]]
+
+    def fingerprint(self) -> str:
+        """A hash of every piece's frames in their order, wherever they were prepared from."""
+        digest = hashlib.sha256()
+        if self.frame.media == "audio":  # a piece's own hash is of its samples, however cut
+            digest.update(f"{self.frame.frame_size} {self.frame.context}".encode())
+        for name in self.splits:
+            digest.update(name.encode())
+            for line in read_bytes(self.folder / f"{name}.jsonl").splitlines():
+                digest.update(json.loads(line)["sha256"].encode())
+        return digest.hexdigest()
+
+    def check_content(self) -> None:
+        """SeqmodelError where a piece is not, to the last bit, what was prepared.
+
+        All frames are read and hashed, some seconds for each gigabyte, so that opening a dataset
+        only compares sizes and shapes.
+        """
+        for name in self.splits:
+            split = self[name]
+            for k, line in enumerate(read_bytes(self.folder / f"{name}.jsonl").splitlines()):
+                if split.sha256(k) != json.loads(line)["sha256"]:
+                    raise self._damaged(f"{split.sources[k]} in {name} is not what was prepared")
+
+    def __getitem__(self, name: str) -> Split:
+        """Open a split; SeqmodelError where there is none of that name or its files are damaged."""
+        if name not in self.splits:
+            there = ", ".join(self.splits) or "none"
+            raise SeqmodelError(
+                f"{self.folder} has no pieces in a split {name!r} (it has: {there})"
+            )
+        counts = self.manifest["splits"][name]
+        shard = self.folder / f"{name}.npy"
+        try:
+            lines = read_bytes(self.folder / f"{name}.jsonl").splitlines()
+            pieces = [Piece(**json.loads(line)) for line in lines]
+            rows = np.load(shard, mmap_mode="r", allow_pickle=False)
+        except SeqmodelError:
+            raise
+        except OSError as error:
+            raise disk_error(shard, "read", error) from error
+        except Exception as error:  # a damaged header makes NumPy raise nearly anything
+            raise self._damaged(f"{name} cannot be read") from error
+        lengths = np.array([piece.frames for piece in pieces], np.int64)
+        ends = np.cumsum(np.append(0, lengths)) * self.frame.rows_per_frame
+        if (
+            len(pieces) != counts["pieces"]
+            or rows.shape != (ends[-1], *self.frame.row_shape)
+            or rows.dtype != self.frame.row_dtype
+            or not rows.flags.c_contiguous
+            or rows.offset + rows.nbytes != shard.stat().st_size
+        ):
+            raise self._damaged(f"{name} does not hold what its index says")
+        sources = [piece.source for piece in pieces]
+        # As a plain array over the same memory: NumPy's memmap takes far longer to cut pieces from.
+        return Split(name, sources, lengths, self.frame, np.asarray(rows), ends[:-1])
+
+    def _damaged(self, how: str) -> SeqmodelError:
+        return SeqmodelError(f"{self.folder} is damaged: {how}; run `seqmodel prepare` again")
+
+
+def open_dataset(path: str | Path) -> Dataset:
+    """Open the prepared dataset in the folder `path`.
+
+    SeqmodelError where there is none, or one of a version that this seqmodel cannot read.
+    """
+    folder = Path(path)
+    file = folder / MANIFEST
+    if not file.is_file():
+        raise SeqmodelError(
+            f"{folder} is not a prepared dataset (no {MANIFEST}); "
+            "make one with `seqmodel prepare SOURCE --out DATA`"
+        )
+    try:
+        manifest = json.loads(read_bytes(file))
+        if manifest["format"] != FORMAT or manifest["version"] != VERSION:
+            raise SeqmodelError(
+                f"{file} is {manifest['format']} version {manifest['version']}; this seqmodel "
+                f"reads {FORMAT} version {VERSION}: run `seqmodel prepare` again"
+            )
+        dataset = Dataset(folder, manifest)
+        dataset.splits  # noqa: B018  an error now where it cannot be told
+    except (ValueError, KeyError, TypeError, AttributeError, SourceError) as error:
+        raise SeqmodelError(f"{file} is damaged; run `seqmodel prepare` again") from error
+    return dataset
+
+
+def _json_bytes(values: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """One JSON text, readable; a file name that is no UTF-8 keeps its odd bytes as escapes."""
+    text = json.dumps(values, indent=indent, ensure_ascii=False) + "\n"
+    return text.encode("utf-8", "backslashreplace")

@@ -1,0 +1,1 @@
+"""How well a model predicts: exact likelihoods beside trivial baselines."""

@@ -1,1 +1,0 @@
-"""Media to frames and back: pure functions on NumPy arrays, no torch."""

@@ -1,0 +1,1 @@
+"""Writing LLVM instructions from Python, and compiling them."""

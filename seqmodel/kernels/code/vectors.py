@@ -1,0 +1,225 @@
+"""Vectors with arithmetic, and the activations written with them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numpy.typing import NDArray
+
+from seqmodel.kernels.code.emit import FUSE, Emitter, Lanes
+
+
+def polynomial(
+    function: Callable[[NDArray[np.float64]], NDArray[np.float64]], low: float, high: float, n: int
+) -> list[float]:
+    """Coefficients of degree 0 to n near the best for [low, high]: through Chebyshev's points."""
+    middle, half = (low + high) / 2, (high - low) / 2
+    x = middle + half * np.cos(np.pi * (np.arange(n + 1) + 0.5) / (n + 1))
+    scale = max(abs(low), abs(high))
+    scaled = np.linalg.solve(np.vander(x / scale, increasing=True), function(x))
+    return [float(c / scale**k) for k, c in enumerate(scaled)]
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A vector as the equations see it: a value with arithmetic."""
+
+    to: Emitter = field(repr=False)
+    value: Any
+
+    def __add__(self, other: "Vector | float") -> "Vector":
+        """This + other."""
+        return Vector(self.to, self.to.builder.fadd(self.value, self._of(other), flags=FUSE))
+
+    def __sub__(self, other: "Vector | float") -> "Vector":
+        """This - other."""
+        return Vector(self.to, self.to.builder.fsub(self.value, self._of(other), flags=FUSE))
+
+    def __rsub__(self, other: float) -> "Vector":
+        """Other - this."""
+        return Vector(self.to, self.to.builder.fsub(self._of(other), self.value, flags=FUSE))
+
+    def __mul__(self, other: "Vector | float") -> "Vector":
+        """This times other."""
+        return Vector(self.to, self.to.builder.fmul(self.value, self._of(other), flags=FUSE))
+
+    def __truediv__(self, other: "Vector") -> "Vector":
+        """This over other."""
+        return Vector(self.to, self.to.builder.fdiv(self.value, other.value))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def _of(self, other: "Vector | float") -> Any:
+        return other.value if isinstance(other, Vector) else self.to.constant(other)
+
+    def where(self, relation: str, limit: float, then: "Vector | float") -> "Vector":
+        """`then` in the lanes where the relation to `limit` holds, this value elsewhere.
+
+        A nan satisfies no relation, so it stays.
+        """
+        return self.replaced(self, relation, limit, then)
+
+    def replaced(
+        self, where: "Vector", relation: str, limit: float, then: "Vector | float"
+    ) -> "Vector":
+        """As `where`, the relation being that of another vector to `limit`."""
+        b = self.to.builder
+        holds = b.fcmp_ordered(relation, where.value, self.to.constant(limit))
+        return Vector(self.to, b.select(holds, self._of(then), self.value))
+
+    def clamp(self, low: float, high: float) -> "Vector":
+        """This value, but not below `low` nor above `high`; nan stays nan."""
+        return self.where("<", low, low).where(">", high, high)
+
+    def between(self, low: float, high: float, then: float) -> "Vector":
+        """`then` in the lanes that lie in the open interval, zero elsewhere."""
+        b, to = self.to.builder, self.to
+        above = b.fcmp_ordered(">", self.value, to.constant(low))
+        below = b.fcmp_ordered("<", self.value, to.constant(high))
+        return Vector(to, b.select(b.and_(above, below), to.constant(then), to.zero()))
+
+    def exp_parts(self) -> tuple["Vector", "Vector"]:
+        """(scale, rest) such that exp(x) = scale (1 + rest), scale a power of two.
+
+        x = n log(2) + r with n whole. Adding 1.5 times two to the mantissa's bits rounds x / log(2)
+        to n and leaves n in the lowest bits, from where a shift brings it into the exponent.
+        """
+        p, b = self.to.precision, self.to.builder
+        x = self.clamp(-p.largest, p.largest)
+        round_to_whole = 1.5 * 2.0**p.mantissa
+        shifted = x * float(1 / np.log(2)) + round_to_whole
+        n = shifted - round_to_whole
+        r = x - n * p.log2[0] - n * p.log2[1]
+        half = float(np.log(2) / 2)
+        rest = r._polynomial(polynomial(lambda r: np.expm1(r) / r, -half, half, p.exp_degree))
+
+        def all_lanes(value: int) -> Any:
+            return ir.Constant(self.to.integers, [value] * self.to.lanes)
+
+        bits = b.shl(b.bitcast(shifted.value, self.to.integers), all_lanes(p.mantissa))
+        bits = b.add(bits, all_lanes(p.bias << p.mantissa))
+        return Vector(self.to, b.bitcast(bits, self.to.vector)), rest * r
+
+    def exp(self) -> "Vector":
+        """exp(x), x clamped to where that is a normal number."""
+        scale, rest = self.exp_parts()
+        return scale * rest + scale
+
+    def twice_atanh(self) -> "Vector":
+        """2 atanh(x), which is log((1 + x) / (1 - x)), for |x| <= 1/3."""
+        degree = self.to.precision.log1p_degree
+        q = self * self
+        return self * q._polynomial(
+            polynomial(lambda q: 2 * np.arctanh(np.sqrt(q)) / np.sqrt(q), 0.0, 1 / 9, degree)
+        )
+
+    def log(self) -> "Vector":
+        """log(x) of normal numbers above zero; nan stays nan.
+
+        x = 2^n m with m from sqrt(1/2) to sqrt(2), and log(m) = 2 atanh((m - 1) / (m + 1)). The
+        bits of a number count its exponent above those of its mantissa, so that their distance to
+        the bits of sqrt(1/2), shifted, is n.
+        """
+        p, b, to = self.to.precision, self.to.builder, self.to
+
+        def all_lanes(value: int) -> Any:
+            return ir.Constant(to.integers, [value] * to.lanes)
+
+        integers, reals = (np.int32, np.float32) if p.itemsize == 4 else (np.int64, np.float64)
+        root = int(np.sqrt(reals(0.5)).view(integers))
+        bits = b.bitcast(self.value, to.integers)
+        n = b.ashr(b.sub(bits, all_lanes(root)), all_lanes(p.mantissa))
+        m = Vector(to, b.bitcast(b.sub(bits, b.shl(n, all_lanes(p.mantissa))), to.vector))
+        power = Vector(to, b.sitofp(n, to.vector))
+        log_m = ((m - 1.0) / (m + 1.0)).twice_atanh()
+        total = power * p.log2[0] + (power * p.log2[1] + log_m)
+        return Vector(
+            to, b.select(b.fcmp_unordered("uno", self.value, self.value), self.value, total.value)
+        )
+
+    def softplus(self) -> tuple["Vector", "Vector"]:
+        """log(1 + exp(x)), and its slope, the sigmoid of x; both with all their digits.
+
+        With e = exp(-|x|): log(1 + e) = 2 atanh(s), s = e / (2 + e), which is 1/3 at most.
+        """
+        e = (self * -1.0).where(">", 0.0, self).exp()
+        series = (e / (e + 2.0)).twice_atanh()
+        one = Vector(self.to, self.to.constant(1.0))
+        inverse = one / (e + 1.0)
+        slope = inverse.replaced(self, "<", 0.0, e * inverse)
+        return self.where("<", 0.0, 0.0) + series, slope
+
+    def maximum(self, other: "Vector") -> "Vector":
+        """The larger of the two; a nan in `other` counts for nothing."""
+        b = self.to.builder
+        larger = b.fcmp_ordered(">", other.value, self.value)
+        return Vector(self.to, b.select(larger, other.value, self.value))
+
+    def over_lanes(self, combine: Callable[["Vector", "Vector"], "Vector"]) -> "Vector":
+        """All lanes combined into one number, which then stands in each."""
+        to, total, half = self.to, self, self.to.lanes // 2
+        while half:
+            others = [(lane + half) % to.lanes for lane in range(to.lanes)]
+            mask = ir.Constant(ir.VectorType(ir.IntType(32), to.lanes), others)
+            turned = to.builder.shuffle_vector(total.value, total.value, mask)
+            total, half = combine(total, Vector(to, turned)), half // 2
+        return total
+
+    def masked(self, lanes: Lanes) -> "Vector":
+        """This value in the lanes that are on, zero in the others."""
+        return Vector(self.to, self.to.builder.select(lanes.mask, self.value, self.to.zero()))
+
+    def _polynomial(self, coefficients: list[float]) -> "Vector":
+        """The polynomial here, by Estrin's scheme: few steps of it wait for each other."""
+        terms: list[Any] = list(coefficients)
+        power = self
+        while len(terms) > 2:
+            pairs = zip(terms[::2], terms[1::2], strict=False)
+            rest = terms[-1:] if len(terms) % 2 else []
+            terms, power = [power * high + low for low, high in pairs] + rest, power * power
+        low, high = terms
+        total: Vector = power * high + low
+        return total
+
+
+@dataclass(frozen=True)
+class Function:
+    """An activation, and its slope told from its value."""
+
+    value: Callable[[Vector], Vector]
+    slope: Callable[[Vector], Vector]
+
+    def __call__(self, x: Vector) -> Vector:
+        """The activation of x."""
+        return self.value(x)
+
+
+def _sigmoid(x: Vector) -> Vector:
+    scale, rest = (x * -1.0).exp_parts()
+    one = Vector(x.to, x.to.constant(1.0))
+    return one / (scale * rest + (scale + 1.0))
+
+
+def _tanh(x: Vector) -> Vector:
+    scale, rest = (x * 2.0).exp_parts()
+    less_one = scale * rest + (scale - 1.0)  # exp(2 x) - 1, with all its digits near zero
+    return less_one / (less_one + 2.0)
+
+
+def _hard_sigmoid(x: Vector) -> Vector:
+    return (x + 3.0).clamp(0.0, 6.0) * (1 / 6)
+
+
+# By the specification's names.
+GATE_ACTIVATIONS: Mapping[str, Function] = {
+    "sigmoid": Function(_sigmoid, lambda y: y * (1.0 - y)),
+    "hard-sigmoid": Function(_hard_sigmoid, lambda y: y.between(0.0, 1.0, 1 / 6)),
+}
+ACTIVATIONS: Mapping[str, Function] = {
+    "tanh": Function(_tanh, lambda y: 1.0 - y * y),
+    "sigmoid": GATE_ACTIVATIONS["sigmoid"],
+    "relu": Function(lambda x: x.where("<", 0.0, 0.0), lambda y: y.between(0.0, float("inf"), 1.0)),
+}

@@ -1,0 +1,1 @@
+"""Matrix products and what goes before and after them."""

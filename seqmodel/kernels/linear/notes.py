@@ -1,0 +1,221 @@
+"""Inputs that are binary and mostly zero, as piano-rolls are.
+
+W x is then the sum of a few columns of W, and the gradient of W the sum of a few rows of the net
+inputs' gradient: at four notes of 88, a twentieth of the dense product's arithmetic. Which notes
+sound is listed once, for both.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from llvmlite import binding, ir
+from torch import Tensor
+
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.linear.folding import tables_apart
+from seqmodel.kernels.linear.packing import PANEL
+from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
+
+DENSITY = 0.2
+"""Of ones among all numbers; up to there the sum of columns is well ahead of the product."""
+
+NUMBER = ir.IntType(32)
+_SIZES = ("T", "B", "I", "N", "d_stride")
+_ADDRESSES = ("d", "tables", "numbers", "counts")
+_LIST_KINDS = [POINTER, INT, INT, POINTER, POINTER]
+_SUM_KINDS = [POINTER, POINTER, INT, POINTER, INT, INT, POINTER, INT]
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Room for the places of the ones in binary frames, of every frame apart."""
+
+    numbers: Tensor
+    """(frames, I) int32: the places within a frame, rising, as many as there are."""
+    counts: Tensor
+    """(frames,) int32: how many those are."""
+    listed: Tensor
+    """(threads,) int32: whether the thread has listed all its frames, 1, or given up, 0."""
+
+    @classmethod
+    def room(cls, frames: int, inputs: int, threads: int) -> "Notes":
+        """Room for the notes of so many frames, nothing listed yet."""
+        sizes = ((frames, inputs), (frames,), (threads,))
+        return cls(*(torch.empty(size, dtype=torch.int32) for size in sizes))
+
+
+def add_rows(d: Tensor, notes: Notes, batch: int, threads: int) -> tuple[Tensor, Job]:
+    """D' X, the gradient of W, for binary X as `notes`; D (T x B, N).
+
+    What the job leaves are tables (I, N) of each thread, to be folded. Each thread takes the rows
+    of the batch that were its own in the loops: they are near it.
+    """
+    (frames, N), I = d.shape, notes.numbers.shape[1]  # noqa: E741
+    tables = tables_apart(d, threads, I * N)
+    sizes = (frames // batch, batch, I, N, d.stride(0))
+    fields = (*sizes, d, tables, notes.numbers, notes.counts)
+    return tables, Job(_adding(d.element_size()), fields)
+
+
+@dataclass(frozen=True)
+class NotesFunctions:
+    """Functions over the frames of some rows, as a module that calls them knows them."""
+
+    list_rows: Any
+    """list_rows(x, rows, I, numbers, counts): the notes' count, or a huge one: x is not binary."""
+    sum_columns: Any
+    """sum_columns(numbers, counts, rows, W, I, N, target, stride): W x, W packed."""
+
+    @classmethod
+    def of(cls, module: Any, itemsize: int, stored: int) -> "NotesFunctions":
+        """The functions for numbers of `itemsize` bytes, those of W of `stored`, in `module`."""
+        library = _library(itemsize, stored)
+        declared = []
+        for name, returns, kinds in (
+            ("list_rows", INT, _LIST_KINDS),
+            ("sum_columns", ir.VoidType(), _SUM_KINDS),
+        ):
+            global_name = f"seqmodel_{name}_{itemsize}_{stored}"
+            binding.add_symbol(global_name, library.address(name))
+            declared.append(ir.Function(module, ir.FunctionType(returns, kinds), global_name))
+        return cls(*declared)
+
+
+@compiled_once
+def _library(itemsize: int, stored: int) -> Library:
+    module = ir.Module("notes")
+    made = ir.Function(module, ir.FunctionType(INT, _LIST_KINDS), "list_rows")
+    builder = ir.IRBuilder(made.append_basic_block())
+    builder.ret(_write_list(Emitter(builder, itemsize), *made.args))
+    with function(module, "sum_columns", _SUM_KINDS, itemsize) as (e, *args):
+        _write_sum(e, stored, *args)
+    return Library(module)
+
+
+@compiled_once
+def _adding(itemsize: int) -> Kernel:
+    module = ir.Module("add_rows")
+    with function(module, "add_rows", [POINTER, INT, INT], itemsize) as (e, fields, *share):
+        _write_add(e, e.fields(fields, _SIZES, _ADDRESSES), *share)
+    return compile_kernels(module, ("add_rows",))["add_rows"]
+
+
+def _number(e: Emitter, numbers: Any, n: Any) -> Any:
+    b = e.builder
+    return b.zext(b.load(b.gep(numbers, [n], source_etype=NUMBER), typ=NUMBER), INT)
+
+
+def _row(e: Emitter, numbers: Any, row: Any, inputs: Any) -> Any:
+    return e.builder.gep(numbers, [e.mul(row, inputs)], source_etype=NUMBER)
+
+
+def _write_list(e: Emitter, x: Any, rows: Any, inputs: Any, numbers: Any, counts: Any) -> Any:
+    b, word = e.builder, 64
+    mask = ir.IntType(e.lanes)
+    of_all = [e.int(0), ir.Constant(mask, 0)]  # the notes' count, and where x is not binary
+    with e.carrying(0, rows, 1, of_all) as (row, inside):
+        frame, into = e.offset(x, e.mul(row, inputs)), _row(e, numbers, row, inputs)
+        of_row = [e.int(0), inside[1]]
+        # Bits by the word: the loop over the bits of one ends when it likes, which the processor
+        # cannot foresee, so there should be few such loops.
+        with e.carrying(0, inputs, word, of_row) as (j, of_word):
+            bits, strange = e.int(0), of_word[1]
+            for k in range(0, word, e.lanes):
+                place = e.add(j, k)
+                values = e.load(e.offset(frame, place), e.first_lanes(b.sub(inputs, place)))
+                on = b.fcmp_unordered("!=", values, e.zero())
+                other = b.and_(on, b.fcmp_unordered("!=", values, e.constant(1.0)))
+                strange = b.or_(strange, b.bitcast(other, mask))
+                bits = b.or_(bits, b.shl(b.zext(b.bitcast(on, mask), INT), e.int(k)))
+            of_word[:] = _append_bits(e, bits, j, into, of_word[0]), strange
+        count = b.trunc(of_row[0], NUMBER)
+        b.store(count, b.gep(counts, [row], source_etype=NUMBER))
+        inside[:] = e.add(inside[0], of_row[0]), of_row[1]
+    binary = b.icmp_signed("==", of_all[1], ir.Constant(mask, 0))
+    return b.select(binary, of_all[0], e.int(2**62))
+
+
+def _append_bits(e: Emitter, bits: Any, j: Any, numbers: Any, count: Any) -> Any:
+    """Append j + the place of each bit to the numbers; returns their new count."""
+    b = e.builder
+    before, head = b.block, b.append_basic_block()
+    body, after = b.append_basic_block(), b.append_basic_block()
+    b.branch(head)
+    b.position_at_end(head)
+    rest, place = b.phi(INT), b.phi(INT)
+    rest.add_incoming(bits, before)
+    place.add_incoming(count, before)
+    b.cbranch(b.icmp_signed("!=", rest, e.int(0)), body, after)
+    b.position_at_end(body)
+    lowest = e.add(j, b.cttz(rest, ir.Constant(ir.IntType(1), 1)))
+    b.store(b.trunc(lowest, NUMBER), b.gep(numbers, [place], source_etype=NUMBER))
+    rest.add_incoming(b.and_(rest, b.sub(rest, e.int(1))), body)
+    place.add_incoming(e.add(place, 1), body)
+    b.branch(head)
+    b.position_at_end(after)
+    return place
+
+
+def _write_sum(
+    e: Emitter, stored: int, numbers: Any, counts: Any, rows: Any, table: Any, inputs: Any,
+    columns: Any, target: Any, stride: Any,
+) -> None:  # fmt: skip
+    b, of_table = e.builder, Emitter(e.builder, stored)
+    width = PANEL * of_table.lanes // e.lanes  # of a panel
+    at_once = 2 * PANEL  # vectors
+
+    def block(row: Any, j: Any, vectors: int, lanes: Any) -> None:
+        """So many vectors of a row's columns from j on; `lanes` masks the last of them."""
+        of_row, sums = _row(e, numbers, row, inputs), [e.zero()] * vectors
+        with e.carrying(0, _number(e, counts, row), 1, sums) as (n, inside):
+            note = _number(e, of_row, n)
+            for v in range(vectors):
+                panel, within = divmod(v, width)
+                start = e.mul(e.add(j, panel * width * e.lanes), inputs)
+                place = e.add(start, e.mul(note, width * e.lanes), within * e.lanes)
+                number = e.widened(of_table.offset(table, place), of_table)
+                inside[v] = b.fadd(inside[v], number)
+        for v in range(vectors):
+            place = e.offset(target, e.mul(row, stride), j, v * e.lanes)
+            e.store(sums[v], place, lanes if v == vectors - 1 else None)
+
+    whole = b.and_(columns, e.int(-at_once * e.lanes))
+    left = b.sub(columns, whole)
+    with e.loop(0, rows) as row:
+        with e.loop(0, whole, at_once * e.lanes) as j:
+            block(row, j, at_once, None)
+        done = b.append_basic_block()
+        vectors = b.sdiv(e.add(left, e.lanes - 1), e.int(e.lanes))
+        switch = b.switch(vectors, done)
+        for count in range(1, at_once + 1):
+            case = b.append_basic_block()
+            switch.add_case(e.int(count), case)
+            b.position_at_end(case)
+            lanes = e.first_lanes(b.sub(left, e.int((count - 1) * e.lanes)))
+            block(row, whole, count, lanes)
+            b.branch(done)
+        b.position_at_end(done)
+
+
+def _write_add(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
+    """Add up each note's rows of D, over the thread's share of the batch, in its own table."""
+    b, B, I, N = e.builder, f["B"], f["I"], f["N"]  # noqa: E741
+    first, last = e.share(B, thread, threads)
+    size = e.mul(I, N)
+    table = e.offset(f["tables"], e.mul(thread, e.apart(size)))
+    e.clear(table, size)
+    with e.loop(0, f["T"]) as t, e.loop(first, last) as row:
+        frame = e.add(e.mul(t, B), row)
+        numbers = _row(e, f["numbers"], frame, I)
+        source = e.offset(f["d"], e.mul(frame, f["d_stride"]))
+        with e.loop(0, _number(e, f["counts"], frame)) as n:
+            target = e.offset(table, e.mul(_number(e, numbers, n), N))
+
+            def add(j: Any, lanes: Any, target: Any = target, source: Any = source) -> None:
+                place = e.offset(target, j)
+                more = e.load(e.offset(source, j), lanes)
+                e.store(b.fadd(e.load(place, lanes), more), place, lanes)
+
+            e.columns(N, add)

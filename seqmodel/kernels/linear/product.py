@@ -1,0 +1,236 @@
+"""The matrix product inside the loops over time: C (+)= A B, a few rows of A at a time.
+
+A tile of C stays in registers while its row of A meets B, whose columns lie packed in panels a few
+vectors wide: each number of B is read once for all rows of the tile, each of A once for all the
+columns of the panel. The panels are the outer loop, so that one stays in the nearest cache while
+all rows of the thread pass over it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import binding, ir
+
+from seqmodel.kernels.code.emit import INT, POINTER, REGISTERS, Emitter
+from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.linear.packing import PANEL
+
+ROWS = 8 if REGISTERS == 32 else 4  # of a tile: ROWS x PANEL sums, and B's vectors, fit registers
+_CHAINS = 8  # independent sums that keep the multipliers busy; fewer rows take several k at once
+_ROW_WIDTH = 12  # vectors of a lone row's tile, whose sums wait for nothing but multipliers
+_BIT = ir.IntType(1)
+_KINDS = [POINTER, INT, POINTER, POINTER, INT, INT, INT, INT, _BIT]
+_ROW_KINDS = [POINTER, POINTER, POINTER, INT, INT, _BIT]
+
+
+@dataclass(frozen=True)
+class Product:
+    """The function that multiplies, as a module that calls it knows it."""
+
+    function: Any
+
+    @classmethod
+    def of(cls, module: Any, itemsize: int) -> "Product":
+        """The product for numbers of `itemsize` bytes, compiled once, declared in `module`."""
+        name = f"seqmodel_product_{itemsize}"
+        binding.add_symbol(name, _library(itemsize).address("product"))
+        return cls(ir.Function(module, ir.FunctionType(ir.VoidType(), _KINDS), name))
+
+    def __call__(
+        self, e: Emitter, a: Any, a_stride: Any, b: Any, c: Any, c_stride: Any, *sizes: Any
+    ) -> None:
+        """C (+)= A B, A (rows, k), B packed, C (rows, columns); sizes: rows, k, columns, adds."""
+        *counts, adds = sizes
+        args = [a, a_stride, b, c, c_stride, *counts]
+        e.builder.call(self.function, [*args, _BIT(adds)])
+
+
+@dataclass(frozen=True)
+class RowProduct:
+    """The product of a single row. B may be stored in float32 where all else is float64."""
+
+    function: Any
+    stored: int
+    """The bytes of a number of B."""
+
+    @classmethod
+    def of(cls, module: Any, itemsize: int, stored: int) -> "RowProduct":
+        """The product for numbers of `itemsize` bytes, those of B of `stored`, in `module`."""
+        name = f"seqmodel_row_product_{itemsize}_{stored}"
+        binding.add_symbol(name, _row_library(itemsize, stored).address("product"))
+        return cls(ir.Function(module, ir.FunctionType(ir.VoidType(), _ROW_KINDS), name), stored)
+
+    def __call__(self, e: Emitter, a: Any, b: Any, c: Any, *sizes: Any) -> None:
+        """c (+)= a B, a (k,), B packed, c (columns,); sizes: k, columns, adds."""
+        *counts, adds = sizes
+        e.builder.call(self.function, [a, b, c, *counts, _BIT(adds)])
+
+
+def _wide(rows: int) -> int:
+    """How many vectors a tile of so many rows is wide: few rows take several panels at once."""
+    return max(PANEL, _CHAINS // rows // PANEL * PANEL)
+
+
+@compiled_once
+def _library(itemsize: int) -> Library:
+    module = ir.Module("product")
+    tiles = {
+        rows: [write_tile(module, itemsize, rows, v + 1) for v in range(_wide(rows))]
+        for rows in range(1, ROWS + 1)
+    }
+    with function(module, "product", _KINDS, itemsize) as (e, *args):
+        a, a_stride, b, c, c_stride, rows, k, columns, adds = args
+        builder, width = e.builder, e.int(PANEL * e.lanes)
+        for few in range(1, ROWS):
+            if _wide(few) > PANEL:
+                is_few = builder.icmp_signed("==", rows, e.int(few))
+                width = builder.select(is_few, e.int(_wide(few) * e.lanes), width)
+        # Rows are shared out evenly among as few tiles as hold them: 9 are 5 and 4, not 8 and 1.
+        blocks = builder.sdiv(e.add(rows, ROWS - 1), e.int(ROWS))
+        with e.loop(0, columns, width) as j, e.loop(0, blocks) as block:
+            first = builder.sdiv(e.mul(rows, block), blocks)
+            count = builder.sub(builder.sdiv(e.mul(rows, e.add(block, 1)), blocks), first)
+            left = builder.sub(columns, j)
+            places = [
+                e.offset(a, e.mul(first, a_stride)), a_stride,
+                e.offset(b, e.mul(j, k)),
+                e.offset(c, e.mul(first, c_stride), j), c_stride,
+                k, left, adds,
+            ]  # fmt: skip
+            vectors = builder.sdiv(e.add(left, e.lanes - 1), e.int(e.lanes))
+            done = builder.append_basic_block()
+            by_rows = builder.switch(count, done)
+            for n, of_rows in tiles.items():
+                case = builder.append_basic_block()
+                by_rows.add_case(e.int(n), case)
+                builder.position_at_end(case)
+                _call_by_width(e, of_rows, vectors, places)
+                builder.branch(done)
+            builder.position_at_end(done)
+    return Library(module)
+
+
+@compiled_once
+def _row_library(itemsize: int, stored: int) -> Library:
+    module = ir.Module("row_product")
+    tiles = [write_tile(module, itemsize, 1, v + 1, stored=stored) for v in range(_ROW_WIDTH)]
+    with function(module, "product", _ROW_KINDS, itemsize) as (e, a, b, c, k, columns, adds):
+        builder, none = e.builder, e.int(0)
+        of_b = Emitter(builder, stored)
+        with e.loop(0, columns, _ROW_WIDTH * e.lanes) as j:
+            left = builder.sub(columns, j)
+            places = [a, none, of_b.offset(b, e.mul(j, k)), e.offset(c, j), none, k, left, adds]
+            vectors = builder.sdiv(e.add(left, e.lanes - 1), e.int(e.lanes))
+            _call_by_width(e, tiles, vectors, places)
+    return Library(module)
+
+
+def _call_by_width(e: Emitter, tiles: list[Any], vectors: Any, places: list[Any]) -> None:
+    """Call the tile that is so many vectors wide; the last if none is wide enough."""
+    b = e.builder
+    widest, done = b.append_basic_block(), b.append_basic_block()
+    switch = b.switch(vectors, widest)
+    for width, tile in enumerate(tiles, 1):
+        of_width = widest if tile is tiles[-1] else b.append_basic_block()
+        if tile is not tiles[-1]:
+            switch.add_case(e.int(width), of_width)
+        b.position_at_end(of_width)
+        b.call(tile, places)
+        b.branch(done)
+    b.position_at_end(done)
+
+
+def write_tile(
+    module: Any,
+    itemsize: int,
+    rows: int,
+    vectors: int,
+    transposed: bool = False,
+    *,
+    stored: int | None = None,
+) -> Any:
+    """A function for a tile of so many rows and vectors; its last vector may be a partial one.
+
+    A's numbers for one row lie side by side, `a_stride` from row to row; if `transposed`, those of
+    one k do, a vector's width from k to k, and `a_stride` is the number of rows to write. B's take
+    `stored` bytes, unless as many as all others.
+    """
+    name = f"{'outer' if transposed else 'tile'}_{rows}x{vectors}"
+    kinds = [POINTER, INT, POINTER, POINTER, INT, INT, INT, _BIT]
+    with function(module, name, kinds, itemsize) as (e, *args):
+        a, a_stride, b, c, c_stride, k, columns, adds = args
+        builder = e.builder
+        row = [e.offset(a, r if transposed else e.mul(a_stride, r)) for r in range(rows)]
+        a_step = e.lanes if transposed else 1
+        at_once = max(1, _CHAINS // (rows * vectors))  # k
+        of_b = Emitter(builder, stored or itemsize)
+        sums = [e.zero()] * (rows * vectors * at_once)
+        whole = builder.and_(k, e.int(-at_once))
+
+        def steps(k0: Any, count: int, sums: list[Any]) -> None:
+            for step in range(count):
+                columns = _row_of_b(e, of_b, b, k, e.add(k0, step), vectors)
+                for r in range(rows):
+                    factor = e.broadcast(e.offset(row[r], e.mul(e.add(k0, step), a_step)))
+                    for v in range(vectors):
+                        n = (step * rows + r) * vectors + v
+                        sums[n] = e.multiply_add(factor, columns[v], sums[n])
+
+        with e.carrying(0, whole, at_once, sums) as (k0, inside):
+            steps(k0, at_once, inside)
+        if at_once > 1:
+            with e.carrying(whole, k, 1, sums) as (k0, inside):
+                steps(k0, 1, inside)
+        size = rows * vectors
+        total = [_tree(e, sums[n::size]) for n in range(size)]
+
+        def finish(lanes: Any) -> None:
+            with builder.if_else(adds) as (adding, writing):
+                with adding:
+                    write(lanes, True)
+                with writing:
+                    write(lanes, False)
+
+        def write(lanes: Any, adding: bool) -> None:
+            done = builder.append_basic_block()
+            for r in range(rows):
+                if transposed and r:
+                    another = builder.append_basic_block()
+                    builder.cbranch(builder.icmp_signed(">", a_stride, e.int(r)), another, done)
+                    builder.position_at_end(another)
+                for v in range(vectors):
+                    place = e.offset(c, e.mul(c_stride, r), v * e.lanes)
+                    mask = lanes if v == vectors - 1 else None
+                    value = total[r * vectors + v]
+                    e.store(
+                        builder.fadd(e.load(place, mask), value) if adding else value, place, mask
+                    )
+            builder.branch(done)
+            builder.position_at_end(done)
+
+        full = builder.icmp_signed(">=", columns, e.int(vectors * e.lanes))
+        with builder.if_else(full) as (plain, partial):
+            with plain:
+                finish(None)
+            with partial:
+                finish(e.first_lanes(builder.sub(columns, e.int((vectors - 1) * e.lanes))))
+    made = module.get_global(name)
+    made.linkage = "internal"
+    return made
+
+
+def _row_of_b(e: Emitter, of_b: Emitter, b: Any, k: Any, row: Any, vectors: int) -> list[Any]:
+    """So many vectors of one of B's k rows, from panels of B's own type."""
+    numbers = PANEL * of_b.lanes  # of a panel's row
+    width, found = numbers // e.lanes, []
+    for v in range(vectors):
+        panel, within = divmod(v, width)
+        place = e.mul(e.add(e.mul(k, panel), row), numbers)
+        found.append(e.widened(of_b.offset(b, place, within * e.lanes), of_b))
+    return found
+
+
+def _tree(e: Emitter, values: list[Any]) -> Any:
+    while len(values) > 1:
+        values = [e.builder.fadd(x, y) for x, y in zip(values[::2], values[1::2], strict=True)]
+    return values[0]

@@ -1,0 +1,140 @@
+"""Random numbers for whole tensors in compiled code: normals, and what dropout multiplies by.
+
+Torch draws one number after the other, which takes as long as a good part of a small model's step.
+Here 16 generators run side by side in the lanes of a vector: SFC32 (Doty-Humphrey, PractRand), its
+states drawn from torch's generator. So torch's seed decides all that is drawn, on any number of
+threads and whatever the width of the machine's vectors.
+"""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from torch import Tensor
+
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.vectors import Vector, polynomial
+
+_LANES = 16
+_STATE = 4  # words of a generator: three that are mixed, and a counter
+_PAIR = 2 * _LANES  # numbers, of what each turn of a loop writes
+_SIGN = 1 << 31
+_EIGHTH = float(np.pi / 4)
+
+
+def normals(count: int) -> Tensor:
+    """Independent standard normals (count,), float32."""
+    return _drawn("normals", count)
+
+
+def dropout_factors(count: int, kept: int) -> Tensor:
+    """2**16 / kept with probability kept / 2**16, else zero; (count,) float32."""
+    return _drawn("factors", count, kept, 2**16 / kept)
+
+
+def _drawn(name: str, count: int, *more: float) -> Tensor:
+    out = torch.empty(-(-count // _PAIR) * _PAIR, dtype=torch.float32)
+    states = torch.empty(_STATE, _LANES, dtype=torch.int32).random_(-_SIGN, _SIGN)
+    _kernels()[name](states.data_ptr(), out.data_ptr(), len(out), *more)
+    return out[:count]
+
+
+@compiled_once
+def _kernels() -> dict[str, Any]:
+    module = ir.Module("draws")
+    common = [POINTER, POINTER, INT]
+    with function(module, "normals", common, 4) as (e, *args):
+        _write_normals(_Lanes(e.builder), *args)
+    with function(module, "factors", [*common, INT, ir.FloatType()], 4) as (e, *args):
+        _write_factors(_Lanes(e.builder), *args)
+    library = Library(module)
+    kinds: dict[str, list[Any]] = {"normals": [], "factors": [ctypes.c_int64, ctypes.c_float]}
+    made: dict[str, Any] = {"library": library}  # kept alive
+    for name, more in kinds.items():
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, *more)
+        made[name] = kind(library.address(name))
+    return made
+
+
+class _Lanes(Emitter):
+    """An emitter of vectors of 16 numbers, which the compiler cuts where registers are narrower."""
+
+    def __init__(self, builder: Any) -> None:
+        super().__init__(builder, 4)
+        self.lanes = _LANES
+        self.vector = ir.VectorType(self.real, _LANES)
+        self.integers = ir.VectorType(ir.IntType(32), _LANES)
+
+    def bits(self, value: int) -> Any:
+        """A vector of words that holds `value` in every lane."""
+        return ir.Constant(self.integers, [value] * _LANES)
+
+    def root(self, x: Vector) -> Vector:
+        """The square root."""
+        named = self._named(f"llvm.sqrt.v{_LANES}f32", self.vector, [self.vector])
+        return Vector(self, self.builder.call(named, [x.value]))
+
+    def uniform(self, words: Any, bits: int) -> Vector:
+        """Numbers in (0, 1] from words below 2**bits."""
+        return (Vector(self, self.builder.uitofp(words, self.vector)) + 0.5) * 2.0**-bits
+
+    def load_states(self, states: Any) -> list[Any]:
+        """The generators' states, to be carried in a loop."""
+        places = [self.offset(states, k * _LANES) for k in range(_STATE)]
+        return [self.builder.load(place, align=4, typ=self.integers) for place in places]
+
+    def draw(self, state: list[Any]) -> Any:
+        """The generators' next 32 bits; moves their state on."""
+        b, bits = self.builder, self.bits
+        x, y, z, counter = state
+        drawn = b.add(b.add(x, y), counter)
+        turned = b.or_(b.shl(z, bits(21)), b.lshr(z, bits(11)))
+        state[:] = [
+            b.xor(y, b.lshr(y, bits(9))),
+            b.add(z, b.shl(z, bits(3))),
+            b.add(turned, drawn),
+            b.add(counter, bits(1)),
+        ]
+        return drawn
+
+
+def _write_normals(e: _Lanes, states: Any, out: Any, count: Any) -> None:
+    """Box and Muller's: a point on a circle of radius sqrt(-2 log u) has two normal coordinates."""
+    b = e.builder
+    sine = polynomial(lambda q: np.sin(_EIGHTH * np.sqrt(q)) / np.sqrt(q), 0.0, 1.0, 3)
+    cosine = polynomial(lambda q: np.cos(_EIGHTH * np.sqrt(q)), 0.0, 1.0, 3)
+    with e.carrying(0, count, _PAIR, e.load_states(states)) as (i, state):
+        radius = e.root(e.uniform(e.draw(state), 32).log() * -2.0)
+        # 29 bits tell where on an eighth of the circle, three more on which of the eight.
+        word = e.draw(state)
+        place = e.uniform(b.and_(word, e.bits((1 << 29) - 1)), 29)
+        square = place * place
+        s, c = place * _series(square, sine), _series(square, cosine)
+        swapped = b.icmp_signed("<", word, e.bits(0))
+        for k, (one, other) in enumerate([(s, c), (c, s)]):
+            size = b.select(swapped, one.value, other.value)
+            sign = b.and_(b.shl(word, e.bits(1 + k)), e.bits(_SIGN))
+            signed = b.bitcast(b.xor(b.bitcast(size, e.integers), sign), e.vector)
+            e.store((radius * Vector(e, signed)).value, e.offset(out, i, k * _LANES))
+
+
+def _series(x: Vector, coefficients: list[float]) -> Vector:
+    *lower, last = coefficients
+    total = x * last + lower.pop()
+    while lower:
+        total = total * x + lower.pop()
+    return total
+
+
+def _write_factors(e: _Lanes, states: Any, out: Any, count: Any, kept: Any, factor: Any) -> None:
+    b = e.builder
+    limit = e.splat(b.trunc(kept, e.integers.element), e.integers)
+    factors = e.splat(factor, e.vector)
+    with e.carrying(0, count, _PAIR, e.load_states(states)) as (i, state):
+        word = e.draw(state)
+        for k, half in enumerate((b.and_(word, e.bits(2**16 - 1)), b.lshr(word, e.bits(16)))):
+            chosen = b.select(b.icmp_unsigned("<", half, limit), factors, e.zero())
+            e.store(chosen, e.offset(out, i, k * _LANES))

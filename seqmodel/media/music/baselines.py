@@ -1,0 +1,66 @@
+"""Trivial models that every figure is shown beside: a model worse than these has learned little.
+
+All three are note n-grams: each note's chance to sound given its own last k frames, k = 0 being
+its marginal frequency and k = 1 the previous frame repeated with the right amount of doubt.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.data.dataset import Split
+
+BASELINES: Mapping[str, int] = {"marginal": 0, "repeat": 1, "note_ngram": 8}
+"""Name -> number of own past frames that a note's chance depends on."""
+
+# Pseudo-counts with which a note's own counts are drawn to the frequency over all notes.
+PRIOR = 2.0
+
+
+class NoteNgram:
+    """p(x_tk = 1 | x_(t-order)k ... x_(t-1)k), counted on a training split.
+
+    Each (note, context) has its own frequency, smoothed towards that of the context one frame
+    shorter, and so on down to the note's marginal frequency, itself smoothed towards one half.
+    Before the first frame there is silence.
+    """
+
+    def __init__(self, train: Split, order: int) -> None:
+        self.order = order
+        notes = train[0].shape[1]
+        on = np.zeros((2**order, notes), np.int64)
+        seen = np.zeros((2**order, notes), np.int64)
+        for roll in train:
+            cell = self._contexts(roll) * notes + np.arange(notes)
+            seen += np.bincount(cell.ravel(), minlength=seen.size).reshape(seen.shape)
+            on += np.bincount(cell[roll == 1], minlength=on.size).reshape(on.shape)
+        probability = np.full((1, notes), 0.5)
+        for k in range(order + 1):
+            # Contexts of the last k frames: the low k bits, whatever stands above them.
+            on_k = on.reshape(-1, 2**k, notes).sum(axis=0)
+            seen_k = seen.reshape(-1, 2**k, notes).sum(axis=0)
+            shorter = np.tile(probability, (2**k // len(probability), 1))
+            probability = (on_k + PRIOR * shorter) / (seen_k + PRIOR)
+        self.probability = probability
+        """(2^order, D); the low bit of the context is the previous frame."""
+
+    def nats(self, roll: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """-log p(x_t | x_<t) of each frame of roll (T, D): (T,)."""
+        p = self.probability[self._contexts(roll), np.arange(roll.shape[1])]
+        nats: NDArray[np.float64] = -np.log(np.where(roll == 1, p, 1 - p)).sum(axis=1)
+        return nats
+
+    def _contexts(self, roll: NDArray[np.uint8]) -> NDArray[np.int64]:
+        contexts = np.zeros(roll.shape, np.int64)
+        for back in range(1, self.order + 1):
+            contexts[back:] |= roll[:-back].astype(np.int64) << (back - 1)
+        return contexts
+
+
+def baseline_nats_per_frame(train: Split, split: Split) -> dict[str, float]:
+    """Nats per frame of each baseline, counted on `train` and scored on every frame of `split`."""
+    return {
+        name: sum(float(ngram.nats(roll).sum()) for roll in split) / split.frames
+        for name, ngram in ((name, NoteNgram(train, order)) for name, order in BASELINES.items())
+    }

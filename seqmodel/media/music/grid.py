@@ -1,0 +1,119 @@
+"""The grid that time is cut into: so many steps per beat, or steps of a fixed length."""
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from seqmodel.errors import SourceError, UsageError
+from seqmodel.media.music.midi_format import LARGEST_DIVISION
+
+LOWEST_PITCH = 21
+HIGHEST_PITCH = 108
+NOTES = HIGHEST_PITCH - LOWEST_PITCH + 1
+"""The keys of a piano, A0 to C8: the width of a piano-roll."""
+
+MAX_FRAMES = 1_000_000
+"""Frames in one piece: some 35 hours of sixteenths at 120 beats per minute, 88 MB as a roll.
+
+A longer piece is a broken file or a mistaken grid, and is refused before anything is allocated.
+"""
+
+MAX_STEPS_PER_BEAT = LARGEST_DIVISION
+"""So that every grid of beats can be written as MIDI too."""
+
+MAX_STEP_NANOSECONDS = 60 * 10**9
+"""One minute; it also keeps the exact arithmetic of `pianoroll` within 64 bits."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The frames of a piece: equal parts of a beat, or equal stretches of real time.
+
+    Exactly one of the two is set. Build it with `of_beats` or `of_seconds`.
+
+    Attributes:
+        steps_per_beat: frames in a quarter note, 1 to 32767.
+        step_nanoseconds: length of a frame in nanoseconds, an integer so that it is exact.
+
+    Raises:
+        UsageError: when neither or both are given, or one is out of range.
+    """
+
+    steps_per_beat: int | None = None
+    step_nanoseconds: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a grid."""
+        if (self.steps_per_beat is None) == (self.step_nanoseconds is None):
+            raise UsageError("give either --steps-per-beat or --step-seconds")
+        steps, nanoseconds = self.steps_per_beat, self.step_nanoseconds
+        if steps is not None and not 1 <= steps <= MAX_STEPS_PER_BEAT:
+            raise UsageError(
+                f"--steps-per-beat must be from 1 to {MAX_STEPS_PER_BEAT}, not {steps}"
+            )
+        if nanoseconds is not None and not 1 <= nanoseconds <= MAX_STEP_NANOSECONDS:
+            seconds = Decimal(nanoseconds).scaleb(-9)
+            raise UsageError(f"--step-seconds must be above 0 and at most 60, not {seconds}")
+
+    @classmethod
+    def of_beats(cls, steps_per_beat: int) -> "Grid":
+        """Return the grid of so many frames per beat; UsageError when out of range."""
+        return cls(steps_per_beat=steps_per_beat)
+
+    @classmethod
+    def of_seconds(cls, seconds: str | int | float | Decimal) -> "Grid":
+        """Return the grid of frames of this length, exactly as the number is written.
+
+        A float stands for the shortest decimal that prints like it: 0.6 is six tenths.
+
+        Raises:
+            UsageError: when it is no number, out of range or finer than a nanosecond.
+        """
+        try:
+            exact = Decimal(str(seconds).strip())
+        except InvalidOperation:
+            raise UsageError(f"--step-seconds must be a number, not {seconds!r}") from None
+        if not exact.is_finite() or not 0 < exact <= MAX_STEP_NANOSECONDS // 10**9:
+            raise UsageError(f"--step-seconds must be above 0 and at most 60, not {seconds}")
+        nanoseconds = exact * 10**9
+        if nanoseconds != int(nanoseconds):
+            raise UsageError(f"--step-seconds {seconds} is finer than a nanosecond")
+        return cls(step_nanoseconds=int(nanoseconds))
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Grid":
+        """Return the grid that `to_json` wrote.
+
+        Raises:
+            SourceError: when the values are not such a grid, as in a manifest changed by hand.
+        """
+        known = {"steps_per_beat", "step_nanoseconds"}
+        if not isinstance(values, dict) or not set(values) <= known:
+            raise SourceError(f"holds no grid: {values!r}")
+        if not all(type(value) is int for value in values.values()):
+            raise SourceError(f"holds a grid that is not in whole numbers: {values!r}")
+        try:
+            return cls(**values)
+        except UsageError as error:
+            raise SourceError(f"holds an impossible grid: {error}") from error
+
+    def to_json(self) -> dict[str, int]:
+        """Return the grid as plain values for a manifest: the one field that is set."""
+        if self.steps_per_beat is not None:
+            return {"steps_per_beat": self.steps_per_beat}
+        assert self.step_nanoseconds is not None
+        return {"step_nanoseconds": self.step_nanoseconds}
+
+    def seconds_per_frame(self, tempo_bpm: float) -> float:
+        """Return the length of a frame in seconds at a tempo in beats per minute."""
+        if self.steps_per_beat is not None:
+            return 60 / (tempo_bpm * self.steps_per_beat)
+        assert self.step_nanoseconds is not None
+        return self.step_nanoseconds / 1e9
+
+    def __str__(self) -> str:
+        """Say it as one would: "4 steps per beat", "0.6 s a step"."""
+        if self.steps_per_beat is not None:
+            return f"{self.steps_per_beat} step{'s' * (self.steps_per_beat > 1)} per beat"
+        assert self.step_nanoseconds is not None
+        return f"{Decimal(self.step_nanoseconds).scaleb(-9).normalize():f} s a step"

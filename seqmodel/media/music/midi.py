@@ -1,0 +1,249 @@
+"""Standard MIDI files to notes: a small reader of our own, with a compiled loop over events.
+
+It is strict about lengths before it trusts them and forgiving about what it can step over:
+unknown chunks, odd system messages, meta events with impossible contents, running status carried
+over a meta event, data bytes above 127, track lengths that lie, a file that ends too early. What
+it had to forgive stands in `Score.remarks`.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import SourceError
+from seqmodel.media.music.midi_events import (
+    CUT_SHORT,
+    ENDED,
+    LOST,
+    NO_END,
+    TOO_LATE,
+    read_events,
+)
+from seqmodel.media.music.midi_format import DEFAULT_TEMPO, MAX_TICK, SMPTE_TEMPO
+
+Restrike = Literal["close", "discard"]
+
+
+@dataclass(frozen=True)
+class Score:
+    """The notes of a MIDI file and what is needed to place them in time.
+
+    The five arrays of notes have one entry per note (N,), in no particular order of time.
+
+    Attributes:
+        on_tick: int64 (N,), where each note begins, in ticks from the start.
+        off_tick: int64 (N,), where it ends; never before `on_tick`, perhaps at it.
+        pitch: uint8 (N,), 0 to 127.
+        channel: uint8 (N,), 0 to 15; 9 is the drums.
+        track: int64 (N,), the track's position in the file, from 0.
+        ticks_per_unit: ticks in what a tempo measures: a beat, or three frames of SMPTE time.
+        smpte: whether ticks are real time and the file knows of no beat.
+        tempo_tick: int64 (M,), rising, the first 0: where each tempo begins.
+        tempo: int64 (M,), microseconds per `ticks_per_unit`.
+        format: 0, 1 or 2 as the file says.
+        tracks: number of tracks found.
+        last_tick: where the longest track ends.
+        remarks: what was forgiven, each a short phrase.
+    """
+
+    on_tick: NDArray[np.int64]
+    off_tick: NDArray[np.int64]
+    pitch: NDArray[np.uint8]
+    channel: NDArray[np.uint8]
+    track: NDArray[np.int64]
+    ticks_per_unit: int
+    smpte: bool
+    tempo_tick: NDArray[np.int64]
+    tempo: NDArray[np.int64]
+    format: int
+    tracks: int
+    last_tick: int
+    remarks: tuple[str, ...]
+
+
+def read_score(data: bytes, *, restrike: Restrike = "close") -> Score:
+    """Read the notes of a standard MIDI file, or of one wrapped in RIFF.
+
+    Within a track a note is known by its channel and pitch. One struck again while it sounds ends
+    there (`restrike="close"`) or is forgotten for the new one ("discard", the published rolls'
+    rule). A note-off without a note, and a note without an end, are ignored. A note-on of
+    velocity 0 is a note-off. Of a track that is cut short the notes that are whole are kept.
+    The independent patterns of a format 2 file are laid one after the other.
+
+    Memory is bounded by a small multiple of the file's size, whatever lengths it claims.
+
+    Raises:
+        SourceError: when there is nothing to be read, in one line without the file's name.
+    """
+    start = _find_header(data)
+    size = int.from_bytes(data[start + 4 : start + 8])
+    if len(data) < start + 14 or size < 6:
+        raise SourceError("is cut short within its header")
+    file_format, tracks, division = struct.unpack_from(">HHH", data, start + 8)
+    ticks_per_unit, smpte_tempo = _clock(division)
+    reader = _Reader(data, file_format, restrike)
+    reader.read_chunks(start + 8 + size, tracks)
+    return reader.score(ticks_per_unit, smpte_tempo)
+
+
+def _find_header(data: bytes) -> int:
+    """Return where the file's header begins: 0, or within the RIFF wrapper."""
+    if not data:
+        raise SourceError("is empty")
+    start = 0
+    if data[:4] == b"RIFF" and data[8:12] == b"RMID":
+        start = data.find(b"MThd")
+    if start < 0 or data[start : start + 4] != b"MThd":
+        raise SourceError("is not a MIDI file (it does not begin with MThd)")
+    return start
+
+
+def _clock(division: int) -> tuple[int, int | None]:
+    """Return (ticks per unit of tempo, the fixed tempo of SMPTE time) of the header's 16 bits."""
+    if division < 0x8000:
+        if division == 0:
+            raise SourceError("has a division of 0 ticks per beat, so its notes have no time")
+        return division, None
+    rate, ticks = 256 - (division >> 8), division & 0xFF
+    if rate not in SMPTE_TEMPO or ticks == 0:
+        raise SourceError(f"has an unknown time code ({rate} frames a second, {ticks} ticks each)")
+    return 3 * ticks, SMPTE_TEMPO[rate]
+
+
+class _Reader:
+    """One reading of one file: walks the chunks and gathers what its tracks hold."""
+
+    def __init__(self, data: bytes, file_format: int, restrike: Restrike) -> None:
+        self.data = data
+        self.bytes = np.frombuffer(data, dtype=np.uint8)
+        self.format = file_format
+        self.close = restrike == "close"
+        # A note takes 3 bytes at least (delta, pitch, velocity), a tempo 7.
+        self.notes = np.empty((len(data) // 3 + 1, 3), dtype=np.int64)
+        self.tempos = np.empty((len(data) // 7 + 1, 2), dtype=np.int64)
+        self.sounding = np.empty(16 * 128, dtype=np.int64)
+        self.note_count = 0
+        self.tempo_count = 0
+        self.counts = [0, 0]
+        self.last_tick = 0
+        self.track_starts: list[int] = []
+        self.forgiven: dict[str, int] = {}
+
+    def forgive(self, what: str, times: int = 1) -> None:
+        if times:
+            self.forgiven[what] = self.forgiven.get(what, 0) + times
+
+    def read_chunks(self, position: int, tracks: int) -> None:
+        """Read the tracks from `position`, just behind the header that announces so many.
+
+        The announcement counts: behind the last track there may be remains of an earlier file.
+        """
+        data = self.data
+        expected = tracks or len(data)  # 0: whoever wrote it never came back to the header
+        while len(self.track_starts) < expected and 0 <= position <= len(data) - 8:
+            size = int.from_bytes(data[position + 4 : position + 8])
+            if data[position : position + 4] == b"MTrk":
+                position = self.read_track(position + 8, size)
+            else:
+                self.forgive("unknown chunk skipped")
+                after = position + 8 + size
+                # A length that leads out of the file is no length: look for the next track.
+                position = after if after <= len(data) else data.find(b"MTrk", position + 1)
+        if not self.track_starts:
+            raise SourceError("has no track (it is cut short, or was never finished)")
+        if len(self.track_starts) < tracks:
+            self.forgive(f"{len(self.track_starts)} of {tracks} tracks found")
+
+    def read_track(self, start: int, size: int) -> int:
+        """Read the track whose events begin at `start`; return where the next chunk begins."""
+        data = self.data
+        # The patterns of format 2 know nothing of each other; played they follow on.
+        first_tick = self.last_tick if self.format == 2 else 0
+        stop = min(start + size, len(data))
+        outcome, position, tick = self.read_events(start, stop, first_tick)
+        if outcome != ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
+            # No end of track where the length says, and no chunk behind it: the length lies.
+            self.forgive("track longer than it says")
+            outcome, position, tick = self.read_events(start, len(data), first_tick)
+            stop = position
+        elif outcome == ENDED and position < stop and data[position : position + 4] == b"MTrk":
+            self.forgive("track shorter than it says")
+            stop = position
+        if outcome == TOO_LATE or tick > MAX_TICK:
+            raise SourceError("has a time too far on to be music (a damaged or mistaken delta)")
+        if outcome in (CUT_SHORT, LOST):
+            self.forgive("track damaged or cut short, its whole notes kept")
+        elif outcome == NO_END:
+            self.forgive("track without an end")
+        self.note_count, self.tempo_count = self.counts
+        self.track_starts.append(first_tick)
+        self.last_tick = max(self.last_tick, tick)
+        return stop
+
+    def read_events(self, start: int, stop: int, first_tick: int) -> tuple[int, int, int]:
+        """Read the present track from data[start:stop]; a second reading replaces the first.
+
+        Returns:
+            (outcome, where it stopped, last tick).
+        """
+        self.sounding.fill(-1)
+        outcome, position, tick, *self.counts = read_events(
+            self.bytes,
+            start,
+            stop,
+            first_tick,
+            len(self.track_starts),
+            self.close,
+            self.sounding,
+            self.notes,
+            self.note_count,
+            self.tempos,
+            self.tempo_count,
+        )
+        return outcome, position, tick
+
+    def score(self, ticks_per_unit: int, smpte_tempo: int | None) -> Score:
+        """Return what was read."""
+        if self.format == 2:
+            self.forgive("format 2, its patterns laid one after the other")
+        elif self.format > 2:
+            self.forgive(f"unknown format {self.format} read as format 1")
+        notes = self.notes[: self.note_count]
+        tempo_tick, tempo = self.tempo_map(smpte_tempo)
+        return Score(
+            on_tick=notes[:, 0].copy(),
+            off_tick=notes[:, 1].copy(),
+            pitch=(notes[:, 2] & 127).astype(np.uint8),
+            channel=(notes[:, 2] >> 7 & 15).astype(np.uint8),
+            track=notes[:, 2] >> 11,
+            ticks_per_unit=ticks_per_unit,
+            smpte=smpte_tempo is not None,
+            tempo_tick=tempo_tick,
+            tempo=tempo,
+            format=self.format,
+            tracks=len(self.track_starts),
+            last_tick=self.last_tick,
+            remarks=tuple(
+                what if times == 1 else f"{what} ({times} times)"
+                for what, times in self.forgiven.items()
+            ),
+        )
+
+    def tempo_map(self, smpte_tempo: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the tempos of all tracks by tick; of several at one tick the last counts."""
+        if smpte_tempo is not None:
+            return np.zeros(1, dtype=np.int64), np.full(1, smpte_tempo)
+        tempos = self.tempos[: self.tempo_count]
+        stopped = tempos[:, 1] == 0
+        self.forgive("tempo of no length ignored", int(stopped.sum()))
+        tempos = tempos[~stopped]
+        starts = self.track_starts if self.format == 2 else [0]
+        tick = np.concatenate([starts, tempos[:, 0]])
+        tempo = np.concatenate([np.full(len(starts), DEFAULT_TEMPO), tempos[:, 1]])
+        order = np.argsort(tick, kind="stable")
+        tick, tempo = tick[order], tempo[order]
+        last = np.append(tick[1:] > tick[:-1], True)
+        return tick[last], tempo[last]

@@ -1,0 +1,137 @@
+"""Notes to piano-rolls, in exact integer arithmetic, and the bytes that rolls are stored as."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import SourceError
+from seqmodel.media.music.grid import HIGHEST_PITCH, LOWEST_PITCH, MAX_FRAMES, NOTES, Grid
+from seqmodel.media.music.midi_format import DRUM_CHANNEL
+
+if TYPE_CHECKING:
+    from seqmodel.media.music.midi import Score
+
+PACKED_BYTES = (NOTES + 7) // 8
+"""Of a frame as it is stored, one bit a note."""
+
+
+def piano_roll(score: "Score", grid: Grid, *, drums: bool, transpose: int = 0) -> NDArray[np.uint8]:
+    """Return the score as a piano-roll: uint8 (T, 88), 1 where a pitch from 21 to 108 sounds.
+
+    The frame of a tick is floor(tick / step + 1/2); a note fills the frames from that of its
+    beginning up to, and not with, that of its end, which may be none; T is the greatest frame of
+    an end. A grid in seconds follows the tempo.
+
+    Args:
+        score: the notes.
+        grid: the steps that time is cut into.
+        drums: whether the notes of channel 10 count.
+        transpose: semitones added to every pitch; then those outside the piano's range move into
+            it by octaves.
+
+    Raises:
+        SourceError: when there are no notes, or none as long as a step; when the piece has more
+            than `MAX_FRAMES` frames; when the grid is in beats and the file knows of none.
+    """
+    from seqmodel.media.music.filling import fill  # the compiler, of no use to those who transpose
+
+    if grid.steps_per_beat is not None and score.smpte:
+        raise SourceError("is in SMPTE time, which has no beats; use --step-seconds")
+    on_tick, off_tick, pitch = score.on_tick, score.off_tick, score.pitch
+    if not drums:
+        melodic = score.channel != DRUM_CHANNEL
+        on_tick, off_tick, pitch = on_tick[melodic], off_tick[melodic], pitch[melodic]
+    if not len(pitch):
+        dropped = " but drums, which are dropped unless --drums keep" * bool(len(score.pitch))
+        damage = f" ({'; '.join(score.remarks)})" * bool(score.remarks)
+        raise SourceError(f"has no notes{dropped}{damage}")
+
+    length = _frame_of_last(score, grid, int(off_tick.max()))
+    if length > MAX_FRAMES:
+        coarser = "fewer --steps-per-beat" if grid.steps_per_beat else "a longer --step-seconds"
+        raise SourceError(
+            f"has {length} frames at {grid}, more than the {MAX_FRAMES} a piece may have; "
+            f"use {coarser}"
+        )
+    if length == 0:
+        raise SourceError(f"ends within half a step ({grid})")
+
+    frames_of = _frames_in_beats if grid.steps_per_beat else _frames_in_seconds
+    begin, end = frames_of(score, grid, on_tick), frames_of(score, grid, off_tick)
+    row = _fold(pitch.astype(np.int64) + transpose) - LOWEST_PITCH
+    # One pitch's frames lie side by side while they are filled.
+    roll = np.zeros((NOTES, length), dtype=np.uint8)
+    fill(roll, row, begin, end)
+    return np.ascontiguousarray(roll.T)
+
+
+def transpose_roll(roll: NDArray[np.uint8], semitones: int) -> NDArray[np.uint8]:
+    """Return the roll (T, 88) moved up by so many semitones, or down where negative.
+
+    Notes that leave the piano's range come back into it by octaves, so that none is lost.
+    """
+    moved = np.zeros_like(roll)
+    first = max(0, -semitones)
+    end = max(first, NOTES - max(0, semitones))  # notes from `first` to here stay in the range
+    moved[:, first + semitones : end + semitones] = roll[:, first:end]
+    target = _fold(np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) + semitones) - LOWEST_PITCH
+    for note in (*range(min(first, NOTES)), *range(end, NOTES)):
+        moved[:, target[note]] |= roll[:, note]
+    return moved
+
+
+def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the roll (T, 88) as (T, 11) bytes, the lowest note in the highest bit."""
+    return np.packbits(roll, axis=1)
+
+
+def unpack(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the roll that `pack` was given."""
+    return np.unpackbits(packed).reshape(-1, NOTES)  # 88 bits fill 11 bytes
+
+
+def _fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return pitches moved by the fewest octaves that bring them within the piano's range."""
+    pitch = np.where(pitch < LOWEST_PITCH, LOWEST_PITCH + (pitch - LOWEST_PITCH) % 12, pitch)
+    return np.where(pitch > HIGHEST_PITCH, HIGHEST_PITCH - (HIGHEST_PITCH - pitch) % 12, pitch)
+
+
+def _frame_of_last(score: "Score", grid: Grid, tick: int) -> int:
+    """Return the frame of one tick in Python's integers, which no file can overflow."""
+    if grid.steps_per_beat is not None:
+        return (2 * tick * grid.steps_per_beat + score.ticks_per_unit) // (2 * score.ticks_per_unit)
+    assert grid.step_nanoseconds is not None
+    starts: list[int] = score.tempo_tick.tolist()
+    tempos: list[int] = score.tempo.tolist()
+    elapsed: int = sum(
+        (min(after, tick) - start) * tempo
+        for start, after, tempo in zip(starts, [*starts[1:], tick], tempos, strict=True)
+        if start < tick
+    )
+    step = score.ticks_per_unit * grid.step_nanoseconds
+    return (2000 * elapsed + step) // (2 * step)
+
+
+def _frames_in_beats(score: "Score", grid: Grid, tick: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the frames of ticks (N,): none is beyond `MAX_FRAMES`, so nothing overflows."""
+    assert grid.steps_per_beat is not None
+    beat = score.ticks_per_unit
+    return (2 * grid.steps_per_beat * tick + beat) // (2 * beat)
+
+
+def _frames_in_seconds(score: "Score", grid: Grid, tick: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the frames of ticks (N,) at the score's tempos, with nothing rounded on the way.
+
+    Elapsed time is counted in microseconds / ticks_per_unit, below 2^38 ticks * 2^24. Its
+    nanoseconds are twice 1000 times that over ticks_per_unit, so whole microseconds are split
+    off first; flooring in two stages gives the floor of the whole.
+    """
+    assert grid.step_nanoseconds is not None
+    elapsed = np.zeros_like(score.tempo)
+    np.cumsum(np.diff(score.tempo_tick) * score.tempo[:-1], out=elapsed[1:])
+    at = np.searchsorted(score.tempo_tick, tick, side="right") - 1
+    time = elapsed[at] + (tick - score.tempo_tick[at]) * score.tempo[at]
+    micro, rest = np.divmod(time, score.ticks_per_unit)
+    half_nanoseconds: NDArray[np.int64] = 2000 * micro + 2000 * rest // score.ticks_per_unit
+    return (half_nanoseconds + grid.step_nanoseconds) // (2 * grid.step_nanoseconds)

@@ -1,0 +1,1 @@
+"""The sequence model: an encoder, a unit and an output."""

@@ -1,0 +1,1 @@
+"""Notes that are independent given the past."""

@@ -1,0 +1,114 @@
+"""Frames of notes that are independent given the past."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqmodel.kernels import device as cpu
+
+
+class BernoulliOutput(nn.Module):
+    """Notes independent given the past: p(x_t) = prod_k Bernoulli(x_tk; sigmoid(logit_tk)).
+
+    With `end`, one further logit behind the notes' gives the probability that the piece ends after
+    this frame. Everything is computed from logits: log(sigmoid) and log(1 - sigmoid) lose all
+    digits where the model is sure.
+    """
+
+    def __init__(self, hidden_size: int, notes: int, *, end: bool = False) -> None:
+        super().__init__()
+        self.notes, self.end = notes, end
+        self.uniforms_per_frame = notes + 1
+        self.linear = nn.Linear(hidden_size, notes + end)
+
+    def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
+        """Set the bias to the frequencies of notes (D,) and ends, so that training starts there.
+
+        Half a count is added to both sides: a note never seen stays possible.
+        """
+        counts = np.append(note_counts, pieces) if self.end else note_counts
+        logits = np.log(counts + 0.5) - np.log(frames - counts + 0.5)
+        with torch.no_grad():
+            self.linear.bias.copy_(torch.from_numpy(logits))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The logits (..., D), or (..., D + 1) with `end`."""
+        logits: Tensor = self.linear(h)
+        return logits
+
+    def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        """-log p(x_t | x_<t) of frames (..., D) of zeros and ones, summed over notes: (...).
+
+        `past` is unused: all that counts of it is in the logits.
+        """
+        notes = logits[..., : self.notes]
+        return F.binary_cross_entropy_with_logits(notes, frames, reduction="none").sum(-1)
+
+    def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        """`nats(forward(h), frames)`: h (T, B, H), frames (T, B, D) -> (T, B).
+
+        Compiled where it can be; the same to a few roundings, in its gradients too.
+        """
+        weight, bias = self._of_notes()
+        if not h.numel() or cpu.why_not((h, weight, bias, frames)) is not None:
+            return self.nats(self(h), frames)
+        from seqmodel.outputs.bernoulli.score import (
+            BernoulliNats,  # the compiler loads at first use
+        )
+
+        nats: Tensor = BernoulliNats.apply(h, weight, bias, frames)  # type: ignore[no-untyped-call]
+        return nats
+
+    def weighted_score(self, h: Tensor, frames: Tensor, weights: Tensor) -> Tensor:
+        """The sum of `score(h, frames)` times weights (T, B), for training: cheaper at once."""
+        weight, bias = self._of_notes()
+        if not h.numel() or cpu.why_not((h, weight, bias, frames, weights)) is not None:
+            return (self.nats(self(h), frames) * weights).sum()
+        from seqmodel.outputs.bernoulli.score import WeightedBernoulliNats  # as above
+
+        total: Tensor = WeightedBernoulliNats.apply(h, weight, bias, frames, weights)  # type: ignore[no-untyped-call]
+        return total
+
+    def _of_notes(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the notes' logits."""
+        weight, bias = self.linear.weight, self.linear.bias
+        return (weight[: self.notes], bias[: self.notes]) if self.end else (weight, bias)
+
+    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
+        """`end_nats(forward(h), last)` for training, from h (T, B, H)."""
+        ends = slice(self.notes, None)
+        logit = F.linear(h, self.linear.weight[ends], self.linear.bias[ends]).squeeze(-1)
+        return F.binary_cross_entropy_with_logits(logit, last, reduction="none")
+
+    def end_nats(self, logits: Tensor, last: Tensor) -> Tensor:
+        """-log p(whether the piece ends here) for `last` (...), 1 at a piece's last frame."""
+        return F.binary_cross_entropy_with_logits(logits[..., self.notes], last, reduction="none")
+
+    def predicted(self, logits: Tensor) -> Tensor:
+        """The notes (..., D) that are more likely on than off, as booleans."""
+        return logits[..., : self.notes] > 0
+
+    def draw(
+        self, logits: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw a frame (..., D) of zeros and ones; `past` is unused.
+
+        Of the `uniforms` (..., D + 1), from [0, 1), those of the notes that are below the
+        probability become notes. The logits are divided by `temperature`; at 0 each note takes its
+        likelier value.
+        """
+        if temperature == 0:
+            return self.predicted(logits).to(logits.dtype)
+        notes = logits[..., : self.notes] / temperature
+        return (uniforms[..., : self.notes] < torch.sigmoid(notes)).to(logits.dtype)
+
+    def ends(self, logits: Tensor, uniforms: Tensor) -> Tensor:
+        """Draw whether the piece ends (...) after the frame, by the last of the `uniforms`.
+
+        Never by a temperature, since a piece's length is no matter of its boldness.
+        """
+        if not self.end:
+            return torch.zeros(uniforms.shape[:-1], dtype=torch.bool)
+        return uniforms[..., self.notes] < torch.sigmoid(logits[..., self.notes])

@@ -1,0 +1,1 @@
+"""Blocks of samples from a mixture of diagonal Gaussians."""

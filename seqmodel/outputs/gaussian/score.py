@@ -1,0 +1,103 @@
+"""The Gaussian mixture's likelihood straight from h, in one compiled pass each way.
+
+The plain path reads and writes all means and scales two dozen times. Here the components of a row,
+which lie side by side, are the lanes of vectors, and a block of rows stays in the nearest cache.
+"""
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.linear.folding import tables_apart
+from seqmodel.kernels.linear.packing import packing
+from seqmodel.kernels.linear.product import Product
+from seqmodel.kernels.run import memory
+from seqmodel.kernels.run.team import share_out
+from seqmodel.outputs.shared import linear_score as linear_cpu
+from seqmodel.outputs.shared.linear_score import BlockKernel, LinearNats
+from seqmodel.outputs.shared.mixture_score import MixtureParameters, log_and_inverse
+
+
+class GaussianMixtureNats(LinearNats):
+    """h (..., H), weight (N, H), bias (N,), standardised z (..., F), the floor -> nats (...)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, z: Tensor, floor: float
+    ) -> Tensor:
+        """The mixtures' nats; their slopes are kept."""
+        (*leading, H), N, F = h.shape, len(weight), z.shape[-1]
+        rows, K = math.prod(leading), N // (2 * F + 1)
+        h = h.contiguous()
+        slope = memory.large_buffer(h, rows, N)
+        nats = memory.buffer(h, *leading)
+        threads = linear_cpu.threads_for(rows)
+        packed, packing_weight = packing(weight.t())
+        forward = _FORWARD.job(
+            h.element_size(),
+            {
+                "rows": rows, "H": H, "N": N, "F": F, "K": K, "h": h,
+                "weight": packed, "bias": bias.contiguous(), "z": z.contiguous(),
+                "floor": h.new_tensor(floor), "slope": slope, "nats": nats,
+                "energies": tables_apart(h, threads, K),
+            },
+        )  # fmt: skip
+        share_out([packing_weight, forward], threads)
+        ctx.save_for_backward(h, weight, slope)
+        return nats
+
+
+def _write_forward(e: Emitter, f: dict[str, Any], multiply: Product, start: Any, rows: Any) -> None:
+    H, N = f["H"], f["N"]
+    h = e.offset(f["h"], e.mul(start, H))
+    multiply(e, h, H, f["weight"], e.offset(f["slope"], e.mul(start, N)), N, rows, H, N, False)
+    with e.loop(start, e.add(start, rows)) as r:
+        _write_row(e, f, r)
+
+
+def _write_row(e: Emitter, f: dict[str, Any], r: Any) -> None:
+    F, K = f["F"], f["K"]
+    parameters = MixtureParameters(
+        e, e.offset(f["slope"], e.mul(r, f["N"])), f["bias"], e.add(F, F, 1), K,
+        e.offset(f["energies"], e.mul(f["thread"], e.apart(K))),
+    )  # fmt: skip
+
+    def energy(k: Any, lanes: Any) -> Vector:
+        """-log N_k(z), summed over the samples."""
+        floor, total = Vector(e, e.broadcast(f["floor"])), [e.zero()]
+        with e.carrying(0, F, 1, total) as (j, inside):
+            of_mean, of_scale = e.add(j, 1), e.add(j, 1, F)
+            log_scale = parameters.get(of_scale, k, lanes)
+            scale = log_scale.exp()
+            log_sigma, inverse = log_and_inverse(scale, log_scale, floor)
+            z = Vector(e, e.broadcast(e.offset(f["z"], e.mul(r, F), j)))
+            error = (z - parameters.get(of_mean, k, lanes)) * inverse
+            square = error * error
+            nats = square * 0.5 + (log_sigma + math.log(2 * math.pi) / 2)
+            inside[0] = (Vector(e, inside[0]) + nats).value
+            parameters.put(error * inverse * -1.0, of_mean, k, lanes)
+            parameters.put((1.0 - square) * (scale * inverse), of_scale, k, lanes)
+        return Vector(e, total[0])
+
+    nats = parameters.nats(energy)
+    e.store(nats.value, e.offset(f["nats"], r), e.first_lanes(e.int(1)))
+
+
+_FORWARD = BlockKernel(
+    "gaussian_forward",
+    ("rows", "H", "N", "F", "K"),
+    (
+        "h",  # (rows, H)
+        "weight",  # packed
+        "bias",  # (N,), N = (2 F + 1) K
+        "z",  # (rows, F)
+        "floor",  # one number
+        "energies",  # (K,) of each thread apart
+        "slope",  # (rows, N)
+        "nats",  # (rows,)
+    ),
+    _write_forward,
+)

@@ -1,0 +1,150 @@
+"""Blocks of samples from a mixture of diagonal Gaussians."""
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from seqmodel.kernels import device as cpu
+from seqmodel.outputs.shared.levels import STEP, above_zero, choose, nearest_level
+
+# Deviations, standardised. Narrower, the first random swings of the means would cost too much.
+_NARROWEST_START = 0.1
+
+
+class GaussianMixtureOutput(nn.Module):
+    """p(z_t | x_<t) = sum_k w_tk prod_f N(z_tf; mu_tfk, sigma_tfk), from one linear layer on h_t.
+
+    The output of the speech models of Chung et al. (2014, section 4.1), after Graves (2013,
+    section 4.1). z = (x - mean) / deviation is a standardised block of F samples, and the nats are
+    those of its density: add F log(deviation) for a density of raw samples in [-1, 1).
+
+    sigma = floor + exp(log scale), the floor being one 16-bit step, 1 / (32768 deviation): digital
+    silence, repeated exactly, would otherwise drive sigma to 0 and the density to infinity. Unlike
+    a clamp it lets the gradient through.
+
+    Parameters are (..., 2F + 1, K): the mixture's logits, F rows of means, F of log scales.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        frame_size: int,
+        components: int,
+        *,
+        mean: float,
+        deviation: float,
+        context: int,
+    ) -> None:
+        """`mean` and `deviation` are of the training samples; `context` is how many go before."""
+        super().__init__()
+        self.frame_size, self.components, self.context = frame_size, components, context
+        self.mean, self.deviation = mean, deviation
+        self.floor = STEP / deviation
+        self.uniforms_per_frame = 1 + frame_size
+        self.linear = nn.Linear(hidden_size, (2 * frame_size + 1) * components)
+        with torch.no_grad():  # the biases alone decide where it starts
+            self.linear.weight.mul_(0.1)
+
+    def start_at_data(self, blocks: NDArray[np.floating]) -> None:
+        """Set the biases by raw blocks (N, F) of the training data.
+
+        The means become K of the blocks, at evenly spaced ranks of their norm, which counts as
+        negative where the block's mean is; each sigma becomes the root mean square distance, per
+        sample, of the blocks nearest to its mean; the weights become equal.
+        """
+        z = (blocks.astype(np.float64) - self.mean) / self.deviation
+        order = np.argsort(np.copysign(np.linalg.norm(z, axis=1), z.mean(1)), kind="stable")
+        ranks = (np.arange(self.components) + 0.5) * len(z) / self.components
+        means = z[order[ranks.astype(int)]]
+        squares = np.stack([((z - mean) ** 2).mean(1) for mean in means])
+        nearest = squares.argmin(0)
+        count = np.bincount(nearest, minlength=self.components)
+        total = np.bincount(nearest, squares.min(0), minlength=self.components)
+        scales = np.maximum(np.sqrt(total / np.maximum(count, 1)), _NARROWEST_START)
+        with torch.no_grad():
+            logits, of_means, log_scales = self._parts(self._rows(self.linear.bias))
+            logits.zero_()
+            of_means.copy_(torch.from_numpy(means.T))
+            log_scales.copy_(torch.from_numpy(np.log(scales)))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The parameters (..., 2F + 1, K) from h (..., H)."""
+        return self._rows(self.linear(h))
+
+    def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """-log p (...) of standardised blocks, given raw as `frames` (..., F); `past` is unused."""
+        return -self._joint(parameters, frames).logsumexp(-1)
+
+    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """`nats(forward(h), frames, past)` for training.
+
+        Compiled where it can be; the same to a few roundings, in its gradients too.
+        """
+        weight, bias = self.linear.weight, self.linear.bias
+        if not h.numel() or cpu.why_not((h, weight, bias, frames)) is not None:
+            return self.nats(self(h), frames, past)
+        from seqmodel.outputs.gaussian.score import GaussianMixtureNats  # the compiler loads late
+
+        z = self._standardised(frames)
+        nats: Tensor = GaussianMixtureNats.apply(h, weight, bias, z, self.floor)  # type: ignore[no-untyped-call]
+        return nats
+
+    def floor_share(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """The share (...) of a block's samples that the floor decides: exp(log scale) < floor.
+
+        Asked of the component with the highest responsibility for the block. Where the share is
+        high the nats measure the floor, not the model.
+        """
+        likeliest = self._joint(parameters, frames).argmax(-1)
+        log_scales = _of_component(self._parts(parameters)[2], likeliest)
+        return (log_scales < math.log(self.floor)).to(parameters.dtype).mean(-1)
+
+    def draw(
+        self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw raw blocks (B, F), rounded to 16-bit levels; `past` (B, C) is unused.
+
+        Of a row's `uniforms` (B, F + 1), float64 from [0, 1), the first chooses the component: the
+        first whose cumulated weight exceeds it. Each other u gives a sample of the block,
+        mu + temperature sigma n, where n = ndtri(u), the standard normal's inverse distribution
+        function; u = 0 is taken as 2^-54. The logits are divided by `temperature`; at 0 the block
+        is the likeliest component's mean.
+        """
+        logits, means, log_scales = self._parts(parameters.double())
+        component = choose(logits, uniforms[..., 0], temperature)
+        sigma = self._log_sigmas(_of_component(log_scales, component)).exp()
+        noise = torch.special.ndtri(above_zero(uniforms[..., 1:]))
+        z = _of_component(means, component) + temperature * sigma * noise
+        return nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
+
+    def _standardised(self, samples: Tensor) -> Tensor:
+        return (samples - self.mean) / self.deviation
+
+    def _rows(self, outputs: Tensor) -> Tensor:
+        return outputs.view(*outputs.shape[:-1], 2 * self.frame_size + 1, self.components)
+
+    def _parts(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits (..., K), means (..., F, K) and log scales (..., F, K), as views."""
+        F = self.frame_size
+        return parameters[..., 0, :], parameters[..., 1 : F + 1, :], parameters[..., F + 1 :, :]
+
+    def _log_sigmas(self, log_scales: Tensor) -> Tensor:
+        """log(floor + exp(log scale)), finite at any log scale."""
+        return torch.logaddexp(log_scales, log_scales.new_tensor(math.log(self.floor)))
+
+    def _joint(self, parameters: Tensor, frames: Tensor) -> Tensor:
+        """log w_k + log N_k(z) of each component: (..., K)."""
+        logits, means, log_scales = self._parts(parameters)
+        log_sigmas = self._log_sigmas(log_scales)
+        z = self._standardised(frames)
+        errors = (z.unsqueeze(-1) - means) * torch.exp(-log_sigmas)
+        terms = errors.square() / 2 + log_sigmas + math.log(2 * math.pi) / 2
+        return torch.log_softmax(logits, -1) - terms.sum(-2)
+
+
+def _of_component(values: Tensor, component: Tensor) -> Tensor:
+    """Of values (..., F, K) those of one component (...) each: (..., F)."""
+    return torch.take_along_dim(values, component[..., None, None], -1).squeeze(-1)

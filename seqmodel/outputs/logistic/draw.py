@@ -1,0 +1,92 @@
+"""The discretised logistics' compiled draw."""
+
+from typing import Any
+
+from torch import Tensor
+
+from seqmodel.kernels.code.jit import Library, compiled_once
+from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
+from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.run.calls import Own, Room
+from seqmodel.outputs.logistic.specification import WIDTH, DiscretisedLogisticOutput
+from seqmodel.outputs.shared.audio_draw import AudioDraw, Frame, compile_draw
+from seqmodel.outputs.shared.levels import above_zero
+
+_SIZES = ("H",)
+_ADDRESSES = (
+    "h",  # (H,)
+    "weight",  # B, packed
+    "bias",  # (F M,): a, for each sample
+    "states",  # (F, M): B h + a, to which each sample adds its A p
+    "window",  # A, packed
+    "mixture",  # V, packed
+    "mixture_bias", "outputs",  # (3 K,)
+    "predictor",  # (C,): l + r d
+    "residual",  # (1,): r
+)  # fmt: skip
+
+
+def logistic_draw(
+    output: DiscretisedLogisticOutput, h: Own, x: Own, room: Room, chunk: int, temperature: float
+) -> AudioDraw:
+    """The draw from h (H,), for a unit that reads x (C,).
+
+    The residual's deviation r goes into v: scales come out times r.
+    """
+    weight, residual = output.linear.weight, output.residual.double()
+    bias = output.mixture.bias.double().clone()
+    bias[2 * output.components :] += residual.log()
+    fields: dict[str, int | Tensor | Own] = {
+        "H": h.shape[0],
+        "h": h, "weight": pack(weight.t()),
+        "bias": output.window.bias.double().repeat(output.frame_size),
+        "states": room.take(output.frame_size, WIDTH),
+        "window": pack(output.window.weight.t()), "mixture": pack(output.mixture.weight.t()),
+        "mixture_bias": bias, "outputs": room.take(3 * output.components),
+        "predictor": output.predictor.double() + residual * output.correction.double(),
+        "residual": residual.reshape(1),
+    }  # fmt: skip
+    library = _library(weight.element_size())
+    return AudioDraw(output, x, room, chunk, temperature, library, fields, _split)
+
+
+def _split(uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    u = above_zero(uniforms[:, 1::2])
+    return uniforms[:, ::2], u.log() - (-u).log1p()
+
+
+@compiled_once
+def _library(stored: int) -> Library:
+    return compile_draw(_SIZES, _ADDRESSES, stored, _write)
+
+
+def _write(frame: Frame) -> None:
+    e, f = frame.e, frame.field
+    F, C, K, M, outputs = f["F"], f["C"], f["K"], e.int(WIDTH), f["outputs"]
+    frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["states"], e.mul(F, M))
+    with e.loop(0, F) as j:
+        state = e.offset(f["states"], e.mul(j, M))
+        frame.add_product(frame.before(j), C, f["window"], state, M)
+
+        def bend(i: Any, lanes: Any, state: Any = state) -> None:
+            place = e.offset(state, i)
+            e.store(ACTIVATIONS["tanh"](Vector(e, e.load(place, lanes))).value, place, lanes)
+
+        e.columns(M, bend)
+        frame.affine(state, M, f["mixture"], f["mixture_bias"], outputs, e.mul(K, 3))
+        component = frame.choose("outputs", j)
+        offset = frame.broadcast("outputs", e.add(K, component)) * frame.broadcast("residual", 0)
+        scale = frame.broadcast("outputs", e.add(K, K, component)).exp() + frame.constant("floor")
+        one = e.first_lanes(e.int(1))
+        frame.put(j, _predicted(frame, j) + offset + scale * frame.noise(j, one), one)
+
+
+def _predicted(frame: Frame, j: Any) -> Vector:
+    """(l + r d) . p_j in all lanes."""
+    e = frame.e
+    total = [e.zero()]
+    with e.carrying(0, frame.field["C"], e.lanes, total) as (i, inside):
+        lanes = e.first_lanes(e.builder.sub(frame.field["C"], i))
+        p = e.load(e.offset(frame.before(j), i), lanes)
+        inside[0] = e.multiply_add(p, frame.load("predictor", i, lanes).value, inside[0])
+    return Vector(e, total[0]).over_lanes(Vector.__add__)

@@ -1,0 +1,223 @@
+"""The discretised logistics' likelihood straight from h, in one compiled pass.
+
+The forward pass takes a block of rows through both layers and back: it leaves the slope of each
+row's nats by the outputs of either layer. What remains backward is scaling, and products.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
+from seqmodel.kernels.linear.folding import tables_apart
+from seqmodel.kernels.linear.outer import outer
+from seqmodel.kernels.linear.packing import packing
+from seqmodel.kernels.linear.product import Product
+from seqmodel.kernels.run import memory
+from seqmodel.kernels.run.team import share_out
+from seqmodel.outputs.shared import linear_score as linear_cpu
+from seqmodel.outputs.shared.levels import HIGHEST, LOWEST, STEP
+from seqmodel.outputs.shared.linear_score import BlockKernel
+from seqmodel.outputs.shared.mixture_score import MixtureParameters, log_and_inverse
+
+
+class Blocks(NamedTuple):
+    """What is known of the samples, and the units of the mixtures."""
+
+    frames: Tensor
+    """(..., F), raw."""
+    z: Tensor
+    """(..., F), standardised."""
+    windows: Tensor
+    """(rows F, C): the standardised samples before each."""
+    residual: float
+    step: float
+    floor: float
+
+
+class LogisticNats(torch.autograd.Function):
+    """Nats (...) of blocks of F samples, from h (..., H) and each sample's linear prediction.
+
+    Weights: `states` (F M, H), `window` (M, C) and its bias (M,), `mixture` (3 K, M) and its bias.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        h: Tensor,
+        linear: Tensor,
+        states: Tensor,
+        window: Tensor,
+        window_bias: Tensor,
+        mixture: Tensor,
+        mixture_bias: Tensor,
+        blocks: Blocks,
+    ) -> Tensor:
+        """The blocks' nats; the slopes by both layers' outputs are kept."""
+        *leading, H = h.shape
+        rows, F = math.prod(leading), blocks.z.shape[-1]
+        (M, C), (K3, _) = window.shape, mixture.shape
+        h, windows = h.contiguous(), blocks.windows.contiguous()
+        hidden = memory.large_buffer(h, rows * F, M)
+        outputs = memory.large_buffer(h, rows * F, K3)
+        inputs = memory.large_buffer(h, rows, F * M)
+        nats = memory.buffer(h, *leading)
+        threads, packed = linear_cpu.threads_for(rows), {}
+        for name, matrix in (
+            ("states", states.t()), ("window", window.t()),
+            ("mixture", mixture.t()), ("mixture_back", mixture),
+        ):  # fmt: skip
+            packed[name] = packing(matrix)
+        forward = _FORWARD.job(
+            h.element_size(),
+            {
+                **{name: panels for name, (panels, _) in packed.items()},
+                "rows": rows, "H": H, "F": F, "M": M, "C": C, "K": K3 // 3, "h": h,
+                "windows": windows, "window_bias": window_bias.contiguous(),
+                "mixture_bias": mixture_bias.contiguous(), "linear": linear.contiguous(),
+                "frames": blocks.frames.contiguous(), "z": blocks.z.contiguous(),
+                "units": h.new_tensor([
+                    blocks.residual, math.log(blocks.residual), blocks.floor,
+                    blocks.step, math.log(blocks.step),
+                ]),
+                "energies": tables_apart(h, threads, K3 // 3),
+                "hidden": hidden, "outputs": outputs, "inputs": inputs, "nats": nats,
+            },
+        )  # fmt: skip
+        share_out([*(job for _, job in packed.values()), forward], threads)
+        ctx.save_for_backward(h, states, windows, hidden, outputs, inputs)
+        ctx.residual = blocks.residual
+        return nats
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of all but the blocks."""
+        h, states, windows, hidden, outputs, inputs = ctx.saved_tensors
+        (samples, M), rows = hidden.shape, len(inputs)
+        d = linear_cpu.gradients(h, states, inputs, d_nats)
+        d_outputs = (outputs.view(rows, -1) * d_nats.reshape(rows, 1)).view(samples, -1)
+        d_window = memory.buffer(h, M, windows.shape[1])
+        d_mixture = memory.buffer(h, d_outputs.shape[1], M)
+        threads = linear_cpu.threads_for(rows)
+        to_window = outer(d.outputs.view(samples, M), windows, d_window, threads)
+        to_mixture = outer(d_outputs, hidden, d_mixture, threads)
+        share_out([*d.jobs, *to_window, *to_mixture], threads)
+        # A prediction moves all means, as offsets do in units of the residual.
+        d_linear = d_outputs.view(*h.shape[:-1], -1, 3, d_outputs.shape[1] // 3)[..., 1, :].sum(-1)
+        return (
+            d.h, d_linear / ctx.residual, d.weight, d_window, d.bias.view(-1, M).sum(0),
+            d_mixture, d_outputs.sum(0), None,
+        )  # fmt: skip
+
+
+def _write_forward(e: Emitter, f: dict[str, Any], multiply: Product, start: Any, rows: Any) -> None:
+    H, F, M, C, K = (f[name] for name in "HFMCK")
+    FM, K3 = e.mul(F, M), e.mul(K, 3)
+    first, samples = e.mul(start, F), e.mul(rows, F)
+
+    def at(name: str, columns: Any) -> Any:
+        return e.offset(f[name], e.mul(first, columns))
+
+    hidden, outputs, inputs = at("hidden", M), at("outputs", K3), at("inputs", M)
+    h = e.offset(f["h"], e.mul(start, H))
+    multiply(e, h, H, f["states"], hidden, FM, rows, H, FM, False)
+    multiply(e, at("windows", C), C, f["window"], hidden, M, samples, C, M, True)
+    with e.loop(0, samples) as n:
+        row = e.mul(n, M)
+
+        def activate(m: Any, lanes: Any, row: Any = row) -> None:
+            place = e.offset(hidden, row, m)
+            bias = Vector(e, e.load(e.offset(f["window_bias"], m), lanes))
+            u = ACTIVATIONS["tanh"](Vector(e, e.load(place, lanes)) + bias)
+            e.store(u.value, place, lanes)
+
+        e.columns(M, activate)
+    multiply(e, hidden, M, f["mixture"], outputs, K3, samples, M, K3, False)
+    with e.loop(start, e.add(start, rows)) as r:
+        total = [e.zero()]
+        with e.carrying(0, F, 1, total) as (j, inside):
+            nats = _write_sample(e, f, e.add(e.mul(r, F), j))
+            inside[0] = (Vector(e, inside[0]) + nats).value
+        e.store(total[0], e.offset(f["nats"], r), e.first_lanes(e.int(1)))
+    multiply(e, outputs, K3, f["mixture_back"], inputs, M, samples, K3, M, False)
+    with e.loop(0, samples) as n:
+        row = e.mul(n, M)
+
+        def back(m: Any, lanes: Any, row: Any = row) -> None:
+            place = e.offset(inputs, row, m)
+            u = Vector(e, e.load(e.offset(hidden, row, m), lanes))
+            slope = Vector(e, e.load(place, lanes)) * ACTIVATIONS["tanh"].slope(u)
+            e.store(slope.value, place, lanes)
+
+        e.columns(M, back)
+
+
+def _write_sample(e: Emitter, f: dict[str, Any], n: Any) -> Vector:
+    """The nats of sample n, in every lane; see `logistic._log_probability` for the equations."""
+    K = f["K"]
+    parameters = MixtureParameters(
+        e, e.offset(f["outputs"], e.mul(n, K, 3)), f["mixture_bias"], 3, K,
+        e.offset(f["energies"], e.mul(f["thread"], e.apart(K))),
+    )  # fmt: skip
+
+    def energy(k: Any, lanes: Any) -> Vector:
+        """-log of the probability of the sample's level."""
+        residual, log_residual, floor, step, log_step = (
+            Vector(e, e.broadcast(e.offset(f["units"], i))) for i in range(5)
+        )
+        linear, z, raw = (
+            Vector(e, e.broadcast(e.offset(f[name], n))) for name in ("linear", "z", "frames")
+        )
+
+        def but_highest(value: Vector) -> Vector:
+            """This value, but 0 at the highest level."""
+            return value.replaced(raw, ">=", HIGHEST * STEP, 0.0)
+
+        def but_lowest(value: Vector) -> Vector:
+            """This value, but 0 at the lowest level."""
+            return value.replaced(raw, "<=", LOWEST * STEP, 0.0)
+
+        log_scale = parameters.get(2, k, lanes) + log_residual
+        scale = log_scale.exp()
+        log_total, inverse = log_and_inverse(scale, log_scale, floor)
+        error = (z - (linear + residual * parameters.get(1, k, lanes))) * inverse
+        half = step * 0.5 * inverse
+        below, below_slope = map(but_highest, ((error + half) * -1.0).softplus())  # -log s(b)
+        above, above_slope = map(but_lowest, (error - half).softplus())  # -log s(-a)
+        width = step * inverse
+        power, rest = (width * -1.0).exp_parts()
+        less_one = power * rest + (power - 1.0)  # exp(-w) - 1, with all its digits near zero
+        ratio = less_one * -1.0 / width
+        within = but_highest(but_lowest(log_step - log_total + ratio.log()))
+        within_slope = but_highest(but_lowest((less_one + 1.0) / ratio))
+        by_scale = (
+            error * (below_slope - above_slope) + half * (below_slope + above_slope) + within_slope
+        )
+        parameters.put((below_slope - above_slope) * inverse * residual, 1, k, lanes)
+        parameters.put(by_scale * (scale * inverse), 2, k, lanes)
+        return below + above - within
+
+    return parameters.nats(energy)
+
+
+_FORWARD = BlockKernel(
+    "logistic_forward",
+    ("rows", "H", "F", "M", "C", "K"),
+    (
+        "h",  # (rows, H)
+        "states", "window", "mixture", "mixture_back",  # packed
+        "window_bias", "mixture_bias",  # (M,), (3 K,)
+        "windows",  # (rows F, C)
+        "linear", "frames", "z",  # (rows, F)
+        "units",  # residual, its log, floor, step, its log
+        "energies",  # (K,) of each thread apart
+        "hidden",  # (rows F, M)
+        "outputs", "inputs",  # (rows F, 3 K), (rows F, M): the slopes of a row's nats by them
+        "nats",  # (rows,)
+    ),
+    _write_forward,
+)  # fmt: skip

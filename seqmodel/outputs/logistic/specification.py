@@ -1,0 +1,207 @@
+"""Blocks of 16-bit samples, one after the other, each from a mixture of discretised logistics."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from seqmodel.kernels import device as cpu
+from seqmodel.outputs.shared.levels import HIGHEST, LOWEST, STEP, above_zero, choose, nearest_level
+
+WIDTH = 64  # M, the hidden numbers per sample
+
+
+class Mixture(NamedTuple):
+    """Logistics over a standardised sample: each part is (..., K)."""
+
+    logits: Tensor
+    means: Tensor
+    log_scales: Tensor
+
+
+class DiscretisedLogisticOutput(nn.Module):
+    """P(x_t | x_<t) = prod_j P(x_tj | h_t, the C samples before it), over the 16-bit levels.
+
+    A level's probability is a mixture of K logistics' over the step around it, the lowest and the
+    highest level taking the tails too (Salimans et al. 2017, PixelCNN++, equation 2): x is counted,
+    not scored by a density. Samples that lie between levels are scored by the step around them.
+
+    Within the block a small network on the sample's own past, shared by all places j, reads what
+    h_t cannot know yet (the sample-level tier of Mehri et al. 2017, SampleRNN). With p_j the C
+    standardised samples before sample j and M = WIDTH:
+
+        u_j = tanh(B_j h + A p_j + a)
+        logits, offsets, log scales = V u_j + v
+        mean_k = (l + r d) . p_j + r offset_k
+        scale_k = floor + r exp(log scale_k)
+
+    l is the linear predictor of the training data, r the deviation of its residual: constants, in
+    whose units the learned d and offsets start near 0, so that a step of the optimizer cannot throw
+    the prediction far off. The floor is a tenth of a 16-bit step: a logistic so narrow is certain
+    of its level already.
+
+    Parameters are B h, (..., F, M).
+    """
+
+    predictor: Tensor
+    residual: Tensor
+
+    def __init__(
+        self,
+        hidden_size: int,
+        frame_size: int,
+        components: int,
+        *,
+        mean: float,
+        deviation: float,
+        context: int,
+    ) -> None:
+        """`mean` and `deviation` are of the training samples; `context` is how many go before."""
+        super().__init__()
+        self.frame_size, self.components, self.context = frame_size, components, context
+        self.mean, self.deviation = mean, deviation
+        self.step = STEP / deviation  # in standardised units, as the floor
+        self.floor = self.step / 10
+        self.uniforms_per_frame = 2 * frame_size
+        self.linear = nn.Linear(hidden_size, frame_size * WIDTH, bias=False)  # B
+        self.window = nn.Linear(context, WIDTH)  # A, a
+        self.mixture = nn.Linear(WIDTH, 3 * components)  # V, v
+        self.correction = nn.Parameter(torch.zeros(context))  # d
+        self.register_buffer("predictor", torch.zeros(context))  # l
+        self.register_buffer("residual", torch.ones(()))  # r
+        with torch.no_grad():  # v alone decides where it starts
+            self.mixture.weight.mul_(0.1)
+
+    def start_at_data(self, windows: NDArray[np.floating], targets: NDArray[np.floating]) -> None:
+        """Start at the linear prediction of raw `targets` (N,) from the `windows` (N, C) before.
+
+        The predictor is the least squares one, each window's sample blurred by the variance of a
+        rounding to 16 bits (the ridge). The components get equal weights, no offset, and as scales
+        the residual's absolute value at evenly spaced ranks.
+        """
+        z = (windows.astype(np.float64) - self.mean) / self.deviation
+        target = (targets.astype(np.float64) - self.mean) / self.deviation
+        ridge = len(z) * self.step**2 / 12 * np.eye(self.context)
+        predictor = np.linalg.solve(z.T @ z + ridge, z.T @ target)
+        error = np.sort(np.abs(target - z @ predictor))
+        residual = max(math.sqrt(np.mean(error**2)), self.step)
+        ranks = (np.arange(self.components) + 0.5) * len(error) / self.components
+        scales = np.maximum(error[ranks.astype(int)] - self.floor, self.floor)
+        with torch.no_grad():
+            self.predictor.copy_(torch.from_numpy(predictor))
+            self.residual.fill_(residual)
+            self.correction.zero_()
+            logits, offsets, log_scales = self.mixture.bias.view(3, self.components)
+            logits.zero_()
+            offsets.zero_()
+            log_scales.copy_(torch.from_numpy(np.log(scales / residual)))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """B h (..., F, M) from h (..., H)."""
+        parameters: Tensor = self.linear(h).unflatten(-1, (self.frame_size, WIDTH))
+        return parameters
+
+    def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """-log P (...) of raw blocks `frames` (..., F), given the raw `past` (..., C)."""
+        return self.sample_nats(parameters, frames, past).sum(-1)
+
+    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """`nats(forward(h), frames, past)` for training.
+
+        Compiled where it can be; the same to a few roundings, in its gradients too.
+        """
+        if not h.numel() or cpu.why_not((h, frames, past, *self.parameters())) is not None:
+            return self.nats(self(h), frames, past)
+        from seqmodel.outputs.logistic.score import Blocks, LogisticNats  # the compiler loads late
+
+        samples = self._windows(frames, past).reshape(-1, self.context)
+        scales = float(self.residual), self.step, self.floor
+        nats: Tensor = LogisticNats.apply(  # type: ignore[no-untyped-call]
+            h, self._linear(samples).view(frames.shape),
+            self.linear.weight, self.window.weight, self.window.bias,
+            self.mixture.weight, self.mixture.bias,
+            Blocks(frames, self._standardised(frames), samples, *scales),
+        )  # fmt: skip
+        return nats
+
+    def sample_nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """-log P (..., F) of each sample, given h, the past and the block's samples before it."""
+        mixture = self._mixture(parameters, self._windows(frames, past))
+        return -_log_probability(mixture, self._standardised(frames), frames, self.step)
+
+    def draw(
+        self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw raw blocks (B, F) of 16-bit levels after `past` (B, C), sample by sample.
+
+        Of a row's `uniforms` (B, 2F), float64 from [0, 1), sample j takes two: number 2j chooses
+        the component, the first whose cumulated weight exceeds it; with u, number 2j + 1, the
+        sample is mean + temperature scale (log(u) - log(1 - u)), rounded to the nearest level;
+        u = 0 is taken as 2^-54. The logits are divided by `temperature`; at 0 the sample is the
+        likeliest component's mean.
+        """
+        window, frame = self._standardised(past.to(parameters.dtype)), []
+        for j in range(self.frame_size):
+            mixture = self._mixture(parameters[..., j, :], window)
+            logits, means, log_scales = (part.double() for part in mixture)
+            component = choose(logits, uniforms[..., 2 * j], temperature).unsqueeze(-1)
+            u = above_zero(uniforms[..., 2 * j + 1 : 2 * j + 2])
+            noise = temperature * (u.log() - (-u).log1p())
+            z = means.gather(-1, component) + noise * log_scales.gather(-1, component).exp()
+            sample = nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
+            window = torch.cat([window[..., 1:], self._standardised(sample)], -1)
+            frame.append(sample)
+        return torch.cat(frame, -1)
+
+    def _standardised(self, samples: Tensor) -> Tensor:
+        return (samples - self.mean) / self.deviation
+
+    def _windows(self, frames: Tensor, past: Tensor) -> Tensor:
+        """The C samples before each of the block's, standardised: (..., F, C), a view."""
+        known = self._standardised(torch.cat([past, frames[..., :-1]], -1))
+        return known.unfold(-1, self.context, 1)
+
+    def _linear(self, p: Tensor) -> Tensor:
+        """The linear prediction (...) from standardised windows (..., C)."""
+        return p @ (self.predictor + self.residual * self.correction)
+
+    def _mixture(self, states: Tensor, p: Tensor) -> Mixture:
+        """The mixtures of samples, from B_j h (..., M) and their standardised windows (..., C)."""
+        outputs = self.mixture(torch.tanh(states + self.window(p)))
+        logits, offsets, log_scales = outputs.unflatten(-1, (3, self.components)).unbind(-2)
+        floor = log_scales.new_tensor(math.log(self.floor))
+        return Mixture(
+            logits,
+            self._linear(p).unsqueeze(-1) + self.residual * offsets,
+            torch.logaddexp(log_scales + self.residual.log(), floor),
+        )
+
+
+def _log_probability(mixture: Mixture, z: Tensor, raw: Tensor, step: float) -> Tensor:
+    """log P of samples (...), standardised and raw, whose levels are `step` apart standardised.
+
+    With s the sigmoid, a and b = a + w the step's ends in units of the scale:
+    s(b) - s(a) = s(b) s(-a) (1 - exp(-w)), whose logarithm has no difference of near equals. At the
+    lowest level s(a) counts as 0, at the highest s(b) as 1.
+    """
+    logits, means, log_scales = mixture
+    error = z.unsqueeze(-1) - means
+    inverse = torch.exp(-log_scales)
+    below_upper = functional.logsigmoid((error + step / 2) * inverse)
+    above_lower = functional.logsigmoid((step / 2 - error) * inverse)
+    log_width = math.log(step) - log_scales
+    # (1 - exp(-w)) / w is 1 to the last digit long before w is too small for a number.
+    width = log_width.exp().clamp(min=1e-30)
+    within = log_width + torch.log(-torch.expm1(-width) / width)
+    raw = raw.unsqueeze(-1)
+    lowest, highest = raw <= LOWEST * STEP, raw >= HIGHEST * STEP
+    log_probability = torch.where(
+        lowest,
+        below_upper,
+        torch.where(highest, above_lower, below_upper + above_lower + within),
+    )
+    return torch.logsumexp(torch.log_softmax(logits, -1) + log_probability, -1)

@@ -1,0 +1,1 @@
+"""What several outputs share."""

@@ -1,0 +1,1 @@
+"""What a media file, a dataset or a run holds."""

@@ -1,0 +1,1 @@
+"""New pieces from a trained model."""

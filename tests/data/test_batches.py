@@ -1,0 +1,108 @@
+"""Batches: every piece once, in an order that seed and epoch alone decide, padded with silence."""
+
+import numpy as np
+import pytest
+
+from seqmodel.data import batches
+from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
+from seqmodel.media.definitions import AudioFrames
+
+LENGTHS = np.random.default_rng(0).integers(1, 400, 203)
+
+
+def plan(seed=1, epoch=0, size=8):
+    return batches.shuffled(LENGTHS, size, seed, epoch)
+
+
+@pytest.mark.parametrize("size", [1, 8, 203, 1000])
+def test_every_piece_comes_once_an_epoch(size):
+    """A dropped last batch would leave pieces unseen, a twin would count them twice."""
+    for some in (plan(size=size), batches.in_order(LENGTHS, size)):
+        assert sorted(np.concatenate(some)) == list(range(203))
+        assert [len(batch) for batch in some].count(size) >= 203 // size
+        assert all(0 < len(batch) <= size for batch in some)
+
+
+def test_the_order_depends_on_seed_and_epoch_alone():
+    """Resuming builds the plan anew: it must be the same, whatever was drawn in between."""
+    first = [batch.tolist() for batch in plan()]
+    np.random.default_rng().random(10)
+    assert [batch.tolist() for batch in plan()] == first
+    for other in (plan(seed=2), plan(epoch=1), plan(seed=0, epoch=1)):
+        assert [batch.tolist() for batch in other] != first
+
+
+def test_pieces_change_company_between_epochs():
+    """Were only the batches shuffled, the same pieces would share every gradient."""
+    company = [{tuple(sorted(batch)) for batch in plan(epoch=epoch)} for epoch in (0, 1)]
+    assert len(company[0] & company[1]) < len(company[0]) / 4
+
+
+def test_like_lengths_are_together_and_long_pieces_not_last():
+    """Random batches of these lengths would spend nearly half the work on padding."""
+    work = sum(len(batch) * LENGTHS[batch].max() for batch in plan())
+    assert work < 1.15 * LENGTHS.sum()
+    longest = [LENGTHS[batch].max() for batch in plan()]
+    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.5
+    ordered = [LENGTHS[batch].max() for batch in batches.in_order(LENGTHS, 8)]
+    assert ordered == sorted(ordered)
+
+
+def test_a_batch_is_its_pieces_and_silence_behind_them(dataset, rolls):
+    indices = np.array([4, 1, 9])
+    batch = batches.load(dataset["train"], indices)
+    assert (batch.frames.shape, batch.frames.dtype) == ((30, 3, 88), np.uint8)
+    assert batch.lengths.tolist() == [30, 1, 14]
+    for k, i in enumerate(indices):
+        roll = rolls["train"][i]
+        np.testing.assert_array_equal(batch.frames[: len(roll), k], roll)
+        assert not batch.frames[len(roll) :, k].any()
+
+
+def test_a_batch_of_audio_is_its_samples_as_floats(tmp_path):
+    """Guards against a batch of bytes, in which every sample would be 0."""
+    random = np.random.default_rng(0)
+    pieces = [random.integers(-32768, 32768, 10 * t, np.int16) for t in (7, 3, 12)]
+    frame = AudioFrames(8000, dtype="int16")
+    with DatasetWriter(tmp_path, frame) as writer:
+        for k, samples in enumerate(pieces):
+            writer.add("train", np.split(samples, [10]), Piece(f"{k}.wav", "0", len(samples) // 10))
+        writer.finish(frame, {"skipped": []})
+    batch = batches.load(open_dataset(tmp_path)["train"], np.array([2, 0]))
+    assert (batch.frames.shape, batch.frames.dtype) == ((12, 2, 10), np.float32)
+    assert batch.lengths.tolist() == [12, 7]
+    for k, i in enumerate((2, 0)):
+        expected = (pieces[i] / 32768).reshape(-1, 10)
+        np.testing.assert_array_equal(batch.frames[: len(expected), k], expected)
+        assert not batch.frames[len(expected) :, k].any()
+
+
+def test_transposed_pieces_keep_their_shape_in_time(dataset, rolls):
+    batch = batches.load(dataset["train"], np.array([2, 3]), np.array([-5, 6]))
+    for k, (i, semitones) in enumerate([(2, -5), (3, 6)]):
+        roll = rolls["train"][i]
+        moved = np.zeros_like(roll)
+        for t, note in np.argwhere(roll):  # all far enough from the ends not to be folded
+            moved[t, note + semitones] = 1
+        np.testing.assert_array_equal(batch.frames[: len(roll), k], moved)
+
+
+def test_keys_are_all_twelve_and_drawn_anew_for_each_batch_and_epoch():
+    keys = batches.random_keys(1200, 1, 2, 3)
+    values, counts = np.unique(keys, return_counts=True)
+    assert values.tolist() == list(range(-5, 7))
+    assert ((counts - 100) ** 2 / 100).sum() < 31  # chi-square, 11 degrees: p = 0.001
+    np.testing.assert_array_equal(keys, batches.random_keys(1200, 1, 2, 3))
+    for other in ((2, 2, 3), (1, 3, 3), (1, 2, 4)):
+        assert (keys != batches.random_keys(1200, *other)).mean() > 0.8
+
+
+def test_a_window_is_that_part_of_the_whole(dataset):
+    """Guards against every window of a truncated piece being its first: training would go on."""
+    split, indices = dataset["train"], np.array([2, 0, 4, 1])
+    whole = batches.load(split, indices)
+    for begin, window in ((0, 5), (5, 5), (20, 7), (7, None)):
+        part = batches.load(split, indices, begin=begin, window=window)
+        stop = None if window is None else begin + window
+        np.testing.assert_array_equal(part.frames, whole.frames[begin:stop])
+        np.testing.assert_array_equal(part.lengths, whole.lengths - begin)

@@ -1,0 +1,237 @@
+"""The prepared dataset: what is written is what is read, and damage is said in one line."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
+from seqmodel.errors import SeqmodelError
+from seqmodel.media.definitions import PianoRollFrames
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.pianoroll import pack, unpack
+
+ROLLS = st.integers(1, 40).flatmap(lambda t: arrays(np.uint8, (t, 88), elements=st.integers(0, 1)))
+
+
+@pytest.fixture
+def copy(dataset, tmp_path):
+    """A dataset of one's own to damage."""
+    return Path(shutil.copytree(dataset.folder, tmp_path / "copy"))
+
+
+def one_line(caught, *parts):
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(part in message for part in parts), message
+
+
+@given(ROLLS)
+def test_packed_rolls_unpack(roll):
+    packed = pack(roll)
+    assert packed.shape == (len(roll), 11)
+    np.testing.assert_array_equal(unpack(packed), roll)
+
+
+def test_the_lowest_note_is_the_highest_bit():
+    """The published layout of a shard; another order would turn old datasets upside down."""
+    roll = np.zeros((1, 88), np.uint8)
+    roll[0, [0, 9, 87]] = 1
+    assert pack(roll).tolist() == [[128, 64, 0, 0, 0, 0, 0, 0, 0, 0, 1]]
+
+
+def test_every_piece_is_read_back(dataset, rolls):
+    for name, pieces in rolls.items():
+        split = dataset[name]
+        assert len(split) == len(pieces)
+        assert split.sources == [f"{name}/{k}.mid" for k in range(len(pieces))]
+        assert split.lengths.tolist() == [len(roll) for roll in pieces]
+        assert split.frames == sum(map(len, pieces))
+        np.testing.assert_array_equal(split.note_counts(), np.concatenate(pieces).sum(0))
+        for k, roll in enumerate(pieces):
+            assert split[k].dtype == np.uint8
+            np.testing.assert_array_equal(split[k], roll)
+
+
+def test_a_split_is_a_sequence(dataset, rolls):
+    """Whoever writes `for roll in split` or `split[-1]` gets every piece, once, and an end."""
+    split = dataset["train"]
+    assert [len(roll) for roll in split] == [len(roll) for roll in rolls["train"]]
+    np.testing.assert_array_equal(split[-1], rolls["train"][-1])
+    for index in (len(split), -len(split) - 1):
+        with pytest.raises(IndexError):
+            split[index]
+
+
+def test_the_shard_is_plain_npy_read_by_memory_map(dataset, rolls):
+    """Loading a shard whole would make training's memory grow with the corpus."""
+    shard = dataset.folder / "train.npy"
+    whole = np.concatenate(rolls["train"])
+    np.testing.assert_array_equal(np.load(shard, allow_pickle=False), np.packbits(whole, axis=1))
+    mapped = dataset["train"]._rows.base
+    assert isinstance(mapped, np.memmap)
+    assert mapped.mode == "r"
+
+
+def test_the_index_and_the_manifest_say_what_is_there(dataset, rolls):
+    manifest = json.loads((dataset.folder / "manifest.json").read_text())
+    assert (manifest["format"], manifest["version"]) == ("seqmodel-dataset", 1)
+    assert manifest["media"] == "music"
+    assert manifest["frame"] == {
+        "notes": 88,
+        "grid": {"steps_per_beat": 4},
+        "restrike": "close",
+        "drums": False,
+        "transpose_to_c": False,
+    }
+    for name, pieces in rolls.items():
+        lengths = [len(roll) for roll in pieces]
+        counts = {"pieces": len(pieces), "frames": sum(lengths), "longest": max(lengths)}
+        assert manifest["splits"][name] == counts
+        lines = (dataset.folder / f"{name}.jsonl").read_text().splitlines()
+        hashes = [hashlib.sha256(np.packbits(r, axis=1).tobytes()).hexdigest() for r in pieces]
+        assert [json.loads(line)["sha256"] for line in lines] == hashes
+
+
+def test_the_same_pieces_make_the_same_bytes(tmp_path, dataset, rolls, write_dataset):
+    again = write_dataset(tmp_path / "again", rolls)
+    files = sorted(path.name for path in dataset.folder.iterdir())
+    assert files == sorted(path.name for path in again.folder.iterdir())
+    for name in files:
+        assert (again.folder / name).read_bytes() == (dataset.folder / name).read_bytes()
+    assert again.fingerprint() == dataset.fingerprint()
+
+
+@pytest.mark.parametrize("change", ["note", "order", "split"])
+def test_other_music_has_another_fingerprint(tmp_path, dataset, rolls, write_dataset, change):
+    """Resuming on changed data would go on silently with something else."""
+    other = {name: list(pieces) for name, pieces in rolls.items()}
+    if change == "note":
+        other["train"][4] = other["train"][4] ^ (np.arange(88) == 3).astype(np.uint8)
+    elif change == "order":
+        other["valid"].reverse()
+    else:
+        other["valid"].append(other["train"].pop())
+    assert write_dataset(tmp_path / "other", other).fingerprint() != dataset.fingerprint()
+
+
+@pytest.mark.parametrize("source", ["Bört/é.mid", "a\nb\u2028c.mid", "no utf-8: \udcff.mid"])
+def test_any_file_name_can_be_a_source(tmp_path, source):
+    """Names on a disk are bytes; one that is no UTF-8 must not end an hour's work."""
+    roll = np.ones((2, 88), np.uint8)
+    frame = PianoRollFrames(Grid.of_seconds("0.1"), "discard", drums=True, transpose_to_c=True)
+    with DatasetWriter(tmp_path, frame) as writer:
+        writer.add("test", [pack(roll)], Piece(source, "0", 2, -3))
+        writer.finish(frame, {"skipped": [{"source": source, "reason": "é"}]})
+    found = open_dataset(tmp_path)
+    assert found["test"].sources == [source]
+    assert found.manifest["skipped"] == [{"source": source, "reason": "é"}]
+    assert found.frame == frame
+    assert found.splits == ["test"]
+    assert "é" in (tmp_path / "manifest.json").read_text()  # readable, not \u00e9
+
+
+def test_no_dataset(tmp_path):
+    with pytest.raises(SeqmodelError) as caught:
+        open_dataset(tmp_path / "nowhere")
+    one_line(caught, str(tmp_path / "nowhere"), "no manifest.json", "seqmodel prepare")
+
+
+def test_a_split_that_is_not_there(tmp_path, dataset, rolls, write_dataset):
+    small = write_dataset(tmp_path / "small", {"train": rolls["train"]})
+    for name, there in (("valid", "train"), ("dev", "train")):
+        with pytest.raises(SeqmodelError) as caught:
+            small[name]
+        one_line(caught, str(small.folder), repr(name), there)
+
+
+@pytest.mark.parametrize("change", [{"version": 2}, {"version": "1"}, {"format": "other"}])
+def test_another_version_is_refused_by_name(copy, change):
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(manifest | change))
+    with pytest.raises(SeqmodelError) as caught:
+        open_dataset(copy)
+    one_line(caught, str(copy / "manifest.json"), str(*change.values()), "reads seqmodel-dataset")
+
+
+def test_a_damaged_manifest_is_said_to_be(copy):
+    """Whatever is cut off or put in the place of a value, there is no traceback."""
+    file = copy / "manifest.json"
+    good = json.loads(file.read_text())
+    texts = ["", "[]", "3", "null", file.read_text()[:-20], "\x00", '"a"']
+    for key in ("format", "version", "frame", "splits"):
+        texts += [json.dumps(good | {key: wrong}) for wrong in (None, 7, "x", [], {})]
+        texts.append(json.dumps({k: v for k, v in good.items() if k != key}))
+    for grid in (None, 4, {}, {"steps_per_beat": -1}, {"steps_per_beat": "4"}, {"x": 1}):
+        texts.append(json.dumps(good | {"frame": good["frame"] | {"grid": grid}}))
+    for text in texts:
+        file.write_text(text)
+        with pytest.raises(SeqmodelError) as caught:
+            open_dataset(copy)["train"]
+        one_line(caught, str(copy))
+
+
+@pytest.mark.parametrize("keep", [0, 1, 60, 127, 128, 200, -1])
+def test_a_truncated_shard_is_an_error(copy, keep):
+    shard = copy / "train.npy"
+    shard.write_bytes(shard.read_bytes()[:keep])
+    with pytest.raises(SeqmodelError) as caught:
+        open_dataset(copy)["train"]
+    one_line(caught, str(copy), "train", "seqmodel prepare")
+
+
+def test_a_damaged_shard_header_is_an_error(copy):
+    """No byte of the header leads to a traceback, or to frames of another shape."""
+    shard, good = copy / "test.npy", (copy / "test.npy").read_bytes()
+    there = open_dataset(copy)["test"][0]
+    for place in range(128):
+        for flip in (1, 32, 255):
+            shard.write_bytes(good[:place] + bytes([good[place] ^ flip]) + good[place + 1 :])
+            try:
+                split = open_dataset(copy)["test"]
+            except SeqmodelError:
+                continue
+            np.testing.assert_array_equal(split[0], there)
+
+
+@pytest.mark.parametrize("media", ["music", "audio"])
+def test_any_changed_byte_of_a_shard_is_found(dataset, audio_dataset, tmp_path, monkeypatch, media):
+    """Also past the first block of a piece; sizes and shapes alone cannot tell."""
+    monkeypatch.setattr("seqmodel.data.dataset.FRAMES_HASHED_AT_ONCE", 7)
+    original = {"music": dataset, "audio": audio_dataset}[media]
+    copy = Path(shutil.copytree(original.folder, tmp_path / "copy"))
+    open_dataset(copy).check_content()
+    shard, good = copy / "valid.npy", (copy / "valid.npy").read_bytes()
+    ends = np.cumsum(original["valid"].lengths * original["valid"].frame.rows_per_frame)
+    row = (len(good) - 128) // ends[-1]
+    for place in range(128, len(good), 1 if media == "music" else 97):
+        shard.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
+        piece = int(np.searchsorted(ends, (place - 128) // row, side="right"))
+        with pytest.raises(SeqmodelError) as caught:
+            open_dataset(copy).check_content()
+        assert str(caught.value) == (
+            f"{copy} is damaged: {original['valid'].sources[piece]} in valid is not what was "
+            "prepared; run `seqmodel prepare` again"
+        )
+
+
+@pytest.mark.parametrize("how", ["missing line", "wrong length", "not JSON", "other keys", "gone"])
+def test_a_damaged_index_is_an_error(copy, how):
+    index = copy / "train.jsonl"
+    lines = index.read_text().splitlines()
+    changed = {
+        "missing line": lines[1:],
+        "wrong length": [lines[0].replace('"frames": 9', '"frames": 8'), *lines[1:]],
+        "not JSON": [lines[0][:-1], *lines[1:]],
+        "other keys": ["{}", *lines[1:]],
+    }
+    index.unlink() if how == "gone" else index.write_text("\n".join(changed[how]) + "\n")
+    with pytest.raises(SeqmodelError) as caught:
+        open_dataset(copy)["train"]
+    one_line(caught, str(copy))

@@ -1,0 +1,330 @@
+"""From files to a dataset: which split a piece goes to, what is skipped, what is said of it."""
+
+import hashlib
+import json
+import pickle
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+import scipy.io
+from test_files import full_disk, tree
+
+from seqmodel.data.dataset import open_dataset
+from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources
+from seqmodel.errors import SeqmodelError
+from seqmodel.media.definitions import PianoRollFrames
+from seqmodel.media.music.grid import Grid
+
+FRAME = PianoRollFrames(Grid.of_beats(2))
+
+
+def tune(path, *pitches, transposed_by=0):
+    """A MIDI file of quarter notes; on the grid of FRAME each is two frames."""
+    track = mido.MidiTrack()
+    for pitch in pitches:
+        track.append(mido.Message("note_on", note=pitch + transposed_by, velocity=64, time=0))
+        track.append(mido.Message("note_off", note=pitch + transposed_by, velocity=0, time=96))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mido.MidiFile(type=0, ticks_per_beat=96, tracks=[track]).save(path)
+    return path
+
+
+def roll_of(*pitches):
+    """What `tune` must become, by hand."""
+    roll = np.zeros((2 * len(pitches), 88), np.uint8)
+    for k, pitch in enumerate(pitches):
+        roll[2 * k : 2 * k + 2, pitch - 21] = 1
+    return roll
+
+
+def split_by_hash(roll):
+    """The published rule: the first 32 bits of the SHA-256 of the packed frames, 80:10:10."""
+    share = int(hashlib.sha256(np.packbits(roll, axis=1).tobytes()).hexdigest()[:8], 16) / 2**32
+    return "train" if share < 0.8 else "valid" if share < 0.9 else "test"
+
+
+def places(out):
+    """Source -> split, of every piece of a dataset."""
+    found = open_dataset(out)
+    return {source: name for name in found.splits for source in found[name].sources}
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Forty different tunes without split folders."""
+    for k in range(40):
+        tune(tmp_path / "corpus" / f"{k:02}.mid", 40 + k, 45 + k // 2, 60)
+    return tmp_path / "corpus"
+
+
+def test_a_piece_is_its_files_notes(tmp_path):
+    tune(tmp_path / "a.mid", 21, 60, 64, 108)
+    manifest = prepare([str(tmp_path / "a.mid")], tmp_path / "out", FRAME)
+    expected = roll_of(21, 60, 64, 108)
+    split = open_dataset(tmp_path / "out")[split_by_hash(expected)]
+    np.testing.assert_array_equal(split[0], expected)
+    assert open_dataset(tmp_path / "out").manifest == manifest
+
+
+def test_folders_decide_the_split_the_nearest_first(tmp_path):
+    top = tmp_path / "test"  # above the source: of no account
+    files = {
+        "a.mid": None,
+        "train/a.mid": "train",
+        "valid/train/a.mid": "train",
+        "train/deep/er/a.mid": "train",
+        "Validation/a.MIDI": "valid",
+        "x/TEST/y/a.kar": "test",
+        "training/a.mid": None,
+    }
+    for k, name in enumerate(files):
+        tune(top / "corpus" / name, 50 + k)
+    prepare([str(top / "corpus")], tmp_path / "out", FRAME)
+    expected = {
+        str(top / "corpus" / name): split or split_by_hash(roll_of(50 + k))
+        for k, (name, split) in enumerate(files.items())
+    }
+    assert places(tmp_path / "out") == expected
+    manifest = open_dataset(tmp_path / "out").manifest
+    assert manifest["split_by"] == {"folder": 5, "content_hash": 2}
+
+
+def test_a_source_named_after_a_split_and_its_files_given_alone(tmp_path, monkeypatch):
+    """`prepare corpus/valid`, `prepare corpus/valid/*.mid` and `prepare *.mid` from within."""
+    tune(tmp_path / "valid" / "a.mid", 60)
+    for names in (["valid"], ["valid/a.mid"], ["valid/*.mid"], [str(tmp_path / "valid/a.mid")]):
+        monkeypatch.chdir(tmp_path)
+        assert [source.split for source in find_sources(names)] == ["valid"], names
+
+
+def test_without_folders_the_content_decides(corpus, tmp_path):
+    prepare([str(corpus)], tmp_path / "out", FRAME)
+    for source, split in places(tmp_path / "out").items():
+        k = int(Path(source).stem)
+        assert split == split_by_hash(roll_of(40 + k, 45 + k // 2, 60)), source
+    assert len(set(places(tmp_path / "out").values())) == 3
+
+
+def test_adding_files_never_moves_a_piece(corpus, tmp_path):
+    """Splits drawn by position or by a shuffled order would put old test pieces into train."""
+    prepare([str(corpus)], tmp_path / "small", FRAME)
+    for k in range(30):
+        tune(corpus / f"{k:02}-new.mid", 30 + k)
+    prepare([str(corpus)], tmp_path / "large", FRAME)
+    large = places(tmp_path / "large")
+    assert len(large) == 70
+    assert {s: large[s] for s in places(tmp_path / "small")} == places(tmp_path / "small")
+
+
+def test_identical_pieces_never_straddle_splits(corpus, tmp_path):
+    for k in range(40):
+        tune(corpus / "copies" / f"other name {k}.mid", 40 + k, 45 + k // 2, 60)
+    manifest = prepare([str(corpus)], tmp_path / "out", FRAME)
+    assert manifest["repeated_pieces"] == 40
+    assert manifest["also_in_another_split"] == []
+    splits = places(tmp_path / "out")
+    for k in range(40):
+        twin = str(corpus / "copies" / f"other name {k}.mid")
+        assert splits[twin] == splits[str(corpus / f"{k:02}.mid")]
+
+
+def test_a_loose_copy_of_a_piece_in_a_folder_joins_its_split(tmp_path):
+    """Guards against a test piece that is trained on because a copy of it lay outside."""
+    for k in range(20):
+        tune(tmp_path / f"in/test/{k}.mid", 40 + k, 60)
+        tune(tmp_path / f"in/zz/{k}.mid", 40 + k, 60)
+    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", FRAME)
+    assert manifest["also_in_another_split"] == []
+    assert set(places(tmp_path / "out").values()) == {"test"}
+
+
+def test_pieces_that_folders_put_into_two_splits_stay_and_are_reported(tmp_path):
+    tune(tmp_path / "in/train/a.mid", 60, 62)
+    copy = tune(tmp_path / "in/valid/b.mid", 60, 62)
+    tune(tmp_path / "in/valid/c.mid", 61)
+    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", FRAME)
+    assert manifest["also_in_another_split"] == [str(copy)]
+    assert places(tmp_path / "out")[str(copy)] == "valid"
+
+
+def test_a_file_named_twice_comes_once(corpus, monkeypatch):
+    monkeypatch.chdir(corpus.parent)
+    names = ["corpus", "corpus/03.mid", "corpus/*.mid", "./corpus//03.mid", "corpus/**/0*.mid"]
+    sources = find_sources(names)
+    assert [str(s.path) for s in sources] == [f"corpus/{k:02}.mid" for k in range(40)]
+
+
+def test_globs_stand_for_the_files_they_match(corpus, tmp_path):
+    tune(corpus / "deep" / "er" / "05.mid", 60)
+    found = [s.path.relative_to(corpus) for s in find_sources([str(corpus / "**" / "05.*")])]
+    assert sorted(map(str, found)) == ["05.mid", "deep/er/05.mid"]
+    odd = tune(tmp_path / "a[1].mid", 60)
+    assert [s.path for s in find_sources([str(odd)])] == [odd]  # a name before it is a pattern
+
+
+@pytest.mark.parametrize("name", ["nowhere", "nowhere/*.mid", "empty", "text"])
+def test_a_name_that_stands_for_nothing_is_an_error(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "notes.txt").write_text("no music")
+    with pytest.raises(SeqmodelError, match=name.replace("*", "[*]")) as caught:
+        prepare([str(tmp_path / name)], tmp_path / "out", FRAME)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_order_in_which_the_disk_lists_files_does_not_matter(corpus, tmp_path, monkeypatch):
+    """Two machines must make the same bytes of the same files."""
+    monkeypatch.chdir(corpus.parent)
+    prepare(["corpus"], tmp_path / "a", FRAME)
+    rglob = Path.rglob
+    monkeypatch.setattr(Path, "rglob", lambda *args: reversed(list(rglob(*args))))
+    prepare(["corpus"], tmp_path / "b", FRAME)
+    monkeypatch.undo()
+    a, b = tree(tmp_path / "a"), tree(tmp_path / "b")
+    assert {p.name: data for p, data in a.items()} == {p.name: data for p, data in b.items()}
+    sources = open_dataset(tmp_path / "a")["train"].sources
+    assert sources == sorted(sources)
+
+
+def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
+    """One bad file among thousands must not end the work, nor vanish without a word."""
+    (corpus / "text.mid").write_text("Dear Sir or Madam")
+    (corpus / "empty.mid").touch()
+    (corpus / "roll.npz").write_bytes(b"PK not quite")
+    (corpus / "gone.mid").symlink_to(corpus / "nowhere.mid")
+    (corpus / "folder.mid").mkdir()
+    calls = []
+    manifest = prepare([str(corpus)], tmp_path / "out", FRAME, progress=lambda *a: calls.append(a))
+    bad = ("empty.mid", "folder.mid", "gone.mid", "roll.npz", "text.mid")
+    assert [entry["source"] for entry in manifest["skipped"]] == [str(corpus / x) for x in bad]
+    assert all(entry["reason"] and "\n" not in entry["reason"] for entry in manifest["skipped"])
+    assert sum(counts["pieces"] for counts in manifest["splits"].values()) == 40
+    assert calls == [(k, 45) for k in range(1, 46)]
+
+
+def test_strict_makes_a_bad_file_an_error_that_names_it(corpus, tmp_path):
+    (corpus / "07.mid").write_bytes(b"MThd")
+    with pytest.raises(SeqmodelError, match=str(corpus / "07.mid")):
+        prepare([str(corpus)], tmp_path / "out", FRAME, strict=True)
+    assert sorted(tmp_path.iterdir()) == [corpus]
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_when_nothing_can_be_used_the_error_names_a_file_and_nothing_is_left(tmp_path, files):
+    for k in range(files):
+        tmp_path.joinpath(f"{k}.mid").write_text("text")
+    names = [str(tmp_path / f"{k}.mid") for k in range(files)]
+    with pytest.raises(SeqmodelError, match=names[0]) as caught:
+        prepare(names, tmp_path / "deep" / "er" / "out", FRAME)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("none of the 2 files" if files == 2 else f"{names[0]}: ")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"{k}.mid" for k in range(files)]
+
+
+def test_a_file_that_vanishes_while_the_work_goes_on_is_skipped(corpus, tmp_path, monkeypatch):
+    read = Path.read_bytes
+
+    def vanished(self):
+        if self.name == "11.mid":
+            self.unlink()
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", vanished)
+    manifest = prepare([str(corpus)], tmp_path / "out", FRAME)
+    (skipped,) = manifest["skipped"]
+    assert skipped == {"source": str(corpus / "11.mid"), "reason": "no such file or directory"}
+
+
+def test_a_full_disk_leaves_nothing(corpus, tmp_path):
+    with full_disk(500), pytest.raises(SeqmodelError, match=f"cannot write {tmp_path / 'out'}"):
+        prepare([str(corpus)], tmp_path / "out", FRAME)
+    assert sorted(tmp_path.iterdir()) == [corpus]
+
+
+def test_an_existing_target_needs_force_and_is_then_the_same_bytes(corpus, tmp_path):
+    prepare([str(corpus)], tmp_path / "out", FRAME)
+    first = tree(tmp_path / "out")
+    with pytest.raises(SeqmodelError, match="add --force"):
+        prepare([str(corpus)], tmp_path / "out", FRAME)
+    prepare([str(corpus)], tmp_path / "out", FRAME, force=True)
+    assert tree(tmp_path / "out") == first
+    (corpus / "00.mid").unlink()
+    prepare([str(corpus)], tmp_path / "out", FRAME, force=True)
+    assert str(corpus / "00.mid") not in places(tmp_path / "out")
+
+
+def test_the_existing_target_is_refused_before_any_file_is_looked_at(tmp_path):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(SeqmodelError, match="out exists already"):
+        prepare([str(tmp_path / "nowhere")], tmp_path / "out", FRAME)
+
+
+@pytest.mark.parametrize("suffix", ["mat", "pickle", "npz"])
+def test_published_rolls_keep_their_splits(tmp_path, suffix):
+    rolls = {
+        "train": [roll_of(60, 64), roll_of(30)],
+        "valid": [roll_of(62)],
+        "test": [roll_of(21, 108)],
+    }
+    file = tmp_path / f"rolls.{suffix}"
+    if suffix == "mat":
+        cells = {}
+        for name, pieces in rolls.items():
+            cells[f"{name}data"] = np.empty((1, len(pieces)), object)
+            cells[f"{name}data"][0, :] = pieces
+        scipy.io.savemat(file, cells)
+    elif suffix == "pickle":
+        pitches = {
+            name: [[tuple((np.flatnonzero(f) + 21).tolist()) for f in roll] for roll in pieces]
+            for name, pieces in rolls.items()
+        }
+        file.write_bytes(pickle.dumps(pitches))
+    else:
+        pieces = {f"{name}_{k}": r for name, some in rolls.items() for k, r in enumerate(some)}
+        np.savez(file, **pieces)
+    prepare([str(file)], tmp_path / "out", FRAME)
+    found = open_dataset(tmp_path / "out")
+    for name, pieces in rolls.items():
+        assert found[name].sources == [f"{file}#{name}/{k}" for k in range(len(pieces))]
+        for ours, theirs in zip(found[name], pieces, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_published_rolls_of_no_split_go_by_folder_or_hash(tmp_path):
+    for name in ("loose.npy", "valid/one.npy"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "in" / name, roll_of(60, 61, 62))
+    prepare([str(tmp_path / "in")], tmp_path / "out", FRAME)
+    assert places(tmp_path / "out") == {
+        f"{tmp_path}/in/loose.npy#piece/0": split_by_hash(roll_of(60, 61, 62)),
+        f"{tmp_path}/in/valid/one.npy#piece/0": "valid",
+    }
+
+
+def test_transposing_to_c_is_noted_and_refused_for_rolls(tmp_path):
+    """A roll has lost what the estimate needs; moving it by a guess would be silent damage."""
+    scale = (60, 62, 64, 65, 67, 69, 71, 72, 67, 64, 60)
+    tune(tmp_path / "in/train/g.mid", *scale, transposed_by=-5)
+    np.save(tmp_path / "in/roll.npy", roll_of(60))
+    frame = PianoRollFrames(Grid.of_beats(2), transpose_to_c=True)
+    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", frame)
+    assert [entry["source"] for entry in manifest["skipped"]] == [str(tmp_path / "in/roll.npy")]
+    (line,) = (tmp_path / "out/train.jsonl").read_text().splitlines()
+    assert json.loads(line)["transposed"] == 5
+    np.testing.assert_array_equal(open_dataset(tmp_path / "out")["train"][0], roll_of(*scale))
+
+
+def test_all_awkward_midi_goes_through_without_a_traceback(shared_data, tmp_path):
+    folder = shared_data / "awkward/midi"
+    manifest = prepare([str(folder)], tmp_path / "out", FRAME)
+    files = [f for f in folder.rglob("*") if f.suffix.lower() in (".mid", ".midi", ".kar", ".rmi")]
+    used = sum(counts["pieces"] for counts in manifest["splits"].values())
+    assert used + len(manifest["skipped"]) == len(files)
+    for entry in manifest["skipped"]:
+        with pytest.raises(SeqmodelError) as caught:
+            prepare([entry["source"]], tmp_path / "alone", FRAME)
+        assert str(caught.value) == f"{entry['source']}: {entry['reason']}"

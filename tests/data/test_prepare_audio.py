@@ -1,0 +1,288 @@
+"""From recordings to a dataset: told from soundfile, soxr, hashlib and NumPy on files made here."""
+
+import hashlib
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+from noise import RATE, make_corpus, pieces, record, split_by_hash
+from test_files import full_disk, tree
+
+from seqmodel.data.dataset import open_dataset
+from seqmodel.data.prepare import prepare
+from seqmodel.errors import SeqmodelError
+from seqmodel.media.audio import recordings
+from seqmodel.media.audio.reader import BLOCK
+from seqmodel.media.definitions import AudioSettings, PianoRollFrames
+from seqmodel.media.music.grid import Grid
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return make_corpus(tmp_path / "corpus")
+
+
+def test_16_bits_are_stored_as_they_are(tmp_path):
+    """Guards against a sample shifted or scaled, and a remainder kept or too much dropped."""
+    path = tmp_path / "train/a.wav"
+    samples = record(path, 1009)
+    manifest = prepare([str(path)], tmp_path / "out", AudioSettings(frame_size=20, context=50))
+    assert manifest == json.loads((tmp_path / "out/manifest.json").read_text())
+    dataset = open_dataset(tmp_path / "out")
+    split = dataset["train"]
+    assert dataset.frame.media == "audio"
+    assert (dataset.frame.rate, dataset.frame.dtype) == (RATE, "int16")
+    assert (split.frame.frame_size, split.frame.context) == (20, 50)
+    np.testing.assert_array_equal(split[0], samples[:1000].reshape(50, 20))
+    assert split[0].dtype == np.float32
+    assert split.lengths.tolist() == [50]
+    shard = np.load(tmp_path / "out/train.npy")
+    np.testing.assert_array_equal(shard, soundfile.read(path, dtype="int16")[0][:1000])
+    (line,) = map(json.loads, (tmp_path / "out/train.jsonl").read_text().splitlines())
+    digest = hashlib.sha256(samples[:1000].astype("<f4").tobytes()).hexdigest()
+    assert line == {"source": str(path), "sha256": digest, "frames": 50}
+
+
+def test_the_shard_is_read_by_memory_map_without_a_copy(tmp_path):
+    """Hours of audio are more than there is memory."""
+    record(tmp_path / "train/a.wav", 500, seed=1)
+    samples = record(tmp_path / "train/b.wav", 700, seed=2)
+    prepare([str(tmp_path / "train")], tmp_path / "out", AudioSettings())
+    split = open_dataset(tmp_path / "out")["train"]
+    stored = split.stored(1)
+    assert (stored.dtype, stored.shape) == (np.int16, (700,))
+    np.testing.assert_array_equal(stored, samples[:, 0] * 32768)
+    assert isinstance(stored.base.base, np.memmap)
+    assert not stored.flags.owndata
+    assert not stored.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("how", "dtype"),
+    [
+        ({"subtype": "PCM_U8"}, "int16"),
+        ({"subtype": "ULAW"}, "int16"),
+        ({"subtype": "ALAW", "container": "AU"}, "int16"),
+        ({"subtype": "PCM_16", "container": "FLAC"}, "int16"),
+        ({"subtype": "PCM_16", "channels": 2}, "float32"),
+        ({"subtype": "PCM_16", "rate": 11025}, "float32"),
+        ({"subtype": "PCM_24"}, "float32"),
+        ({"subtype": "FLOAT"}, "float32"),
+        ({"subtype": "VORBIS", "container": "OGG"}, "float32"),
+    ],
+)
+def test_samples_are_stored_in_16_bits_only_where_that_loses_nothing(tmp_path, how, dtype):
+    record(tmp_path / "in/plain.wav", 300)
+    samples = record(tmp_path / "in/other.wav", 800, seed=1, **how)
+    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", AudioSettings(rate=RATE))
+    assert manifest["frame"]["dtype"] == dtype
+    expected = samples.mean(axis=1)
+    if "rate" in how:
+        expected = soxr.resample(expected, how["rate"], RATE, quality="HQ")
+    expected = expected[: len(expected) // 10 * 10]
+    _, found = pieces(tmp_path / "out")[str(tmp_path / "in/other.wav")]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 if "rate" in how else 0)
+
+
+def test_without_folders_the_content_decides_however_it_is_stored(corpus, tmp_path):
+    """A file of 24 bits among others makes all of them floats, and must not move any."""
+    prepare([str(corpus)], tmp_path / "int", AudioSettings())
+    record(corpus / "fine.wav", 500, seed=99, subtype="PCM_24")
+    prepare([str(corpus)], tmp_path / "float", AudioSettings())
+    before, after = pieces(tmp_path / "int"), pieces(tmp_path / "float")
+    assert open_dataset(tmp_path / "int").frame.dtype == "int16"
+    assert open_dataset(tmp_path / "float").frame.dtype == "float32"
+    assert len(after) == 41
+    assert len({split for split, _ in before.values()}) == 3
+    for source, (split, samples) in before.items():
+        assert split == split_by_hash(samples) == after[source][0]
+        np.testing.assert_array_equal(samples, after[source][1])
+
+
+def test_the_standardisation_is_that_of_the_training_split(corpus, tmp_path):
+    """Figures of valid must not depend on valid itself, nor on the order or size of blocks."""
+    record(corpus / "long.wav", 5 * BLOCK + 123, seed=77)
+    manifest = prepare([str(corpus)], tmp_path / "out", AudioSettings())
+    train = open_dataset(tmp_path / "out")["train"]
+    samples = np.concatenate([frames.ravel() for frames in train]).astype(np.float64)
+    assert manifest["frame"]["mean"] == pytest.approx(samples.mean(), rel=1e-9)
+    assert manifest["frame"]["deviation"] == pytest.approx(samples.std(), rel=1e-9)
+
+
+@pytest.mark.parametrize("folder", ["train", "test"])
+def test_silence_can_still_be_divided_by_its_deviation(tmp_path, folder):
+    """A deviation of 0 would make every standardised sample nan."""
+    (tmp_path / folder).mkdir()
+    soundfile.write(tmp_path / folder / "a.wav", np.zeros(100), RATE)
+    prepare([str(tmp_path / folder)], tmp_path / "out", AudioSettings())
+    frame = open_dataset(tmp_path / "out").frame
+    assert (frame.mean, frame.deviation) == (0.0, 1.0)
+
+
+def test_identical_recordings_never_straddle_splits(tmp_path):
+    """A loose copy joins its twin in a folder, whatever its own hash, its format and remainder."""
+    for k in range(20):
+        samples = record(tmp_path / f"in/test/{k}.wav", 400, seed=k)
+        (tmp_path / "in/zz").mkdir(exist_ok=True)
+        longer = np.concatenate([samples[:, 0], [0.25] * (k % 10)])
+        soundfile.write(tmp_path / f"in/zz/{k}.flac", longer, RATE)
+    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", AudioSettings())
+    assert manifest["repeated_pieces"] == 20
+    assert manifest["also_in_another_split"] == []
+    assert manifest["split_by"] == {"folder": 20, "content_hash": 20}
+    assert {split for split, _ in pieces(tmp_path / "out").values()} == {"test"}
+
+
+def test_pieces_that_folders_put_into_two_splits_are_reported(tmp_path):
+    for folder in ("train", "valid"):
+        record(tmp_path / "in" / folder / "a.wav")
+    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", AudioSettings())
+    assert manifest["also_in_another_split"] == [str(tmp_path / "in/valid/a.wav")]
+
+
+def test_the_rate_is_the_sources_own_where_they_agree(tmp_path):
+    record(tmp_path / "in/a.wav", rate=16000)
+    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", AudioSettings())
+    assert manifest["frame"]["rate"] == 16000
+    record(tmp_path / "in/b.wav", rate=8000)
+    with pytest.raises(SeqmodelError) as caught:
+        prepare([str(tmp_path / "in")], tmp_path / "other", AudioSettings())
+    said = str(caught.value)
+    assert f"{tmp_path}/in/a.wav has 16,000" in said
+    assert f"{tmp_path}/in/b.wav has 8,000" in said
+    assert "--rate" in said
+    assert not (tmp_path / "other").exists()
+
+
+def test_rerunning_gives_the_same_bytes(corpus, tmp_path):
+    record(corpus / "r.wav", 9000, rate=11025, channels=2)
+    settings = AudioSettings(rate=RATE, clip_seconds=0.1)
+    prepare([str(corpus)], tmp_path / "out", settings)
+    first = tree(tmp_path / "out")
+    with pytest.raises(SeqmodelError, match="add --force"):
+        prepare([str(corpus)], tmp_path / "out", settings)
+    prepare([str(corpus)], tmp_path / "out", settings, force=True)
+    assert tree(tmp_path / "out") == first
+
+
+def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
+    """One bad file among thousands must not end the work, nor vanish without a word."""
+    (corpus / "text.wav").write_text("Dear Sir or Madam")
+    (corpus / "empty.flac").touch()
+    (corpus / "gone.ogg").symlink_to(corpus / "nowhere.ogg")
+    (corpus / "folder.mp3").mkdir()
+    record(corpus / "tiny.wav", 9)
+    infinite = np.zeros(500)
+    infinite[123] = np.inf
+    soundfile.write(corpus / "inf.wav", infinite, RATE, subtype="DOUBLE")
+    manifest = prepare([str(corpus)], tmp_path / "out", AudioSettings())
+    bad = ("empty.flac", "folder.mp3", "gone.ogg", "inf.wav", "text.wav", "tiny.wav")
+    assert [entry["source"] for entry in manifest["skipped"]] == [str(corpus / x) for x in bad]
+    reasons = {Path(entry["source"]).name: entry["reason"] for entry in manifest["skipped"]}
+    assert reasons["tiny.wav"] == "is shorter than a frame of 10 samples at 8,000 Hz"
+    assert reasons["inf.wav"] == "holds inf at 0.015 s (sample 123)"
+    assert sum(counts["pieces"] for counts in manifest["splits"].values()) == 40
+    for name in sorted(set(bad) - {"folder.mp3"}):  # which alone is a folder to look into
+        with pytest.raises(SeqmodelError) as caught:
+            prepare([str(corpus / name)], tmp_path / "alone", AudioSettings())
+        assert str(caught.value) == f"{corpus / name}: {reasons[name]}"
+    with pytest.raises(SeqmodelError, match=str(corpus / "empty.flac")):
+        prepare([str(corpus)], tmp_path / "alone", AudioSettings(), strict=True)
+    assert not (tmp_path / "alone").exists()
+
+
+def test_what_was_forgiven_stands_in_the_manifest(corpus, tmp_path):
+    cut = corpus / "cut.wav"
+    samples = record(cut, 1000, seed=50)
+    cut.write_bytes(cut.read_bytes()[: 44 + 2 * 405])
+    manifest = prepare([str(corpus)], tmp_path / "out", AudioSettings())
+    (entry,) = manifest["repaired"]
+    assert entry["source"] == str(cut)
+    assert entry["repairs"] == [
+        "its header counts 2,000 bytes of which 810 are there; read as far as it goes"
+    ]
+    np.testing.assert_array_equal(pieces(tmp_path / "out")[str(cut)][1], samples[:400, 0])
+
+
+def test_when_no_file_can_be_opened_the_first_is_named(tmp_path):
+    """Guards against an error about rates where there is none to speak of."""
+    for name in "ab":
+        (tmp_path / f"{name}.wav").write_text("text")
+    names = [str(tmp_path / f"{name}.wav") for name in "ab"]
+    with pytest.raises(SeqmodelError, match=f"none of the 2 files .* the first, {names[0]}: is no"):
+        prepare(names, tmp_path / "out", AudioSettings())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+    """Nor is a full disk a reason to skip a file: the next would not fit either."""
+    record(tmp_path / "a.wav", 30_000)
+    for kept in (100, 2**22):
+        monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", kept)
+        with full_disk(500), pytest.raises(SeqmodelError, match=f"cannot write {tmp_path / 'out'}"):
+            prepare([str(tmp_path / "a.wav")], tmp_path / "out", AudioSettings())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.wav"]
+
+
+def test_music_and_audio_do_not_mix(tmp_path):
+    record(tmp_path / "in/b.wav")
+    (tmp_path / "in/a.mid").touch()
+    for frame in (AudioSettings(), PianoRollFrames(Grid.of_beats(4))):
+        with pytest.raises(SeqmodelError) as caught:
+            prepare([str(tmp_path / "in")], tmp_path / "out", frame)
+        assert f"{tmp_path}/in/b.wav is audio, {tmp_path}/in/a.mid is music" in str(caught.value)
+    with pytest.raises(SeqmodelError, match=r"b\.wav is audio, not music"):
+        prepare([str(tmp_path / "in/b.wav")], tmp_path / "out", PianoRollFrames(Grid.of_beats(4)))
+
+
+def test_damaged_frames_in_a_manifest_are_an_error(tmp_path):
+    """Whatever stands there, nothing is divided by 0 and nothing has a traceback."""
+    record(tmp_path / "train/a.wav")
+    prepare([str(tmp_path / "train")], tmp_path / "out", AudioSettings())
+    file = tmp_path / "out/manifest.json"
+    good = json.loads(file.read_text())
+    wrong = [{name: value} for name in good["frame"] for value in (None, "x", 0, -1, [], True)]
+    wrong += [{"deviation": 0.0}, {"mean": float("nan")}, {"deviation": float("inf")}, {"more": 1}]
+    wrong += [{"dtype": "float32"}, {"frame_size": 13}]  # not what the shard holds
+    for values in wrong:
+        file.write_text(json.dumps(good | {"frame": good["frame"] | values}))
+        with pytest.raises(SeqmodelError, match="is damaged"):
+            open_dataset(tmp_path / "out")["train"]
+    for media in ("music", "video", None, 3):
+        file.write_text(json.dumps(good | {"media": media}))
+        with pytest.raises(SeqmodelError, match="is damaged"):
+            open_dataset(tmp_path / "out")["train"]
+
+
+def test_real_speech_is_kept_to_the_sample(shared_data, tmp_path):
+    folder = shared_data / "speech/fsdd/valid"
+    manifest = prepare([str(folder)], tmp_path / "out", AudioSettings())
+    assert (manifest["frame"]["rate"], manifest["frame"]["dtype"]) == (RATE, "int16")
+    assert manifest["skipped"] == manifest["repaired"] == []
+    split = open_dataset(tmp_path / "out")["valid"]
+    assert len(split) == 300
+    for source, frames in zip(split.sources, split, strict=True):
+        samples, _ = soundfile.read(source, dtype="float32")
+        np.testing.assert_array_equal(frames.ravel(), samples[: len(samples) // 10 * 10])
+
+
+def test_all_awkward_audio_goes_through_without_a_traceback(shared_data, tmp_path, capfd):
+    folder = shared_data / "awkward/audio"
+    manifest = prepare([str(folder)], tmp_path / "out", AudioSettings(rate=RATE))
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    used = sum(counts["pieces"] for counts in manifest["splits"].values())
+    assert used + len(manifest["skipped"]) == len(files)
+    assert used > 15
+    for entry in manifest["skipped"]:
+        assert "\n" not in entry["reason"]
+        with pytest.raises(SeqmodelError) as caught:
+            prepare([entry["source"]], tmp_path / "alone", AudioSettings(rate=RATE))
+        assert str(caught.value) == f"{entry['source']}: {entry['reason']}"
+    for file in files:  # at its own rate
+        with suppress(SeqmodelError):
+            prepare([str(file)], tmp_path / "own", AudioSettings(frame_size=1), force=True)
+    assert capfd.readouterr() == ("", "")

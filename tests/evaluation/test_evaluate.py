@@ -1,0 +1,161 @@
+"""Evaluation, recomputed from the checkpoint's file alone: NumPy, float64, one piece at a time."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.evaluation import likelihood as evaluate
+from seqmodel.evaluation.likelihood import likelihood, report
+from seqmodel.media.music.baselines import baseline_nats_per_frame
+from seqmodel.runs.folder import load_run
+
+
+def sigmoid(a):
+    return 1 / (1 + np.exp(-a))
+
+
+def logits_of(weights, roll):
+    """The design's lstm with peepholes over one piece: logits (T, 89), the last of the end."""
+    W, U, b = (weights[f"model.unit.{term}"] for term in "WUb")
+    Vi, Vf, Vo = weights["model.unit.V"]
+    n = len(Vi)
+    h = c = np.zeros(n)
+    logits = []
+    for t in range(len(roll)):
+        x = roll[t - 1] if t else np.zeros(88)
+        i, f, g, o = (W @ x + U @ h + b).reshape(4, n)
+        i, f = sigmoid(i + Vi * c), sigmoid(f + Vf * c)
+        c = f * c + i * np.tanh(g)
+        h = sigmoid(o + Vo * c) * np.tanh(c)
+        logits.append(
+            weights["model.output.linear.weight"] @ h + weights["model.output.linear.bias"]
+        )
+    return np.array(logits)
+
+
+def log_p(logits, x):
+    return -np.logaddexp(0, np.where(x > 0, -logits, logits))
+
+
+@pytest.fixture(scope="session")
+def recomputed(run_folder, rolls):
+    """Every figure of the run on valid, by hand."""
+    stored = safetensors.numpy.load_file(run_folder / "best.safetensors")
+    weights = {name: tensor.astype(np.float64) for name, tensor in stored.items()}
+    nats, ends, predicted = [], [], []
+    for roll in rolls["valid"]:
+        logits = logits_of(weights, roll)
+        nats.append(-log_p(logits[:, :88], roll).sum(1))
+        ends.append(-log_p(logits[:, 88], np.arange(len(roll)) == len(roll) - 1).sum())
+        predicted.append(logits[:, :88] > 0)
+    every, on, said = (
+        np.concatenate(nats),
+        np.concatenate(rolls["valid"]) > 0,
+        np.concatenate(predicted),
+    )
+    tp, fp, fn = (said & on).sum(), (said & ~on).sum(), (~said & on).sum()
+    assert tp > 0  # else accuracy would be no test
+    return nats, {
+        "pieces": 5,
+        "frames": 67,
+        "nats_per_frame": every.mean(),
+        "nats_per_frame_skip_first": np.concatenate([piece[1:] for piece in nats]).mean(),
+        "piece_mean_nats_per_frame": np.mean([piece.mean() for piece in nats]),
+        "accuracy": tp / (tp + fp + fn),
+        "precision": tp / (tp + fp),
+        "recall": tp / (tp + fn),
+        "end_nats_per_piece": np.mean(ends),
+    }
+
+
+@pytest.mark.parametrize("window", [1024, 1, 7, 26])
+@pytest.mark.parametrize("batch_size", [1, 3, 32])
+def test_the_figures_are_the_recomputed_ones(
+    run, dataset, recomputed, monkeypatch, batch_size, window
+):
+    """For any batch size and for pieces longer than a window: padding and cuts never count."""
+    monkeypatch.setitem(evaluate.WINDOW, "music", window)
+    scores = likelihood(run.model, dataset["valid"], batch_size=batch_size)
+    ours = {name: value for name, value in scores.__dict__.items() if value is not None}
+    assert ours.keys() == recomputed[1].keys()
+    for name, value in recomputed[1].items():
+        assert ours[name] == pytest.approx(value, abs=1e-5, rel=1e-6), name
+
+
+def test_run_nll_is_each_frames_score(run, rolls, recomputed):
+    for roll, nats in zip(rolls["valid"], recomputed[0], strict=True):
+        np.testing.assert_allclose(run.nll(roll), nats, atol=2e-5)
+    total = sum(run.nll(roll).sum() for roll in rolls["valid"])
+    assert total / 67 == pytest.approx(recomputed[1]["nats_per_frame"], abs=1e-5)
+
+
+def test_a_run_without_end_says_nothing_of_it(tmp_path, make_config, train, dataset):
+    """And a split whose pieces have one frame each has nothing behind the first."""
+    train(make_config(unit="gru", layers=2, dropout=0.3, epochs=1), tmp_path / "run")
+    run = load_run(tmp_path / "run")
+    values = report(run, dataset, "test")
+    assert "end_nats_per_piece" not in values
+    single = dataset["train"][1]
+    assert len(single) == 1
+    assert run.nll(single).sum() > 0
+
+
+def test_scores_are_taken_without_dropout_and_training_goes_on(
+    make_config, train, tmp_path, dataset
+):
+    """Dropout at evaluation would make every figure worse and no two the same."""
+    trainer = train(make_config(layers=2, dropout=0.5, epochs=1), tmp_path / "run")
+    trainer.model.train()
+    first = likelihood(trainer.model, dataset["valid"])
+    assert trainer.model.training
+    assert likelihood(trainer.model, dataset["valid"]) == first
+    trainer.model.eval()
+    assert likelihood(trainer.model, dataset["valid"]) == first
+    assert not trainer.model.training
+
+
+def test_silence_predicted_as_silence_has_no_accuracy_but_no_error(tmp_path, write_dataset, run):
+    silent = write_dataset(tmp_path, {"valid": [np.zeros((4, 88), np.uint8)]})
+    with torch.no_grad():
+        bias = run.model.output.linear.bias.clone()
+        run.model.output.linear.bias.fill_(-30)
+        try:
+            scores = likelihood(run.model, silent["valid"])
+        finally:
+            run.model.output.linear.bias.copy_(bias)
+    assert (scores.accuracy, scores.precision, scores.recall) == (0, 0, 0)
+    one = write_dataset(tmp_path / "one", {"valid": [np.ones((1, 88), np.uint8)] * 2})
+    assert likelihood(run.model, one["valid"]).nats_per_frame_skip_first == 0
+
+
+def test_progress_ends_at_every_frame_once(run, dataset, monkeypatch):
+    monkeypatch.setitem(evaluate.WINDOW, "music", 10)
+    calls = []
+    likelihood(run.model, dataset["valid"], batch_size=2, progress=lambda *a: calls.append(a))
+    done = [call[0] for call in calls]
+    assert done == sorted(done)
+    assert calls[-1] == (67, 67)
+
+
+def test_the_report_is_the_designs_json(run, dataset, recomputed):
+    values = json.loads(json.dumps(report(run, dataset, "valid")))
+    assert values["run"] == str(run.folder)
+    assert values["data"] == str(dataset.folder)
+    assert values["split"] == "valid"
+    assert set(values) == {"run", "data", "split", "epoch", "baselines", *recomputed[1]}
+    assert values["baselines"] == baseline_nats_per_frame(dataset["train"], dataset["valid"])
+    with pytest.raises(SeqmodelError, match="'dev'"):
+        report(run, dataset, "dev")
+
+
+def test_other_data_without_train_is_measured_against_the_runs_own(
+    run, dataset, rolls, tmp_path, write_dataset
+):
+    """Baselines counted on the data they are scored on would be unfairly good."""
+    other = write_dataset(tmp_path, {"valid": rolls["valid"]})
+    ours = report(run, other, "valid")["baselines"]
+    assert ours == baseline_nats_per_frame(dataset["train"], other["valid"])

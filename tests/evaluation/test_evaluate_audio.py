@@ -1,0 +1,256 @@
+"""Evaluation of audio, recomputed from the checkpoint's file alone: NumPy, float64, by samples."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from scipy import special, stats
+
+from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
+from seqmodel.evaluation import likelihood as evaluate
+from seqmodel.evaluation.likelihood import likelihood, report
+from seqmodel.media.audio.baselines import audio_nats_per_frame
+from seqmodel.media.definitions import AudioFrames
+from seqmodel.runs.folder import load_run
+
+C, F, K, M = 20, 10, 3, 64
+STEP = 1 / 32768
+sigmoid = special.expit
+
+
+@pytest.fixture(scope="session", params=["gaussian", "logistic"])
+def folder(request, audio_run_folder, logistic_run_folder):
+    """The folders of the two runs, one after the other."""
+    return {"gaussian": audio_run_folder, "logistic": logistic_run_folder}[request.param]
+
+
+def weights_of(folder):
+    stored = safetensors.numpy.load_file(folder / "best.safetensors")
+    return {
+        name.removeprefix("model."): tensor.astype(np.float64)
+        for name, tensor in stored.items()
+        if name.startswith("model.")
+    }
+
+
+def hidden(weights, windows):
+    """The design's lstm with peepholes over windows (T, C): h (T, H)."""
+    W, U, b = (weights[f"unit.{term}"] for term in "WUb")
+    Vi, Vf, Vo = weights["unit.V"]
+    h = c = np.zeros(len(Vi))
+    found = []
+    for x in windows:
+        i, f, g, o = (W @ x + U @ h + b).reshape(4, -1)
+        i, f = sigmoid(i + Vi * c), sigmoid(f + Vf * c)
+        c = f * c + i * np.tanh(g)
+        h = sigmoid(o + Vo * c) * np.tanh(c)
+        found.append(h)
+    return np.array(found)
+
+
+def gaussian_nats(weights, h, block, floor):
+    """-log of the density of a standardised block (F,), and the samples that the floor decides."""
+    outputs = weights["output.linear.weight"] @ h + weights["output.linear.bias"]
+    logits, means, logs = np.split(outputs.reshape(2 * F + 1, K), [1, F + 1])
+    joint = special.log_softmax(logits[0]) + np.array(
+        [stats.norm(means[:, k], floor + np.exp(logs[:, k])).logpdf(block).sum() for k in range(K)]
+    )
+    return -special.logsumexp(joint), (np.exp(logs[:, joint.argmax()]) < floor).mean()
+
+
+def logistic_nats(weights, h, line, deviation):
+    """-log of the chances of the block (F,) at the end of the standardised `line` (C + F,)."""
+    states = (weights["output.linear.weight"] @ h).reshape(F, M)
+    nats, step = 0.0, STEP / deviation
+    for j in range(F):
+        p, x = line[j : j + C], line[j + C]
+        u = np.tanh(states[j] + weights["output.window.weight"] @ p + weights["output.window.bias"])
+        outputs = weights["output.mixture.weight"] @ u + weights["output.mixture.bias"]
+        logits, offsets, logs = outputs.reshape(3, K)
+        r = float(weights["output.residual"])
+        mean = (weights["output.predictor"] + r * weights["output.correction"]) @ p + r * offsets
+        around = stats.logistic(mean, step / 10 + r * np.exp(logs))
+        low, high = x - step / 2, x + step / 2  # nothing here is at full scale
+        chances = np.where(
+            x > mean, around.sf(low) - around.sf(high), around.cdf(high) - around.cdf(low)
+        )
+        nats -= np.log(special.softmax(logits) @ chances)
+    return nats
+
+
+def by_hand(weights, frame, pieces):
+    """The nats (T,) and shares at the floor (T,) of each piece of levels (N,)."""
+    nats, shares = [], []
+    for piece in pieces:
+        line = np.concatenate([np.zeros(C), piece / 32768])
+        z = (line - frame.mean) / frame.deviation
+        starts = range(0, len(piece), F)
+        hs = hidden(weights, [z[t : t + C] for t in starts])
+        if "output.predictor" in weights:
+            both = [
+                (logistic_nats(weights, h, z[t : t + C + F], frame.deviation), 0.0)
+                for t, h in zip(starts, hs, strict=True)
+            ]
+        else:
+            both = [
+                gaussian_nats(weights, h, z[t + C : t + C + F], STEP / frame.deviation)
+                for t, h in zip(starts, hs, strict=True)
+            ]
+        nats.append(np.array([some for some, _ in both]))
+        shares.append(np.array([share for _, share in both]))
+    return nats, shares
+
+
+def figures(nats, shares, kind):
+    """What `likelihood` says of such nats."""
+    every = np.concatenate(nats)
+    of_kind = {"floor_share": np.concatenate(shares).mean()}
+    if kind == "logistic":
+        of_kind = {"bits_per_sample": every.mean() / F / math.log(2)}
+    return {
+        "pieces": len(nats),
+        "frames": len(every),
+        "nats_per_frame": every.mean(),
+        "nats_per_frame_skip_first": np.concatenate([piece[1:] for piece in nats]).mean(),
+        "piece_mean_nats_per_frame": np.mean([piece.mean() for piece in nats]),
+        "nats_per_sample": every.mean() / F,
+        **of_kind,
+    }
+
+
+@pytest.fixture(scope="session")
+def recomputed(folder, audio_dataset, recordings):
+    """The run, the nats of each piece of train, and every figure, by hand.
+
+    On train, which has the most pieces and the most different ones.
+    """
+    run = load_run(folder)
+    nats, shares = by_hand(weights_of(folder), audio_dataset.frame, recordings["train"])
+    return run, nats, figures(nats, shares, run.config.output)
+
+
+@pytest.mark.parametrize("window", [1, 70, 140, 81_920])
+@pytest.mark.parametrize("batch_size", [1, 2, 5, 32])
+def test_the_figures_are_the_recomputed_ones(
+    audio_dataset, recomputed, monkeypatch, batch_size, window
+):
+    """For any batch size, and for pieces longer than a window: padding and cuts never count."""
+    run, _, expected = recomputed
+    monkeypatch.setitem(evaluate.WINDOW, "audio", window)
+    scores = likelihood(run.model, audio_dataset["train"], batch_size=batch_size)
+    ours = {name: value for name, value in scores.__dict__.items() if value is not None}
+    assert ours.keys() == expected.keys()
+    for name, value in expected.items():
+        assert ours[name] == pytest.approx(value, abs=1e-4, rel=1e-5), name
+
+
+def test_run_nll_is_each_frames_score(recomputed, audio_dataset):
+    run, nats, _ = recomputed
+    for piece, expected in zip(audio_dataset["train"], nats, strict=True):
+        np.testing.assert_allclose(run.nll(piece), expected, atol=1e-3, rtol=1e-5)
+
+
+def test_progress_ends_at_every_frame_once(recomputed, audio_dataset, monkeypatch):
+    monkeypatch.setitem(evaluate.WINDOW, "audio", 100)
+    calls = []
+    likelihood(
+        recomputed[0].model,
+        audio_dataset["valid"],
+        batch_size=2,
+        progress=lambda *a: calls.append(a),
+    )
+    done = [call[0] for call in calls]
+    assert len(calls) > 5
+    assert done == sorted(done)
+    assert calls[-1] == (95, 95)
+
+
+def test_no_more_is_read_at_a_time_than_a_window(recomputed, audio_dataset, monkeypatch):
+    """Guards against long recordings that are wholly in memory, 32 of them side by side."""
+    monkeypatch.setitem(evaluate.WINDOW, "audio", 100)
+    sizes, load = [], evaluate.batches.load
+
+    def loading(*given, **named):
+        batch = load(*given, **named)
+        sizes.append(batch.frames.size)
+        return batch
+
+    monkeypatch.setattr(evaluate.batches, "load", loading)
+    for batch_size in (1, 2, 5):
+        likelihood(recomputed[0].model, audio_dataset["train"], batch_size=batch_size)
+    assert max(sizes) == 100
+
+
+def test_the_report_names_what_the_nats_refer_to(recomputed, audio_dataset):
+    run, _, expected = recomputed
+    values = json.loads(json.dumps(report(run, audio_dataset, "train")))
+    keys = {"run", "data", "split", "epoch", "standardisation", "baselines", *expected}
+    assert values.keys() == keys
+    frame, train = audio_dataset.frame, audio_dataset["train"]
+    assert values["standardisation"] == {"mean": frame.mean, "deviation": frame.deviation}
+    discrete = run.config.output == "logistic"
+    assert values["baselines"] == audio_nats_per_frame(train, train, frame, discrete=discrete)
+
+
+def write(folder, frame, **splits):
+    """A dataset of pieces of levels (N,)."""
+    folder.mkdir()
+    with DatasetWriter(folder, frame) as writer:
+        for split, pieces in splits.items():
+            for k, levels in enumerate(pieces):
+                writer.add(split, [levels], Piece(f"{k}.wav", f"{split}{k}", len(levels) // F))
+        writer.finish(frame, {"skipped": []})
+    return open_dataset(folder)
+
+
+def test_baselines_of_a_dataset_without_train_are_the_runs(
+    recomputed, audio_dataset, recordings, tmp_path
+):
+    """Fitted to what the run was trained on, and in its standardisation, not the dataset's own."""
+    run, frame = recomputed[0], audio_dataset.frame
+    other = AudioFrames(8000, F, C, "int16", mean=0.3, deviation=0.7)
+    alone = write(tmp_path / "alone", other, test=recordings["test"])
+    ours, theirs = (report(run, data, "test") for data in (alone, audio_dataset))
+    assert ours["baselines"] == theirs["baselines"]
+    assert ours["standardisation"]["deviation"] == frame.deviation
+    assert ours["nats_per_frame"] == theirs["nats_per_frame"]
+
+
+def test_exact_digital_silence_is_scored_by_the_floor_and_the_share_says_so(
+    tmp_path, audio_run_folder
+):
+    """Density rises without end where samples repeat exactly: that must not pass for skill.
+
+    Nor may padding, which is silence too. The first component is made to know silence, of the
+    first six samples of a block more exactly than the floor allows.
+    """
+    random = np.random.default_rng(3)
+    pieces = [
+        np.append(np.zeros(40 * k), random.normal(0, 3000, 200)).astype(np.int16) for k in (2, 9, 4)
+    ]
+    run = load_run(audio_run_folder)
+    frame, output = run.frame, run.model.output
+    with torch.no_grad():
+        weight, bias = (
+            w.view(2 * F + 1, K, *w.shape[1:]) for w in (output.linear.weight, output.linear.bias)
+        )
+        weight[1:, 0] = 0
+        bias[1 : F + 1, 0] = -frame.mean / frame.deviation
+        bias[F + 1 : F + 7, 0] = -30
+        bias[F + 7 :, 0] = -3
+    weights = {name: tensor.double().numpy() for name, tensor in run.model.state_dict().items()}
+    expected = figures(*by_hand(weights, frame, pieces), "gaussian")
+    assert expected["floor_share"] == pytest.approx(0.6 * 60 / 120)  # of 60 blocks, and no other
+    data = write(tmp_path / "data", frame, valid=pieces)
+    for batch_size in (1, 2, 3):
+        scores = likelihood(run.model, data["valid"], batch_size=batch_size)
+        assert scores.floor_share == pytest.approx(expected["floor_share"])
+        assert scores.nats_per_frame == pytest.approx(expected["nats_per_frame"], rel=1e-5)
+    narrow = math.log(math.exp(-30) + STEP / frame.deviation) * 6
+    wide = math.log(math.exp(-3) + STEP / frame.deviation) * 4
+    least = narrow + wide + F * math.log(2 * math.pi) / 2  # at the very mean nothing is denser
+    silent = run.nll(np.zeros((8, F)))
+    assert ((least <= silent) & (silent < least + 5)).all()

@@ -1,0 +1,300 @@
+"""Audio files to mono samples: told from soundfile, soxr and NumPy on files written here."""
+
+import os
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+
+from seqmodel.errors import SourceError
+from seqmodel.media.audio import reader as audio
+from seqmodel.media.audio.reader import BLOCK, SIXTEEN_BITS, Recording
+
+RATE = 8000
+
+
+def voice(samples, channels=1, seed=0):
+    """Something that moves, no channel like another, (samples, channels) below full scale."""
+    random = np.random.default_rng(seed)
+    tone = np.sin(np.arange(samples)[:, None] * (0.05 + 0.02 * np.arange(channels)))
+    return 0.5 * tone + 0.1 * random.uniform(-1, 1, (samples, channels))
+
+
+def write(path, samples, rate=RATE, **how):
+    soundfile.write(path, samples, rate, **how)
+    return path
+
+
+def read(path, rate=None):
+    """(samples, remarks) of a whole file."""
+    with Recording(path) as recording:
+        blocks = list(recording.mono(rate or recording.rate))
+        return np.concatenate(blocks), recording.remarks
+
+
+def reason(path, rate=None):
+    with pytest.raises(SourceError) as caught:
+        read(path, rate)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+KINDS = [
+    ("a.wav", "WAV", subtype)
+    for subtype in ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "IMA_ADPCM")
+]
+KINDS += [("a.flac", "FLAC", s) for s in ("PCM_S8", "PCM_16", "PCM_24")]
+KINDS += [("a.aiff", "AIFF", "PCM_16"), ("a.au", "AU", "ALAW"), ("a.caf", "CAF", "PCM_24")]
+KINDS += [("a.ogg", "OGG", "VORBIS"), ("a.opus", "OGG", "OPUS"), ("a.mp3", "MP3", None)]
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize(("name", "container", "subtype"), KINDS)
+def test_whatever_the_file_the_samples_are_soundfiles(tmp_path, name, container, subtype, channels):
+    """Guards the blocks against a sample lost, doubled or scaled at their seams."""
+    path = tmp_path / name
+    write(path, voice(3 * BLOCK + 77, channels), format=container, subtype=subtype)
+    expected = soundfile.read(path, dtype="float32", always_2d=True)[0].mean(axis=1)
+    samples, remarks = read(path)
+    assert samples.dtype == np.float32
+    # soundfile.read seeks first, after which the decoder of MP3 rounds otherwise.
+    np.testing.assert_allclose(samples, expected, rtol=0, atol=2e-7 if container == "MP3" else 0)
+    assert remarks == []
+
+
+@pytest.mark.parametrize("subtype", sorted(SIXTEEN_BITS & set(soundfile.available_subtypes())))
+def test_what_is_said_to_fit_into_16_bits_does(tmp_path, subtype):
+    """Guards against int16 for a kind of file that holds more: it would be lost unsaid."""
+    checked = 0
+    for container in soundfile.available_formats():
+        if container in ("RAW", "SD2") or not soundfile.check_format(container, subtype):
+            continue
+        path = tmp_path / container
+        try:
+            write(path, voice(4000), format=container, subtype=subtype)
+            recording = Recording(path)
+        except (soundfile.LibsndfileError, SourceError):
+            continue
+        with recording:
+            samples = np.concatenate(list(recording.mono(recording.rate)))
+            whole = (samples * 32768 % 1 == 0).all()
+            assert whole or not recording.sixteen_bits, container
+            checked += recording.sixteen_bits
+    assert checked or subtype in ("DWVW_12", "VOX_ADPCM")  # not read, and only in headerless files
+
+
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_mono_is_the_mean_of_all_channels(tmp_path, channels):
+    stereo = voice(500, channels).astype(np.float32)
+    samples, _ = read(write(tmp_path / "a.wav", stereo, subtype="FLOAT"))
+    np.testing.assert_allclose(samples, stereo.astype(np.float64).mean(axis=1), atol=1e-7)
+
+
+@pytest.mark.parametrize("rates", [(44100, 8000), (8000, 44100), (768_000, 8000), (48000, 16000)])
+def test_resampling_keeps_a_tone_and_does_not_know_of_blocks(tmp_path, rates):
+    """Guards against a filter restarted at each block, a delay left in, the tail cut off."""
+    rate, wanted = rates
+    length = max(rate // 2, 5 * BLOCK + 3)
+    tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(length) / rate)
+    path = write(tmp_path / "a.wav", tone, rate, subtype="FLOAT")
+    samples, _ = read(path, wanted)
+    assert len(samples) == pytest.approx(length * wanted / rate, abs=1)
+    whole = soxr.resample(tone.astype(np.float32), rate, wanted, quality="HQ")
+    np.testing.assert_allclose(samples, whole[: len(samples)], atol=1e-6)
+    inner = slice(len(samples) // 4, -len(samples) // 4)
+    expected = 0.5 * np.sin(2 * np.pi * 440 * np.arange(len(samples)) / wanted)
+    np.testing.assert_allclose(samples[inner], expected[inner], atol=1e-3)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
+def test_a_value_that_is_no_number_is_named_with_its_place(tmp_path, value):
+    """One nan would make every figure of a training nan, hours later."""
+    samples = voice(3 * BLOCK, 2)
+    samples[2 * BLOCK + 5, 1] = value
+    said = reason(write(tmp_path / "a.wav", samples, subtype="DOUBLE"))
+    shown = float(np.float32(value)) if value < 1e300 or np.isnan(value) else np.inf
+    place = 2 * BLOCK + 5
+    assert said == f"holds {shown} at {place / RATE:.3f} s (sample {place:,})"
+
+
+@pytest.mark.parametrize("suffix", ["wav", "aiff", "au", "w64", "flac", "mp3"])
+def test_a_file_cut_short_is_read_as_far_as_it_goes_and_said_to_be(tmp_path, suffix, capfd):
+    """Downloads break off; half a recording is worth keeping, but not in silence."""
+    path = tmp_path / f"a.{suffix}"
+    samples = voice(8 * BLOCK)
+    subtype = None if suffix == "mp3" else "PCM_16"
+    write(path, samples, subtype=subtype, format="W64" if suffix == "w64" else None)
+    whole, _ = read(path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 3 // 5])
+    part, remarks = read(path)
+    assert len(whole) // 2 <= len(part) < len(whole) * 0.62
+    np.testing.assert_array_equal(part[:-2000], whole[: len(part) - 2000])
+    assert len(remarks) == 1
+    assert "\n" not in remarks[0]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_follows_a_break_is_not_taken(tmp_path):
+    """libFLAC finds its way again behind damage, and leaves out what it could not read."""
+    path = write(tmp_path / "a.flac", voice(8 * BLOCK), subtype="PCM_16")
+    whole, _ = read(path)
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 200] = np.random.default_rng(0).bytes(200)
+    path.write_bytes(data)
+    part, remarks = read(path)
+    assert 0 < len(part) < len(whole) * 0.55
+    np.testing.assert_array_equal(part, whole[: len(part)])
+    assert remarks == [f"breaks off after {len(part) / RATE:.3f} s (flac decoder lost sync)"]
+
+
+def flac_parts(path):
+    """(marker and metadata, frames) of a FLAC file's bytes."""
+    data = path.read_bytes()
+    place, last = 4, False
+    while not last:
+        last = data[place] >= 128
+        place += 4 + int.from_bytes(data[place + 1 : place + 4], "big")
+    return data[:place], data[place:]
+
+
+@pytest.mark.parametrize("change", ["bits", "channels"])
+def test_a_file_that_changes_its_format_ends_where_it_does(tmp_path, change):
+    """soundfile.read fails on them; 24 bits in a file said to have 16 would lose the rest."""
+    path, other = tmp_path / "a.flac", tmp_path / "b.flac"
+    whole = voice(4 * BLOCK)
+    write(path, whole, subtype="PCM_16")
+    if change == "bits":
+        write(other, voice(4 * BLOCK), subtype="PCM_24")
+    else:
+        write(other, voice(4 * BLOCK, 2), subtype="PCM_16")
+    head, frames = flac_parts(path)
+    head = bytearray(head)
+    head[21:26] = (head[21] & 0xF0, 0, 0, 0, 0)  # so many samples: nobody knows
+    path.write_bytes(head + frames + flac_parts(other)[1])
+    samples, remarks = read(path)
+    assert 3 * BLOCK <= len(samples) <= 4 * BLOCK
+    np.testing.assert_allclose(samples, whole[: len(samples), 0], atol=1 / 32768)
+    (remark,) = remarks
+    assert remark.startswith(f"breaks off after {len(samples) / RATE:.3f} s (")
+
+
+@pytest.mark.parametrize("claim", [2**36 - 1, 0])
+def test_a_header_that_claims_an_absurd_length_is_not_believed(tmp_path, claim):
+    """2^36 samples as floats are 256 GB, which nobody may try to allocate."""
+    path = write(tmp_path / "a.flac", voice(2 * BLOCK), subtype="PCM_16")
+    whole, _ = read(path)
+    data = bytearray(path.read_bytes())
+    fields = int.from_bytes(data[18:26], "big") >> 36 << 36  # rate, channels, bits; then 36 bits
+    data[18:26] = (fields | claim).to_bytes(8, "big")
+    path.write_bytes(data)
+    samples, remarks = read(path)
+    np.testing.assert_array_equal(samples, whole)
+    assert len(remarks) <= 1
+
+
+def wav(data=b"\0" * 2000, rate=RATE, channels=1, bits=16, claimed=None):
+    """A WAV file's bytes, whatever they claim."""
+    align = channels * bits // 8
+    head = struct.pack("<HHIIHH", 1, channels, rate, min(rate * align, 2**32 - 1), align, bits)
+    size = len(data) if claimed is None else claimed
+    body = b"WAVEfmt " + struct.pack("<I", 16) + head + b"data" + struct.pack("<I", size) + data
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+@pytest.mark.parametrize(("rate", "ok"), [(1, False), (31, False), (32, True), (768_000, True)])
+def test_rates_too_far_apart_are_refused(tmp_path, rate, ok):
+    """A second at 1 Hz is 8000 samples at 8 kHz: a small file would fill the disk."""
+    path = tmp_path / "a.wav"
+    path.write_bytes(wav(rate=rate))
+    if ok:
+        assert len(read(path, 8000)[0]) == pytest.approx(1000 * 8000 / rate, abs=1)
+    else:
+        assert reason(path, 8000) == (
+            f"has {rate} samples a second, too far from 8,000 to be resampled"
+        )
+
+
+def test_an_impossible_rate_is_refused(tmp_path):
+    (tmp_path / "a.wav").write_bytes(wav(rate=2_000_000_000))
+    assert reason(tmp_path / "a.wav") == "claims 2,000,000,000 samples a second"
+
+
+def test_a_recording_longer_than_any_is_refused_as_it_is_read(tmp_path, monkeypatch):
+    """A FLAC file of a megabyte can hold weeks of silence, which no disk would."""
+    monkeypatch.setattr(audio, "MAX_SAMPLES", 3 * BLOCK)
+    path = write(tmp_path / "a.flac", np.zeros(3 * BLOCK), subtype="PCM_16")
+    assert len(read(path)[0]) == 3 * BLOCK
+    write(path, np.zeros(3 * BLOCK + 1), subtype="PCM_16")
+    assert "use a lower --rate" in reason(path)
+
+
+def test_what_is_no_audio_is_said_to_be_none(tmp_path):
+    path = tmp_path / "a.wav"
+    (tmp_path / "folder.wav").mkdir()
+    os.mkfifo(tmp_path / "pipe.wav")
+    assert reason(tmp_path / "gone.wav") == "no such file or directory"
+    assert reason(tmp_path / "folder.wav") == "is no file"
+    assert reason(tmp_path / "pipe.wav") == "is no file"  # and no waiting for a writer
+    for data in (b"", b"Dear Sir or Madam", wav()[:30], b"RIFF" * 100, bytes(1000)):
+        path.write_bytes(data)
+        assert reason(path).startswith("is no audio that can be read (")
+    path.write_bytes(wav(data=b""))
+    assert reason(path) == "is empty"
+
+
+def test_no_file_is_left_open(tmp_path):
+    """A folder of thousands of bad files would run out of descriptors."""
+    good, bad, odd = (tmp_path / f"{name}.wav" for name in ("good", "bad", "odd"))
+    write(good, voice(500))
+    bad.write_text("Dear Sir or Madam")
+    odd.write_bytes(wav(rate=2_000_000_000))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for path in (good, bad, odd) * 5:
+        with suppress(SourceError):
+            read(path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_junk_by_the_name_of_mp3_makes_no_noise(tmp_path, capfd):
+    """libmpg123 writes its complaints to stderr, past Python."""
+    random = np.random.default_rng(0)
+    path = tmp_path / "a.mp3"
+    write(path, voice(4 * BLOCK))
+    good = path.read_bytes()
+    for k in range(40):
+        junk = bytearray(random.bytes(3000))
+        if k % 2:
+            junk[:4] = b"\xff\xfb\x90\x64"
+        if k % 4 > 1:
+            start = 400 * k % (len(good) - 900)
+            junk = bytearray(good[:start]) + junk[:600] + good[start + 600 :]
+        path.write_bytes(junk)
+        with suppress(SourceError):
+            samples, _ = read(path, 8000)
+            assert np.isfinite(samples).all()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_damaged_files_of_all_kinds_are_read_or_refused(tmp_path):
+    """Whatever byte is wrong: samples that are numbers, or the error that has a reason."""
+    random = np.random.default_rng(1)
+    for suffix in ("wav", "flac", "ogg", "aiff", "au", "caf"):
+        path = tmp_path / f"a.{suffix}"
+        write(path, voice(6000, 2))
+        good = path.read_bytes()
+        for k in range(60):
+            data = bytearray(good)
+            places = random.integers(0, 200 if k % 2 else len(data), 1 + k % 5)
+            data[places[0]] ^= 1 << k % 8
+            for place in places[1:]:
+                data[place] = random.integers(256)
+            path.write_bytes(data)
+            with suppress(SourceError):
+                samples, _ = read(path, 8000)
+                assert np.isfinite(samples).all()

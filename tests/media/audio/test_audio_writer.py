@@ -1,0 +1,117 @@
+"""Audio files told from wave, scipy, soundfile and NumPy, and what a pipe is sent, and when."""
+
+import io
+import os
+import wave
+
+import numpy as np
+import pytest
+import scipy.io.wavfile
+import soundfile
+
+from seqmodel.media.audio.writer import MAX_FLAC_RATE, MAX_SAMPLES, write_audio
+from seqmodel.media.definitions import AudioFrames
+
+FRAME = AudioFrames(11_025, frame_size=7)
+LEVELS = np.random.default_rng(1).integers(-32768, 32768, (60, 7)).astype(np.int16)
+LEVELS[0, :4] = [-32768, 32767, 0, -1]
+
+
+def blocks(levels=LEVELS):
+    return np.array_split((levels / 32768).astype(np.float32).reshape(-1), 5)
+
+
+def written(kind, frame=FRAME, samples=None):
+    buffer = io.BytesIO()
+    write_audio(kind, buffer, blocks() if samples is None else [samples], frame, len(LEVELS))
+    return buffer.getvalue()
+
+
+def test_three_readers_agree_on_the_wav():
+    """Guards a header that only forgiving players read, and samples off by one level."""
+    data = written("wav")
+    assert len(data) == 44 + LEVELS.nbytes
+    with wave.open(io.BytesIO(data)) as file:
+        assert file.getparams()[:5] == (1, 2, 11_025, LEVELS.size, "NONE")
+        assert file.readframes(LEVELS.size) == LEVELS.astype("<i2").tobytes()
+    rate, samples = scipy.io.wavfile.read(io.BytesIO(data))
+    assert rate == 11_025
+    np.testing.assert_array_equal(samples, LEVELS.reshape(-1))
+    info = soundfile.info(io.BytesIO(data))
+    assert (info.format, info.subtype, info.channels) == ("WAV", "PCM_16", 1)
+    assert "should be" not in info.extra_info  # so it marks a size that is not so
+
+
+def test_flac_holds_the_same_samples_and_their_number():
+    """Guards a FLAC whose header was never completed, which players show as endless."""
+    data = written("flac")
+    info = soundfile.info(io.BytesIO(data))
+    assert (info.format, info.subtype, info.frames) == ("FLAC", "PCM_16", LEVELS.size)
+    assert info.samplerate == 11_025
+    samples, _ = soundfile.read(io.BytesIO(data), dtype="int16")
+    np.testing.assert_array_equal(samples, LEVELS.reshape(-1))
+
+
+def test_raw_is_the_samples_alone_and_little_endian():
+    assert written("raw") == LEVELS.astype("<i2").tobytes()
+    assert written("raw")[:4] == b"\x00\x80\xff\x7f"
+
+
+def test_npy_is_what_numpy_would_save():
+    """Guards the header that is written before the array is there."""
+    expected = io.BytesIO()
+    np.save(expected, (LEVELS / 32768).astype(np.float32))
+    assert written("npy") == expected.getvalue()
+
+
+def test_samples_between_and_beyond_the_levels_are_the_nearest():
+    """Guards a resampled primer: what overshoots must not come back with the other sign."""
+    samples = np.array([1.0, 1.7, -1.0, -3.0, 0.4 / 32768, 0.6 / 32768, -0.6 / 32768], np.float32)
+    expected = [32767, 32767, -32768, -32768, 0, 1, -1]
+    for kind in ("wav", "flac"):
+        data = io.BytesIO(written(kind, samples=np.tile(samples, 60)))
+        assert soundfile.read(data, dtype="int16")[0][:7].tolist() == expected
+
+
+@pytest.mark.parametrize("kind", ["wav", "raw", "npy"])
+def test_a_pipe_has_every_block_before_the_next_is_drawn(kind):
+    """Guards `| aplay`: a buffer in between, or a look back, would keep it waiting."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    whole, width = written(kind), 4 if kind == "npy" else 2
+    sent = len(whole) - width * LEVELS.size
+    got = b""
+
+    def drawn():
+        nonlocal sent, got
+        for block in blocks():
+            if len(got) < sent:  # reading an empty pipe is an error
+                got += os.read(reader, 10**6)
+            assert len(got) == sent
+            sent += width * len(block)
+            yield block
+
+    with os.fdopen(writer, "wb") as file:
+        write_audio(kind, file, drawn(), FRAME, len(LEVELS))
+        got += os.read(reader, 10**6)
+    os.close(reader)
+    assert got == whole
+
+
+@pytest.mark.parametrize(
+    ("length", "sizes"), [(1, (38, 2)), (MAX_SAMPLES, (2**32 - 2, 2**32 - 38))]
+)
+def test_the_sizes_in_the_header_of_the_shortest_and_the_longest_wav(length, sizes):
+    """Guards the last lengths whose sizes a header can tell."""
+    buffer = io.BytesIO()
+    write_audio("wav", buffer, [], AudioFrames(8000, frame_size=1), length)
+    data = buffer.getvalue()
+    assert tuple(int.from_bytes(data[k : k + 4], "little") for k in (4, 40)) == sizes
+
+
+def test_the_highest_rate_of_a_flac():
+    """Guards the bound that a run's rate is held against before anything is drawn."""
+    data = written("flac", AudioFrames(MAX_FLAC_RATE, 7))
+    assert soundfile.info(io.BytesIO(data)).samplerate == MAX_FLAC_RATE
+    with pytest.raises(soundfile.LibsndfileError, match="sample rate"):
+        written("flac", AudioFrames(MAX_FLAC_RATE + 1, 7))

@@ -1,0 +1,103 @@
+"""The grid: what it accepts, how exactly, and how it is written down."""
+
+import json
+import subprocess
+import sys
+from decimal import Decimal
+
+import pytest
+
+from seqmodel.errors import SourceError, UsageError
+from seqmodel.media.music.grid import Grid
+
+
+@pytest.mark.parametrize(
+    ("written", "nanoseconds"),
+    [
+        ("0.6", 600_000_000),
+        (0.6, 600_000_000),
+        (Decimal("0.1"), 100_000_000),
+        ("1e-9", 1),
+        (60, 60 * 10**9),
+    ],
+)
+def test_seconds_are_exact(written, nanoseconds):
+    """Guards against a step that went through binary: 0.6 is not 0.59999."""
+    assert Grid.of_seconds(written).step_nanoseconds == nanoseconds
+
+
+@pytest.mark.parametrize(
+    "written", ["0", "-1", "nan", "inf", "1e99999", "60.1", "1e-10", "0.1s", ""]
+)
+def test_impossible_seconds_name_the_option(written):
+    """Guards against a traceback, or hours of work on a huge exponent, for a mistyped option."""
+    with pytest.raises(UsageError, match="--step-seconds"):
+        Grid.of_seconds(written)
+
+
+@pytest.mark.parametrize("steps", [0, -4, 32768])
+def test_impossible_beats_name_the_option(steps):
+    """Guards against a division by zero, and a grid no MIDI file could be written on."""
+    with pytest.raises(UsageError, match="--steps-per-beat"):
+        Grid.of_beats(steps)
+
+
+def test_exactly_one_kind_of_step():
+    """Guards against a grid of neither kind, or of both at once."""
+    with pytest.raises(UsageError):
+        Grid()
+    with pytest.raises(UsageError):
+        Grid(steps_per_beat=4, step_nanoseconds=10**8)
+
+
+@pytest.mark.parametrize("grid", [Grid.of_beats(4), Grid.of_seconds("0.123456789")])
+def test_json_gives_the_grid_back(grid):
+    """Guards a dataset's frame definition against a loss on its way through the manifest."""
+    assert Grid.from_json(json.loads(json.dumps(grid.to_json()))) == grid
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"steps_per_beat": 0},
+        {"steps_per_beat": 2.5},
+        {"steps": 4},
+        None,
+        {"steps_per_beat": True},
+    ],
+)
+def test_a_manifest_changed_by_hand_is_refused(values):
+    """Guards against frames made on a grid that nobody meant."""
+    with pytest.raises(SourceError):
+        Grid.from_json(values)
+
+
+def test_it_is_said_as_one_would():
+    """Guards the human form, also of round numbers (60 s, not 6E+1 s)."""
+    grids = Grid.of_beats(4), Grid.of_beats(1), Grid.of_seconds("0.600"), Grid.of_seconds(60)
+    assert [str(grid) for grid in grids] == [
+        "4 steps per beat",
+        "1 step per beat",
+        "0.6 s a step",
+        "60 s a step",
+    ]
+
+
+def test_seconds_per_frame():
+    """Guards the length of samples: beats follow the tempo, seconds do not."""
+    assert Grid.of_beats(4).seconds_per_frame(120) == 0.125
+    assert Grid.of_seconds("0.6").seconds_per_frame(77) == 0.6
+
+
+@pytest.mark.parametrize(
+    "module", ["grid", "pianoroll", "tonic", "published", "definitions", "audio"]
+)
+def test_heavy_imports_wait_until_they_are_needed(module):
+    """Guards the start of `seqmodel --help` and of training: no compiler, no scipy, no mido."""
+    check = (
+        f"import sys, seqmodel.media.music.{module}; "
+        "heavy = {'numba', 'scipy', 'mido', 'torch', 'soundfile', 'soxr'}; "
+        "sys.exit(bool(heavy & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

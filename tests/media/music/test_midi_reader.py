@@ -1,0 +1,188 @@
+"""The reader of MIDI files, case by case on bytes put together by hand."""
+
+import struct
+
+import numpy as np
+import pytest
+from midi_files import END, chunk, header, midi_file, note, notes_of, quantity, tempo
+
+from seqmodel.errors import SourceError
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.midi_format import MAX_TICK
+
+STRIKE, AGAIN, RELEASE = b"\x00\x90\x3c\x40", b"\x0a\x90\x3c\x40", b"\x0a\x80\x3c\x40"
+
+
+@pytest.mark.parametrize(
+    ("restrike", "notes"),
+    [("close", [(0, 10, 60, 0, 0), (10, 20, 60, 0, 0)]), ("discard", [(10, 20, 60, 0, 0)])],
+)
+def test_a_note_struck_again(restrike, notes):
+    """Guards the two rules, of which only one gives the published rolls."""
+    data = midi_file(STRIKE + AGAIN + RELEASE + RELEASE)
+    assert notes_of(read_score(data, restrike=restrike)) == notes
+
+
+def test_notes_are_told_apart_by_track_channel_and_pitch():
+    """Guards against one voice ending another's note."""
+    both = STRIKE + b"\x00\x91\x3c\x40" + b"\x05\x81\x3c\x40" + b"\x05\x80\x3c\x40"
+    score = read_score(midi_file(both, b"\x03\x80\x3c\x40" + note(0, 7)))
+    assert notes_of(score) == [(0, 5, 60, 1, 0), (0, 10, 60, 0, 0), (3, 10, 60, 0, 1)]
+
+
+def test_velocity_zero_is_a_release_and_hanging_notes_are_ignored():
+    """Guards against notes without end, and against a second note for each release."""
+    data = midi_file(STRIKE + b"\x0a\x90\x3c\x00" + STRIKE)
+    assert notes_of(read_score(data)) == [(0, 10, 60, 0, 0)]
+
+
+def test_running_status_outlives_what_is_not_a_channel_message():
+    """Guards files that go on without a status byte after a meta event, sysex or wire message."""
+    for between in (b"\xff\x01\x02hi", b"\xf0\x03abc", b"\xf2\x01\x02", b"\xf1\x01", b"\xf8"):
+        data = midi_file(STRIKE + b"\x00" + between + b"\x0a\x3c\x00")
+        assert notes_of(read_score(data)) == [(0, 10, 60, 0, 0)]
+
+
+def test_data_bytes_above_127_stay_in_their_place():
+    """Guards 75 MuseData files: such a byte is data, not the next status."""
+    data = midi_file(b"\x00\x90\x3c\xc8" + b"\x0a\x80\x3c\xff" + note(0, 5, pitch=64))
+    assert notes_of(read_score(data)) == [(0, 10, 60, 0, 0), (10, 15, 64, 0, 0)]
+    too_high = b"\x00\x9f\xc8\x40" + b"\x0a\x8f\xc8\x40"
+    assert notes_of(read_score(midi_file(too_high))) == [(0, 10, 127, 15, 0)]
+
+
+def test_impossible_meta_events_are_stepped_over():
+    """Guards 374 MuseData files with an SMPTE offset beyond its range, and empty meta events."""
+    offset = b"\x00\xff\x54\x05\xff\xff\xff\xff\xff"
+    data = midi_file(offset + b"\x00\xff\x51\x00" + b"\x00\xff\x59\x01\x7f" + note(0, 5))
+    score = read_score(data)
+    assert notes_of(score) == [(0, 5, 60, 0, 0)]
+    assert score.tempo.tolist() == [500_000]
+
+
+def test_chunks_and_headers_of_other_sizes():
+    """Guards against reading a foreign chunk as music, or a longer header as the first track."""
+    track = chunk(b"MTrk", note(0, 5) + END)
+    long_header = chunk(b"MThd", struct.pack(">HHH", 1, 1, 480) + b"more")
+    for data in (long_header + track, header() + chunk(b"XFIH", b"\x00\x90\x3c") + track):
+        assert notes_of(read_score(data)) == [(0, 5, 60, 0, 0)]
+    endless = header() + chunk(b"JUNK", b"", 2**32 - 1) + track
+    assert notes_of(read_score(endless)) == [(0, 5, 60, 0, 0)]
+    wrapped = b"RIFF\x00\x00\x00\x00RMIDdata\x00\x00\x00\x00" + header() + track
+    assert notes_of(read_score(wrapped)) == [(0, 5, 60, 0, 0)]
+
+
+def test_remains_behind_the_last_track_are_no_music():
+    """Guards five MuseData files that end in the remains of a longer one, whole tracks included."""
+    remains = b"\x3b\x00\x02\x9b" + chunk(b"MTrk", note(0, 50) + END)
+    assert notes_of(read_score(midi_file(note(0, 5)) + remains)) == [(0, 5, 60, 0, 0)]
+
+
+@pytest.mark.parametrize("size", [0, 3, 8, 9, 200, 2**32 - 1])
+def test_a_track_whose_length_lies(size):
+    """Guards the whole notes of files whose writer never went back, or whose copy stopped."""
+    first = chunk(b"MTrk", note(0, 5) + note(5, 5) + END, size)
+    data = header(2) + first + chunk(b"MTrk", note(1, 1) + END)
+    score = read_score(data)
+    assert notes_of(score) == [(0, 5, 60, 0, 0), (10, 15, 60, 0, 0), (1, 2, 60, 0, 1)]
+    assert score.remarks
+
+
+@pytest.mark.parametrize("kept", range(1, 4))
+def test_a_tempo_cut_short_is_none(kept):
+    """Guards against reading on beyond the file's last byte."""
+    data = header() + chunk(b"MTrk", note(0, 5) + tempo(0, 1000))[:-kept]
+    score = read_score(data)
+    assert score.tempo.tolist() == [500_000]
+    assert score.remarks == ("track damaged or cut short, its whole notes kept",)
+
+
+@pytest.mark.parametrize("kept", range(22, 38))
+def test_a_file_cut_short_keeps_its_whole_notes(kept):
+    """Guards against losing a file for its last bytes, and against silence about it."""
+    data = midi_file(note(0, 5) + note(5, 5))[:kept]
+    score = read_score(data)
+    assert notes_of(score) == [(0, 5, 60, 0, 0)][: kept >= 30]
+    assert any("cut short" in remark or "end" in remark for remark in score.remarks)
+
+
+def test_the_tempo_map_merges_the_tracks():
+    """Guards tempo changes in any track, two at one tick (the last counts), and one of zero."""
+    data = midi_file(
+        tempo(0, 400_000) + tempo(10, 0) + tempo(10, 300_000), tempo(5, 1) + tempo(0, 250_000)
+    )
+    score = read_score(data)
+    assert score.tempo_tick.tolist() == [0, 5, 20]
+    assert score.tempo.tolist() == [400_000, 250_000, 300_000]
+    assert score.remarks == ("tempo of no length ignored",)
+
+
+def test_patterns_of_format_2_follow_one_another():
+    """Guards against independent patterns sounding at once, at one another's tempo."""
+    data = midi_file(tempo(0, 1000) + note(0, 20), note(5, 20), file_format=2)
+    score = read_score(data)
+    assert notes_of(score) == [(0, 20, 60, 0, 0), (25, 45, 60, 0, 1)]
+    assert (score.tempo_tick.tolist(), score.tempo.tolist()) == ([0, 20], [1000, 500_000])
+    assert score.last_tick == 45
+
+
+@pytest.mark.parametrize(
+    ("rate", "tempo_of_three_frames"), [(24, 125_000), (25, 120_000), (29, 100_100), (30, 100_000)]
+)
+def test_smpte_divisions_are_real_time(rate, tempo_of_three_frames):
+    """Guards 29.97 frames a second as 30000/1001 exactly, and tempo events that mean nothing."""
+    data = midi_file(tempo(0, 1) + note(0, 5), division=(256 - rate) << 8 | 40)
+    score = read_score(data)
+    assert score.smpte
+    assert (score.ticks_per_unit, score.tempo.tolist()) == (120, [tempo_of_three_frames])
+
+
+TOO_FAR = b"\x88\x80\x80\x80\x00"  # 2^31
+MANY_FAR = b"".join(quantity(2**28 - 1) + b"\xf8" for _ in range(1100))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "is empty"),
+        (b"Dear reader, this is no music.\n" * 9, "is not a MIDI file"),
+        (b"RIFF\x00\x00\x00\x00RMIDdata", "is not a MIDI file"),
+        (b"RIFF\x00\x00\x00\x00WAVEMThd", "is not a MIDI file"),
+        (b"MThd", "cut short"),
+        (header()[:13], "cut short"),
+        (chunk(b"MThd", b"\x00\x01\x00\x01") + bytes(20), "cut short"),
+        (header(), "has no track"),
+        (header() + b"MTrk\x00\x00", "has no track"),
+        (midi_file(note(0, 5), division=0), "division of 0"),
+        (midi_file(note(0, 5), division=0x8000), "time code"),
+        (midi_file(note(0, 5), division=0xE800), "time code"),
+        (midi_file(STRIKE + TOO_FAR + b"\x80\x3c\x40"), "too far"),
+        (midi_file(STRIKE + MANY_FAR + RELEASE), "too far"),
+    ],
+)
+def test_the_hopeless_is_refused_in_one_line(data, reason):
+    """Guards against tracebacks, and against frames made up from what is no music."""
+    with pytest.raises(SourceError, match=reason) as caught:
+        read_score(data)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_greatest_tick_is_read():
+    """Guards the other side of the limit: the arithmetic there must not have been given up."""
+    steps = MAX_TICK // (2**28 - 1)
+    far = (quantity(2**28 - 1) + b"\xf8") * steps
+    score = read_score(midi_file(STRIKE + far + b"\x00\x80\x3c\x40"))
+    assert score.off_tick.tolist() == [steps * (2**28 - 1)]
+
+
+def test_padded_numbers_are_no_great_numbers():
+    """Guards writers that give every delta a fixed width by leading zeros."""
+    data = midi_file(STRIKE + b"\x80\x80\x80\x80\x80\x0a\x80\x3c\x40")
+    assert notes_of(read_score(data)) == [(0, 10, 60, 0, 0)]
+
+
+def test_types_are_as_told():
+    """Guards the arrays' types, on which the arithmetic of frames relies."""
+    score = read_score(midi_file(note(0, 5)))
+    assert [a.dtype for a in (score.on_tick, score.off_tick, score.track)] == [np.int64] * 3
+    assert [a.dtype for a in (score.pitch, score.channel)] == [np.uint8] * 2

@@ -1,0 +1,138 @@
+"""Rolls written as MIDI: what is read again is the same roll, bit for bit."""
+
+import io
+from fractions import Fraction
+
+import mido
+import numpy as np
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from seqmodel.errors import UsageError
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.midi_writer import midi_bytes
+from seqmodel.media.music.pianoroll import piano_roll
+
+
+def read_again(data, grid, restrike="close"):
+    return piano_roll(read_score(data, restrike=restrike), grid, drums=False)
+
+
+@st.composite
+def rolls(draw):
+    """Rolls of some density, with silence before and after as it comes."""
+    length, lead, trail = draw(st.tuples(st.integers(1, 40), st.integers(0, 9), st.integers(0, 9)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    roll = rng.random((length, 88)) < draw(st.sampled_from([0, 0.01, 0.2, 0.5, 1]))
+    return np.pad(roll, ((lead, trail), (0, 0))).astype(np.uint8)
+
+
+grids = st.one_of(
+    st.builds(Grid.of_beats, st.integers(1, 96)),
+    st.builds(lambda n: Grid(step_nanoseconds=n), st.integers(1_000_000, 60 * 10**9)),
+)
+ONE = np.zeros((3, 88), dtype=np.uint8)
+ONE[1, 5] = 1
+SCALE = np.eye(88, dtype=np.uint8)
+
+
+@settings(deadline=None, database=None, derandomize=True, max_examples=300)
+@given(
+    roll=rolls(),
+    grid=grids,
+    tempo_bpm=st.floats(3.6, 1000),
+    restrike=st.sampled_from(["close", "discard"]),
+)
+@example(roll=ONE[:1], grid=Grid.of_beats(4), tempo_bpm=120.0, restrike="close")
+@example(roll=ONE, grid=Grid.of_beats(32767), tempo_bpm=120.0, restrike="close")
+@example(roll=ONE, grid=Grid(step_nanoseconds=60 * 10**9), tempo_bpm=1e6, restrike="close")
+@example(roll=SCALE, grid=Grid(step_nanoseconds=17_000), tempo_bpm=120.0, restrike="close")
+@example(roll=ONE, grid=Grid(step_nanoseconds=15_260), tempo_bpm=120.0, restrike="close")
+def test_every_roll_comes_back(roll, grid, tempo_bpm, restrike):
+    """Guards any grid at any tempo: rounding, adjacent notes, silence before, within and after."""
+    try:
+        data = midi_bytes(roll, grid, tempo_bpm=tempo_bpm)
+    except UsageError:
+        shortest = Fraction(60, 32767) / Fraction(tempo_bpm)
+        assume(Fraction(grid.step_nanoseconds, 10**9) > shortest * Fraction(1001, 1000))
+        raise
+    again = read_again(data, grid, restrike)
+    assert again.shape == roll.shape
+    assert np.array_equal(again, roll)
+
+
+def test_real_rolls_come_back(music):
+    """Guards real pieces, thousands of frames long, against drift."""
+    for name in list(music)[::60]:
+        for grid in (Grid.of_beats(4), Grid.of_seconds("0.0833")):
+            roll = piano_roll(read_score(music[name]), grid, drums=False)
+            assert np.array_equal(read_again(midi_bytes(roll, grid, tempo_bpm=97), grid), roll)
+
+
+def test_time_does_not_drift():
+    """Guards long pieces: the last of 20000 frames of 1/7 s or so stands within half a tick."""
+    grid = Grid.of_seconds("0.142857143")
+    roll = np.zeros((20_000, 88), dtype=np.uint8)
+    roll[-1, 40] = 1
+    file = mido.MidiFile(file=io.BytesIO(midi_bytes(roll, grid)))
+    ticks = next(message.time for message in file.tracks[0] if message.type == "note_on")
+    exact = Fraction(19_999 * 142_857_143, 10**9) * 2 * file.ticks_per_beat
+    assert abs(ticks - exact) <= Fraction(1, 2)
+
+
+def test_a_silence_beyond_the_format_s_longest_delta():
+    """Guards a gap of more than 2^28 ticks, which no reader would take in one event."""
+    grid = Grid.of_seconds(60)
+    roll = np.zeros((1201, 88), dtype=np.uint8)
+    roll[-1, 40] = 1
+    data = midi_bytes(roll, grid, tempo_bpm=1000)
+    assert read_score(data).on_tick[0] > 2 * 2**28
+    assert np.array_equal(read_again(data, grid), roll)
+
+
+def test_others_read_the_same_notes():
+    """Guards the file itself, by mido: one piano note a run, at the tempo asked for."""
+    roll = np.zeros((6, 88), dtype=np.uint8)
+    roll[0:2, 39] = roll[2:5, 41] = 1
+    file = mido.MidiFile(file=io.BytesIO(midi_bytes(roll, Grid.of_beats(4), tempo_bpm=90)))
+    assert file.length == pytest.approx(1.0)
+    messages = [
+        (message.type, message.note, message.time)
+        for message in file.tracks[0]
+        if message.type in ("note_on", "note_off")
+    ]
+    assert messages == [
+        ("note_on", 60, 0),
+        ("note_off", 60, 240),
+        ("note_on", 62, 0),
+        ("note_off", 62, 360),
+        ("note_on", 21, 120),
+        ("note_off", 21, 0),
+    ]
+
+
+def test_same_roll_same_bytes():
+    """Guards `sample --seed` against bytes that change from run to run or with the array's type."""
+    assert midi_bytes(ONE, Grid.of_beats(4)) == midi_bytes(ONE.astype(bool), Grid.of_beats(4))
+
+
+@pytest.mark.parametrize(
+    ("roll", "tempo_bpm", "reason"),
+    [
+        (ONE[:0], 60, "at least one frame"),
+        (ONE[:, :87], 60, "88"),
+        (ONE * 2, 60, "zeros and ones"),
+        (ONE, 1, "--tempo"),
+        (ONE, float("nan"), "--tempo"),
+        (ONE, 1e9, "--tempo"),
+        (ONE, 120, "finer than a MIDI tick"),
+        (ONE[[0] * 200_000], 6e7, "too long"),
+    ],
+)
+def test_what_cannot_be_written(roll, tempo_bpm, reason):
+    """Guards against a file that says something else than the roll."""
+    grid = Grid(step_nanoseconds=15_259 if tempo_bpm == 120 else 60 * 10**9)
+    with pytest.raises(UsageError, match=reason):
+        midi_bytes(roll, grid, tempo_bpm=tempo_bpm)

@@ -1,0 +1,86 @@
+"""The baselines, counted again with dictionaries, note by note and frame by frame."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from seqmodel.media.music.baselines import NoteNgram, baseline_nats_per_frame
+
+
+class Counted:
+    """p(on) of one note: (on + 2 p(on | shorter context)) / (seen + 2), the shortest one half."""
+
+    def __init__(self, columns, order):
+        self.on, self.seen = Counter(), Counter()
+        self.order = order
+        for column in columns:
+            for t, value in enumerate(column):
+                for k in range(order + 1):
+                    self.seen[self.past(column, t, k)] += 1
+                    self.on[self.past(column, t, k)] += int(value)
+
+    @staticmethod
+    def past(column, t, k):
+        """The last k values before t, silence before the first."""
+        return tuple(int(column[s]) if s >= 0 else 0 for s in range(t - k, t))
+
+    def p(self, context):
+        shorter = self.p(context[1:]) if context else 0.5
+        return (self.on[context] + 2 * shorter) / (self.seen[context] + 2)
+
+    def nats(self, column):
+        for t, value in enumerate(column):
+            p = self.p(self.past(column, t, self.order))
+            yield -math.log(p if value else 1 - p)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 8])
+def test_note_ngrams_are_counts_with_backoff(dataset, rolls, order):
+    ngram = NoteNgram(dataset["train"], order)
+    for roll in rolls["valid"][:3]:
+        expected = np.zeros(len(roll))
+        for note in range(88):
+            counted = Counted([piece[:, note] for piece in rolls["train"]], order)
+            expected += list(counted.nats(roll[:, note]))
+        np.testing.assert_allclose(ngram.nats(roll), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("order", [0, 1, 8])
+def test_probabilities_are_proper_even_for_what_was_never_heard(dataset, order):
+    p = NoteNgram(dataset["train"], order).probability
+    assert p.shape == (2**order, 88)
+    assert ((p > 0) & (p < 1)).all()
+    for extreme in (np.zeros((12, 88), np.uint8), np.ones((12, 88), np.uint8)):
+        assert np.isfinite(NoteNgram(dataset["train"], order).nats(extreme)).all()
+
+
+def test_contexts_never_reach_into_the_piece_before(tmp_path, write_dataset):
+    """Every piece is on, off, on, off; were pieces run together, off would follow off."""
+    piece = np.zeros((2, 88), np.uint8)
+    piece[0] = 1
+    data = write_dataset(tmp_path, {"train": [piece] * 50})
+    ngram = NoteNgram(data["train"], 1)
+    assert ngram.probability[0, 0] > 0.97  # after silence: the first frame, always on
+    assert ngram.probability[1, 0] < 0.03
+
+
+def test_a_pattern_is_learned_by_the_order_that_can_hold_it(tmp_path, write_dataset):
+    """on on off off: the last frame tells nothing, the last two tell all."""
+    roll = np.zeros((400, 88), np.uint8)
+    roll[np.arange(400) % 4 < 2] = 1
+    data = write_dataset(tmp_path, {"train": [roll], "valid": [roll]})
+    nats = baseline_nats_per_frame(data["train"], data["valid"])
+    assert nats["marginal"] == pytest.approx(88 * math.log(2), rel=0.01)
+    assert nats["repeat"] == pytest.approx(88 * math.log(2), rel=0.01)
+    assert nats["note_ngram"] < 3
+
+
+def test_the_figure_is_the_mean_over_all_frames(dataset):
+    """Not the mean of the pieces' means: pieces of one frame would weigh as much as long ones."""
+    nats = baseline_nats_per_frame(dataset["train"], dataset["valid"])
+    for name, order in (("marginal", 0), ("repeat", 1), ("note_ngram", 8)):
+        ngram = NoteNgram(dataset["train"], order)
+        every = np.concatenate([ngram.nats(roll) for roll in dataset["valid"]])
+        assert nats[name] == pytest.approx(every.mean(), rel=1e-12)

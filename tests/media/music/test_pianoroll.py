@@ -1,0 +1,151 @@
+"""Notes to frames: the rule, its corners, its limits, and the published rolls."""
+
+import numpy as np
+import pytest
+import scipy.io
+from midi_files import midi_file, note, quantity, tempo
+
+from seqmodel.errors import SourceError
+from seqmodel.media.music.grid import MAX_FRAMES, Grid
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.pianoroll import piano_roll, transpose_roll
+
+MATS = {
+    "jsb_chorales": "JSB_Chorales",
+    "nottingham": "Nottingham",
+    "musedata": "MuseData",
+    "piano_midi": "Piano_midi",
+}
+
+
+def roll_of(*tracks, grid=None, drums=False, transpose=0, **header):
+    score = read_score(midi_file(*tracks, **header))
+    return piano_roll(score, grid or Grid.of_beats(1), drums=drums, transpose=transpose)
+
+
+def test_every_file_gives_its_published_roll(shared_data, music, listing):
+    """Guards the rule as a whole: all 1930 files, every bit (rounding, restrikes, folds, ends)."""
+    mats = {
+        name: scipy.io.loadmat(shared_data / f"music/rolls/{mat}.mat") for name, mat in MATS.items()
+    }
+    different = []
+    for name, entry in listing.items():
+        collection, split, _ = name.split("/")
+        jsb = collection == "jsb_chorales"
+        grid = Grid.of_seconds("0.6") if jsb else Grid.of_beats(2)
+        score = read_score(music[name], restrike="discard")
+        roll = piano_roll(score, grid, drums=True, transpose=entry["transpose"])
+        published = mats[collection][f"{split}data"][0][entry["index"]]
+        if not np.array_equal(roll if jsb else roll[1:], published):
+            different.append(name)
+    assert (different, len(listing)) == ([], 1930)
+
+
+@pytest.mark.parametrize(
+    ("on", "off", "sounding"),
+    [(0, 10, [0]), (4, 15, [0, 1]), (5, 15, [1]), (5, 14, []), (0, 4, None), (25, 25, [])],
+)
+def test_half_a_step_rounds_up(on, off, sounding):
+    """Guards floor(t/step + 1/2) against half-to-even, and [f(on), f(off)) against its ends."""
+    data = note(on, off - on)
+    if sounding is None:
+        with pytest.raises(SourceError, match="half a step"):
+            roll_of(data, division=10)
+        return
+    assert np.flatnonzero(roll_of(data, division=10)[:, 60 - 21]).tolist() == sounding
+
+
+def test_the_longest_end_makes_the_length():
+    """Guards the length, to which notes that fill nothing count."""
+    assert len(roll_of(note(0, 10) + note(60, 0), division=10)) == 7
+
+
+def test_seconds_follow_the_tempo():
+    """Guards --step-seconds against taking the first tempo for the whole piece."""
+    slower = note(0, 480) + tempo(0, 10**6) + note(0, 480, pitch=61)
+    roll = roll_of(slower, grid=Grid.of_seconds("0.5"))
+    assert [np.flatnonzero(roll[:, p - 21]).tolist() for p in (60, 61)] == [[0], [1, 2]]
+
+
+def test_film_time_knows_no_beats_but_seconds():
+    """Guards 29.97 frames a second over ten minutes: at 30 the note would end in frame 5994."""
+    ticks = 17982 * 2  # ten minutes of film at 30000/1001 frames, 2 ticks each, to 0.0006 s
+    header = {"division": (256 - 29) << 8 | 2}
+    far = note(0, ticks)
+    assert len(roll_of(far, grid=Grid.of_seconds("0.1"), **header)) == 6000
+    with pytest.raises(SourceError, match="--step-seconds"):
+        roll_of(far, **header)
+
+
+def test_drums_are_dropped_unless_kept():
+    """Guards against drums played as a piano, and says why nothing is left without them."""
+    drum = note(0, 480, pitch=38, channel=9)
+    assert not roll_of(note(0, 480) + drum)[:, 38 - 21].any()
+    assert roll_of(drum, drums=True)[:, 38 - 21].all()
+    with pytest.raises(SourceError, match="--drums keep"):
+        roll_of(drum)
+    with pytest.raises(SourceError, match=r"^has no notes$"):
+        roll_of(b"")
+
+
+@pytest.mark.parametrize(
+    ("pitch", "transpose", "row"),
+    [(20, 0, 11), (21, 0, 0), (108, 0, 87), (109, 0, 76), (0, 0, 3), (127, 0, 82), (60, 50, 77),
+     (120, 0, 87), (21, -1, 11), (20, 1, 0), (0, -5, 10)],
+)  # fmt: skip
+def test_pitches_fold_by_octaves_after_the_transposition(pitch, transpose, row):
+    """Guards the order: folding first would move notes that the transposition brings back."""
+    roll = roll_of(note(0, 480, pitch=pitch), transpose=transpose)
+    assert np.flatnonzero(roll[0]).tolist() == [row]
+    assert row % 12 == (pitch + transpose - 21) % 12
+
+
+@pytest.mark.parametrize("grid", [Grid.of_beats(32767), Grid.of_seconds("1e-9")])
+def test_a_piece_beyond_the_limit_is_refused_before_it_is_made(grid):
+    """Guards memory against a tick of 2^31 (in eight steps the format allows)."""
+    far = (quantity(2**28 - 1) + b"\xf8") * 8
+    data = b"\x00\x90\x3c\x40" + far + b"\x08\x80\x3c\x40"
+    with pytest.raises(SourceError, match=f"more than the {MAX_FRAMES}"):
+        roll_of(data, grid=grid)
+
+
+@pytest.mark.parametrize(("late", "frames"), [(-1, MAX_FRAMES - 1), (0, MAX_FRAMES)])
+def test_the_longest_piece_is_exact(late, frames):
+    """Guards the exact arithmetic at its far end: nothing overflows or rounds in 64 bits."""
+    step = Grid(step_nanoseconds=59_999_999_999)
+    half_before = (2 * MAX_FRAMES - 1) * step.step_nanoseconds
+    milliseconds = -(-half_before // (2 * 10**6)) + late
+    far, rest = divmod(milliseconds, 2**28 - 1)
+    data = tempo(0, 10**6) + b"\x00\x90\x3c\x40" + (quantity(2**28 - 1) + b"\xf8") * far
+    roll = roll_of(data + quantity(rest) + b"\x80\x3c\x40", grid=step, division=1000)
+    assert len(roll) == frames
+    assert roll[:, 60 - 21].all()
+
+
+def test_transposing_a_roll_loses_no_note():
+    """Guards augmentation: it moves as far as asked, and what leaves comes back by octaves."""
+    rng = np.random.default_rng(0)
+    roll = (rng.random((50, 88)) < 0.1).astype(np.uint8)
+    middle = roll.copy()
+    middle[:, :6] = middle[:, -6:] = 0
+    assert np.array_equal(transpose_roll(middle, 5)[:, 5:], middle[:, :-5])
+    assert np.array_equal(transpose_roll(transpose_roll(middle, 6), -6), middle)
+    low = np.eye(88, dtype=np.uint8)
+    assert transpose_roll(low, -3).argmax(axis=1).tolist() == [9, 10, 11, *range(85)]
+    assert transpose_roll(low, 2).argmax(axis=1).tolist() == [*range(2, 88), 76, 77]
+    assert not np.shares_memory(transpose_roll(roll, 0), roll)
+
+
+@pytest.mark.parametrize("semitones", [-100, -88, -12, -5, -1, 0, 1, 6, 13, 87, 88, 120])
+def test_notes_that_meet_in_transposing_sound_once(semitones):
+    """Recomputed note by note: one that comes back by octaves may find its place taken."""
+    roll = (np.random.default_rng(1).random((40, 88)) < 0.3).astype(np.uint8)
+    moved = np.zeros_like(roll)
+    for t, pitch in np.argwhere(roll):
+        place = pitch + semitones
+        while place < 0:
+            place += 12
+        while place > 87:
+            place -= 12
+        moved[t, place] = 1
+    assert np.array_equal(transpose_roll(roll, semitones), moved)

@@ -1,0 +1,231 @@
+"""The published forms of piano-rolls, and files that only pretend to be."""
+
+import io
+import os
+import pickle
+import struct
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.io
+
+from seqmodel.errors import SourceError
+from seqmodel.media.music.plain_pickle import STAND_INS
+from seqmodel.media.music.published import read_published
+
+ROLL = np.eye(4, 88, dtype=np.uint8)
+
+
+def written(tmp_path, name, data):
+    path = tmp_path / name
+    path.write_bytes(data)
+    return path
+
+
+def npy(array, **options):
+    stream = io.BytesIO()
+    np.save(stream, array, **options)
+    return stream.getvalue()
+
+
+def mat(**variables):
+    stream = io.BytesIO()
+    cells = {}
+    for name, pieces in variables.items():
+        cells[name] = np.empty((1, len(pieces)), dtype=object)
+        cells[name][0, :] = [*pieces]
+    scipy.io.savemat(stream, cells)
+    return stream.getvalue()
+
+
+def test_mat_and_pickle_hold_the_same_chorales(shared_data):
+    """Guards both readers by one another, and their counts by the published ones."""
+    from_mat = read_published(shared_data / "music/rolls/JSB_Chorales.mat")
+    from_pickle = read_published(shared_data / "music/rolls/jsb_chorales.pickle")
+    for split, pieces, frames in (("train", 229, 13807), ("valid", 76, 4602), ("test", 0, 0)):
+        assert len(from_mat[split]) == len(from_pickle[split]) == pieces
+        assert sum(map(len, from_mat[split])) == frames
+        found = {roll.tobytes() for roll in from_pickle[split]}
+        assert found == {roll.tobytes() for roll in from_mat[split]}
+    assert from_mat["train"][0].dtype == np.uint8
+
+
+@pytest.mark.parametrize("numbers", [int, np.int64, np.int8, np.dtype(">u2").type])
+@pytest.mark.parametrize("protocol", range(6))
+def test_pickles_of_every_protocol(tmp_path, numbers, protocol):
+    """Guards the stand-ins for NumPy's integers, however a pickle names them."""
+    splits = {"train": [[(numbers(21), numbers(108)), ()]], "valid": [[[numbers(60)]]], "test": []}
+    rolls = read_published(written(tmp_path, "a.pickle", pickle.dumps(splits, protocol)))
+    assert [np.argwhere(roll).tolist() for roll in rolls["train"]] == [[[0, 0], [0, 87]]]
+    assert rolls["train"][0].shape == (2, 88)
+    assert rolls["valid"][0].shape == (1, 88)
+
+
+class Malice:
+    """Unpickled in the usual way it would make a file, and so show that code has run."""
+
+    def __init__(self, function, *arguments):
+        self.how = function, arguments
+
+    def __reduce__(self):
+        return self.how
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_malicious_pickle_runs_nothing(tmp_path, protocol):
+    """Guards against code in a data file: refused, and the file it would make is not there."""
+    mark = tmp_path / "mark"
+    for malice in (Malice(os.mkdir, str(mark)), Malice(eval, f"open({str(mark)!r}, 'w')")):
+        path = written(tmp_path, "a.pkl", pickle.dumps({"train": [[malice]]}, protocol))
+        with pytest.raises(SourceError, match="asks for"):
+            read_published(path)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "opcodes",
+    [
+        b"cnumpy\ndtype\n(Vi8\ntR(K\x03V\\u003e\ntb.",
+        b"cnumpy\ndtype\n(Vi8\ntR.",
+        b"cnumpy\ndtype\n(VO\ntR.",
+        b"\x80\x05\x96\x00\x00\x00\x10\x00\x00\x00\x00.",
+        b"\x80\x05\x96\xff\xff\xff\xff\xff\xff\xff\x7f.",
+        b"I1\nr\x00\x00\x00\x01.",
+        b"\x80\x04\x8c\x05posix\x8c\x06system\x93.",
+        b"c__builtin__\neval\n.",
+        b"Pperson\n.",
+        b"garbage",
+        b"\x80",
+    ],
+)
+def test_opcodes_that_a_writer_would_not_make(tmp_path, opcodes):
+    """Guards the unpickler against megabytes claimed by a few bytes, other names, damage."""
+    tracemalloc.start()
+    with pytest.raises(SourceError):
+        read_published(written(tmp_path, "a.pickle", opcodes))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10**6
+
+
+def test_a_pickle_cannot_change_the_reader(tmp_path):
+    """Guards the stand-ins against attributes that a pickle sets for the next one to find."""
+    opcodes = b"cnumpy.core.multiarray\nscalar\n}Vmark\nI1\nsb."
+    with pytest.raises(SourceError):
+        read_published(written(tmp_path, "a.pickle", opcodes))
+    assert not any(hasattr(stand_in, "mark") for stand_in in STAND_INS.values())
+
+
+def test_a_pickle_that_multiplies_itself_is_refused(tmp_path):
+    """Guards memory against one piece mentioned a million times in a short file."""
+    piece = [(60,)] * 1000
+    splits = {"train": [piece] * 10_000, "valid": [], "test": []}
+    with pytest.raises(SourceError, match="over and over"):
+        read_published(written(tmp_path, "a.pickle", pickle.dumps(splits)))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ([1, 2], "dict of splits"),
+        ({"extra": []}, "'extra'"),
+        ({"train": []}, "no pieces"),
+        ({"train": 5}, "'train'"),
+        ({"train": [5]}, "piece 0 of train"),
+        ({"train": [[5]]}, "frame 0 of piece 0 of train"),
+        ({"train": [[(20,)]]}, "pitch 20"),
+        ({"train": [[(60.5,)]]}, "pitch 60.5"),
+        ({"train": [[]]}, "0 frames"),
+    ],
+)
+def test_pickles_of_something_else(tmp_path, content, reason):
+    """Guards against made-up frames, and says where the trouble lies."""
+    with pytest.raises(SourceError, match=reason):
+        read_published(written(tmp_path, "a.pickle", pickle.dumps(content)))
+
+
+def test_npz_names_the_splits(tmp_path):
+    """Guards the layout of .npz: one array a piece, its split in its name, order kept."""
+    stream = io.BytesIO()
+    np.savez_compressed(
+        stream, train_0=ROLL, train_10=ROLL[:2], train_2=ROLL[:3].astype(float), Valid_a=ROLL,
+        val_b=ROLL > 0, **{"test/x": ROLL[:1], "other": ROLL},
+    )  # fmt: skip
+    rolls = read_published(written(tmp_path, "a.npz", stream.getvalue()))
+    lengths = {split: [len(roll) for roll in pieces] for split, pieces in rolls.items()}
+    assert lengths == {"train": [4, 2, 3], "valid": [4, 4], "test": [1], "": [4]}
+    assert all(roll.dtype == np.uint8 for pieces in rolls.values() for roll in pieces)
+
+
+def test_npy_is_a_piece_of_no_split(tmp_path):
+    """Guards the plain array, in Fortran's order too."""
+    rolls = read_published(written(tmp_path, "A.NPY", npy(np.asfortranarray(ROLL))))
+    assert list(rolls) == [""]
+    assert np.array_equal(rolls[""][0], ROLL)
+
+
+def huge_npy():
+    """A header that claims a terabyte, and no data."""
+    text = repr({"descr": "<f8", "fortran_order": False, "shape": (10**9, 88)}).encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+def zipped(name, data):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(name, data)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.npy", b"", "empty"),
+        ("a.npy", b"nothing of the kind", "damaged"),
+        ("a.npy", npy(ROLL)[:-1], "damaged"),
+        ("a.npy", npy(ROLL[:, 1:]), r"\(4, 87\)"),
+        ("a.npy", npy(ROLL * 2), "other than 0 and 1"),
+        ("a.npy", npy(ROLL * np.nan), "other than 0 and 1"),
+        ("a.npy", npy(ROLL.astype("U1")), "no numbers"),
+        ("a.npy", npy(ROLL[:0]), "0 frames"),
+        ("a.npy", huge_npy(), "1000000000 frames"),
+        ("a.npy", npy(np.array([ROLL, None], dtype=object), allow_pickle=True), "Python objects"),
+        ("a.npz", b"PK no zip", "damaged"),
+        ("a.npz", zipped("train_0.npy", huge_npy()), "1000000000 frames"),
+        ("a.npz", zipped("train.npy", npy(np.array([ROLL, 0], dtype=object))), "train_0"),
+        ("a.npz", zipped("readme.txt", b"hello"), "damaged array in readme.txt"),
+        ("a.npz", zipped("train_0.npy", npy(ROLL))[:-30], "damaged"),
+        ("a.mat", b"no matlab" * 100, "damaged"),
+        ("a.mat", mat(other=[ROLL, ROLL]), "none of traindata"),
+        ("a.mat", mat(traindata=[ROLL, ROLL[:, 1:]]), "piece 1 of traindata"),
+        ("a.mat", mat(traindata=[ROLL, ROLL * 3]), "other than 0 and 1"),
+        ("a.mat", mat(traindata=["text", ROLL]), "no numbers"),
+        ("a.txt", b"hello", "none of .mat"),
+    ],
+)
+def test_what_is_no_published_roll(tmp_path, name, data, reason):
+    """Guards against a traceback, a wrong width, other values, pickled objects, huge claims."""
+    path = written(tmp_path, name, data)
+    tracemalloc.start()
+    with pytest.raises(SourceError, match=reason) as caught:
+        read_published(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "\n" not in str(caught.value)
+    assert peak < 2 * 10**7
+
+
+def test_a_file_that_vanished(tmp_path):
+    """Guards the moment between listing and reading."""
+    with pytest.raises(SourceError, match="cannot be read"):
+        read_published(tmp_path / "gone.mat")
+
+
+def test_cells_that_are_one_matrix(tmp_path):
+    """Guards a .mat whose traindata is no cell array."""
+    stream = io.BytesIO()
+    scipy.io.savemat(stream, {"traindata": ROLL})
+    with pytest.raises(SourceError, match="no cell array in traindata"):
+        read_published(written(tmp_path, "a.mat", stream.getvalue()))

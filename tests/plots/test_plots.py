@@ -1,0 +1,89 @@
+"""Pictures: PNG files whose pixels are where the notes are, the same for the same data."""
+
+import io
+import json
+
+import matplotlib.colors
+import matplotlib.image
+import numpy as np
+import pytest
+
+from seqmodel.plots.music import (
+    NOTE_COLOUR,
+    PRIMER_COLOUR,
+    piano_roll_png,
+    plot_learning_curve,
+    plot_note_frequencies,
+    plot_piano_roll,
+)
+
+
+def pixels(png):
+    assert png.startswith(b"\x89PNG")
+    return matplotlib.image.imread(io.BytesIO(png))[:, :, :3]
+
+
+def places_of(image, colour):
+    """(rows, columns) of the pixels of a colour, as shares of the picture; row 0 at the top."""
+    close = (abs(image - matplotlib.colors.to_rgb(colour)) < 0.01).all(axis=2)
+    rows, columns = np.nonzero(close)
+    return rows / len(image), columns / image.shape[1]
+
+
+def test_time_goes_right_and_pitch_up():
+    """A roll drawn upside down or back to front still looks like music."""
+    roll = np.zeros((40, 88), np.uint8)
+    roll[:10, 20] = roll[30:, 60] = 1  # low at first, high at last
+    rows, columns = places_of(pixels(piano_roll_png(roll, 21, title="t")), NOTE_COLOUR)
+    early = columns < 0.5
+    assert early.any()
+    assert (~early).any()
+    assert rows[early].min() > rows[~early].max()
+
+
+def test_the_primer_stands_out():
+    roll = np.zeros((40, 88), np.uint8)
+    roll[:, 40] = 1
+    image = pixels(piano_roll_png(roll, 21, title="t", primer=10))
+    _, given = places_of(image, PRIMER_COLOUR)
+    _, drawn = places_of(image, NOTE_COLOUR)
+    assert given.max() <= drawn.min()
+    assert np.ptp(drawn) / np.ptp(given) == pytest.approx(3, rel=0.05)
+    assert len(places_of(pixels(piano_roll_png(roll, 21, title="t")), PRIMER_COLOUR)[0]) == 0
+
+
+@pytest.mark.parametrize("frames", [1, 3000])
+def test_the_roll_is_left_as_it_was_and_silence_can_be_drawn(tmp_path, frames):
+    roll = np.zeros((frames, 88), np.uint8)
+    for notes in (0, 1):
+        roll[:, :] = notes
+        plot_piano_roll(tmp_path / "a.png", roll, 21, title="$5 & _x_ é", primer=1)
+        assert (roll == notes).all()
+        pixels((tmp_path / "a.png").read_bytes())
+
+
+def test_the_same_data_give_the_same_bytes(tmp_path):
+    """A date or version in the file would make every rerun a change."""
+    roll = np.eye(88, dtype=np.uint8)
+    assert piano_roll_png(roll, 21, title="t") == piano_roll_png(roll, 21, title="t")
+    for name in "ab":
+        shares = {"train": np.linspace(0, 1, 88), "valid": np.zeros(88)}
+        plot_note_frequencies(tmp_path / name, shares, 21, title="t")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_the_learning_curve_marks_the_best_epoch(tmp_path, epochs):
+    valid = [5.0, 4.0, 3.0, 3.5, 4.5][:epochs]
+    metrics = [
+        {"epoch": k + 1, "train_nats_per_frame": v - 1, "valid_nats_per_frame": v}
+        for k, v in enumerate(valid)
+    ]
+    plot_learning_curve(tmp_path / "a.png", json.loads(json.dumps(metrics)))
+    image = pixels((tmp_path / "a.png").read_bytes())
+    rows, columns = places_of(image, PRIMER_COLOUR)
+    assert len(rows) > 20
+    if epochs == 5:
+        assert columns.mean() == pytest.approx(0.53, abs=0.05)  # the middle of the axes
+        below = places_of(image, NOTE_COLOUR)
+        assert rows.max() >= below[0].max() - 0.01  # the lowest point of valid's curve

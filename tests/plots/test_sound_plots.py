@@ -1,0 +1,76 @@
+"""Pictures of sound: columns told from NumPy and scipy, pixels where the sound is."""
+
+import io
+
+import matplotlib.image
+import numpy as np
+import pytest
+import scipy.signal
+
+from seqmodel.plots.sound import columns, plot_recording, plot_sample_values
+
+RATE = 8000
+
+
+def tone(hertz, samples):
+    return (0.5 * np.sin(2 * np.pi * hertz * np.arange(samples) / RATE)).astype(np.float32)
+
+
+@pytest.mark.parametrize("hop", [1, 6, 64, 256, 1000])
+@pytest.mark.parametrize("samples", [1, 255, 256, 5000])
+def test_columns_do_not_know_of_blocks(samples, hop):
+    """Guards the seams: a column lost, doubled, or begun a sample late."""
+    sound = np.random.default_rng(samples).uniform(-1, 1, samples).astype(np.float32)
+    low, high, power = columns(np.array_split(sound, 7), 256, hop)
+    padded = np.append(sound, np.zeros(2000, np.float32))
+    starts = range(0, samples, hop)
+    assert len(low) == len(high) == len(power) == len(starts)
+    for k, start in enumerate(starts):
+        assert low[k] == padded[start : start + hop].min()
+        assert high[k] == padded[start : start + hop].max()
+        spectrum = np.abs(np.fft.rfft(padded[start : start + 256] * np.hanning(256))) ** 2
+        np.testing.assert_allclose(power[k], spectrum / (np.hanning(256).sum() / 2) ** 2)
+
+
+def test_the_power_is_scipys_and_1_for_a_sine_of_full_scale():
+    sound = 2 * tone(1000, 4000)
+    _, _, power = columns([sound], 256, 128)
+    assert power[3].argmax() == 1000 / (RATE / 256)
+    assert power[3].max() == pytest.approx(1, rel=1e-3)
+    window = np.hanning(256)
+    _, _, stft = scipy.signal.spectrogram(
+        sound, RATE, window, 256, 128, detrend=False, scaling="spectrum", mode="psd"
+    )
+    inner = stft.shape[1] - 2
+    np.testing.assert_allclose(power[:inner, 1:-1], 2 * stft.T[:inner, 1:-1], rtol=1e-3, atol=1e-9)
+
+
+def picture(path, sound):
+    plot_recording(path, np.array_split(sound, 5), len(sound), RATE, title="$5 & _x_ é")
+    return matplotlib.image.imread(io.BytesIO(path.read_bytes()))[:, :, :3]
+
+
+def test_time_goes_right_and_pitch_up(tmp_path):
+    """A spectrogram drawn upside down or back to front still looks like sound."""
+    image = picture(tmp_path / "a.png", np.concatenate([tone(500, 8000), tone(3500, 8000)]))
+    bright = image[:, :, 0] - image[:, :, 2] > 0.2  # the yellow and orange end of the colours
+    rows, columns = np.nonzero(bright)
+    early = columns < image.shape[1] / 2
+    assert early.any()
+    assert (~early).any()
+    assert np.median(rows[early]) > np.median(rows[~early]) + 100
+
+
+@pytest.mark.parametrize("samples", [1, 17, 50_000])
+def test_sounds_of_any_length_and_silence_can_be_drawn_alike(tmp_path, samples):
+    for sound in (tone(440, samples), np.zeros(samples, np.float32)):
+        first = picture(tmp_path / "a.png", sound)
+        np.testing.assert_array_equal(first, picture(tmp_path / "b.png", sound))
+        assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_sample_values_are_drawn(tmp_path):
+    share = np.zeros(21)
+    share[10] = 1
+    plot_sample_values(tmp_path / "a.png", {"train": share, "valid": share[::-1]}, title="t")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

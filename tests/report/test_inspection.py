@@ -1,0 +1,208 @@
+"""What a file, dataset or run holds: told from mido and NumPy, and from what was put in."""
+
+import json
+import shutil
+
+import mido
+import numpy as np
+import pytest
+import soundfile
+
+from seqmodel.data.bundled import FRAMES
+from seqmodel.data.prepare import prepare
+from seqmodel.errors import SeqmodelError
+from seqmodel.media.definitions import AudioSettings
+from seqmodel.media.music.grid import Grid
+from seqmodel.model.sequence import build_model
+from seqmodel.report.inspection import (
+    inspect_audio,
+    inspect_dataset,
+    inspect_midi,
+    inspect_run,
+    kind_of,
+    note_name,
+)
+from seqmodel.runs import folder as runs
+
+GRID = Grid.of_beats(4)
+
+
+@pytest.fixture
+def song(tmp_path):
+    """C major in quarters at 100 a minute, then 50; a bass on channel 3, drums, a tempo change."""
+    head = mido.MidiTrack()
+    head.append(mido.MetaMessage("set_tempo", tempo=600_000, time=0))
+    head.append(mido.MetaMessage("set_tempo", tempo=1_200_000, time=4 * 96))
+    tune = mido.MidiTrack()
+    for pitch in (60, 62, 64, 65, 67, 69, 71, 72):
+        tune.append(mido.Message("note_on", note=pitch, velocity=64, time=0))
+        tune.append(mido.Message("note_off", note=pitch, velocity=0, time=96))
+    bass = mido.MidiTrack()
+    bass.append(mido.Message("note_on", note=36, channel=2, velocity=64, time=0))
+    bass.append(mido.Message("note_on", note=40, channel=9, velocity=64, time=0))
+    bass.append(mido.Message("note_off", note=40, channel=9, velocity=0, time=1))
+    bass.append(mido.Message("note_off", note=36, channel=2, velocity=0, time=95))
+    path = tmp_path / "song.mid"
+    mido.MidiFile(type=1, ticks_per_beat=96, tracks=[head, tune, bass]).save(path)
+    return path
+
+
+def test_a_midi_file_is_what_mido_says(song):
+    values = inspect_midi(song, GRID, None)
+    assert json.loads(json.dumps(values)) == values
+    assert values["seconds"] == pytest.approx(mido.MidiFile(song).length) == 4 * 0.6 + 4 * 1.2
+    expected = {
+        "kind": "midi",
+        "format": 1,
+        "tracks": 3,
+        "channels": [1, 3, 10],
+        "notes": 10,
+        "drum_notes": 1,
+        "lowest": "C2",
+        "highest": "C5",
+        "tempo_bpm": 100.0,
+        "tempo_changes": 1,
+        "tonic": "C",
+        "grid": "4 steps per beat",
+        "frames": 32,
+        "notes_per_frame": round((32 + 4) / 32, 2),
+        "remarks": [],
+    }
+    assert {name: values[name] for name in expected} == expected
+
+
+def test_note_names():
+    assert [note_name(p) for p in (21, 60, 61, 70, 108, 0)] == [
+        "A0",
+        "C4",
+        "C#4",
+        "Bb4",
+        "C8",
+        "C-1",
+    ]
+
+
+def test_a_bad_midi_file_is_an_error_that_names_it(tmp_path):
+    bad = tmp_path / "bad.mid"
+    for content in (b"", b"text", b"MThd\0\0\0\6\0\0\0\1\0\0"):
+        bad.write_bytes(content)
+        with pytest.raises(SeqmodelError, match=str(bad)) as caught:
+            inspect_midi(bad, GRID, None)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(SeqmodelError, match=r"nowhere\.mid"):
+        inspect_midi(tmp_path / "nowhere.mid", GRID, None)
+
+
+def test_a_dataset_is_its_manifest_and_how_dense_it_is(dataset, rolls, tmp_path):
+    values = inspect_dataset(dataset.folder, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert values["kind"] == "dataset"
+    assert dataset.manifest.items() <= values.items()
+    for name, pieces in rolls.items():
+        density = np.concatenate(pieces).sum(1).mean()
+        assert values["notes_per_frame"][name] == round(float(density), 2)
+    assert json.loads(json.dumps(values)) == values
+
+
+def test_an_audio_file_is_what_numpy_says(tmp_path):
+    """Guards loudness over all channels, and a peak that is clipped counted as one that is not."""
+    random = np.random.default_rng(0)
+    sound = np.round(random.uniform(-0.4, 0.4, (20_005, 2)) * 32768) / 32768
+    sound[[7, 9000, 20_000], [0, 1, 1]] = (-1, 32767 / 32768, 0.9)
+    soundfile.write(tmp_path / "a.flac", sound, 22050, subtype="PCM_16")
+    values = inspect_audio(tmp_path / "a.flac", tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(json.dumps(values)) == values
+    assert values == {
+        "path": str(tmp_path / "a.flac"),
+        "kind": "audio",
+        "container": "FLAC",
+        "subtype": "PCM_16",
+        "rate": 22050,
+        "channels": 2,
+        "samples": 20_005,
+        "seconds": round(20_005 / 22050, 3),
+        "peak": 1.0,
+        "rms_db": round(20 * np.log10(np.sqrt((sound**2).mean())), 2),
+        "clipped_samples": 2,
+        "frame_size": 10,
+        "frames": 2000,
+        "dtype": "float32",
+        "remarks": [],
+    }
+
+
+def test_silence_has_no_level(tmp_path):
+    """The logarithm of 0 is no number, nor is it JSON."""
+    soundfile.write(tmp_path / "a.wav", np.zeros(8), 8000)
+    values = inspect_audio(tmp_path / "a.wav", tmp_path / "plot.png")
+    assert (values["peak"], values["rms_db"], values["clipped_samples"]) == (0.0, None, 0)
+    assert (values["frames"], values["dtype"]) == (0, "int16")
+
+
+@pytest.mark.parametrize("data", [b"", b"text"])
+def test_a_bad_audio_file_is_an_error_that_names_it(tmp_path, data):
+    (tmp_path / "a.wav").write_bytes(data)
+    with pytest.raises(SeqmodelError, match=f"{tmp_path}/a.wav: is no audio") as caught:
+        inspect_audio(tmp_path / "a.wav", None)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "FLOAT"])
+def test_a_dataset_of_audio_is_its_manifest_and_how_long_it_is(tmp_path, subtype):
+    for split, seconds in (("train", 3), ("valid", 1)):
+        (tmp_path / split).mkdir()
+        sound = np.random.default_rng(seconds).uniform(-1, 1, 800 * seconds)
+        soundfile.write(tmp_path / split / "a.wav", sound, 800, subtype=subtype)
+    out = tmp_path / "out"
+    manifest = prepare([str(tmp_path)], out, AudioSettings())
+    values = inspect_dataset(out, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert manifest.items() <= values.items()
+    assert values["seconds"] == {"train": 3.0, "valid": 1.0}
+    assert json.loads(json.dumps(values)) == values
+
+
+def test_a_run_is_its_settings_size_and_best_epoch(run_folder, run, tmp_path):
+    values = inspect_run(run_folder, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert (values["kind"], values["epochs"]) == ("run", 30)
+    assert values["unit_parameters"] == 4 * 7 * (88 + 7 + 1) + 3 * 7
+    assert values["parameters"] == values["unit_parameters"] + 89 * (7 + 1)
+    assert values["best"] == runs.read_metrics(run_folder)[run.epoch - 1]
+    assert json.loads(json.dumps(values)) == values
+    assert build_model(run.config, FRAMES).unit.parameter_count() == values["unit_parameters"]
+
+
+def test_a_run_without_an_epoch_can_be_looked_at(run_folder, tmp_path):
+    shutil.copy(run_folder / runs.CONFIG, tmp_path)
+    assert inspect_run(tmp_path, None) == {"path": str(tmp_path), "kind": "run", "epochs": 0}
+    with pytest.raises(SeqmodelError, match="no epoch to draw yet"):
+        inspect_run(tmp_path, tmp_path / "plot.png")
+
+
+def test_a_run_killed_before_its_metrics_were_written_can_be_looked_at(run_folder, tmp_path):
+    """The best checkpoint is written first; the line about it may be missing."""
+    shutil.copytree(run_folder, tmp_path / "run")
+    (tmp_path / "run" / runs.METRICS).unlink()
+    values = inspect_run(tmp_path / "run", None)
+    assert values["epochs"] == 0
+    assert "best" not in values
+
+
+def test_kinds_are_told_apart(run_folder, dataset, song, tmp_path):
+    assert kind_of(run_folder) == "run"
+    assert kind_of(dataset.folder) == "dataset"
+    assert kind_of(song) == "midi"
+    (tmp_path / "a.FLAC").touch()
+    assert kind_of(tmp_path / "a.FLAC") == "audio"
+    (tmp_path / "a.NPY").touch()
+    assert kind_of(tmp_path / "a.NPY") == "roll"
+    upper = song.rename(tmp_path / "SONG.MID")
+    assert kind_of(upper) == "midi"
+    (tmp_path / "text.txt").touch()
+    for path in (tmp_path, tmp_path / "text.txt"):
+        with pytest.raises(SeqmodelError, match=f"{path} is neither"):
+            kind_of(path)
+    with pytest.raises(SeqmodelError, match="no such file"):
+        kind_of(tmp_path / "nowhere")

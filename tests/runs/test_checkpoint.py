@@ -1,0 +1,181 @@
+"""Checkpoints: read back exactly or refused, whatever byte has changed."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+import safetensors.torch
+import torch
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.runs.checkpoint import load_checkpoint, load_content, save_checkpoint
+from seqmodel.runs.folder import load_run
+
+TENSORS = {
+    "model.unit.W": torch.randn(8, 5, generator=torch.Generator().manual_seed(0)),
+    "model.b": torch.tensor([1.5, float("inf"), -0.0]),
+    "step": torch.tensor(7, dtype=torch.int64),
+    "empty": torch.zeros(0, 3),
+    "double": torch.full((2,), 1 / 3, dtype=torch.float64),
+}
+CONTENT = {"config": {"unit": "lstm", "rate": 1e-5}, "epoch": 3, "best": float("inf"), "é": None}
+
+
+@pytest.fixture
+def path(tmp_path):
+    save_checkpoint(tmp_path / "best.safetensors", TENSORS, CONTENT)
+    return tmp_path / "best.safetensors"
+
+
+def assert_same(loaded):
+    tensors, content = loaded
+    assert content == CONTENT
+    assert tensors.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        assert tensors[name].dtype == tensor.dtype
+        assert tensors[name].shape == tensor.shape
+        assert tensors[name].numpy().tobytes() == tensor.numpy().tobytes()
+
+
+def refused(path, *parts):
+    with pytest.raises(SeqmodelError) as caught:
+        load_checkpoint(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    assert all(part in message for part in parts), message
+
+
+def test_what_is_saved_is_read_back(path):
+    assert_same(load_checkpoint(path))
+
+
+def test_the_content_is_read_without_the_tensors(path):
+    assert load_content(path) == CONTENT
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(SeqmodelError, match="is damaged"):
+        load_content(path)
+
+
+def test_views_and_parameters_are_saved_as_they_look(tmp_path):
+    """safetensors refuses views that share memory, and a transpose is not contiguous."""
+    matrix = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
+    save_checkpoint(tmp_path / "x", {"t": matrix.T, "rows": matrix[:1]}, {})
+    tensors, _ = load_checkpoint(tmp_path / "x")
+    np.testing.assert_array_equal(tensors["t"], np.arange(6.0).reshape(2, 3).T)
+    np.testing.assert_array_equal(tensors["rows"], [[0, 1, 2]])
+
+
+def test_the_layout_stays(path):
+    """Golden: what safetensors alone reads of it; another layout needs another version."""
+    with safetensors.safe_open(path, framework="np") as file:
+        (text,) = file.metadata().values()
+    metadata = json.loads(text)
+    assert set(metadata) == {"format", "version", "content", "sha256"}
+    assert (metadata["format"], metadata["version"]) == ("seqmodel-checkpoint", 1)
+    assert json.loads(metadata["content"]) == CONTENT
+    arrays = safetensors.numpy.load_file(path)
+    assert {k: v.tobytes() for k, v in arrays.items()} == {
+        k: v.numpy().tobytes() for k, v in TENSORS.items()
+    }
+
+
+def test_equal_checkpoints_have_equal_bytes(tmp_path):
+    """Guards against metadata in an order that safetensors draws anew at each call."""
+    written = set()
+    for k in range(8):
+        save_checkpoint(tmp_path / str(k), TENSORS, CONTENT)
+        written.add((tmp_path / str(k)).read_bytes())
+    assert len(written) == 1
+
+
+def test_the_layout_of_runs_stays(run_folder):
+    names = {"unit.W": [28, 88], "unit.U": [28, 7], "unit.V": [3, 7], "unit.b": [28]}
+    names |= {"output.linear.weight": [89, 7], "output.linear.bias": [89]}
+    tensors, content = load_checkpoint(run_folder / "best.safetensors")
+    assert {k: list(v.shape) for k, v in tensors.items()} == {
+        f"model.{k}": v for k, v in names.items()
+    }
+    assert set(content) == {"config", "media", "frame", "epoch", "longest_piece"}
+    tensors, content = load_checkpoint(run_folder / "last.safetensors")
+    slots = {f"optimizer.{k}:{s}" for k in names for s in ("step", "exp_avg", "exp_avg_sq")}
+    assert set(tensors) == {f"model.{k}" for k in names} | slots
+    assert {"place", "data_sha256"} < set(content)
+
+
+def test_a_run_from_before_there_was_audio_loads(run_folder, tmp_path, rolls):
+    """Its checkpoint names no medium, but the size of its frames, and its config no output."""
+    tensors, content = load_checkpoint(run_folder / "best.safetensors")
+    config = {k: v for k, v in content["config"].items() if k not in ("output", "components")}
+    old = {k: v for k, v in content.items() if k != "media"}
+    old |= {"config": config, "frame_size": 88}
+    save_checkpoint(tmp_path / "best.safetensors", tensors, old)
+    roll = rolls["valid"][0]
+    np.testing.assert_array_equal(load_run(tmp_path).nll(roll), load_run(run_folder).nll(roll))
+
+
+def test_any_changed_byte_is_noticed(path):
+    """A flipped bit in a weight, a shape, a setting: refused, or of no effect at all."""
+    good = path.read_bytes()
+    for place in range(len(good)):
+        for flip in ((1, 32), (4, 128))[place % 2]:
+            path.write_bytes(good[:place] + bytes([good[place] ^ flip]) + good[place + 1 :])
+            try:
+                loaded = load_checkpoint(path)
+            except SeqmodelError as error:
+                text = str(error)
+                named = str(path) in text and "\n" not in text
+            else:
+                assert_same(loaded)
+                named = True
+            assert named, (place, flip)
+
+
+@pytest.mark.parametrize("region", ["weights", "header", "content"])
+def test_a_changed_byte_in_a_real_run_is_noticed(run_folder, tmp_path, region):
+    good = (run_folder / "best.safetensors").read_bytes()
+    header = 8 + int.from_bytes(good[:8], "little")
+    content = good.index(b"content")
+    span = {"weights": (header, len(good)), "header": (0, 300), "content": (content, content + 900)}
+    path = tmp_path / "best.safetensors"
+    for place in np.linspace(*span[region], 70, endpoint=False, dtype=int):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        refused(path)
+
+
+def test_a_file_cut_short_or_grown_is_refused(path):
+    good = path.read_bytes()
+    for keep in (0, 1, 7, 8, 9, 100, len(good) // 2, len(good) - 1):
+        path.write_bytes(good[:keep])
+        refused(path)
+    path.write_bytes(good + b"\0")
+    refused(path)
+
+
+def test_other_files_are_refused_by_what_is_wrong(tmp_path):
+    path = tmp_path / "x.safetensors"
+    refused(path, "cannot read", "no such file")
+    (tmp_path / "folder").mkdir()
+    refused(tmp_path / "folder", "cannot read")
+    path.write_bytes(b"\x80\x04K\x01.")  # a pickle
+    refused(path, "damaged")
+    safetensors.torch.save_file(TENSORS, path)
+    refused(path, "is not a checkpoint of seqmodel")
+    newer = json.dumps({"format": "seqmodel-checkpoint", "version": 2})
+    safetensors.torch.save_file(TENSORS, path, {"seqmodel": newer})
+    refused(path, "version 2", "reads version 1")
+
+
+def test_tensors_changed_behind_an_old_checksum_are_refused(path):
+    """Two tensors of one shape that changed places have the same bytes, but other names."""
+    with safetensors.safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    swapped = TENSORS | {"model.b": TENSORS["model.b"].flip(0)}
+    for tensors in (swapped, {k: v for k, v in TENSORS.items() if k != "empty"}):
+        safetensors.torch.save_file(tensors, path, metadata)
+        refused(path, "damaged")
+    renamed = {("x" if k == "step" else k): v for k, v in TENSORS.items()}
+    safetensors.torch.save_file(renamed, path, metadata)
+    refused(path, "damaged")

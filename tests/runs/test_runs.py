@@ -1,0 +1,120 @@
+"""Run folders: found, loaded, and said in one line where that cannot be."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel.data.bundled import FRAMES
+from seqmodel.errors import SeqmodelError
+from seqmodel.model.sequence import build_model
+from seqmodel.runs import folder as runs
+from seqmodel.runs.folder import load_run, new_run_folder, newest_run, read_metrics
+
+
+def refused(call, *parts):
+    with pytest.raises(SeqmodelError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(part in message for part in parts), message
+
+
+def test_a_run_is_ready_to_predict(run, run_folder, dataset):
+    assert run.folder == run_folder
+    assert (run.config.unit, run.config.hidden, run.config.end) == ("lstm", 7, True)
+    assert run.config.data == str(dataset.folder)
+    assert run.frame == dataset.frame
+    assert run.longest_piece == 30
+    assert not run.model.training  # dropout off
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, bool, np.float64, np.int64])
+def test_nll_takes_any_zeros_and_ones(run, rolls, dtype):
+    nats = run.nll(rolls["valid"][2].astype(dtype))
+    assert nats.shape == (26,)
+    assert nats.dtype == np.float64
+    np.testing.assert_array_equal(nats, run.nll(rolls["valid"][2]))
+    assert run.nll(rolls["valid"][2][:1]) == pytest.approx(nats[:1], rel=1e-6)
+
+
+def test_a_folder_without_checkpoint_says_what_to_do(tmp_path, run_folder):
+    refused(lambda: load_run(tmp_path / "nowhere"), "no run folder", str(tmp_path / "nowhere"))
+    refused(lambda: load_run(tmp_path), str(tmp_path), "no checkpoint", "seqmodel train")
+    shutil.copy(run_folder / runs.LAST, tmp_path)
+    refused(lambda: load_run(tmp_path), str(tmp_path), "--resume --run")
+    (tmp_path / runs.BEST).write_bytes(b"")
+    refused(lambda: load_run(tmp_path), str(tmp_path / runs.BEST), "damaged")
+
+
+@pytest.mark.parametrize("other", [{"hidden": 6}, {"unit": "gru"}, {"end": False}, {"layers": 2}])
+def test_weights_of_another_build_are_refused_in_one_line(run, make_config, other):
+    """torch says such things in as many lines as there are weights."""
+    model = build_model(make_config(**({"end": True, "hidden": 7} | other)), FRAMES)
+    before = model.output.linear.weight.clone()
+    tensors = runs.model_tensors(run.model)
+    refused(lambda: runs.load_model(model, tensors), "do not fit the model")
+    assert torch.equal(model.output.linear.weight, before)
+
+
+def test_the_newest_run_is_the_one_trained_last(tmp_path):
+    refused(lambda: newest_run(tmp_path / "runs"), "no run in", "seqmodel train")
+    for k, name in enumerate(["b", "c", "a"]):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / runs.BEST).touch()
+        os.utime(folder / runs.BEST, (1000 + k, 1000 + k))
+    (tmp_path / "runs" / "d").mkdir()  # begun, without a model yet
+    assert newest_run(tmp_path / "runs").name == "a"
+
+
+def test_the_newest_run_of_a_medium_is_found_behind_newer_ones(
+    tmp_path, run_folder, audio_run_folder
+):
+    """Guards against a MIDI file refused because the last thing trained was speech."""
+    folders = {"old": run_folder, "music": run_folder, "audio": audio_run_folder}
+    for k, (name, folder) in enumerate(folders.items()):
+        (tmp_path / name).mkdir()
+        shutil.copy(folder / runs.BEST, tmp_path / name)
+        os.utime(tmp_path / name / runs.BEST, (1000 + k, 1000 + k))
+    assert newest_run(tmp_path).name == "audio"
+    assert newest_run(tmp_path, "audio").name == "audio"
+    assert newest_run(tmp_path, "music").name == "music"
+    shutil.rmtree(tmp_path / "audio")
+    assert newest_run(tmp_path, "audio").name == "music"  # whoever loads it says what is wrong
+    (tmp_path / "music" / runs.BEST).write_bytes(b"x")
+    refused(lambda: newest_run(tmp_path, "music"), "music/best.safetensors is damaged")
+
+
+def test_new_run_folders_never_meet(tmp_path):
+    names = [new_run_folder("data", "lstm", tmp_path / "runs").name for _ in range(3)]
+    assert names == ["data-lstm-1", "data-lstm-2", "data-lstm-3"]
+    (tmp_path / "file").touch()
+    below = tmp_path / "file" / "runs"
+    refused(lambda: new_run_folder("data", "lstm", below), str(below), "run folder")
+
+
+def test_metrics_are_read_or_said_to_be_damaged(run_folder, tmp_path):
+    assert [line["epoch"] for line in read_metrics(run_folder)] == list(range(1, 31))
+    assert read_metrics(tmp_path) == []
+    (tmp_path / runs.METRICS).write_text('{"epoch": 1}\n{"epo')
+    refused(lambda: read_metrics(tmp_path), str(tmp_path / runs.METRICS), "damaged")
+
+
+def test_loading_runs_no_code(run_folder, monkeypatch):
+    """A run from a stranger must be safe to open: no pickle, whoever calls for it."""
+    import pickle
+
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, lambda *a, **k: pytest.fail("unpickled"))
+    monkeypatch.setattr(torch, "load", lambda *a, **k: pytest.fail("torch.load"))
+    load_run(run_folder)
+
+
+@pytest.mark.parametrize("shape", [(5, 50), (0, 88), (88,)])
+def test_nll_refuses_frames_of_another_shape(run, shape):
+    """Guards against torch's own error, deep inside, for a roll of another width."""
+    with pytest.raises(ValueError, match="frames must be"):
+        run.nll(np.zeros(shape))

@@ -1,0 +1,220 @@
+"""Sampling: from the stated stream, heard back through the model, the same for the same seed."""
+
+import copy
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel.data.bundled import FRAMES
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.model.sequence import Carry, build_model
+from seqmodel.sampling import sampler as sample
+from seqmodel.sampling.sampler import CHUNK, Sampler
+from seqmodel.units import UNITS
+
+
+def by_hand(run, length, seed, number, temperature=1.0, prime=()):
+    """The rule of the docstring again: a uniform per note and one for the end, frame by frame."""
+    uniforms = Uniforms(seed, number).take(length, 89)
+    model = copy.deepcopy(run.model).double()
+    frames = []
+    with torch.no_grad():
+        carry = model.start(1)
+        for heard in prime:
+            _, state = model.step(carry)
+            carry = Carry(state, torch.tensor(heard, dtype=torch.float64)[None])
+        while len(frames) < length:
+            logits, state = model.step(carry)
+            uniform = uniforms[len(frames)]
+            p = torch.sigmoid(logits[0, :88] / temperature).numpy()
+            frames.append((uniform[:88] < p).astype(np.uint8))
+            if uniform[88] < torch.sigmoid(logits[0, 88]):
+                break
+            carry = Carry(state, torch.tensor(frames[-1], dtype=torch.float64)[None])
+    return np.array(frames)
+
+
+def draw_piece(run, length, *, temperature=1.0, **which):
+    """A piece (T, 88), whole."""
+    sampler = Sampler(run.model, temperature=temperature)
+    return np.concatenate(list(sampler.piece(length, **which)))
+
+
+@pytest.fixture
+def endless(run, monkeypatch):
+    """The run, but its pieces never end by themselves."""
+    bias = run.model.output.linear.bias
+    before = bias[88].item()
+    with torch.no_grad():
+        bias[88] = -100
+        yield run
+        bias[88] = before
+
+
+@pytest.mark.parametrize(
+    ("seed", "number", "temperature"), [(1, 0, 1.0), (1, 2, 1.0), (2**40, 0, 0.7)]
+)
+def test_draws_follow_the_stated_stream(endless, seed, number, temperature):
+    """So that another program, backend or release can draw the very same piece."""
+    ours = draw_piece(endless, 300, seed=seed, number=number, temperature=temperature)
+    assert ours.shape == (300, 88)  # beyond one chunk of uniforms
+    assert ours.dtype == np.uint8
+    np.testing.assert_array_equal(ours, by_hand(endless, 300, seed, number, temperature))
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("end", [False, True])
+@pytest.mark.parametrize("unit", UNITS)
+def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, end, layers):
+    """Every unit, stacks, ends and temperatures: not one of some 90,000 draws may differ."""
+    torch.manual_seed(7)
+    model = build_model(make_config(unit=unit, hidden=21, layers=layers, end=end), FRAMES)
+    with torch.no_grad():  # far from the start's indifference, with a past that matters
+        model.output.linear.weight.mul_(8)
+        model.output.linear.bias.fill_(-3)
+        model.output.linear.bias[88:] = -8
+        for gate in model.unit.gates().values():
+            for term in ("V", "b", "bU"):
+                if gate.get(term) is not None:
+                    gate[term].uniform_(-1, 1)
+    prime = (torch.rand(9, 88) < 0.1).numpy()
+    for temperature in (1.0, 0.8, 0.0):
+        drawn = []
+        for backend in ("cpu", "reference"):
+            for layer in model.layers():
+                layer.backend = backend
+            sampler = Sampler(model, temperature=temperature)
+            chunks = sampler.draw(Uniforms(3, 1), prime=prime)
+            assert chunks.gi_code.co_name == ("draw" if backend == "cpu" else "_plainly")
+            drawn.append(list(islice(chunks, 2)))
+        for (ours, ends), (plain, plain_ends) in zip(*drawn, strict=True):
+            np.testing.assert_array_equal(ours, plain)
+            assert ends == plain_ends
+            assert 0 < len(ours) <= CHUNK
+            if ends:
+                break
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("hidden", [1, 3, 8, 13, 17, 24, 25, 36])
+@pytest.mark.parametrize("unit", ["lstm", "gru"])
+def test_any_hidden_size_and_either_type_of_weights(make_config, monkeypatch, unit, hidden, dtype):
+    """Products of all widths, over borders of panels: float32 weights lie in wider ones."""
+    monkeypatch.setattr(sample, "CHUNK", 20)
+    torch.manual_seed(hidden)
+    model = build_model(make_config(unit=unit, hidden=hidden), FRAMES).to(dtype)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_()
+        model.output.linear.bias.fill_(-2)
+    weights = copy.deepcopy(model.state_dict())
+    drawn = []
+    for backend in ("cpu", "reference"):
+        model.unit.backend = backend
+        chunks = Sampler(model).draw(Uniforms(8))
+        drawn.append(np.concatenate([frames for frames, _ in islice(chunks, 3)]))
+    np.testing.assert_array_equal(*drawn)
+    assert 0.02 < drawn[0].mean() < 0.98
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, weights[name])
+
+
+def test_temperature_zero_leaves_off_what_is_as_likely_on(run):
+    """Guards a draw that takes a note of logit 0 by chance or always, where the rule says never."""
+    model = copy.deepcopy(run.model)
+    with torch.no_grad():
+        model.output.linear.weight.zero_()
+        model.output.linear.bias[:88] = torch.tensor([-1e-9, 0.0, 1e-9, 1.0]).repeat(22)
+        model.output.linear.bias[88] = -100
+    frames, _ = next(Sampler(model, temperature=0.0).draw(Uniforms(1)))
+    np.testing.assert_array_equal(frames, np.tile([0, 0, 1, 1], (len(frames), 22)))
+
+
+def test_the_loop_does_not_outlive_what_it_reads(run):
+    """Two generators at once, and one left behind, must not share or lose their buffers."""
+    whole = draw_piece(run, 40, seed=2)
+    sampler = Sampler(run.model)
+    first = sampler.draw(Uniforms(2))
+    other = sampler.draw(Uniforms(9))
+    del sampler
+    ours = next(first)[0]
+    next(other)
+    del first
+    next(other)
+    np.testing.assert_array_equal(ours[:40], whole)
+
+
+def test_same_seed_same_piece_other_seed_or_number_another(endless):
+    pieces = [
+        draw_piece(endless, 20, seed=seed, number=number).tobytes()
+        for seed, number in [(1, 0), (2, 0), (1, 1), (2, 1), (0, 1)]
+    ]
+    assert draw_piece(endless, 20, seed=1).tobytes() == pieces[0]
+    assert len(set(pieces)) == 5
+
+
+def test_a_longer_piece_begins_as_the_shorter(endless):
+    long = draw_piece(endless, 600, seed=3)
+    for length in (1, 255, 256, 257):
+        np.testing.assert_array_equal(draw_piece(endless, length, seed=3), long[:length])
+
+
+def test_the_global_generators_are_neither_used_nor_moved(endless):
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    piece = draw_piece(endless, 20, seed=4)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(1)
+    np.testing.assert_array_equal(draw_piece(endless, 20, seed=4), piece)
+
+
+def test_a_primer_is_heard_frame_by_frame(endless, rolls):
+    """What follows depends on the primer as evaluation says it should, its last frame included."""
+    prime = rolls["valid"][2]
+    ours = draw_piece(endless, 40, seed=5, prime=prime)
+    np.testing.assert_array_equal(ours, by_hand(endless, 40, 5, 0, prime=prime))
+    other = prime.copy()
+    other[-1] = 1 - other[-1]
+    assert (draw_piece(endless, 40, seed=5, prime=other) != ours).any()
+    nothing = draw_piece(endless, 40, seed=5, prime=prime[:0])
+    np.testing.assert_array_equal(nothing, draw_piece(endless, 40, seed=5))
+
+
+def test_a_run_that_knows_ends_stops_by_itself(run):
+    lengths = []
+    for number in range(40):
+        piece = draw_piece(run, 500, seed=6, number=number)
+        np.testing.assert_array_equal(piece, by_hand(run, 500, 6, number))
+        lengths.append(len(piece))
+    assert 3 < np.mean(lengths) < 60  # train's mean is 13
+    assert len(set(lengths)) > 5
+
+
+def test_temperature_zero_is_the_likeliest_frame_each_time(endless):
+    piece = draw_piece(endless, 30, seed=7, temperature=0.0)
+    np.testing.assert_array_equal(piece, draw_piece(endless, 30, seed=8, temperature=0.0))
+    with torch.no_grad():
+        frames = torch.from_numpy(piece).double()[:, None]
+        model = copy.deepcopy(endless.model).double()
+        logits, _ = model(frames, model.start(1))
+    np.testing.assert_array_equal(piece, logits[:, 0, :88].numpy() > 0)
+
+
+def test_pieces_are_as_likely_as_the_model_says(endless):
+    """The mean score of drawn frames is the model's own entropy: drawn from another model, or
+    from the right one with its past lost, it would not be."""
+    pieces = [draw_piece(endless, 60, seed=9, number=k) for k in range(12)]
+    surprise, entropy = [], []
+    for piece in pieces:
+        surprise.append(endless.nll(piece).sum())
+        with torch.no_grad():
+            logits, _ = endless.model(
+                torch.from_numpy(piece).float()[:, None], endless.model.start(1)
+            )
+        p = torch.sigmoid(logits[:, 0, :88].double())
+        entropy.append(float(-(p * p.log() + (1 - p) * (1 - p).log()).sum()))
+    difference = np.array(surprise) - np.array(entropy)
+    assert abs(difference.mean()) < 4 * difference.std(ddof=1) / np.sqrt(len(pieces))
+    assert abs(difference.mean()) < 0.1 * np.mean(entropy)

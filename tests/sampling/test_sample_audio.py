@@ -1,0 +1,247 @@
+"""Sampling audio: the compiled draws beside the plain one, and the stated stream."""
+
+import copy
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel.config import resolve
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.definitions import AudioFrames
+from seqmodel.model.sequence import PAPER_HIDDEN, Carry, build_model
+from seqmodel.sampling import sampler as sample
+from seqmodel.units import UNITS
+
+kinds = pytest.mark.parametrize("kind", ["gaussian", "logistic"])
+SMALL = AudioFrames(8000, 3, 7, mean=0.1, deviation=0.25)
+
+
+def make_model(kind, frame=SMALL, *, unit="gru", hidden=9, components=4, layers=1):
+    """A model with nothing at zero, of components unlike each other, whose past matters."""
+    torch.manual_seed(5)
+    config = {"unit": unit, "hidden": hidden, "layers": layers, "components": components}
+    model = build_model(resolve(config | {"output": kind}, media="audio"), frame)
+    output, K = model.output, components
+    with torch.no_grad():
+        for layer in model.layers():
+            for gate in layer.gates().values():
+                for term in ("V", "b", "bU"):
+                    if gate.get(term) is not None:
+                        gate[term].uniform_(-1, 1)
+        output.linear.weight.mul_(10)
+        if kind == "gaussian":
+            output.linear.bias.normal_()
+            output.linear.bias[(frame.frame_size + 1) * K :].sub_(2)
+        else:
+            output.mixture.weight.mul_(20)
+            output.mixture.bias[: 2 * K].normal_()
+            output.mixture.bias[2 * K :].normal_(-2)
+            output.predictor.copy_(0.9 ** torch.arange(1, frame.context + 1).flip(0) / 10)
+            output.correction.normal_(0, 0.1)
+            output.residual.fill_(0.4)
+    return model
+
+
+def draw(model, chunks=3, uniforms=None, temperature=1.0, prime=None):
+    """The first frames (T, F), in so many chunks."""
+    sampler = sample.Sampler(model, temperature=temperature)
+    drawn = list(islice(sampler.draw(uniforms or Uniforms(3, 1), prime=prime), chunks))
+    assert not any(ended for _, ended in drawn)
+    return np.concatenate([frames for frames, _ in drawn])
+
+
+def plainly(model, *args, **options):
+    """As `draw`, by the plain path."""
+    model = copy.deepcopy(model)
+    for layer in model.layers():
+        layer.backend = "reference"
+    chunks = sample.Sampler(model).draw(Uniforms(3, 1))
+    assert chunks.gi_code.co_name == "_plainly"
+    return draw(model, *args, **options)
+
+
+def assert_same(model, *args, stream=Uniforms, **options):
+    """Both paths must draw the very same samples; returns them."""
+    ours = draw(model, *args, uniforms=stream(3, 1), **options)
+    np.testing.assert_array_equal(ours, plainly(model, *args, uniforms=stream(3, 1), **options))
+    return ours
+
+
+@pytest.fixture
+def short_chunks(monkeypatch):
+    """Chunks of 20 frames: the plain path takes its time."""
+    monkeypatch.setattr(sample, "CHUNK", 20)
+
+
+@kinds
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_draws_follow_the_stated_stream(kind, temperature):
+    """So that another program or release can draw the same piece: in order, frame by frame,
+    whatever the chunk."""
+    model = make_model(kind)
+    double = copy.deepcopy(model).double()
+    stream, frames = Uniforms(3, 1), []
+    with torch.no_grad():
+        carry = double.start(1)
+        for _ in range(2 * sample.CHUNK):
+            uniforms = torch.from_numpy(stream.take(double.output.uniforms_per_frame))
+            parameters, state = double.step(carry)
+            frame = double.output.draw(parameters, carry.past, uniforms[None], temperature)
+            carry = Carry(state, torch.cat([carry.past, frame], 1)[:, -7:])
+            frames.append(frame[0].numpy())
+    ours = draw(model, 2, temperature=temperature)
+    assert ours.dtype == np.float32
+    np.testing.assert_array_equal(ours, np.array(frames))
+    np.testing.assert_array_equal(ours, plainly(model, 2, temperature=temperature))
+
+
+@kinds
+@pytest.mark.parametrize("unit", ["lstm", "gru", "tanh"])
+def test_a_thousand_frames_of_the_papers_models_are_the_same(kind, unit):
+    """Guards roundings that add up over time, and weights read from beyond a panel's end."""
+    frame = AudioFrames(8000, mean=0.001, deviation=0.08)
+    model = make_model(kind, frame, unit=unit, hidden=PAPER_HIDDEN["audio"][unit], components=20)
+    ours = assert_same(model, 4)
+    assert ours.shape == (1024, 10)
+    assert len(np.unique(ours)) > 3000
+
+
+@pytest.mark.usefixtures("short_chunks")
+@kinds
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("unit", UNITS)
+def test_compiled_and_plain_sampling_draw_the_same(kind, unit, layers):
+    """Every unit, stacks, temperatures and primers, over the borders of chunks."""
+    model = make_model(kind, unit=unit, layers=layers)
+    prime = np.random.default_rng(0).integers(-9000, 9000, (5, 3)) / 32768
+    for temperature in (1.0, 0.5, 0.0):
+        assert_same(model, temperature=temperature, prime=prime)
+
+
+@pytest.mark.usefixtures("short_chunks")
+@kinds
+@pytest.mark.parametrize("components", [1, 8, 11])
+@pytest.mark.parametrize(
+    ("frame_size", "context"), [(1, 1), (1, 9), (8, 8), (5, 3), (9, 20), (2, 57), (17, 2)]
+)
+def test_any_sizes(kind, components, frame_size, context):
+    """Vectors that are full, partial or a single number; contexts within one frame, over several,
+    and (57) over more than a chunk."""
+    frame = AudioFrames(8000, frame_size, context, mean=0.1, deviation=0.25)
+    assert_same(make_model(kind, frame, components=components))
+
+
+@pytest.mark.usefixtures("short_chunks")
+@kinds
+def test_float64_weights_are_read_as_they_are(kind):
+    """Guards weights rounded to float32, and ones of the model changed in place."""
+    model = make_model(kind).double()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1 + 1e-9 * torch.randn_like(weight))
+    weights = copy.deepcopy(model.state_dict())
+    assert_same(model)
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, weights[name])
+
+
+class Extremes(Uniforms):
+    """The least, the middle and the greatest uniforms."""
+
+    def take(self, *shape):
+        extremes = np.array([0.0, 2.0**-53, 0.5, 1 - 2.0**-53])
+        return extremes[(4 * super().take(*shape)).astype(int)]
+
+
+@pytest.mark.usefixtures("short_chunks")
+@kinds
+@pytest.mark.parametrize("temperature", [1.0, 1e-3, 0.0])
+def test_the_outermost_uniforms(kind, temperature):
+    """Guards infinite noise, a component past the last, and one of no weight at all that is taken
+    for a uniform of 0."""
+    model = make_model(kind)
+    biases = model.output.linear.bias if kind == "gaussian" else model.output.mixture.bias
+    with torch.no_grad():
+        biases[[0, 3]] = -3000.0
+    ours = assert_same(model, temperature=temperature, stream=Extremes)
+    assert np.isfinite(ours).all()
+
+
+@pytest.mark.usefixtures("short_chunks")
+@kinds
+def test_samples_are_16_bit_levels_within_their_range(kind):
+    """Guards samples that a WAV file would wrap around, and a model that hears them unclamped."""
+    frame = AudioFrames(8000, 3, 7, mean=0.1, deviation=3.0)
+    levels = assert_same(make_model(kind, frame)) * 32768
+    assert levels.min() == -32768
+    assert levels.max() == 32767
+    np.testing.assert_array_equal(levels, levels.round())
+
+
+@kinds
+def test_where_the_learned_scale_vanishes_the_floor_is_left(kind):
+    """Guards a scale of nan or of 0: the Gaussian's floor is a level, the logistic's a tenth."""
+    model = make_model(kind, components=1)
+    output = model.output
+    with torch.no_grad():
+        linear = output.linear if kind == "gaussian" else output.mixture
+        linear.weight.zero_()
+        linear.bias[-3 if kind == "gaussian" else -1 :] = -800.0
+        if kind == "logistic":
+            output.predictor.zero_()
+            output.correction.zero_()
+    errors = (assert_same(model, 1) - draw(model, 1, temperature=0.0)) * 32768
+    rms = np.sqrt((errors**2).mean())
+    assert 0.9 < rms < 1.2 if kind == "gaussian" else 0 < rms < 0.5
+
+
+@kinds
+def test_temperature_zero_leaves_nothing_to_chance(kind):
+    model = make_model(kind)
+    calm = draw(model, 1, temperature=0.0)
+    np.testing.assert_array_equal(calm, draw(model, 1, uniforms=Uniforms(8), temperature=0.0))
+    assert (calm != draw(model, 1)).any()
+
+
+@pytest.mark.usefixtures("short_chunks")
+@kinds
+def test_of_components_as_likely_temperature_zero_takes_the_first(kind):
+    """Guards a choice that is left to chance after all where logits are equal."""
+    model = make_model(kind)
+    linear = model.output.linear if kind == "gaussian" else model.output.mixture
+    with torch.no_grad():
+        linear.weight[:4].zero_()
+        linear.bias[:4] = torch.tensor([-1.0, 2.0, 2.0, 2.0])
+    assert_same(model, temperature=0.0)
+
+
+@kinds
+def test_a_primer_is_heard_to_its_last_sample(kind):
+    """Guards a primer cut off, or put where the unit or the samples' own windows do not look."""
+    model = make_model(kind)
+    prime = np.random.default_rng(0).integers(-9000, 9000, (4, 3)) / 32768
+    other = prime.copy()
+    other[-1, -1] += 0.2
+    ours = draw(model, 1, prime=prime, temperature=0.0)
+    assert (draw(model, 1, prime=other, temperature=0.0) != ours).any()
+    nothing = draw(model, 1, prime=prime[:0], temperature=0.0)
+    np.testing.assert_array_equal(nothing, draw(model, 1, temperature=0.0))
+
+
+@kinds
+def test_generators_do_not_share_or_outlive_their_memory(kind):
+    """Two at once, and one whose chunk is kept: nothing may be overwritten."""
+    model = make_model(kind)
+    whole = draw(model, 2)
+    sampler = sample.Sampler(model)
+    first = sampler.draw(Uniforms(3, 1))
+    kept = next(first)[0]
+    other = sampler.draw(Uniforms(9))
+    del sampler
+    next(other)
+    rest = next(first)[0]
+    del first
+    next(other)
+    np.testing.assert_array_equal(np.concatenate([kept, rest]), whole)
