@@ -23,11 +23,45 @@ MAX_FRAME_SAMPLES = 65_536
 """Bounds on what can be asked for: beyond them a rate or a frame is a slip of the keyboard."""
 
 
+class _Music:
+    name = "music"
+    paper_hidden: ClassVar = {"lstm": 36, "gru": 46, "tanh": 100}
+    paper_params = 18_500
+    can_transpose = True
+
+    @staticmethod
+    def baselines(train: Any, valid: Any, frame: Any, *, discrete: bool) -> dict[str, float]:
+        from seqmodel.media.music.baselines import baseline_nats_per_frame
+
+        return baseline_nats_per_frame(train, valid)
+
+
+class _Audio:
+    name = "audio"
+    paper_hidden: ClassVar = {"lstm": 195, "gru": 227, "tanh": 400}
+    paper_params = 169_000
+    can_transpose = False
+
+    @staticmethod
+    def baselines(train: Any, valid: Any, frame: Any, *, discrete: bool) -> dict[str, float]:
+        from seqmodel.media.audio.baselines import audio_nats_per_frame
+
+        return audio_nats_per_frame(train, valid, frame, discrete=discrete)
+
+
 @dataclass(frozen=True)
 class PianoRollFrames:
     """A frame of music: which of the piano's 88 notes sound. Stored as 11 bytes, 88 bits."""
 
     media: ClassVar[Literal["music"]] = "music"
+    values: ClassVar[Literal["binary"]] = "binary"
+    medium: ClassVar[Any] = _Music
+
+    def standardisation(self) -> None:
+        return None
+
+    mean: ClassVar[float] = 0.0
+    deviation: ClassVar[float] = 1.0
     frame_size: ClassVar[int] = NOTES
     context: ClassVar[int] = NOTES
     """What a model sees of the past at each step is one frame."""
@@ -107,6 +141,12 @@ class AudioFrames:
     """
 
     media: ClassVar[Literal["audio"]] = "audio"
+    values: ClassVar[Literal["samples"]] = "samples"
+    medium: ClassVar[Any] = _Audio
+
+    def standardisation(self) -> dict[str, float]:
+        return {"mean": self.mean, "deviation": self.deviation}
+
     row_shape: ClassVar[tuple[int, ...]] = ()
 
     rate: int

@@ -13,7 +13,7 @@ from seqmodel.data.prepare import prepare
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.definitions import AudioSettings
 from seqmodel.media.music.grid import Grid
-from seqmodel.model.sequence import build_model
+from seqmodel.model.build import build_model
 from seqmodel.report.inspection import (
     inspect_audio,
     inspect_dataset,

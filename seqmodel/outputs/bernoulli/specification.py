@@ -1,15 +1,26 @@
 """Frames of notes that are independent given the past."""
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodel.kernels import device as cpu
+from seqmodel.config import Config
+from seqmodel.data.dataset import Split
+from seqmodel.kernels import device
+from seqmodel.outputs.bernoulli.figures import NoteFigures, describe
+from seqmodel.outputs.protocol import CompiledDraw, Drawn, Loss, Output
+
+if TYPE_CHECKING:
+    from seqmodel.kernels.run.calls import Arena, Slot
+    from seqmodel.media.definitions import FrameDefinition
 
 
-class BernoulliOutput(nn.Module):
+class BernoulliOutput(Output):
     """Notes independent given the past: p(x_t) = prod_k Bernoulli(x_tk; sigmoid(logit_tk)).
 
     With `end`, one further logit behind the notes' gives the probability that the piece ends after
@@ -17,11 +28,27 @@ class BernoulliOutput(nn.Module):
     digits where the model is sure.
     """
 
+    discrete = True
+    frame_type = np.uint8
+
     def __init__(self, hidden_size: int, notes: int, *, end: bool = False) -> None:
         super().__init__()
         self.notes, self.end = notes, end
-        self.uniforms_per_frame = notes + 1
+        self.frame_size, self.uniforms_per_frame = notes, notes + 1
         self.linear = nn.Linear(hidden_size, notes + end)
+
+    @classmethod
+    def build(cls, config: Config, frame: "FrameDefinition") -> Self:
+        """See `Output.build`."""
+        assert config.hidden is not None
+        return cls(config.hidden, frame.frame_size, end=config.end)
+
+    def start_at(self, train: Split) -> None:
+        """Start at the frequency of each note and of ends in the training split."""
+        counts = np.zeros(self.notes, np.int64)
+        for roll in train:
+            counts += roll.sum(axis=0, dtype=np.int64)
+        self.start_at_marginals(counts, train.frames, len(train))
 
     def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
         """Set the bias to the frequencies of notes (D,) and ends, so that training starts there.
@@ -47,12 +74,9 @@ class BernoulliOutput(nn.Module):
         return F.binary_cross_entropy_with_logits(notes, frames, reduction="none").sum(-1)
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """`nats(forward(h), frames)`: h (T, B, H), frames (T, B, D) -> (T, B).
-
-        Compiled where it can be; the same to a few roundings, in its gradients too.
-        """
+        """`nats(forward(h), frames)`: h (T, B, H), frames (T, B, D) -> (T, B)."""
         weight, bias = self._of_notes()
-        if not h.numel() or cpu.why_not((h, weight, bias, frames)) is not None:
+        if not h.numel() or device.why_not((h, weight, bias, frames)) is not None:
             return self.nats(self(h), frames)
         from seqmodel.outputs.bernoulli.score import (
             BernoulliNats,  # the compiler loads at first use
@@ -64,12 +88,23 @@ class BernoulliOutput(nn.Module):
     def weighted_score(self, h: Tensor, frames: Tensor, weights: Tensor) -> Tensor:
         """The sum of `score(h, frames)` times weights (T, B), for training: cheaper at once."""
         weight, bias = self._of_notes()
-        if not h.numel() or cpu.why_not((h, weight, bias, frames, weights)) is not None:
+        if not h.numel() or device.why_not((h, weight, bias, frames, weights)) is not None:
             return (self.nats(self(h), frames) * weights).sum()
         from seqmodel.outputs.bernoulli.score import WeightedBernoulliNats  # as above
 
         total: Tensor = WeightedBernoulliNats.apply(h, weight, bias, frames, weights)  # type: ignore[no-untyped-call]
         return total
+
+    def loss(
+        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: Tensor
+    ) -> Loss:
+        """See `Output.loss`."""
+        nats = self.weighted_score(h, frames, weights)
+        if not self.end:
+            return Loss(nats, nats.detach())
+        steps = torch.arange(len(frames), device=h.device).unsqueeze(1)
+        ends = self.end_score(h, (steps == lengths - 1).to(h))
+        return Loss(nats + torch.dot(ends.view(-1), weights.view(-1)), nats.detach())
 
     def _of_notes(self) -> tuple[Tensor, Tensor]:
         """Weight and bias of the notes' logits."""
@@ -112,3 +147,25 @@ class BernoulliOutput(nn.Module):
         if not self.end:
             return torch.zeros(uniforms.shape[:-1], dtype=torch.bool)
         return uniforms[..., self.notes] < torch.sigmoid(logits[..., self.notes])
+
+    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+        """See `Output.draw_frame`."""
+        logits = self(h)
+        frame = self.draw(logits, past, uniforms, temperature)
+        return Drawn(frame, self.ends(logits, uniforms))
+
+    def compiled_draw(
+        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
+    ) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
+        from seqmodel.outputs.bernoulli.draw import BernoulliDraw  # loads the compiler
+
+        return BernoulliDraw(self, h, x, arena, chunk, temperature)
+
+    def figures(self) -> NoteFigures:
+        """Accuracy, precision and recall over all notes; the nats of ends, where they are known."""
+        return NoteFigures(self)
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Output.describe`."""
+        return describe(figures)

@@ -1,7 +1,8 @@
 """Blocks of 16-bit samples, one after the other, each from a mixture of discretised logistics."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -9,8 +10,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqmodel.kernels import device as cpu
+from seqmodel.data.dataset import Split
+from seqmodel.kernels import device
+from seqmodel.outputs.logistic.figures import LevelFigures, describe
+from seqmodel.outputs.protocol import CompiledDraw
 from seqmodel.outputs.shared.levels import HIGHEST, LOWEST, STEP, above_zero, choose, nearest_level
+from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput, windows
+
+if TYPE_CHECKING:
+    from seqmodel.kernels.run.calls import Arena, Slot
 
 WIDTH = 64  # M, the hidden numbers per sample
 
@@ -23,7 +31,7 @@ class Mixture(NamedTuple):
     log_scales: Tensor
 
 
-class DiscretisedLogisticOutput(nn.Module):
+class DiscretisedLogisticOutput(SampleBlocksOutput):
     """P(x_t | x_<t) = prod_j P(x_tj | h_t, the C samples before it), over the 16-bit levels.
 
     A level's probability is a mixture of K logistics' over the step around it, the lowest and the
@@ -47,6 +55,7 @@ class DiscretisedLogisticOutput(nn.Module):
     Parameters are B h, (..., F, M).
     """
 
+    discrete = True
     predictor: Tensor
     residual: Tensor
 
@@ -60,10 +69,9 @@ class DiscretisedLogisticOutput(nn.Module):
         deviation: float,
         context: int,
     ) -> None:
-        """`mean` and `deviation` are of the training samples; `context` is how many go before."""
-        super().__init__()
-        self.frame_size, self.components, self.context = frame_size, components, context
-        self.mean, self.deviation = mean, deviation
+        super().__init__(
+            hidden_size, frame_size, components, mean=mean, deviation=deviation, context=context
+        )
         self.step = STEP / deviation  # in standardised units, as the floor
         self.floor = self.step / 10
         self.uniforms_per_frame = 2 * frame_size
@@ -76,14 +84,19 @@ class DiscretisedLogisticOutput(nn.Module):
         with torch.no_grad():  # v alone decides where it starts
             self.mixture.weight.mul_(0.1)
 
-    def start_at_data(self, windows: NDArray[np.floating], targets: NDArray[np.floating]) -> None:
-        """Start at the linear prediction of raw `targets` (N,) from the `windows` (N, C) before.
+    def start_at(self, train: Split) -> None:
+        """Start at the linear prediction of the training data."""
+        found = windows(train, self.context)
+        self.start_at_data(found[:, : self.context], found[:, self.context])
+
+    def start_at_data(self, before: NDArray[np.floating], targets: NDArray[np.floating]) -> None:
+        """Start at the linear prediction of raw `targets` (N,) from the samples `before` (N, C).
 
         The predictor is the least squares one, each window's sample blurred by the variance of a
         rounding to 16 bits (the ridge). The components get equal weights, no offset, and as scales
         the residual's absolute value at evenly spaced ranks.
         """
-        z = (windows.astype(np.float64) - self.mean) / self.deviation
+        z = (before.astype(np.float64) - self.mean) / self.deviation
         target = (targets.astype(np.float64) - self.mean) / self.deviation
         ridge = len(z) * self.step**2 / 12 * np.eye(self.context)
         predictor = np.linalg.solve(z.T @ z + ridge, z.T @ target)
@@ -110,11 +123,8 @@ class DiscretisedLogisticOutput(nn.Module):
         return self.sample_nats(parameters, frames, past).sum(-1)
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)` for training.
-
-        Compiled where it can be; the same to a few roundings, in its gradients too.
-        """
-        if not h.numel() or cpu.why_not((h, frames, past, *self.parameters())) is not None:
+        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
+        if not h.numel() or device.why_not((h, frames, past, *self.parameters())) is not None:
             return self.nats(self(h), frames, past)
         from seqmodel.outputs.logistic.score import Blocks, LogisticNats  # the compiler loads late
 
@@ -124,14 +134,14 @@ class DiscretisedLogisticOutput(nn.Module):
             h, self._linear(samples).view(frames.shape),
             self.linear.weight, self.window.weight, self.window.bias,
             self.mixture.weight, self.mixture.bias,
-            Blocks(frames, self._standardised(frames), samples, *scales),
+            Blocks(frames, self.standardised(frames), samples, *scales),
         )  # fmt: skip
         return nats
 
     def sample_nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (..., F) of each sample, given h, the past and the block's samples before it."""
         mixture = self._mixture(parameters, self._windows(frames, past))
-        return -_log_probability(mixture, self._standardised(frames), frames, self.step)
+        return -_log_probability(mixture, self.standardised(frames), frames, self.step)
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
@@ -144,7 +154,7 @@ class DiscretisedLogisticOutput(nn.Module):
         u = 0 is taken as 2^-54. The logits are divided by `temperature`; at 0 the sample is the
         likeliest component's mean.
         """
-        window, frame = self._standardised(past.to(parameters.dtype)), []
+        window, frame = self.standardised(past.to(parameters.dtype)), []
         for j in range(self.frame_size):
             mixture = self._mixture(parameters[..., j, :], window)
             logits, means, log_scales = (part.double() for part in mixture)
@@ -153,16 +163,29 @@ class DiscretisedLogisticOutput(nn.Module):
             noise = temperature * (u.log() - (-u).log1p())
             z = means.gather(-1, component) + noise * log_scales.gather(-1, component).exp()
             sample = nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
-            window = torch.cat([window[..., 1:], self._standardised(sample)], -1)
+            window = torch.cat([window[..., 1:], self.standardised(sample)], -1)
             frame.append(sample)
         return torch.cat(frame, -1)
 
-    def _standardised(self, samples: Tensor) -> Tensor:
-        return (samples - self.mean) / self.deviation
+    def compiled_draw(
+        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
+    ) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
+        from seqmodel.outputs.logistic.draw import logistic_draw  # loads the compiler
+
+        return logistic_draw(self, h, x, arena, chunk, temperature)
+
+    def figures(self) -> LevelFigures:
+        """Nats and bits per sample."""
+        return LevelFigures(self.frame_size)
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Output.describe`."""
+        return describe(figures)
 
     def _windows(self, frames: Tensor, past: Tensor) -> Tensor:
         """The C samples before each of the block's, standardised: (..., F, C), a view."""
-        known = self._standardised(torch.cat([past, frames[..., :-1]], -1))
+        known = self.standardised(torch.cat([past, frames[..., :-1]], -1))
         return known.unfold(-1, self.context, 1)
 
     def _linear(self, p: Tensor) -> Tensor:
