@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -72,6 +73,17 @@ class Figures(Protocol):
         """
 
 
+class NoFigures:
+    """The figures of an output that reports nothing but its nats."""
+
+    def add(self, window: Window) -> None:
+        """See `Figures`."""
+
+    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """See `Figures`."""
+        return {}
+
+
 class CompiledDraw(Protocol):
     """A draw in compiled code, which `sampling.compiled` calls for frame after frame.
 
@@ -112,9 +124,11 @@ class Output(nn.Module, ABC):
             UsageError: when the config asks for what this output does not have.
         """
 
-    @abstractmethod
     def start_at(self, train: Split) -> None:
-        """Set the weights so that training starts near the marginals of the training split."""
+        """Set the weights so that training starts near the marginals of the training split.
+
+        By default they stay as they were initialised.
+        """
 
     @abstractmethod
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
@@ -130,16 +144,16 @@ class Output(nn.Module, ABC):
 
         `lengths` (B,) is as in `Window`.
         """
-        total = (self.score(h, frames, past).reshape(-1)).dot(weights.reshape(-1))
+        total = torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
         return Loss(total, total.detach())
 
-    @abstractmethod
     def figures(self) -> Figures:
-        """A fresh accumulator of this output's figures."""
+        """A fresh accumulator of this output's figures; by default it has none but the nats."""
+        return NoFigures()
 
-    @abstractmethod
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """The figures as lines of text, as `seqmodel eval` prints them."""
+        return []
 
     @abstractmethod
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:

@@ -20,21 +20,26 @@ class OutputEntry:
     """An output by name: the frames it fits, and the class that implements it."""
 
     values: Values
-    location: str
-    """module:class"""
+    module: str
+    class_name: str
 
     def load(self) -> "type[Output]":
         """The class, imported."""
-        module, _, name = self.location.partition(":")
-        found: type[Output] = getattr(import_module(f"seqmodel.outputs.{module}"), name)
+        found: type[Output] = getattr(import_module(self.module), self.class_name)
         return found
 
 
 # The first that fits a medium's frames is its default.
 OUTPUTS = {
-    "bernoulli": OutputEntry("binary", "bernoulli.specification:BernoulliOutput"),
-    "gaussian": OutputEntry("samples", "gaussian.specification:GaussianMixtureOutput"),
-    "logistic": OutputEntry("samples", "logistic.specification:DiscretisedLogisticOutput"),
+    "bernoulli": OutputEntry(
+        "binary", "seqmodel.outputs.bernoulli.specification", "BernoulliOutput"
+    ),
+    "gaussian": OutputEntry(
+        "samples", "seqmodel.outputs.gaussian.specification", "GaussianMixtureOutput"
+    ),
+    "logistic": OutputEntry(
+        "samples", "seqmodel.outputs.logistic.specification", "DiscretisedLogisticOutput"
+    ),
 }
 
 
