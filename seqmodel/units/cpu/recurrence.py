@@ -154,13 +154,14 @@ def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[
     )
     first = inputs[0]
     assert first is not None
-    steps = specification.run(
-        unit.plan.spec,
-        given,
-        first,
-        tuple(t for t in inputs[6:] if t is not None),
-        *unit.activations,
-    )
+    net_input = specification.NetInput(given, first)
+    state, history = tuple(t for t in inputs[6:] if t is not None), []
+    s_name, phi_name = unit.activations
+    s, phi = specification.GATE_ACTIVATIONS[s_name], specification.ACTIVATIONS[phi_name]
+    for t in range(len(first)):
+        state = specification.CELLS[unit.plan.spec.name](net_input.at(t), state, s, phi)
+        history.append(state)
+    steps = [torch.stack(kept) for kept in zip(*history, strict=True)]
     reached = [(s, g) for s, g in zip(steps, outside, strict=True) if g is not None]
     asked = [t for t, needed in zip(inputs, needs, strict=True) if needed and t is not None]
     found = iter(
@@ -200,15 +201,18 @@ def run(
     spec: UnitSpec,
     weights: StackedWeights,
     x: Tensor,
-    state: Sequence[Tensor],
+    state: tuple[Tensor, ...],
+    lengths: Tensor | None,
     gate_activation: str,
     activation: str,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, tuple[Tensor, ...]]:
     """As `specification.run`, for float32 or float64 on the CPU."""
+    if lengths is not None or not x.shape[1]:
+        return specification.run(spec, weights, x, state, lengths, gate_activation, activation)
     term = weights.stacked
     unit = compiled_unit(
         spec.name, x.element_size(), gate_activation, activation, term["b"] is not None
     )
     given = [term[name] for name in ("W", "U", "V", "b", "bU")]
     steps: tuple[Tensor, ...] = Recurrence.apply(unit, x, *given, *state)  # type: ignore[no-untyped-call]
-    return steps
+    return steps[0], tuple(kept[-1] for kept in steps)
