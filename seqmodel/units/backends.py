@@ -21,11 +21,12 @@ class Backend(Protocol):
         weights: specification.Weights,
         x: Tensor,
         state: specification.State,
+        lengths: Tensor | None,
         gate_activation: str,
         activation: str,
         /,
-    ) -> specification.State:
-        """Every state tensor at every step, h first."""
+    ) -> tuple[Tensor, specification.State]:
+        """h (T, B, H) and the final state."""
         ...
 
 
@@ -34,15 +35,16 @@ def _cpu(
     weights: specification.Weights,
     x: Tensor,
     state: specification.State,
+    lengths: Tensor | None,
     *activations: str,
-) -> specification.State:
+) -> tuple[Tensor, specification.State]:
     stacked = StackedWeights.of(spec, weights)
     reason = cpu.why_not((x, *stacked.stacked.values(), *state))
     if reason is not None:
         raise UsageError(f"the cpu backend cannot run here: {reason}")
     from seqmodel.units.cpu.recurrence import run  # the compiler loads at first use
 
-    return run(spec, stacked, x, state, *activations)
+    return run(spec, stacked, x, state, lengths, *activations)
 
 
 def _auto(
@@ -50,14 +52,15 @@ def _auto(
     weights: specification.Weights,
     x: Tensor,
     state: specification.State,
+    lengths: Tensor | None,
     *activations: str,
-) -> specification.State:
+) -> tuple[Tensor, specification.State]:
     stacked = StackedWeights.of(spec, weights)
     if cpu.why_not((x, *stacked.stacked.values(), *state)) is not None:
-        return specification.run(spec, stacked, x, state, *activations)
+        return specification.run(spec, stacked, x, state, lengths, *activations)
     from seqmodel.units.cpu.recurrence import run  # the compiler loads at first use
 
-    return run(spec, stacked, x, state, *activations)
+    return run(spec, stacked, x, state, lengths, *activations)
 
 
 cpu.watch_forks()

@@ -138,17 +138,16 @@ class Unit(nn.Module):
         start = self.zero_state(x.shape[1]) if state is None else state
         self._check(x.shape[0], x.shape[1], start, lengths)
         weights = StackedWeights(self.spec, {term: getattr(self, term) for term in TERMS})
-        run = self._run(self.spec, weights, x, start, self.gate_activation, self.activation)
-        if lengths is None:
-            return run[0], self._state([steps[-1] for steps in run])
-        rows = torch.arange(x.shape[1], device=x.device)
-        lengths = lengths.to(x.device)
-        final = [
-            torch.cat([first.unsqueeze(0), steps])[lengths, rows]
-            for first, steps in zip(start, run, strict=True)
-        ]
-        inside = torch.arange(x.shape[0], device=x.device).unsqueeze(1) < lengths
-        return run[0] * inside.unsqueeze(2), self._state(final)
+        h, final = self._run(
+            self.spec,
+            weights,
+            x,
+            start,
+            None if lengths is None else lengths.cpu().long(),
+            self.gate_activation,
+            self.activation,
+        )
+        return h, self._state(final)
 
     def step(self, x: Tensor, state: UnitState | None = None) -> tuple[Tensor, UnitState]:
         """Run over one frame x (B, I); returns h (B, H) and the state."""

@@ -1,8 +1,7 @@
 """The specification: every unit in plain PyTorch, readable, slow, right in float32 and float64.
 
 This file is the truth against which each faster backend is proved, in outputs, final state and
-every gradient. It knows nothing of lengths: padding is causal, so what stands behind a row's end
-cannot reach what stands before it.
+every gradient.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -133,18 +132,35 @@ CELLS: Mapping[str, Cell] = {
 
 
 def run(
-    spec: UnitSpec, weights: Weights, x: Tensor, state: State, gate_activation: str, activation: str
-) -> State:
+    spec: UnitSpec,
+    weights: Weights,
+    x: Tensor,
+    state: State,
+    lengths: Tensor | None,
+    gate_activation: str,
+    activation: str,
+) -> tuple[Tensor, State]:
     """Run one layer over x (T, B, I) from `state`, each (B, H); T >= 1.
 
-    Returns every state tensor at every step, each (T, B, H), in the order of `spec.state`; the
-    first is the output h.
+    Returns h (T, B, H) and the final state. With `lengths` (B,) h is zero from a row's length on,
+    its final state is the one at its own length, and x there reaches neither these nor a gradient.
     """
     cell = CELLS[spec.name]
     s, phi = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
+    ended = None
+    if lengths is not None:
+        ended = (torch.arange(x.shape[0]).unsqueeze(1) >= lengths).unsqueeze(2).to(x.device)
+        x = x.masked_fill(ended, 0)
     net_input = NetInput(weights, x)
-    history = []
+    outputs = []
     for t in range(x.shape[0]):
-        state = cell(net_input.at(t), state, s, phi)
-        history.append(state)
-    return tuple(torch.stack(steps) for steps in zip(*history, strict=True))
+        after = cell(net_input.at(t), state, s, phi)
+        if ended is None:
+            outputs.append(after[0])
+            state = after
+            continue
+        outputs.append(after[0].masked_fill(ended[t], 0))
+        state = tuple(
+            torch.where(ended[t], old, new) for old, new in zip(state, after, strict=True)
+        )
+    return torch.stack(outputs), state
