@@ -1,7 +1,7 @@
 """Sampling in compiled code: unit, output and draw, frame after frame, without torch in between."""
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,17 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.protocol import CompiledDraw
-from seqmodel.units.cpu.stepping import steps
+
+Steps = Callable[..., tuple[list[Call], list[Own]]]
 
 
 def compiled_sampler(
-    model: SequenceModel, chunk: int, temperature: float
+    model: SequenceModel, steps: Steps, chunk: int, temperature: float
 ) -> "CompiledSampler | None":
-    """The compiled sampler of a model, or None where a part of it has no compiled code.
+    """The compiled sampler of a model, or None where its output has no compiled draw.
 
-    The draw is the output's own. It reads weights that may be float32; everything is computed in
-    float64.
+    `steps` compiles the unit's layers, see `units.backends.stepper`. Weights may be float32;
+    everything is computed in float64.
     """
     layers = model.layers()
     arena = Room()

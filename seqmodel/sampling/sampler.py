@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqmodel.kernels import device as cpu
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
+from seqmodel.units.backends import stepper
 
 if TYPE_CHECKING:
     from seqmodel.sampling.compiled import CompiledSampler
@@ -70,13 +70,12 @@ class Sampler:
 
     @cached_property
     def _compiled(self) -> "CompiledSampler | None":
-        if any(layer.backend == "reference" for layer in self._model.layers()) or cpu.why_not(
-            self._model.parameters()
-        ):
+        steps = stepper(self._model.layers())
+        if steps is None:
             return None
         from seqmodel.sampling.compiled import compiled_sampler  # loads the compiler
 
-        return compiled_sampler(self._model, CHUNK, self._temperature)
+        return compiled_sampler(self._model, steps, CHUNK, self._temperature)
 
     @cached_property
     def _double(self) -> SequenceModel:

@@ -170,7 +170,9 @@ class Unit(nn.Module):
         shapes = [tuple(tensor.shape) for tensor in state]
         expected = (case.batch_size, self.hidden_size)
         if shapes != [expected] * len(self.spec.state):
-            raise ValueError(f"state must be {', '.join(self.spec.state)}, each {expected}: {shapes}")
+            raise ValueError(
+                f"state must be {', '.join(self.spec.state)}, each {expected}: {shapes}"
+            )
         for what, tensor in (("x", x), *zip(self.spec.state, state, strict=True)):
             if tensor.dtype != case.dtype or tensor.device != case.device:
                 raise ValueError(

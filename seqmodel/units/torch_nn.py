@@ -180,9 +180,7 @@ def _call(mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor) -> lis
     return [h, *(state[0].index_select(0, back) for state in final)]
 
 
-def _leaves(
-    mode: str, needed: Sequence[bool], x: Tensor, *tensors: Tensor
-) -> tuple[Tensor, ...]:
+def _leaves(mode: str, needed: Sequence[bool], x: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
     """What `_call` takes, cut off from the graph; gradients are recorded where `needed`.
 
     On a GPU the weights become views of one chunk of memory, as cuDNN requires: it would warn, and
