@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Json, Quiet, counter, message, plural, print_json
+from seqmodel.cli.common import Device, Json, Quiet, counter, message, plural, print_json
 
 
 def evaluate(
@@ -19,6 +19,7 @@ def evaluate(
     batch_size: Annotated[
         int, typer.Option(min=1, help="Pieces at a time; changes the speed, not the figures.")
     ] = 32,
+    device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -39,6 +40,7 @@ def evaluate(
             f"was trained on ({loaded.frame}): its figures are no fair test",
             quiet=quiet,
         )
+    loaded.model.to(loaded.model.choose_device(device, batch_size))
     with counter("scoring", quiet=quiet) as progress:
         result = report(loaded, dataset, split, batch_size=batch_size, progress=progress)
     if as_json:

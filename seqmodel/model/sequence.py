@@ -2,11 +2,13 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from seqmodel.model.carry import Carry
 from seqmodel.model.encoder import Encoder
 from seqmodel.outputs.protocol import Output
+from seqmodel.units.backends import choose_device
 from seqmodel.units.dropout import Dropout
 from seqmodel.units.module import AnyState, Stack, Unit
 
@@ -41,6 +43,15 @@ class SequenceModel(nn.Module):
     def layers(self) -> list[Unit]:
         """The layers of the unit, the lowest first."""
         return self.unit.units() if isinstance(self.unit, Stack) else [self.unit]
+
+    def choose_device(self, option: str, batch_size: int) -> torch.device:
+        """Where `--device` auto, cpu or cuda puts this model, for batches of this size.
+
+        Raises:
+            UsageError: for a device that is not there, or where the unit's backend cannot run.
+        """
+        case = self.unit.case(batch_size * self.encoder.rows)
+        return choose_device(option, case, self.layers()[0].backend)
 
     def start(self, batch_size: int) -> Carry:
         """The carry before the first frame: zero state, zeros heard."""
