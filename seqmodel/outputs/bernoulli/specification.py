@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class BernoulliOutput(Output):
     """Notes independent given the past: p(x_t) = prod_k Bernoulli(x_tk; sigmoid(logit_tk)).
 
-    With `end`, one further logit behind the notes' gives the probability that the piece ends after
-    this frame. Everything is computed from logits: log(sigmoid) and log(1 - sigmoid) lose all
-    digits where the model is sure.
+    With `end`, one more logit after the notes' gives the probability that the piece ends with this
+    frame. Everything is computed from logits: log(sigmoid) and log(1 - sigmoid) lose all precision
+    where the model is confident.
     """
 
     discrete = True
@@ -53,7 +53,7 @@ class BernoulliOutput(Output):
     def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
         """Set the bias to the frequencies of notes (D,) and ends, so that training starts there.
 
-        Half a count is added to both sides: a note never seen stays possible.
+        Half a count is added on either side, so that a note never seen stays possible.
         """
         counts = np.append(note_counts, pieces) if self.end else note_counts
         logits = np.log(counts + 0.5) - np.log(frames - counts + 0.5)
@@ -68,7 +68,7 @@ class BernoulliOutput(Output):
     def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """-log p(x_t | x_<t) of frames (..., D) of zeros and ones, summed over notes: (...).
 
-        `past` is unused: all that counts of it is in the logits.
+        `past` is unused: the logits already depend on it.
         """
         notes = logits[..., : self.notes]
         return F.binary_cross_entropy_with_logits(notes, frames, reduction="none").sum(-1)
@@ -86,7 +86,7 @@ class BernoulliOutput(Output):
         return nats
 
     def weighted_score(self, h: Tensor, frames: Tensor, weights: Tensor) -> Tensor:
-        """The sum of `score(h, frames)` times weights (T, B), for training: cheaper at once."""
+        """The sum of `score(h, frames)` times weights (T, B), in one fused pass for training."""
         weight, bias = self._of_notes()
         if not h.numel() or device.why_not((h, weight, bias, frames, weights)) is not None:
             return (self.nats(self(h), frames) * weights).sum()
@@ -107,7 +107,7 @@ class BernoulliOutput(Output):
         return Loss(nats + torch.dot(ends.view(-1), weights.view(-1)), nats.detach())
 
     def _of_notes(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of the notes' logits."""
+        """Weight and bias of the notes' logits, without the end's."""
         weight, bias = self.linear.weight, self.linear.bias
         return (weight[: self.notes], bias[: self.notes]) if self.end else (weight, bias)
 
@@ -130,9 +130,9 @@ class BernoulliOutput(Output):
     ) -> Tensor:
         """Draw a frame (..., D) of zeros and ones; `past` is unused.
 
-        Of the `uniforms` (..., D + 1), from [0, 1), those of the notes that are below the
-        probability become notes. The logits are divided by `temperature`; at 0 each note takes its
-        likelier value.
+        A note sounds where its number of `uniforms` (..., D + 1), in [0, 1), is below its
+        probability. The logits are divided by `temperature`; at 0 each note takes its likelier
+        value.
         """
         if temperature == 0:
             return self.predicted(logits).to(logits.dtype)
@@ -140,9 +140,9 @@ class BernoulliOutput(Output):
         return (uniforms[..., : self.notes] < torch.sigmoid(notes)).to(logits.dtype)
 
     def ends(self, logits: Tensor, uniforms: Tensor) -> Tensor:
-        """Draw whether the piece ends (...) after the frame, by the last of the `uniforms`.
+        """Draw whether the piece ends (...) with the frame, by the last of the `uniforms`.
 
-        Never by a temperature, since a piece's length is no matter of its boldness.
+        The temperature does not apply: it is about which notes sound, not about a piece's length.
         """
         if not self.end:
             return torch.zeros(uniforms.shape[:-1], dtype=torch.bool)

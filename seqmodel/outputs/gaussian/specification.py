@@ -19,7 +19,7 @@ from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput, windows
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
 
-# Deviations, standardised. Narrower, the first random swings of the means would cost too much.
+# Standardised. Any narrower, and the first random moves of the means would cost too much.
 _NARROWEST_START = 0.1
 
 
@@ -106,8 +106,8 @@ class GaussianMixtureOutput(SampleBlocksOutput):
     def floor_share(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """The share (...) of a block's samples that the floor decides: exp(log scale) < floor.
 
-        Asked of the component with the highest responsibility for the block. Where the share is
-        high the nats measure the floor, not the model.
+        Looks at the component with the highest responsibility for the block. Where the share is
+        high, the nats measure the floor and not the model.
         """
         likeliest = self._joint(parameters, frames).argmax(-1)
         log_scales = _of_component(self._parts(parameters)[2], likeliest)
@@ -118,8 +118,8 @@ class GaussianMixtureOutput(SampleBlocksOutput):
     ) -> Tensor:
         """Draw raw blocks (B, F), rounded to 16-bit levels; `past` (B, C) is unused.
 
-        Of a row's `uniforms` (B, F + 1), float64 from [0, 1), the first chooses the component: the
-        first whose cumulated weight exceeds it. Each other u gives a sample of the block,
+        The first of a row's `uniforms` (B, F + 1), float64 in [0, 1), chooses the component: the
+        first whose cumulative weight exceeds it. Each other u gives a sample of the block,
         mu + temperature sigma n, where n = ndtri(u), the standard normal's inverse distribution
         function; u = 0 is taken as 2^-54. The logits are divided by `temperature`; at 0 the block
         is the likeliest component's mean.

@@ -1,4 +1,4 @@
-"""Blocks of 16-bit samples, one after the other, each from a mixture of discretised logistics."""
+"""Blocks of 16-bit samples, one sample at a time, each from a mixture of discretised logistics."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput, windows
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
 
-WIDTH = 64  # M, the hidden numbers per sample
+WIDTH = 64  # M, the hidden width per sample
 
 
 class Mixture(NamedTuple):
@@ -35,22 +35,22 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     """P(x_t | x_<t) = prod_j P(x_tj | h_t, the C samples before it), over the 16-bit levels.
 
     A level's probability is a mixture of K logistics' over the step around it, the lowest and the
-    highest level taking the tails too (Salimans et al. 2017, PixelCNN++, equation 2): x is counted,
-    not scored by a density. Samples that lie between levels are scored by the step around them.
+    highest level taking the tails too (Salimans et al. 2017, PixelCNN++, equation 2): a probability,
+    not a density. Samples that lie between levels are scored by the step around them.
 
-    Within the block a small network on the sample's own past, shared by all places j, reads what
-    h_t cannot know yet (the sample-level tier of Mehri et al. 2017, SampleRNN). With p_j the C
-    standardised samples before sample j and M = WIDTH:
+    Within the block a small network, shared by all positions j, reads the samples just before
+    sample j, which h_t cannot know yet (the sample-level tier of Mehri et al. 2017, SampleRNN).
+    With p_j the C standardised samples before sample j and M = WIDTH:
 
         u_j = tanh(B_j h + A p_j + a)
         logits, offsets, log scales = V u_j + v
         mean_k = (l + r d) . p_j + r offset_k
         scale_k = floor + r exp(log scale_k)
 
-    l is the linear predictor of the training data, r the deviation of its residual: constants, in
-    whose units the learned d and offsets start near 0, so that a step of the optimizer cannot throw
-    the prediction far off. The floor is a tenth of a 16-bit step: a logistic so narrow is certain
-    of its level already.
+    l is the linear predictor of the training data and r the deviation of its residual, both
+    constant. The learned d and offsets are in units of r and start near 0, so that no optimizer
+    step throws the prediction far off. The floor is a tenth of a 16-bit step: a logistic that
+    narrow is already certain of its level.
 
     Parameters are B h, (..., F, M).
     """
@@ -92,8 +92,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     def start_at_data(self, before: NDArray[np.floating], targets: NDArray[np.floating]) -> None:
         """Start at the linear prediction of raw `targets` (N,) from the samples `before` (N, C).
 
-        The predictor is the least squares one, each window's sample blurred by the variance of a
-        rounding to 16 bits (the ridge). The components get equal weights, no offset, and as scales
+        The predictor is the least-squares one; the ridge is the variance of rounding to 16 bits. The components get equal weights, no offset, and as scales
         the residual's absolute value at evenly spaced ranks.
         """
         z = (before.astype(np.float64) - self.mean) / self.deviation
@@ -148,8 +147,8 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     ) -> Tensor:
         """Draw raw blocks (B, F) of 16-bit levels after `past` (B, C), sample by sample.
 
-        Of a row's `uniforms` (B, 2F), float64 from [0, 1), sample j takes two: number 2j chooses
-        the component, the first whose cumulated weight exceeds it; with u, number 2j + 1, the
+        Sample j takes two of a row's `uniforms` (B, 2F), float64 in [0, 1): number 2j chooses the
+        component, the first whose cumulative weight exceeds it; with u, number 2j + 1, the
         sample is mean + temperature scale (log(u) - log(1 - u)), rounded to the nearest level;
         u = 0 is taken as 2^-54. The logits are divided by `temperature`; at 0 the sample is the
         likeliest component's mean.
