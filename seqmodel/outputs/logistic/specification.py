@@ -35,8 +35,8 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     """P(x_t | x_<t) = prod_j P(x_tj | h_t, the C samples before it), over the 16-bit levels.
 
     A level's probability is a mixture of K logistics' over the step around it, the lowest and the
-    highest level taking the tails too (Salimans et al. 2017, PixelCNN++, equation 2): a probability,
-    not a density. Samples that lie between levels are scored by the step around them.
+    highest level taking the tails too (Salimans et al. 2017, PixelCNN++, equation 2), so scores are
+    probabilities, not densities. Samples that lie between levels are scored by the step around them.
 
     Within the block a small network, shared by all positions j, reads the samples just before
     sample j, which h_t cannot know yet (the sample-level tier of Mehri et al. 2017, SampleRNN).
@@ -92,8 +92,9 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     def start_at_data(self, before: NDArray[np.floating], targets: NDArray[np.floating]) -> None:
         """Start at the linear prediction of raw `targets` (N,) from the samples `before` (N, C).
 
-        The predictor is the least-squares one; the ridge is the variance of rounding to 16 bits. The components get equal weights, no offset, and as scales
-        the residual's absolute value at evenly spaced ranks.
+        The predictor is the least-squares one; the ridge is the variance of rounding to 16 bits.
+        The components get equal weights, no offset, and as scales the residual's absolute value at
+        evenly spaced ranks.
         """
         z = (before.astype(np.float64) - self.mean) / self.deviation
         target = (targets.astype(np.float64) - self.mean) / self.deviation
