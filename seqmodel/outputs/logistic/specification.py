@@ -35,8 +35,8 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     """P(x_t | x_<t) = prod_j P(x_tj | h_t, the C samples before it), over the 16-bit levels.
 
     A level's probability is a mixture of K logistics' over the step around it, the lowest and the
-    highest level taking the tails too (Salimans et al. 2017, PixelCNN++, equation 2), so scores are
-    probabilities, not densities. Samples that lie between levels are scored by the step around them.
+    highest level taking the tails too (Salimans et al. 2017, PixelCNN++, equation 2): scores are
+    probabilities, not densities. Samples between levels are scored by the step around them.
 
     Within the block a small network, shared by all positions j, reads the samples just before
     sample j, which h_t cannot know yet (the sample-level tier of Mehri et al. 2017, SampleRNN).
