@@ -180,20 +180,20 @@ def _call(mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor) -> lis
     return [h, *(state[0].index_select(0, back) for state in final)]
 
 
-def _leaves(
-    mode: str, needed: Sequence[bool], x: Tensor, *tensors: Tensor
-) -> tuple[Tensor, ...]:
+def _leaves(mode: str, needed: Sequence[bool], x: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
     """What `_call` takes, cut off from the graph; gradients are recorded where `needed`.
 
     On a GPU the weights become views of one chunk of memory, as cuDNN requires: it would warn, and
     copy them at each call.
     """
     leaves = [tensor.detach() for tensor in (x, *tensors)]
-    if torch.backends.cudnn.is_acceptable(x):
+    if torch.backends.cudnn.is_acceptable(x):  # type: ignore[no-untyped-call]
         start = 3 if mode == "lstm" else 2
         chunk = leaves[start:] = [weight.clone() for weight in leaves[start:]]
-        sizes = x.shape[2], get_cudnn_mode(mode.upper()), chunk[1].shape[1], 0, 1, False, False
-        torch._cudnn_rnn_flatten_weight(chunk, len(chunk), *sizes)
+        kind = get_cudnn_mode(mode.upper())  # type: ignore[no-untyped-call]
+        I, H = x.shape[2], chunk[1].shape[1]  # noqa: E741
+        # weights per layer; then projection, layers, batch first, bidirectional
+        torch._cudnn_rnn_flatten_weight(chunk, len(chunk), I, kind, H, 0, 1, False, False)
     return tuple(leaf.requires_grad_(n) for leaf, n in zip(leaves, needed, strict=True))
 
 
@@ -215,13 +215,14 @@ def _full_precision(x: Tensor) -> Iterator[None]:
     if not x.is_cuda or x.dtype != torch.float32 or _tf32_allowed():
         yield
         return
-    where: Any = torch.backends.cudnn
-    name, value = "allow_tf32", False
-    if hasattr(cudnn_rnn, "fp32_precision"):  # torch 2.9 and later, which refuse to mix the two
-        where, name, value = cudnn_rnn, "fp32_precision", "ieee"
-    former = getattr(where, name)
-    setattr(where, name, value)
+    # Torch 2.9 and later have a setting for each kind of operation, and refuse to mix it with the
+    # older one.
+    newer = hasattr(cudnn_rnn, "fp32_precision")
+    settings: Any = cudnn_rnn if newer else torch.backends.cudnn
+    name = "fp32_precision" if newer else "allow_tf32"
+    former = getattr(settings, name)
+    setattr(settings, name, "ieee" if newer else False)
     try:
         yield
     finally:
-        setattr(where, name, former)
+        setattr(settings, name, former)
