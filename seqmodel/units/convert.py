@@ -16,7 +16,7 @@ def from_torch(module: nn.LSTM | nn.GRU) -> Unit | Stack:
     gate acts between them. UsageError for bidirectional, projected or biasless modules.
     """
     if not isinstance(module, nn.LSTM | nn.GRU):
-        raise UsageError(f"only torch.nn.LSTM and GRU can be converted, not {type(module).__name__}")
+        raise UsageError(f"only torch.nn.LSTM and GRU convert, not {type(module).__name__}")
     if module.bidirectional or not module.bias or module.proj_size:
         raise UsageError("only one-directional torch modules with biases can be converted")
     name = "lstm-nopeephole" if isinstance(module, nn.LSTM) else "gru-reset-after"

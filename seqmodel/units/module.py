@@ -57,7 +57,7 @@ class Unit(nn.Module):
         super().__init__()
         self.spec = unit_spec(name)
         if input_size < 1 or hidden_size < 1:
-            raise UsageError(f"a unit needs sizes of at least 1, not {input_size} and {hidden_size}")
+            raise UsageError(f"unit sizes must be at least 1, not {input_size} and {hidden_size}")
         for option, value, choices in (
             ("gate activation", gate_activation, GATE_ACTIVATIONS),
             ("activation", activation, ACTIVATIONS),

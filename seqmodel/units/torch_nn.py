@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.backends.cudnn import rnn as cudnn_rnn
 from torch.backends.cudnn.rnn import get_cudnn_mode
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -71,7 +70,7 @@ def run(
     gate_activation: str,
     activation: str,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """See `contract.Run`. Its derivatives can be taken once."""
+    """See `contract.Run`. Only first derivatives: cuDNN has no others."""
     if not x.shape[1]:  # torch's layers refuse an empty batch
         return specification.run(spec, weights, x, state, lengths, gate_activation, activation)
     mode = f"rnn_{activation}" if spec.name == "tanh" else _LAYERS[spec.name].lower()
@@ -141,9 +140,12 @@ class _Layer(torch.autograd.Function):
         return tuple(output.detach() for output in outputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """The gradients of x, the initial states and the flat weights."""
+        if torch.is_grad_enabled():  # the graph recorded here ends at copies of the inputs
+            raise RuntimeError(
+                "the torch-nn backend has no second derivatives; use the reference backend"
+            )
         inputs, outputs = ctx.graph
         given = {output: g for output, g in zip(outputs, gradients, strict=True) if g is not None}
         with _full_precision(inputs[0]):
