@@ -75,7 +75,7 @@ def why(case: Case) -> tuple[str, str]:
     Not covered: second derivatives always go through the specification; under torch.func's
     transforms and forward-mode differentiation only the `reference` backend works.
     """
-    reasons = []
+    reasons: list[str] = []
     for backend in BACKENDS.values():
         reason = backend.why_not(case)
         if reason is None:

@@ -1,4 +1,4 @@
-"""Units as torch modules: weights, state, ragged lengths and stacks, whatever backend runs them."""
+"""Units as torch modules: weights, state, ragged batches and stacks, for any backend."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, cast
@@ -36,13 +36,12 @@ AnyState = UnitState | StackState
 class Unit(nn.Module):
     """One layer of a recurrent unit.
 
-    The weights of all gates are stacked along the first dimension, one parameter a term: W
-    (gates x H, I), U (gates x H, H), V (gates, H), b and bU (gates x H); `gates()` names the parts.
-    The equations stand in `seqmodel.units.registry`, their meaning in `specification`.
+    The weights of all gates are stacked along the first dimension, one parameter per term: W
+    (gates x H, I), U (gates x H, H), V (gates, H), b and bU (gates x H); `gates()` gives the parts.
     """
 
     spec: UnitSpec
-    U: nn.Parameter  # the one term that every unit has
+    U: nn.Parameter  # the only term that every unit has
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Unit(nn.Module):
         super().__init__()
         self.spec = unit_spec(name)
         if input_size < 1 or hidden_size < 1:
-            raise UsageError(f"a unit needs sizes of 1 or more, not {input_size} and {hidden_size}")
+            raise UsageError(f"unit sizes must be at least 1, not {input_size} and {hidden_size}")
         for option, value, choices in (
             ("gate activation", gate_activation, GATE_ACTIVATIONS),
             ("activation", activation, ACTIVATIONS),
@@ -81,9 +80,9 @@ class Unit(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """W uniform (Glorot), U orthogonal, gate by gate; V and biases zero, forget gate's 1.
+        """Per gate: W uniform (Glorot), U orthogonal, V and biases zero, the LSTM's forget bias 1.
 
-        The forget gate's bias of 1 lets the cell remember from the start (Jozefowicz et al. 2015).
+        A forget bias of 1 lets the cell remember from the start (Jozefowicz et al. 2015).
         """
         with torch.no_grad():
             for gate, terms in self.gates().items():
@@ -98,9 +97,9 @@ class Unit(nn.Module):
                         weight.fill_(1.0 if remembers else 0.0)
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:
-        """Gate -> {"W": (H, I), "U": (H, H), "V": (H,), "b": (H,)}, None where there is none.
+        """Gate -> {"W": (H, I), "U": (H, H), "V": (H,), "b": (H,)}, None for terms it lacks.
 
-        The tensors are views of the parameters. `gru-reset-after` has a further "bU" (H,) at n.
+        The tensors are views of the parameters. `gru-reset-after` also has "bU" (H,) at n.
         """
         parts: dict[str, dict[str, Tensor | None]] = {
             gate: dict.fromkeys(("W", "U", "V", "b")) for gate in self.spec.gates
@@ -123,7 +122,7 @@ class Unit(nn.Module):
         return self.spec.parameter_count(self.input_size, self.hidden_size, bias=self.bias)
 
     def zero_state(self, batch_size: int) -> UnitState:
-        """The state before the first frame, zeros (B, H) of the weights' type and device."""
+        """The initial state: zeros (B, H) of the weights' dtype and device."""
         return self._state([self.U.new_zeros(batch_size, self.hidden_size)] * len(self.spec.state))
 
     def forward(
@@ -184,7 +183,7 @@ class Unit(nn.Module):
         return CellState(*tensors) if "c" in self.spec.state else State(*tensors)
 
     def extra_repr(self) -> str:
-        """What `print(unit)` says beside the class."""
+        """What `print(unit)` shows inside the parentheses."""
         return f"{self.spec.name}, {self.input_size} -> {self.hidden_size}"
 
 
@@ -199,7 +198,7 @@ def _checked_lengths(lengths: Tensor | None, T: int, B: int) -> Tensor | None:
 
 
 class Stack(nn.Module):
-    """Layers of one unit, each reading the one below; itself a unit, its state a tuple of states.
+    """Layers of one unit, each reading the output of the one below; the state is a tuple of states.
 
     Dropout acts between layers, on the outputs of all but the last (Zaremba et al. 2014).
     """
@@ -211,7 +210,7 @@ class Stack(nn.Module):
         self.input_size, self.hidden_size = layers[0].input_size, layers[-1].hidden_size
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:
-        """The gates of all layers, "0.i" being gate i of the first."""
+        """The gates of all layers; "0.i" is gate i of the first."""
         return {
             f"{k}.{gate}": terms
             for k, layer in enumerate(self.units())
@@ -227,15 +226,15 @@ class Stack(nn.Module):
         return self.units()[-1].case(batch_size)
 
     def zero_state(self, batch_size: int) -> StackState:
-        """The state before the first frame."""
+        """The initial state of every layer."""
         return tuple(layer.zero_state(batch_size) for layer in self.units())
 
     def forward(
         self, x: Tensor, state: StackState | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, StackState]:
-        """As `Unit.forward`, layer upon layer."""
+        """As `Unit.forward`, layer by layer."""
         if state is not None and len(state) != len(self.layers):
-            raise ValueError(f"state must be that of {len(self.layers)} layers, not {len(state)}")
+            raise ValueError(f"state must have {len(self.layers)} layers, not {len(state)}")
         after: list[UnitState] = []
         for k, layer in enumerate(self.units()):
             x, final = layer(
@@ -245,10 +244,10 @@ class Stack(nn.Module):
         return x, tuple(after)
 
     def step(self, x: Tensor, state: StackState | None = None) -> tuple[Tensor, StackState]:
-        """As `Unit.step`, layer upon layer."""
+        """As `Unit.step`, layer by layer."""
         h, after = self(x.unsqueeze(0), state)
         return h[0], after
 
     def units(self) -> list[Unit]:
-        """The layers, the lowest first."""
+        """The layers, bottom first."""
         return cast(list[Unit], list(self.layers))

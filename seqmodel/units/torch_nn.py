@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.backends.cudnn import rnn as cudnn_rnn
 from torch.backends.cudnn.rnn import get_cudnn_mode
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -71,7 +70,7 @@ def run(
     gate_activation: str,
     activation: str,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """See `contract.Run`. Its derivatives can be taken once."""
+    """See `contract.Run`. Only first derivatives: cuDNN has no others."""
     if not x.shape[1]:  # torch's layers refuse an empty batch
         return specification.run(spec, weights, x, state, lengths, gate_activation, activation)
     mode = f"rnn_{activation}" if spec.name == "tanh" else _LAYERS[spec.name].lower()
@@ -141,9 +140,12 @@ class _Layer(torch.autograd.Function):
         return tuple(output.detach() for output in outputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """The gradients of x, the initial states and the flat weights."""
+        if torch.is_grad_enabled():  # the graph recorded here ends at copies of the inputs
+            raise RuntimeError(
+                "the torch-nn backend has no second derivatives; use the reference backend"
+            )
         inputs, outputs = ctx.graph
         given = {output: g for output, g in zip(outputs, gradients, strict=True) if g is not None}
         with _full_precision(inputs[0]):
@@ -187,11 +189,13 @@ def _leaves(mode: str, needed: Sequence[bool], x: Tensor, *tensors: Tensor) -> t
     copy them at each call.
     """
     leaves = [tensor.detach() for tensor in (x, *tensors)]
-    if torch.backends.cudnn.is_acceptable(x):
+    if torch.backends.cudnn.is_acceptable(x):  # type: ignore[no-untyped-call]
         start = 3 if mode == "lstm" else 2
         chunk = leaves[start:] = [weight.clone() for weight in leaves[start:]]
-        sizes = x.shape[2], get_cudnn_mode(mode.upper()), chunk[1].shape[1], 0, 1, False, False
-        torch._cudnn_rnn_flatten_weight(chunk, len(chunk), *sizes)
+        kind = get_cudnn_mode(mode.upper())  # type: ignore[no-untyped-call]
+        I, H = x.shape[2], chunk[1].shape[1]  # noqa: E741
+        # weights per layer; then projection, layers, batch first, bidirectional
+        torch._cudnn_rnn_flatten_weight(chunk, len(chunk), I, kind, H, 0, 1, False, False)
     return tuple(leaf.requires_grad_(n) for leaf, n in zip(leaves, needed, strict=True))
 
 
@@ -213,13 +217,14 @@ def _full_precision(x: Tensor) -> Iterator[None]:
     if not x.is_cuda or x.dtype != torch.float32 or _tf32_allowed():
         yield
         return
-    where: Any = torch.backends.cudnn
-    name, value = "allow_tf32", False
-    if hasattr(cudnn_rnn, "fp32_precision"):  # torch 2.9 and later, which refuse to mix the two
-        where, name, value = cudnn_rnn, "fp32_precision", "ieee"
-    former = getattr(where, name)
-    setattr(where, name, value)
+    # Torch 2.9 and later have a setting for each kind of operation, and refuse to mix it with the
+    # older one.
+    newer = hasattr(cudnn_rnn, "fp32_precision")
+    settings: Any = cudnn_rnn if newer else torch.backends.cudnn
+    name = "fp32_precision" if newer else "allow_tf32"
+    former = getattr(settings, name)
+    setattr(settings, name, "ieee" if newer else False)
     try:
         yield
     finally:
-        setattr(where, name, former)
+        setattr(settings, name, former)

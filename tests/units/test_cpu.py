@@ -484,7 +484,7 @@ def test_auto_leaves_the_rest_to_the_reference() -> None:
     named = make("gru", 3, 4, backend="cpu").to(torch.bfloat16)
     with pytest.raises(UsageError, match="bfloat16"):
         named(x)
-    with pytest.raises(ValueError, match="x must be torch.float32 on cpu"):
+    with pytest.raises(ValueError, match=r"x must be torch\.float32 on cpu"):
         make("gru", 3, 4, backend="cpu")(x.double())
 
 

@@ -188,9 +188,9 @@ def test_unknown_names_are_told_with_the_choices(options, choices):
 
 @pytest.mark.parametrize("sizes", [(0, 4), (3, 0), (-1, 4)])
 def test_sizes_below_one_are_refused(sizes):
-    with pytest.raises(UsageError, match="1 or more"):
+    with pytest.raises(UsageError, match="at least 1"):
         make("gru", *sizes)
-    with pytest.raises(UsageError, match="1 layer or more"):
+    with pytest.raises(UsageError, match="at least 1 layer"):
         make("gru", 3, 4, layers=0)
 
 
