@@ -11,9 +11,6 @@ from torch import Tensor
 
 from seqmodel.data import batches
 from seqmodel.data.dataset import Dataset, Split, open_dataset
-from seqmodel.media.audio.baselines import audio_nats_per_frame
-from seqmodel.media.definitions import AudioFrames, FrameDefinition
-from seqmodel.media.music.baselines import baseline_nats_per_frame
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs import (
     BernoulliOutput,
@@ -22,10 +19,6 @@ from seqmodel.outputs import (
     Output,
 )
 from seqmodel.runs.folder import Run
-
-# Frames of music, or samples of audio, that are evaluated at a time: bounds the memory, whatever
-# the length of a piece and the size of a batch.
-WINDOW = {"music": 32_768, "audio": 81_920}
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,7 @@ def likelihood(
     `progress` is called with the frames scored and those of the split.
     """
     sums, output = _Sums(len(split)), model.output
-    frames_at_once = WINDOW[split.frame.media] // split.frame.rows_per_frame
+    frames_at_once = split.frame.frames_at_once
     was_training = model.training
     model.eval()
     done = 0
@@ -171,28 +164,15 @@ def report(
 
 def _standardisation(run: Run) -> dict[str, Any]:
     """What the nats of audio refer to."""
-    if not isinstance(run.frame, AudioFrames):
-        return {}
-    return {"standardisation": {"mean": run.frame.mean, "deviation": run.frame.deviation}}
+    standardisation = run.frame.standardisation()
+    return {} if standardisation is None else {"standardisation": standardisation}
 
 
 def _baselines(run: Run, dataset: Dataset, pieces: Split) -> dict[str, float]:
     """The baselines counted on the dataset's own train, or on the run's where it has none."""
     counted = dataset if "train" in dataset.splits else open_dataset(str(run.config.data))
     discrete = isinstance(run.model.output, DiscretisedLogisticOutput)
-    return baselines(counted["train"], pieces, run.frame, discrete=discrete)
-
-
-def baselines(
-    counted: Split, scored: Split, frame: FrameDefinition, *, discrete: bool
-) -> dict[str, float]:
-    """The nats per frame of trivial models, counted on one split and scored on another.
-
-    Those of audio are densities of samples as `frame` standardises them, or of `discrete` levels.
-    """
-    if isinstance(frame, AudioFrames):
-        return audio_nats_per_frame(counted, scored, frame, discrete=discrete)
-    return baseline_nats_per_frame(counted, scored)
+    return run.frame.medium.baselines(counted["train"], pieces, run.frame, discrete=discrete)
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -11,7 +11,7 @@ from seqmodel import units
 from seqmodel.config import Config
 from seqmodel.errors import UsageError
 from seqmodel.kernels.device import one_thread
-from seqmodel.media.definitions import AudioFrames, FrameDefinition
+from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs import (
     BernoulliOutput,
     DiscretisedLogisticOutput,
@@ -128,26 +128,17 @@ def _in_line(frames: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return frames, line.unfold(1, C, F)[:, :T].transpose(0, 1), line[:, T * F :]
 
 
-# The paper's sizes, for music about 20 thousand parameters and for speech about 169 thousand; other
-# units get as many.
-PAPER_HIDDEN = {
-    "music": {"lstm": 36, "gru": 46, "tanh": 100},
-    "audio": {"lstm": 195, "gru": 227, "tanh": 400},
-}
-PAPER_PARAMS = {"music": 18_500, "audio": 169_000}
-
-
 def with_hidden_size(config: Config, frame: FrameDefinition) -> Config:
     """The config with its hidden size solved for such frames, if it has none."""
     if config.hidden is not None:
         return config
-    papers = PAPER_HIDDEN[frame.media]
+    papers = frame.medium.paper_hidden
     if config.params is None and config.preset == "paper" and config.unit in papers:
         return replace(config, hidden=papers[config.unit])
     hidden = units.hidden_size_for(
         config.unit,
         frame.context,
-        config.params or PAPER_PARAMS[frame.media],
+        config.params or frame.medium.paper_params,
         layers=config.layers,
         bias=config.bias,
     )
@@ -172,16 +163,13 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         activation=config.activation,
         bias=config.bias,
     )
-    output = _build_output(config, frame)
-    if isinstance(frame, AudioFrames):
-        standard = {"mean": frame.mean, "deviation": frame.deviation}
-        return SequenceModel(unit, output, config.dropout, **standard)
-    return SequenceModel(unit, output, config.dropout)
+    standard = {"mean": frame.mean, "deviation": frame.deviation}
+    return SequenceModel(unit, _build_output(config, frame), config.dropout, **standard)
 
 
 def _build_output(config: Config, frame: FrameDefinition) -> Output:
     assert config.hidden is not None
-    if not isinstance(frame, AudioFrames):
+    if frame.values == "binary":
         if config.output not in ("auto", "bernoulli"):
             raise UsageError(f"--output {config.output} is for audio; notes have bernoulli")
         return BernoulliOutput(config.hidden, frame.frame_size, end=config.end)

@@ -16,7 +16,7 @@ def start_at_data(model: SequenceModel, train: Split) -> None:
     """Let the model's output start at the marginals of the training data, or near them."""
     output = model.output
     if isinstance(output, BernoulliOutput):
-        output.start_at_marginals(train.note_counts(), train.frames, len(train))
+        output.start_at_marginals(train.totals(), train.frames, len(train))
         return
     if isinstance(output, GaussianMixtureOutput):
         output.start_at_data(_windows(train, 0))

@@ -13,7 +13,7 @@ from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
 from seqmodel.evaluation import likelihood as evaluate
 from seqmodel.evaluation.likelihood import likelihood, report
 from seqmodel.media.audio.baselines import audio_nats_per_frame
-from seqmodel.media.definitions import AudioFrames
+from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.runs.folder import load_run
 
 C, F, K, M = 20, 10, 3, 64
