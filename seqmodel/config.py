@@ -75,17 +75,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "patience": 20,
     },
 }
-# Where audio takes other values than music by default.
-AUDIO_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "default": {
-        "dropout": 0.0,
-        "weight_noise": 0.0,
-        "learning_rate": 0.004,
-        "batch_size": 8,
-        "truncate": 200,
-    },
-    "paper": {"batch_size": 16, "truncate": 200},
-}
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "preset": tuple(PRESETS),
     "optimizer": ("adam", "rmsprop"),
@@ -152,9 +141,13 @@ def _checked(key: str, value: Any, path: Path) -> Any:
 
 
 def resolve(
-    options: Mapping[str, Any], file: Mapping[str, Any] | None = None, media: str = "music"
+    options: Mapping[str, Any],
+    file: Mapping[str, Any] | None = None,
+    presets: Mapping[str, Mapping[str, Any]] = {},
 ) -> Config:
-    """A complete config: option before config file before preset for the medium before default.
+    """A complete config: option before config file before preset before default.
+
+    `presets` are those of the data's medium: what its presets set beyond `PRESETS`.
 
     Where `hidden` is None the model solves it, since that takes the data's frame size.
     UsageError for a value out of range or settings that exclude each other.
@@ -170,8 +163,7 @@ def resolve(
         raise UsageError(f"--preset must be one of {', '.join(PRESETS)}, not {preset!r}")
     if given.get("hidden") is not None and given.get("params") is not None:
         raise UsageError("--hidden and --params exclude each other: give the size or the budget")
-    of_audio = AUDIO_PRESETS[preset] if media == "audio" else {}
-    values = {**PRESETS[preset], **of_audio, **given}
+    values = {**PRESETS[preset], **presets.get(preset, {}), **given}
     if given.get("params") is not None:
         values["hidden"] = None
     if given.get("learning_rate") is not None and "learning_rate_draws" not in given:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from seqmodel.config import resolve
-from seqmodel.media.definitions import PianoRollFrames
+from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import NOTES, Grid
 from seqmodel.model.build import build_model, with_hidden_size
 from seqmodel.model.sequence import SequenceModel

@@ -14,14 +14,14 @@ from seqmodel.bench.piano_rolls import measure_piano_rolls
 from seqmodel.bench.sampling import measure_sampling
 from seqmodel.bench.training import measure_training
 from seqmodel.bench.units import measure_unit
-from seqmodel.media.definitions import PianoRollFrames
+from seqmodel.media.music.medium import MUSIC
 from seqmodel.units import UNITS
 
 Case = Callable[[float], dict[str, Any]]
 """Something to measure for so many seconds."""
 
 # What the parts on music measure where no unit is named.
-TRAINED = tuple(PianoRollFrames.medium.paper_hidden)
+TRAINED = tuple(MUSIC.paper_hidden)
 SAMPLED = ("lstm",)
 
 

@@ -34,10 +34,11 @@ def evaluate(
     loaded = load_run(run or newest_run())
     dataset = open_dataset(data or Path(str(loaded.config.data)))
     loaded.check_reads(dataset)
-    if str(dataset.frame) != str(loaded.frame):
+    differences = dataset.frame.differences(loaded.frame)
+    if differences:
         message(
-            f"{dataset.folder} was prepared otherwise ({dataset.frame}) than what the run "
-            f"was trained on ({loaded.frame}): its figures are no fair test",
+            f"{dataset.folder} was prepared differently from what the run was trained on "
+            f"({'; '.join(differences)}): its figures are no fair test",
             quiet=quiet,
         )
     loaded.model.to(loaded.model.choose_device(device, batch_size))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Force, Json, Quiet, how_to_split, message, print_json
+from seqmodel.cli.common import Force, Json, Quiet, message, print_json
 from seqmodel.config import Config, read_config_file, resolve, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 
@@ -210,7 +210,7 @@ def _resolved(said: dict[str, Any], file: dict[str, Any]) -> Config:
 
     data = said.get("data", file.get("data"))
     frame = open_dataset(data).frame if data else FRAMES
-    settings = with_hidden_size(resolve(said, file, frame.media), frame)
+    settings = with_hidden_size(resolve(said, file, frame.medium.presets), frame)
     with torch.device("meta"):  # takes no memory
         build_model(settings, frame)
     return settings
@@ -262,7 +262,7 @@ def _train(
 def _check_splits(dataset: "Dataset") -> None:
     for split in ("train", "valid"):
         if split not in dataset.splits:
-            advice = how_to_split(dataset.manifest) or (
+            advice = dataset.frame.medium.split_advice(dataset.manifest) or (
                 "prepare it again from more files, or from folders named train and valid"
             )
             raise SeqmodelError(

@@ -39,7 +39,7 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         UsageError: when the config asks for what frames of this medium do not have.
     """
     assert config.hidden is not None
-    if config.augment_keys and not frame.medium.can_transpose:
+    if config.augment_keys and not frame.variants:
         raise UsageError(f"--augment-keys is for music, not for {frame.medium.name}")
     unit = units.make(
         config.unit,

@@ -21,7 +21,8 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error, read_bytes
-from seqmodel.media.definitions import FrameDefinition, Media, definition_from_json
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.registry import definition_from_json
 from seqmodel.model.build import build_model
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.runs.checkpoint import load_checkpoint, load_content
@@ -51,16 +52,16 @@ class Run:
     def check_reads(self, dataset: Dataset) -> None:
         """Nothing where the model reads the dataset's frames, else SeqmodelError."""
         there, ours = dataset.frame, self.frame
-        if there.media != ours.media:
+        if there.medium is not ours.medium:
             raise SeqmodelError(
-                f"{dataset.folder} holds {there.media}, but {self.folder} was trained on "
-                f"{ours.media}: name another run or dataset"
+                f"{dataset.folder} holds {there.medium.name}, but {self.folder} was trained on "
+                f"{ours.medium.name}: name another run or dataset"
             )
         if (there.frame_size, there.context) != (ours.frame_size, ours.context):
             raise SeqmodelError(
                 f"{dataset.folder} has frames of {there.frame_size} samples, context "
                 f"{there.context}; {self.folder} reads {ours.frame_size}, context {ours.context}: "
-                f"prepare the audio with --frame {ours.frame_size} --context {ours.context}"
+                f"prepare the {ours.medium.name} with {ours.layout_options}"
             )
 
     def nll(self, frames: NDArray[Any]) -> NDArray[np.float64]:
@@ -130,7 +131,7 @@ def load_model(model: SequenceModel, tensors: dict[str, torch.Tensor]) -> None:
     model.load_state_dict(there)
 
 
-def newest_run(runs: Path = RUNS, media: Media | None = None) -> Path:
+def newest_run(runs: Path = RUNS, media: str | None = None) -> Path:
     """The run folder in `runs` that was trained last; SeqmodelError where there is none.
 
     With `media` the last of that medium, or, where there is none, of any: who loads it can say

@@ -25,7 +25,7 @@ from seqmodel.files import write_file
 from seqmodel.kernels.device import one_thread
 from seqmodel.model.build import build_model
 from seqmodel.model.carry import Carry
-from seqmodel.plots.music import plot_learning_curve
+from seqmodel.plots.curves import plot_learning_curve
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.training.loss import window_loss
@@ -178,7 +178,9 @@ class Trainer:
             indices = plan[place.batch]
             keys = None
             if self.config.augment_keys:
-                keys = batches.random_keys(len(indices), self.config.seed, place.epoch, place.batch)
+                keys = batches.random_variants(
+                    self.frame, len(indices), self.config.seed, place.epoch, place.batch
+                )
             longest = int(self.train.lengths[indices].max())
             window = self.config.truncate or longest
             for begin in range(place.window * window, longest, window):
@@ -267,7 +269,7 @@ class Trainer:
     def _content(self, epoch: int) -> dict[str, Any]:
         return {
             "config": asdict(self.config),
-            "media": self.frame.media,
+            "media": self.frame.medium.name,
             "frame": self.frame.to_json(),
             "epoch": epoch,
             "longest_piece": int(self.train.lengths.max()),

@@ -14,7 +14,7 @@ from seqmodel.evaluation import likelihood as evaluate
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.evaluation.report import report
 from seqmodel.media.audio.baselines import audio_nats_per_frame
-from seqmodel.media.definitions import AudioFrames
+from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.runs.folder import load_run
 
 C, F, K, M = 20, 10, 3, 64

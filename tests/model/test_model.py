@@ -6,11 +6,12 @@ import torch
 from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import AudioFrames
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model, with_hidden_size
 
 T, B, D = 7, 3, 88
-AUDIO = AudioFrames(8000, 3, 7, mean=0.1, deviation=0.25)
+SOUND = AudioFrames(8000, 3, 7, mean=0.1, deviation=0.25)
 KINDS = [("lstm", 1), ("gru", 1), ("tanh", 2), ("lstm", 2)]
 kinds = pytest.mark.parametrize(("unit", "layers"), KINDS)
 
@@ -160,17 +161,17 @@ def test_audio_in_pieces_with_a_carry_is_audio_at_once(kind):
 
 def audio_model(kind):
     torch.manual_seed(0)
-    config = resolve({"hidden": 4, "output": kind, "components": 3}, media="audio")
-    return build_model(config, AUDIO).double().eval()
+    config = resolve({"hidden": 4, "output": kind, "components": 3}, presets=AUDIO.presets)
+    return build_model(config, SOUND).double().eval()
 
 
 @pytest.mark.parametrize(
     ("options", "frame", "said"),
     [
-        ({"output": "bernoulli"}, AUDIO, "--output bernoulli does not fit audio"),
+        ({"output": "bernoulli"}, SOUND, "--output bernoulli does not fit audio"),
         ({"output": "logistic"}, FRAMES, "--output logistic does not fit music"),
-        ({"end": True}, AUDIO, "--end is for music"),
-        ({"augment_keys": True}, AUDIO, "--augment-keys is for music"),
+        ({"end": True}, SOUND, "--end is for music"),
+        ({"augment_keys": True}, SOUND, "--augment-keys is for music"),
     ],
 )
 def test_what_a_medium_has_not_is_refused(options, frame, said):

@@ -9,7 +9,8 @@ import torch
 
 from seqmodel.config import resolve
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.definitions import AudioFrames
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model
 from seqmodel.model.carry import Carry
 from seqmodel.sampling import sampler as sample
@@ -23,7 +24,7 @@ def make_model(kind, frame=SMALL, *, unit="gru", hidden=9, components=4, layers=
     """A model with nothing at zero, of components unlike each other, whose past matters."""
     torch.manual_seed(5)
     config = {"unit": unit, "hidden": hidden, "layers": layers, "components": components}
-    model = build_model(resolve(config | {"output": kind}, media="audio"), frame)
+    model = build_model(resolve(config | {"output": kind}, presets=AUDIO.presets), frame)
     output, K = model.output, components
     with torch.no_grad():
         for layer in model.layers():

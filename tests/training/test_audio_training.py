@@ -13,7 +13,8 @@ from seqmodel.data.prepare import prepare
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.audio.baselines import audio_nats_per_frame
-from seqmodel.media.definitions import AudioFrames, AudioSettings
+from seqmodel.media.audio.frames import AudioFrames, AudioSettings
+from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import with_hidden_size
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
@@ -55,7 +56,7 @@ def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(
 ):
     """Guards against defaults that do not learn speech, or a start so bad that it takes long."""
     options = {"unit": "gru", "hidden": 32, "epochs": 2, "output": output, "components": components}
-    train(resolve(options, media="audio"), tmp_path / "run", data=speech)
+    train(resolve(options, presets=AUDIO.presets), tmp_path / "run", data=speech)
     first, second = read_metrics(tmp_path / "run")
     assert second["train_nats_per_frame"] < first["train_nats_per_frame"] - 0.5
     assert second["valid_nats_per_frame"] < first["valid_nats_per_frame"]
@@ -264,7 +265,9 @@ def test_a_run_reads_only_the_frames_it_was_trained_on(
 def test_the_papers_protocol_for_speech(unit, hidden):
     """Chung et al. 2014, section 4: 20 samples give 10, some 169 thousand weights in the unit."""
     frame = AudioFrames(16_000)
-    config = with_hidden_size(resolve({"preset": "paper", "unit": unit}, media="audio"), frame)
+    config = with_hidden_size(
+        resolve({"preset": "paper", "unit": unit}, presets=AUDIO.presets), frame
+    )
     assert (frame.context, frame.frame_size) == (20, 10)
     assert config.hidden == hidden
     assert (config.optimizer, config.weight_noise, config.clip) == ("rmsprop", 0.075, 1.0)

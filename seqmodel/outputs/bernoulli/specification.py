@@ -45,10 +45,7 @@ class BernoulliOutput(Output):
 
     def start_at(self, train: Split) -> None:
         """Start at the frequency of each note and of ends in the training split."""
-        counts = np.zeros(self.notes, np.int64)
-        for roll in train:
-            counts += roll.sum(axis=0, dtype=np.int64)
-        self.start_at_marginals(counts, train.frames, len(train))
+        self.start_at_marginals(train.totals(), train.frames, len(train))
 
     def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
         """Set the bias to the frequencies of notes (D,) and ends, so that training starts there.
