@@ -170,11 +170,11 @@ def audio_dataset(tmp_path_factory, recordings):
 @pytest.fixture(scope="session")
 def make_audio_config(audio_dataset):
     """A function that resolves a config for a quick run on `audio_dataset`."""
-    from seqmodel.config import resolve
+    from seqmodel.config import AUDIO_PRESETS, resolve
 
     quick = {"data": str(audio_dataset.folder), "hidden": 6, "components": 3, "batch_size": 2}
     quick |= {"epochs": 3, "truncate": 20, "learning_rate": 0.01, "average": 0.0, "seed": 3}
-    return lambda **options: resolve(quick | options, media="audio")
+    return lambda **options: resolve(quick | options, presets=AUDIO_PRESETS)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,12 @@ import typer
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what stands at the target.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="Where to compute: auto, cpu or cuda; auto takes a GPU only where it is faster."
+    ),
+]
 
 Counter = Callable[[int, int], None]
 

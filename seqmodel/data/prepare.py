@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.data.dataset import MANIFEST, DatasetWriter, Piece
+from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter, Piece
 from seqmodel.data.sources import ROLL_SUFFIXES, Source, find_sources, the_media
 from seqmodel.data.splits import Tally
 from seqmodel.errors import SeqmodelError, SourceError
-from seqmodel.files import new_folder, refuse_existing
+from seqmodel.files import new_folder
 from seqmodel.media.audio.recordings import Recordings
 from seqmodel.media.definitions import AudioSettings, PianoRollFrames
 from seqmodel.media.music.pianoroll import pack
@@ -111,13 +111,13 @@ def prepare(
     work. SeqmodelError where nothing can be used, the sources are not of the medium of `frame`, or
     the target cannot be written; then nothing is.
     """
-    refuse_existing(out, force=force)
+    DATASET_FOLDER.check_target(out, force=force)
     sources = find_sources(names)
     if the_media(sources) != frame.media:
         raise SeqmodelError(f"{sources[0].path} is {sources[0].media}, not {frame.media}")
     skipped: list[dict[str, str]] = []
     tally = Tally()
-    with new_folder(out, force=force, mark=MANIFEST) as folder:
+    with new_folder(out, DATASET_FOLDER, force=force) as folder:
         store = (
             Rolls(frame)
             if isinstance(frame, PianoRollFrames)

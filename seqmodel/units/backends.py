@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from seqmodel.errors import UsageError
@@ -84,3 +85,12 @@ def find_backend(name: str) -> Backend:
     if name not in BACKENDS:
         raise UsageError(f"there is no backend {name!r}; choose one of auto, {', '.join(BACKENDS)}")
     return BACKENDS[name]
+
+
+def choose_device(option: str, case: object) -> torch.device:
+    """The device that `--device` names for `case`; UsageError where there is none."""
+    if option == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: there is no GPU that torch can use; use --device cpu")
+    if option not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device must be one of auto, cpu, cuda, not {option!r}")
+    return torch.device("cuda" if option == "cuda" else "cpu")

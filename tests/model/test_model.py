@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqmodel.config import resolve
+from seqmodel.config import AUDIO_PRESETS, resolve
 from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import AudioFrames
@@ -151,7 +151,7 @@ def test_audio_in_pieces_with_a_carry_is_audio_at_once(kind):
 
 def audio_model(kind):
     torch.manual_seed(0)
-    config = resolve({"hidden": 4, "output": kind, "components": 3}, media="audio")
+    config = resolve({"hidden": 4, "output": kind, "components": 3}, presets=AUDIO_PRESETS)
     return build_model(config, AUDIO).double().eval()
 
 

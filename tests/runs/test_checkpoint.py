@@ -20,7 +20,7 @@ TENSORS = {
     "empty": torch.zeros(0, 3),
     "double": torch.full((2,), 1 / 3, dtype=torch.float64),
 }
-CONTENT = {"config": {"unit": "lstm", "rate": 1e-5}, "epoch": 3, "best": float("inf"), "é": None}
+CONTENT = {"config": {"unit": "lstm", "rate": 1e-5}, "epoch": 3, "best": 7.25, "é": None}
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_other_files_are_refused_by_what_is_wrong(tmp_path):
     path.write_bytes(b"\x80\x04K\x01.")  # a pickle
     refused(path, "damaged")
     safetensors.torch.save_file(TENSORS, path)
-    refused(path, "is not a checkpoint of seqmodel")
+    refused(path, "is not a seqmodel checkpoint")
     newer = json.dumps({"format": "seqmodel-checkpoint", "version": 2})
     safetensors.torch.save_file(TENSORS, path, {"seqmodel": newer})
     refused(path, "version 2", "reads version 1")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodel.config import resolve
+from seqmodel.config import AUDIO_PRESETS, resolve
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.definitions import AudioFrames
 from seqmodel.model.sequence import PAPER_HIDDEN, Carry, build_model
@@ -22,7 +22,7 @@ def make_model(kind, frame=SMALL, *, unit="gru", hidden=9, components=4, layers=
     """A model with nothing at zero, of components unlike each other, whose past matters."""
     torch.manual_seed(5)
     config = {"unit": unit, "hidden": hidden, "layers": layers, "components": components}
-    model = build_model(resolve(config | {"output": kind}, media="audio"), frame)
+    model = build_model(resolve(config | {"output": kind}, presets=AUDIO_PRESETS), frame)
     output, K = model.output, components
     with torch.no_grad():
         for layer in model.layers():

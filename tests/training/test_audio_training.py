@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodel.config import resolve
+from seqmodel.config import AUDIO_PRESETS, resolve
 from seqmodel.data.bundled import sample_dataset
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
@@ -20,6 +20,7 @@ from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, search
 from seqmodel.training.loop import Listener, Trainer
+from seqmodel.training.state import CARRY, Progress
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 OUTPUTS = ["gaussian", "logistic"]
@@ -55,7 +56,7 @@ def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(
 ):
     """Guards against defaults that do not learn speech, or a start so bad that it takes long."""
     options = {"unit": "gru", "hidden": 32, "epochs": 2, "output": output, "components": components}
-    train(resolve(options, media="audio"), tmp_path / "run", data=speech)
+    train(resolve(options, presets=AUDIO_PRESETS), tmp_path / "run", data=speech)
     first, second = read_metrics(tmp_path / "run")
     assert second["train_nats_per_frame"] < first["train_nats_per_frame"] - 0.5
     assert second["valid_nats_per_frame"] < first["valid_nats_per_frame"]
@@ -121,7 +122,7 @@ def test_windows_carry_the_state_and_the_line(
         truncate = 2  # 900 updates less
     trainer = train(make_audio_config(**options, truncate=truncate), tmp_path / "cut", data=data)
     (line,) = read_metrics(tmp_path / "cut")
-    whole = likelihood(trainer.model, data["train"]).nats_per_frame
+    whole = likelihood(trainer.state.model, data["train"]).nats_per_frame
     assert line["train_nats_per_frame"] == pytest.approx(whole, rel=2e-5)
 
 
@@ -197,7 +198,7 @@ def test_a_run_stopped_at_every_update_ends_as_if_never_stopped(
             torch.randn(7)  # another process has other generators
             resume, stops = True, stops + 1
             names = load_checkpoint(tmp_path / "run" / runs.LAST)[0]
-            carried += any(name.startswith(loop.CARRY) for name in names)
+            carried += any(name.startswith(CARRY) for name in names)
         else:
             break
     assert stops > 15
@@ -236,7 +237,7 @@ def test_init_from_takes_weights_and_nothing_else(
     if output == "logistic":
         run.model.output.predictor[3] += 1
     trainer.init_from(run)
-    assert trainer.place == loop.Place()
+    assert trainer.state.progress == Progress()
     trainer.run(Listener(), StopRequest())
     left = load_run(tmp_path / "run").model.state_dict()
     for name, weight in run.model.state_dict().items():
@@ -264,7 +265,9 @@ def test_a_run_reads_only_the_frames_it_was_trained_on(
 def test_the_papers_protocol_for_speech(unit, hidden):
     """Chung et al. 2014, section 4: 20 samples give 10, some 169 thousand weights in the unit."""
     frame = AudioFrames(16_000)
-    config = with_hidden_size(resolve({"preset": "paper", "unit": unit}, media="audio"), frame)
+    config = with_hidden_size(
+        resolve({"preset": "paper", "unit": unit}, presets=AUDIO_PRESETS), frame
+    )
     assert (frame.context, frame.frame_size) == (20, 10)
     assert config.hidden == hidden
     assert (config.optimizer, config.weight_noise, config.clip) == ("rmsprop", 0.075, 1.0)
@@ -278,7 +281,7 @@ def test_the_papers_protocol_for_speech(unit, hidden):
 def test_the_papers_search_runs_on_audio(tmp_path, make_audio_config, audio_dataset):
     options = {"optimizer": "rmsprop", "learning_rate_draws": 2, "weight_noise": 0.075}
     config = make_audio_config(**options, epochs=1)
-    search.train(config, audio_dataset, tmp_path / "run", Listener(), StopRequest())
+    search.search(config, audio_dataset, tmp_path / "run")
     figures = [
         read_metrics(tmp_path / "run" / "draws" / str(k))[0]["valid_nats_per_frame"] for k in (0, 1)
     ]

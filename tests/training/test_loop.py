@@ -31,7 +31,7 @@ def scripted(monkeypatch, make_config, dataset, tmp_path):
         heard = []
 
         def epoch(metrics, is_best):
-            weights = {k: v.clone() for k, v in trainer.model.state_dict().items()}
+            weights = {k: v.clone() for k, v in trainer.state.model.state_dict().items()}
             heard.append((metrics["valid_nats_per_frame"], is_best, weights))
 
         trainer.run(Listener(epoch=epoch), StopRequest())
@@ -87,8 +87,8 @@ def test_training_starts_at_the_marginals(tmp_path, make_config, dataset, rolls,
     config = make_config(epochs=1, learning_rate=0.0, hidden=1)
     trainer = train(config, tmp_path / "run")
     with torch.no_grad():
-        trainer.model.output.linear.weight.zero_()
-    scores = likelihood(trainer.model, dataset["train"])
+        trainer.state.model.output.linear.weight.zero_()
+    scores = likelihood(trainer.state.model, dataset["train"])
     frames = np.concatenate(rolls["train"])
     p = (frames.sum(0) + 0.5) / (len(frames) + 1)
     nats = -np.where(frames, np.log(p), np.log(1 - p)).sum(1).mean()
@@ -101,7 +101,7 @@ def test_windows_carry_the_state(tmp_path, make_config, train, dataset, truncate
     options = {"epochs": 1, "learning_rate": 0.0, "unit": "lstm", "seed": 5}
     trainer = train(make_config(**options, truncate=truncate), tmp_path / "cut")
     (line,) = read_metrics(tmp_path / "cut")
-    whole = likelihood(trainer.model, dataset["train"]).nats_per_frame
+    whole = likelihood(trainer.state.model, dataset["train"]).nats_per_frame
     assert line["train_nats_per_frame"] == pytest.approx(whole, rel=1e-6)
 
 
@@ -109,7 +109,7 @@ def test_a_window_is_not_trained_through_its_beginning(make_config, dataset, tmp
     """Truncation must cut the graph, or its memory would grow with the piece."""
     trainer = Trainer(make_config(truncate=5, batch_size=11), dataset, tmp_path)
     graphs = []
-    trainer.model.unit.register_forward_pre_hook(
+    trainer.state.model.unit.register_forward_pre_hook(
         lambda module, inputs: graphs.append([t.requires_grad for t in inputs[1]])
     )
     trainer.run(Listener(), StopRequest())

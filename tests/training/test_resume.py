@@ -10,8 +10,10 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
-from seqmodel.training import loop, search
-from seqmodel.training.loop import Listener, Trainer
+from seqmodel.training import loop
+from seqmodel.training.loop import Listener, Trainer, train_run
+from seqmodel.training.search import search
+from seqmodel.training.state import Progress
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 PLAIN = {"unit": "gru"}
@@ -126,11 +128,11 @@ def test_a_run_killed_before_anything_was_due_to_be_saved_goes_on(
     def killed(tick):
         raise KeyboardInterrupt
 
-    arguments = (config, dataset, tmp_path / "run")
+    train, arguments = search if options else train_run, (config, dataset, tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
-        search.train(*arguments, Listener(tick=killed), StopRequest(), init_from=start)
-    search.train(*arguments, Listener(), StopRequest(), resume=True)
-    search.train(config, dataset, tmp_path / "whole", Listener(), StopRequest(), init_from=start)
+        train(*arguments, listener=Listener(tick=killed), init_from=start)
+    train(*arguments, resume=True)
+    train(config, dataset, tmp_path / "whole", init_from=start)
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
@@ -199,8 +201,8 @@ def test_init_from_takes_weights_and_nothing_else(tmp_path, make_config, dataset
     config = make_config(end=True, hidden=7, learning_rate=0.0, epochs=1)
     trainer = Trainer(config, dataset, tmp_path / "run")
     trainer.init_from(run)
-    assert trainer.place == loop.Place()
-    assert not trainer.optimizer.state
+    assert trainer.state.progress == Progress()
+    assert not trainer.state.optimizer.state
     trainer.run(Listener(), StopRequest())
     (line,) = read_metrics(tmp_path / "run")
     best = read_metrics(run_folder)[run.epoch - 1]

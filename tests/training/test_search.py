@@ -11,7 +11,8 @@ from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.loop import Listener
-from seqmodel.training.search import learning_rates, train
+from seqmodel.training.search import learning_rates, search
+from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 
@@ -36,7 +37,7 @@ def left(folder):
 
 @pytest.fixture
 def finished(config, dataset, tmp_path):
-    train(config, dataset, tmp_path / "whole", Listener(), StopRequest())
+    search(config, dataset, tmp_path / "whole")
     return tmp_path / "whole"
 
 
@@ -72,7 +73,7 @@ def test_the_draw_that_is_best_on_valid_becomes_the_run(finished, config):
 def test_the_listener_hears_of_each_draw(config, dataset, tmp_path):
     heard = []
     listener = Listener(draw=lambda *draw: heard.append(draw))
-    train(config, dataset, tmp_path / "run", listener, StopRequest())
+    search(config, dataset, tmp_path / "run", listener=listener)
     assert heard == [(k + 1, 3, rate) for k, rate in enumerate(learning_rates(config))]
 
 
@@ -86,9 +87,9 @@ def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, fi
             stop.signal = 2
 
     with pytest.raises(InterruptError):
-        train(config, dataset, tmp_path / "run", Listener(tick=tick), stop)
+        search(config, dataset, tmp_path / "run", listener=Listener(tick=tick), stop=stop)
     assert not (tmp_path / "run" / runs.BEST).exists()
-    train(config, dataset, tmp_path / "run", Listener(), StopRequest(), resume=True)
+    search(config, dataset, tmp_path / "run", resume=True)
     assert left(tmp_path / "run") == left(finished)
 
 
@@ -96,10 +97,10 @@ def test_resuming_a_finished_search_changes_nothing(config, dataset, finished):
     before = left(finished)
     ticks = []
     listener = Listener(tick=ticks.append)
-    train(config, dataset, finished, listener, StopRequest(), resume=True)
+    search(config, dataset, finished, listener=listener, resume=True)
     assert left(finished) == before
     assert not ticks
-    train(config, dataset, finished, listener, StopRequest())  # not resumed: trained anew
+    search(config, dataset, finished, listener=listener)  # not resumed: trained anew
     assert left(finished) == before
     assert ticks
 
@@ -112,7 +113,7 @@ def test_every_draw_starts_from_the_weights_of_init_from(
     config = make_config(
         end=True, hidden=7, learning_rate_draws=2, epochs=1, seed=start.config.seed + 1
     )
-    train(config, dataset, tmp_path / "whole", Listener(), StopRequest(), init_from=start)
+    search(config, dataset, tmp_path / "whole", init_from=start)
     for k in range(2):
         (line,) = read_metrics(tmp_path / "whole" / "draws" / str(k))
         best = read_metrics(run_folder)[start.epoch - 1]["valid_nats_per_frame"]
@@ -120,8 +121,8 @@ def test_every_draw_starts_from_the_weights_of_init_from(
     stop = StopRequest()
     stop.signal = 2  # at the first update of the first draw
     with pytest.raises(InterruptError):
-        train(config, dataset, tmp_path / "run", Listener(), stop, init_from=start)
-    train(config, dataset, tmp_path / "run", Listener(), StopRequest(), resume=True)
+        search(config, dataset, tmp_path / "run", stop=stop, init_from=start)
+    search(config, dataset, tmp_path / "run", resume=True)
     assert left(tmp_path / "run") == left(tmp_path / "whole")
 
 
@@ -131,8 +132,8 @@ def diverging(monkeypatch, rates):
 
     def diverge(trainer, *arguments):
         if trainer.config.learning_rate in rates:
-            raise loop.DivergedError("the loss is no number")
-        update(trainer, *arguments)
+            raise DivergedError("the loss is no number")
+        return update(trainer, *arguments)
 
     monkeypatch.setattr(loop.Trainer, "_update", diverge)
 
@@ -141,7 +142,7 @@ def test_one_rate_that_diverges_does_not_end_the_search(config, dataset, tmp_pat
     """Guards against hours of other draws lost to the one that was too high."""
     rates = learning_rates(config)
     diverging(monkeypatch, rates[:1])
-    train(config, dataset, tmp_path / "run", Listener(), StopRequest())
+    search(config, dataset, tmp_path / "run")
     lines = (tmp_path / "run" / "draws.jsonl").read_text().splitlines()
     figures = [json.loads(line)["valid_nats_per_frame"] for line in lines]
     assert figures[0] is None
@@ -151,4 +152,4 @@ def test_one_rate_that_diverges_does_not_end_the_search(config, dataset, tmp_pat
 def test_a_search_in_which_all_diverge_says_so(config, dataset, tmp_path, monkeypatch):
     diverging(monkeypatch, learning_rates(config))
     with pytest.raises(SeqmodelError, match="every learning rate diverged"):
-        train(config, dataset, tmp_path / "run", Listener(), StopRequest())
+        search(config, dataset, tmp_path / "run")
