@@ -182,9 +182,7 @@ def test_force_never_takes_what_is_not_ours(tmp_path, kind):
         home.write_text("years of work")
     before = tree(tmp_path)
     with (
-        pytest.raises(
-            SeqmodelError, match=f"{home} is not a dataset, and --force"
-        ),
+        pytest.raises(SeqmodelError, match=f"{home} is not a dataset, and --force"),
         new_folder(home, FORMAT, force=True),
     ):
         pytest.fail("the work began")
