@@ -82,6 +82,23 @@ def test_the_layout_stays(path):
     }
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_what_is_no_json_is_not_written(tmp_path, wrong):
+    """Other readers of our files would stop at NaN or Infinity."""
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        save_checkpoint(tmp_path / "x", TENSORS, {"best": wrong})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_a_newer_version_is_refused_by_the_setting(run_folder, tmp_path):
+    """It was a TypeError: the next new setting would have broken every older reader."""
+    tensors, content = load_checkpoint(run_folder / "best.safetensors")
+    content["config"]["tiers"] = 2
+    save_checkpoint(tmp_path / "best.safetensors", tensors, content)
+    with pytest.raises(SeqmodelError, match=r"best\.safetensors has 'tiers', .* newer seqmodel"):
+        load_run(tmp_path)
+
+
 def test_equal_checkpoints_have_equal_bytes(tmp_path):
     """Guards against metadata in an order that safetensors draws anew at each call."""
     written = set()

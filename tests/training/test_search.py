@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,10 @@ def test_rates_depend_on_the_seed_alone(make_config):
     rates = learning_rates(make_config(learning_rate_draws=5, seed=1))
     assert rates == learning_rates(make_config(learning_rate_draws=5, seed=1, unit="gru"))
     assert rates != learning_rates(make_config(learning_rate_draws=5, seed=2))
+
+
+def results(folder):
+    return [json.loads(line) for line in (folder / "draws.jsonl").read_text().splitlines()]
 
 
 def test_the_draw_that_is_best_on_valid_becomes_the_run(finished, config):
@@ -153,3 +158,56 @@ def test_a_search_in_which_all_diverge_says_so(config, dataset, tmp_path, monkey
     diverging(monkeypatch, learning_rates(config))
     with pytest.raises(SeqmodelError, match="every learning rate diverged"):
         search(config, dataset, tmp_path / "run")
+
+
+def test_a_draw_that_diverged_late_counts_with_its_best_epoch(
+    config, dataset, tmp_path, monkeypatch
+):
+    """Its best epoch may be the best of all, and was dropped with the rest of it."""
+    rates = learning_rates(config)
+    best = max(rates)  # after an epoch at rates as low as these
+    rate_at = loop.learning_rate_at
+    monkeypatch.setattr(
+        loop,
+        "learning_rate_at",
+        lambda c, done: math.inf if c.learning_rate == best and done >= 0.5 else rate_at(c, done),
+    )
+    search(config, dataset, tmp_path / "run")
+    draws = results(tmp_path / "run")
+    lines = [read_metrics(tmp_path / "run" / "draws" / str(draw["draw"])) for draw in draws]
+    winner = rates.index(best)
+    assert [len(line) for line in lines] == [1 if k == winner else 2 for k in range(3)]
+    assert draws[winner]["valid_nats_per_frame"] == lines[winner][0]["valid_nats_per_frame"]
+    assert min(draws, key=lambda draw: draw["valid_nats_per_frame"])["draw"] == winner
+    kept = load_run(tmp_path / "run")
+    assert (kept.config.learning_rate, kept.epoch) == (best, 1)
+    assert (tmp_path / "run" / runs.CURVE).is_file()
+
+
+def test_a_figure_of_nan_never_wins(config, dataset, tmp_path, monkeypatch):
+    """nan compares as less than nothing and more than nothing: min() keeps it where it is first."""
+    rates, figure = learning_rates(config), loop.likelihood
+
+    def nan_first(model, split, **options):
+        scores = figure(model, split, **options)
+        spoilt = (tmp_path / "run" / "draws" / "1").exists()
+        return scores if spoilt else replace(scores, nats_per_frame=math.nan)
+
+    monkeypatch.setattr(loop, "likelihood", nan_first)
+    search(config, dataset, tmp_path / "run")
+    draws = results(tmp_path / "run")
+    assert draws[0]["valid_nats_per_frame"] is None
+    assert load_run(tmp_path / "run").config.learning_rate in rates[1:]
+    lines = read_metrics(tmp_path / "run")
+    assert all(math.isfinite(line["valid_nats_per_frame"]) for line in lines)
+
+
+def test_a_search_whose_config_was_edited_is_not_resumed(config, dataset, tmp_path):
+    """Another number of draws has other rates; the draws so far would belong to neither."""
+    stop = StopRequest()
+    stop.signal = 2
+    with pytest.raises(InterruptError):
+        search(config, dataset, tmp_path / "run", stop=stop)
+    for change in ({"learning_rate_draws": 2}, {"seed": 9}, {"hidden": 6}):
+        with pytest.raises(SeqmodelError, match="was trained with "):
+            search(replace(config, **change), dataset, tmp_path / "run", resume=True)
