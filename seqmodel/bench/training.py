@@ -21,13 +21,10 @@ from seqmodel.data.bundled import sample_dataset
 from seqmodel.data.dataset import Split, open_dataset
 from seqmodel.kernels.device import one_thread
 from seqmodel.model.build import build_model
+from seqmodel.training.average import make_average
 from seqmodel.training.loop import Listener, Trainer
-from seqmodel.training.optimizer import (
-    make_average,
-    make_optimizer,
-    rescale_gradient,
-    weight_noise,
-)
+from seqmodel.training.noise import weight_noise
+from seqmodel.training.optimizer import make_optimizer, rescale_gradient
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 BATCH = 16

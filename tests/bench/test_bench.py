@@ -332,13 +332,19 @@ def test_a_replayed_epoch_is_an_epoch_of_training(make_config, dataset, tmp_path
     config = make_config(epochs=1, schedule="constant", clip=0.1, average=0.5)
     trainer = Trainer(config, dataset, tmp_path)
     replay = Replay(config, trainer.train)
-    for ours, theirs in ((replay.model, trainer.model), (replay.average, trainer.average)):
+    for ours, theirs in (
+        (replay.model, trainer.state.model),
+        (replay.average, trainer.state.average),
+    ):
         ours.load_state_dict(theirs.state_dict())
     seconds = replay.epoch(0)
     assert tuple(seconds) == STAGES
     assert min(seconds.values()) > 0
     trainer.run(Listener(), StopRequest())
-    for ours, theirs in ((replay.model, trainer.model), (replay.average, trainer.average)):
+    for ours, theirs in (
+        (replay.model, trainer.state.model),
+        (replay.average, trainer.state.average),
+    ):
         torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
 
 
