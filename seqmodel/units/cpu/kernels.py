@@ -15,6 +15,7 @@ from seqmodel.kernels.code.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Functio
 from seqmodel.kernels.linear.matmul import MatMul
 from seqmodel.kernels.linear.sparse import INDEX, SparseFunctions
 from seqmodel.kernels.run.team import compile_kernels
+from seqmodel.units.cpu import fields
 from seqmodel.units.cpu.cells import CELLS, Stage
 from seqmodel.units.cpu.plan import Plan
 from seqmodel.units.registry import unit_spec
@@ -352,11 +353,12 @@ class CompiledUnit:
         module = ir.Module(name)
         matmul = MatMul.of(module, itemsize)
         functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
-        signatures = self.plan.forward, self.plan.backward
+        signatures = fields.forward(self.plan), fields.backward(self.plan)
         for signature, write in zip(signatures, (_write_forward, _write_backward), strict=True):
             with function(module, signature.name, [POINTER, INT, INT], itemsize) as (e, *args):
-                fields, *share = args
-                write(Addresses(self.plan, e, signature.load(e, fields), *share), matmul, functions)
+                array, *share = args
+                field = signature.load(e, array)
+                write(Addresses(self.plan, e, field, *share), matmul, functions)
         kernels = compile_kernels(module, itemsize, signatures)
         self.forward, self.backward = kernels["forward"], kernels["backward"]
 

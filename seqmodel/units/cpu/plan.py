@@ -1,11 +1,8 @@
-"""What a unit's kernels consist of: its slots and projections, and the fields they take."""
+"""Which slots and projections of a cell exist for a unit, and where they are."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
-
-from seqmodel.kernels.run.signature import THREADS, Array, Signature, packed, per_thread
 from seqmodel.units.cpu.cells import Cell, Projection
 from seqmodel.units.registry import UnitSpec
 
@@ -66,67 +63,6 @@ class Plan:
         """A slot's index."""
         return self.cell.slots.index(name)
 
-    @cached_property
-    def forward(self) -> Signature:
-        """The fields of the forward loops."""
-        arrays = [Array("x", ("T", "B", "I")), self._slots("slots")]
-        for state in self.spec.state:
-            arrays.append(Array(f"first_{state}", ("B", "H")))
-            arrays.append(Array(state, ("T + 1", "B", "H")))  # the initial state first
-        arrays.append(Array("indices", ("T * B", "I"), torch.int32, optional=True))
-        arrays.append(Array("counts", ("T * B",), torch.int32, optional=True))
-        arrays.append(Array("listed", (THREADS,), torch.int32, optional=True))
-        fields = (*arrays, _LENGTHS, *self._vectors(), *self._matrices(transposed=True))
-        return Signature("forward", _SIZES, fields, ("shortest", "sparse_limit"))
-
-    @cached_property
-    def step(self) -> Signature:
-        """The fields of a single step of one row."""
-        arrays = [Array("x", ("I",)), Array("slots", (f"{len(self.cell.slots)}", "H"))]
-        # A state before the step and after it; in the end the former holds what the latter does.
-        arrays += [Array(state, ("2", "H")) for state in self.spec.state]
-        arrays.append(Array("indices", ("I",), torch.int32, optional=True))
-        arrays.append(Array("counts", ("1",), torch.int32, optional=True))
-        fields = (*arrays, *self._vectors(), *self._matrices(transposed=True))
-        return Signature("step", ("B", "I", "H"), fields, ("sparse_limit",))
-
-    @cached_property
-    def backward(self) -> Signature:
-        """The fields of the backward loops."""
-        arrays = [self._slots("slots"), self._slots("d_slots")]
-        arrays.append(Array("d_h", ("T", "B", "H"), strides=("d_h_step", "d_h_row")))
-        for state in self.spec.state:
-            arrays.append(Array(state, ("T + 1", "B", "H")))
-            arrays.append(Array(f"d_final_{state}", ("B", "H"), optional=True))
-            # The gradient on its way to the previous step, in the end that of the initial state.
-            arrays.append(Array(f"carried_{state}", ("B", "H")))
-        arrays.append(Array("d_x", ("T", "B", "I"), optional=True))
-        arrays.append(per_thread("sums", f"{len(self.sums)} * H"))
-        fields = (*arrays, _LENGTHS, *self._vectors(), *self._matrices(transposed=False))
-        return Signature("backward", _SIZES, fields, ("shortest",))
-
-    def _slots(self, name: str) -> Array:
-        return Array(name, ("T * B", f"{len(self.cell.slots)} * H"))
-
-    def _vectors(self) -> list[Array]:
-        vectors = []
-        for term in ("V", "b", "bU"):
-            count = len(self.owners(term))
-            shape = (f"{count}", "H") if term == "V" else (f"{count} * H",)
-            vectors += [Array(term, shape)] if count else []
-        return vectors
-
-    def _matrices(self, *, transposed: bool) -> list[Array]:
-        """W and the rows of U of each projection, packed; backward W only if x needs gradients."""
-        shapes = {"W": (f"{len(self.owners('W'))} * H", "I")}
-        shapes |= {f"U{k}": (f"{len(p.gates)} * H", "H") for k, p in enumerate(self.projections)}
-        return [
-            packed(name, *(reversed(shape) if transposed else shape))
-            if transposed or name != "W"
-            else packed(name, *shape, optional=True)
-            for name, shape in shapes.items()
-        ]
-
     def _wrong(self) -> str | None:
         """What the kernels take for granted of a cell, and does not hold."""
         slots, with_u, with_w = self.cell.slots, self.owners("U"), self.owners("W")
@@ -163,8 +99,3 @@ class Plan:
 def _adjacent(names: list[str] | tuple[str, ...], among: list[str] | tuple[str, ...]) -> bool:
     start = list(among).index(names[0])
     return list(among[start : start + len(names)]) == list(names)
-
-
-_SIZES = ("T", "B", "I", "H")
-_LENGTHS = Array("lengths", ("B",), torch.int64, optional=True)
-"""Given where some row is shorter than T; `shortest` is the least of them, else above T."""

@@ -13,6 +13,7 @@ from seqmodel.kernels.linear.matmul import RowMatMul
 from seqmodel.kernels.linear.sparse import DENSITY, SparseFunctions
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.team import parallel_for
+from seqmodel.units.cpu import fields
 from seqmodel.units.cpu.cells import CELLS, Stage
 from seqmodel.units.cpu.kernels import Addresses, Columns, ForwardPosition, Functions
 from seqmodel.units.cpu.plan import Plan
@@ -47,17 +48,17 @@ def steps(
         vectors = [None if vector is None else vector.double() for vector in vectors]
         packed, packing = weight_fields(step.plan, [w, u, *vectors], H)
         parallel_for(packing, 1)
-        fields: dict[str, Any] = packed | {"B": 1, "I": layer.input_size, "H": H, "x": x}
-        fields["slots"] = arena.take(len(step.plan.cell.slots), H)
+        given: dict[str, Any] = packed | {"B": 1, "I": layer.input_size, "H": H, "x": x}
+        given["slots"] = arena.take(len(step.plan.cell.slots), H)
         if binary and not calls:
-            fields |= {
+            given |= {
                 "sparse_limit": int(DENSITY * layer.input_size),
                 "indices": arena.take(layer.input_size, dtype=torch.int32),
                 "counts": arena.take(1, dtype=torch.int32),
             }
         states = {state: arena.take(2, H) for state in step.plan.spec.state}
         stored = layer.U.element_size()
-        calls.append(Call(step.address, step.plan.step, _ITEMSIZE, fields | states, stored))
+        calls.append(Call(step.address, step.signature, _ITEMSIZE, given | states, stored))
         of_layer = [Slot(state.start, (H,), state.dtype) for state in states.values()]
         updated += of_layer
         x = of_layer[0]
@@ -75,8 +76,9 @@ class _CompiledStep:
         matmul = RowMatMul.of(module, _ITEMSIZE, stored)
         sparse = SparseFunctions.of(module, _ITEMSIZE, stored)
         functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
-        with function(module, "step", [POINTER], _ITEMSIZE) as (e, fields):
-            k = Addresses(self.plan, e, self.plan.step.load(e, fields), e.int(0), e.int(1))
+        self.signature = fields.step(self.plan)
+        with function(module, "step", [POINTER], _ITEMSIZE) as (e, array):
+            k = Addresses(self.plan, e, self.signature.load(e, array), e.int(0), e.int(1))
             _write_input(k, matmul, sparse)
             _write_stages(k, matmul, functions)
         self._library = Library(module)
