@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once
-from seqmodel.kernels.run.calls import Fields, Own, Room
+from seqmodel.kernels.run.calls import Arena, Fields, Slot
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs import BernoulliOutput, GaussianMixtureOutput
@@ -29,22 +29,22 @@ class CompiledSampler:
     """
 
     def __init__(self, model: SequenceModel, chunk: int, temperature: float) -> None:
-        self._chunk, self._room = chunk, Room()
+        self._chunk, self._arena = chunk, Arena()
         self._mean, self._deviation = model.mean, model.deviation
         binary = isinstance(model.output, BernoulliOutput)
-        self._x = self._room.take(model.unit.input_size)
+        self._x = self._arena.take(model.unit.input_size)
         layers = model.layers()
         with torch.no_grad():
-            calls, self._states = steps(layers, self._x, self._room, binary=binary)
+            calls, self._states = steps(layers, self._x, self._arena, binary=binary)
             h = self._states[-len(layers[-1].spec.state)]  # a layer's first state
-            self._draw = _draw(model, h, self._x, self._room, chunk, temperature)
+            self._draw = _draw(model, h, self._x, self._arena, chunk, temperature)
         calls.append(self._draw.call)
         self._fields = Fields(calls)
         self._loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
 
     def draw(self, carry: Carry, uniforms: Uniforms) -> Iterator[tuple[NDArray[Any], bool]]:
         """Draw frames from the carry on."""
-        memory = self._room.memory()
+        memory = self._arena.memory()
         fields = self._fields.over(memory)
         *states, past = (tensor[0].numpy() for tensor in carry.tensors())
         for place, state in zip(self._states, states, strict=True):
@@ -57,15 +57,15 @@ class CompiledSampler:
 
 
 def _draw(
-    model: SequenceModel, h: Own, x: Own, room: Room, chunk: int, temperature: float
+    model: SequenceModel, h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float
 ) -> BernoulliDraw | AudioDraw:
     """The draw of the model's output, which reads h and leaves what the unit reads in x."""
     output = model.output
     if isinstance(output, BernoulliOutput):
-        return BernoulliDraw(output, h, x, room, chunk, temperature)
+        return BernoulliDraw(output, h, x, arena, chunk, temperature)
     if isinstance(output, GaussianMixtureOutput):
-        return gaussian_draw(output, h, x, room, chunk, temperature)
-    return logistic_draw(output, h, x, room, chunk, temperature)
+        return gaussian_draw(output, h, x, arena, chunk, temperature)
+    return logistic_draw(output, h, x, arena, chunk, temperature)
 
 
 class _Loop:
