@@ -79,7 +79,7 @@ def likelihood(
     `progress` is called with the frames scored and those of the split.
     """
     sums, output = _Sums(len(split)), model.output
-    frames_at_once = split.frame.frames_at_once
+    frames_at_once = 8192
     was_training = model.training
     model.eval()
     done = 0

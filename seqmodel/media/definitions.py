@@ -158,10 +158,6 @@ class FrameDefinition(Protocol):
         """Stored rows in a frame."""
 
     @property
-    def frames_at_once(self) -> int:
-        """Frames to score at a time, which bounds the memory."""
-
-    @property
     def labels(self) -> Sequence[str]:
         """All that decides what frames mean, one phrase each, always in the same order."""
 

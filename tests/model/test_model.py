@@ -8,7 +8,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import UsageError
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
-from seqmodel.model.sequence import PAPER_HIDDEN, build_model, with_hidden_size
+from seqmodel.model.sequence import build_model, with_hidden_size
 
 T, B, D = 7, 3, 88
 SOUND = AudioFrames(8000, 3, 7, mean=0.1, deviation=0.25)
@@ -106,12 +106,12 @@ def test_dropout_acts_before_the_output_while_training_only():
 @pytest.mark.parametrize("frame", [FRAMES, AudioFrames(8000)], ids=["music", "audio"])
 def test_the_papers_sizes_and_equal_budgets(frame):
     """For both of the paper's media: 36/46/100 units for music, 195/227/400 for speech."""
-    for unit, hidden in PAPER_HIDDEN[frame.media].items():
+    for unit, hidden in frame.medium.paper_hidden.items():
         config = with_hidden_size(resolve({"preset": "paper", "unit": unit}), frame)
         assert config.hidden == hidden
     sizes = {
         unit: with_hidden_size(resolve({"unit": unit, "params": 20_000}), frame)
-        for unit in PAPER_HIDDEN[frame.media]
+        for unit in frame.medium.paper_hidden
     }
     for unit, config in sizes.items():
         count = build_model(config, frame).unit.parameter_count()

@@ -11,7 +11,7 @@ from seqmodel.config import resolve
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
-from seqmodel.model.sequence import PAPER_HIDDEN, Carry, build_model
+from seqmodel.model.sequence import Carry, build_model
 from seqmodel.sampling import sampler as sample
 from seqmodel.units import UNITS
 
@@ -103,7 +103,7 @@ def test_draws_follow_the_stated_stream(kind, temperature):
 def test_a_thousand_frames_of_the_papers_models_are_the_same(kind, unit):
     """Guards roundings that add up over time, and weights read from beyond a panel's end."""
     frame = AudioFrames(8000, mean=0.001, deviation=0.08)
-    model = make_model(kind, frame, unit=unit, hidden=PAPER_HIDDEN["audio"][unit], components=20)
+    model = make_model(kind, frame, unit=unit, hidden=AUDIO.paper_hidden[unit], components=20)
     ours = assert_same(model, 4)
     assert ours.shape == (1024, 10)
     assert len(np.unique(ours)) > 3000

@@ -112,8 +112,8 @@ class Grid:
         return self.step_nanoseconds / 1e9
 
     def __str__(self) -> str:
-        """Say it as one would: "4 steps per beat", "0.6 s a step"."""
+        """Say it as one would: "4 steps per beat", "0.6 s per step"."""
         if self.steps_per_beat is not None:
             return f"{self.steps_per_beat} step{'s' * (self.steps_per_beat > 1)} per beat"
         assert self.step_nanoseconds is not None
-        return f"{Decimal(self.step_nanoseconds).scaleb(-9).normalize():f} s a step"
+        return f"{Decimal(self.step_nanoseconds).scaleb(-9).normalize():f} s per step"
