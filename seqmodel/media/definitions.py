@@ -174,7 +174,10 @@ class FrameDefinition(Protocol):
         """What `vary` takes, for augmentation; empty if there is none."""
 
     def decode(self, rows: "NDArray[Any]") -> "NDArray[Any]":
-        """Stored rows (T * rows_per_frame, *row_shape) as frames (T, F)."""
+        """Stored rows (T * rows_per_frame, *row_shape) as frames (T, F).
+
+        Rows of zeros become frames of zeros: that is how batches are padded.
+        """
 
     def encode(self, values: "NDArray[Any]") -> "NDArray[Any]":
         """The inverse of `decode`."""
