@@ -125,7 +125,7 @@ PREPARE = {
     ),
     "prepare {bad}/tick-2-31.mid -o d": (
         1,
-        "{bad}/tick-2-31.mid: has a time too far on to be music (a damaged or mistaken delta)",
+        "{bad}/tick-2-31.mid: has a time too late to be music (a damaged delta)",
     ),
     "prepare {bad}/long.mid -o d": (
         1,
