@@ -77,7 +77,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "preset": tuple(PRESETS),
-    "output": ("auto", "bernoulli", "gaussian", "logistic"),
     "optimizer": ("adam", "rmsprop"),
     "schedule": ("cosine", "constant"),
 }

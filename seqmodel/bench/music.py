@@ -7,8 +7,9 @@ from torch import Tensor
 from seqmodel.config import resolve
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import NOTES, Grid
-from seqmodel.model.sequence import SequenceModel, build_model, with_hidden_size
-from seqmodel.outputs import BernoulliOutput
+from seqmodel.model.build import build_model, with_hidden_size
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.outputs.bernoulli.specification import BernoulliOutput
 
 ROLLS = PianoRollFrames(Grid.of_beats(4))
 NOTES_ON = 4

@@ -28,7 +28,7 @@ def measure_sampling(unit: str, seconds: float) -> dict[str, Any]:
     """Time the drawing of one piece from a model that plays about as many notes as music does."""
     model, hidden = music.music_model(unit), music.paper_hidden(unit)
     ours = Sampler(model)
-    theirs = peers.PeerSampler(unit_spec(unit), hidden, model.output.linear.bias.detach())
+    theirs = peers.PeerSampler(unit_spec(unit), hidden, model.output.get_parameter("linear.bias").detach())
     count = draw(ours, FRAMES)
     taken = take_turns(
         {

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.training.loss import mean_nats
+from seqmodel.training.loss import window_loss
 
 
 def layer_step(layer: nn.Module, leaves: Iterable[Tensor], x: Tensor, d_h: Tensor) -> None:
@@ -27,4 +27,4 @@ def model_gradient(
 ) -> None:
     """The gradient of the mean nats per frame of pieces (T, B, D), as training takes it."""
     forget_gradients(weights)
-    mean_nats(model, frames, lengths, model.start(frames.shape[1])).mean.backward()  # type: ignore[no-untyped-call]
+    window_loss(model, frames, lengths, model.start(frames.shape[1])).total.backward()  # type: ignore[no-untyped-call]

@@ -20,7 +20,7 @@ from seqmodel.data import batches
 from seqmodel.data.bundled import sample_dataset
 from seqmodel.data.dataset import Split, open_dataset
 from seqmodel.kernels.device import one_thread
-from seqmodel.model.sequence import build_model
+from seqmodel.model.build import build_model
 from seqmodel.training.loop import Listener, Trainer
 from seqmodel.training.optimizer import (
     make_average,

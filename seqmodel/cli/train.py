@@ -206,7 +206,7 @@ def _resolved(said: dict[str, Any], file: dict[str, Any]) -> Config:
 
     from seqmodel.data.bundled import FRAMES
     from seqmodel.data.dataset import open_dataset
-    from seqmodel.model.sequence import build_model, with_hidden_size
+    from seqmodel.model.build import build_model, with_hidden_size
 
     data = said.get("data", file.get("data"))
     frame = open_dataset(data).frame if data else FRAMES
@@ -272,7 +272,7 @@ def _check_splits(dataset: "Dataset") -> None:
 
 
 def _start(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
-    from seqmodel.model.sequence import build_model
+    from seqmodel.model.build import build_model
     from seqmodel.runs.folder import load_model, load_run, model_tensors
 
     run = load_run(folder)
@@ -352,10 +352,11 @@ def _run(
 
 def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: float) -> None:
     """Say so where a trivial model predicts valid as well as the run's `nats` per frame."""
-    discrete = settings.output == "logistic"
-    figures = dataset.frame.medium.baselines(
-        dataset["train"], dataset["valid"], dataset.frame, discrete=discrete
-    )
+    from seqmodel.outputs.registry import OUTPUTS, output_name
+
+    frame = dataset.frame
+    discrete = OUTPUTS[output_name(settings.output, frame)].load().discrete
+    figures = frame.medium.baselines(dataset["train"], dataset["valid"], frame, discrete=discrete)
     name, best = min(figures.items(), key=lambda figure: figure[1])
     if nats < best:
         return

@@ -23,7 +23,8 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error, read_bytes
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.registry import definition_from_json
-from seqmodel.model.sequence import SequenceModel, build_model
+from seqmodel.model.build import build_model
+from seqmodel.model.sequence import SequenceModel
 from seqmodel.runs.checkpoint import load_checkpoint, load_content
 
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
@@ -74,8 +75,8 @@ class Run:
             raise ValueError(f"frames must be (T >= 1, {size}), not {frames.shape}")
         with torch.inference_mode():
             x = torch.from_numpy(np.asarray(frames, np.float32)).unsqueeze(1)
-            reading, output = self.model.read(x, self.model.start(1)), self.model.output
-            nats = output.nats(output(reading.h), x, reading.past).squeeze(1).double()
+            h, x, past, _ = self.model.read(x, self.model.start(1))
+            nats = self.model.output.score(h, x, past).squeeze(1).double()
         return nats.numpy()
 
 

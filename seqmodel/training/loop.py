@@ -23,11 +23,12 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.files import write_file
 from seqmodel.kernels.device import one_thread
-from seqmodel.model.sequence import Carry, build_model
+from seqmodel.model.build import build_model
+from seqmodel.model.carry import Carry
 from seqmodel.plots.curves import plot_learning_curve
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
-from seqmodel.training.loss import mean_nats
+from seqmodel.training.loss import window_loss
 from seqmodel.training.optimizer import (
     average_tensors,
     learning_rate_at,
@@ -40,7 +41,6 @@ from seqmodel.training.optimizer import (
     set_learning_rate,
     weight_noise,
 )
-from seqmodel.training.start import start_at_data
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 CARRY = "carry."
@@ -111,7 +111,7 @@ class Trainer:
         self.place = Place()
         torch.manual_seed(config.seed)
         self.model = build_model(config, self.frame)
-        start_at_data(self.model, self.train)
+        self.model.output.start_at(self.train)
         self.weights = list(self.model.parameters())
         self.optimizer = make_optimizer(self.model, config)
         self.average = make_average(self.model, config)
@@ -207,9 +207,9 @@ class Trainer:
         carry = self.carry or model.start(frames.shape[1])
         self.optimizer.zero_grad()
         with weight_noise(model, self.config.weight_noise):
-            loss = mean_nats(model, frames, batch.lengths, carry)
-            loss.mean.backward()  # type: ignore[no-untyped-call]
-        nats_per_frame = float(loss.nats_per_frame)
+            loss = window_loss(model, frames, batch.lengths, carry)
+            loss.total.backward()  # type: ignore[no-untyped-call]
+        nats_per_frame = float(loss.nats)
         with one_thread():
             norm = rescale_gradient(self.weights, self.config.clip)
             if not np.isfinite(nats_per_frame + norm):
@@ -250,7 +250,7 @@ class Trainer:
             "updates": place.update,
             "train_nats_per_frame": place.nats / place.frames,
             "valid_nats_per_frame": valid.nats_per_frame,
-            **{f"valid_{name}": value for name, value in valid.of_its_medium().items()},
+            **{f"valid_{name}": value for name, value in valid.figures.items()},
             "learning_rate": place.learning_rate,
             "frames_per_second": round(frames_per_second),
             "seconds": round(seconds, 3),

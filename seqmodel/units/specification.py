@@ -1,8 +1,7 @@
 """The specification: every unit in plain PyTorch, readable, slow, right in float32 and float64.
 
 This file is the truth against which each faster backend is proved, in outputs, final state and
-every gradient. It knows nothing of lengths: padding is causal, so what stands behind a row's end
-cannot reach what stands before it.
+every gradient.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqmodel.units.contract import Backend, Case
 from seqmodel.units.registry import UnitSpec
+from seqmodel.units.weights import StackedWeights
 
 Activation = Callable[[Tensor], Tensor]
 Weights = Mapping[str, Mapping[str, Tensor | None]]
@@ -40,12 +41,12 @@ ACTIVATIONS: Mapping[str, Activation] = {
 class NetInput:
     """W x_t + U h + V (.) c + b of each gate, over the terms that the gate has.
 
-    W x + b does not depend on the state: it is one matrix product over all frames, cut into steps
-    with unbind. (Indexing it at each step instead would make the backward pass quadratic in T.)
+    W x + b does not depend on the state, so it is one matrix product over all frames, split into
+    steps with unbind. (Indexing it at each step would make the backward pass quadratic in T.)
     """
 
     def __init__(self, weights: Weights, x: Tensor) -> None:
-        self._weights = dict(weights)  # cut once, not at each step
+        self._weights = dict(weights)  # split into gates once, not at each step
         self._steps: dict[str, Sequence[Tensor | None]] = {}
         self._t = 0
         for gate, w in self._weights.items():
@@ -60,7 +61,7 @@ class NetInput:
         return self
 
     def __call__(self, gate: str, h: Tensor, c: Tensor | None = None) -> Tensor:
-        """The net input of `gate` from h (B, H) and, through its peephole, c (B, H)."""
+        """The net input (B, H) of `gate` from h (B, H) and, through its peephole, c (B, H)."""
         w = self._weights[gate]
         total = self._steps[gate][self._t]
         if w["U"] is not None:
@@ -123,7 +124,7 @@ CELLS: Mapping[str, Cell] = {
     "tanh": _tanh,
     "lstm": _lstm,
     "gru": _gru,
-    "gru1": _gru,  # the variants differ from gru in the terms of their gates alone
+    "gru1": _gru,  # the variants differ from gru only in the terms of their gates
     "gru2": _gru,
     "gru3": _gru,
     "mgu": _mgu,
@@ -133,18 +134,48 @@ CELLS: Mapping[str, Cell] = {
 
 
 def run(
-    spec: UnitSpec, weights: Weights, x: Tensor, state: State, gate_activation: str, activation: str
-) -> State:
-    """Run one layer over x (T, B, I) from `state`, each (B, H); T >= 1.
-
-    Returns every state tensor at every step, each (T, B, H), in the order of `spec.state`; the
-    first is the output h.
-    """
+    spec: UnitSpec,
+    weights: StackedWeights,
+    x: Tensor,
+    state: State,
+    lengths: Tensor | None,
+    gate_activation: str,
+    activation: str,
+) -> tuple[Tensor, State]:
+    """Run one layer over x (T, B, I) from `state`; see `contract.Run`."""
     cell = CELLS[spec.name]
     s, phi = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
+    running = None
+    if lengths is not None:
+        running = (torch.arange(len(x)).unsqueeze(1) < lengths).unsqueeze(2).to(x.device)
+        x = _where(running, x)
     net_input = NetInput(weights, x)
-    history = []
-    for t in range(x.shape[0]):
-        state = cell(net_input.at(t), state, s, phi)
-        history.append(state)
-    return tuple(torch.stack(steps) for steps in zip(*history, strict=True))
+    outputs = []
+    for t in range(len(x)):
+        if running is None:
+            state = cell(net_input.at(t), state, s, phi)
+            outputs.append(state[0])
+        else:
+            # Rows that have ended compute on zeros: their own state could overflow, and the
+            # gradient of what is then discarded would be 0 * inf.
+            after = cell(net_input.at(t), tuple(_where(running[t], old) for old in state), s, phi)
+            state = tuple(torch.where(running[t], *pair) for pair in zip(after, state, strict=True))
+            outputs.append(_where(running[t], state[0]))
+    return torch.stack(outputs), state
+
+
+def _where(condition: Tensor, values: Tensor) -> Tensor:
+    """The values, zero where the condition is false; unlike a product with zero this stops nan."""
+    return torch.where(condition, values, 0)
+
+
+def cost(case: Case) -> float:
+    """Estimated seconds per time step.
+
+    Measured on the CPU: about 50 us per gate for the calls of small tensors, which is all that
+    counts below H 200. Launching kernels on a GPU takes about as long.
+    """
+    return 50e-6 * len(case.spec.gates) + case.step_flops / 5e10
+
+
+BACKEND = Backend("reference", lambda case: None, cost, run)

@@ -15,7 +15,7 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.audio.baselines import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 from seqmodel.media.audio.medium import AUDIO
-from seqmodel.model.sequence import with_hidden_size
+from seqmodel.model.build import with_hidden_size
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
@@ -81,7 +81,7 @@ def test_metrics_hold_the_figures_of_audio(
         *("frames_per_second", "seconds"),
     }
     for name in ("nats_per_frame", "nats_per_sample", of_kind):
-        assert line[f"valid_{name}"] == pytest.approx(getattr(scores, name), rel=1e-6)
+        assert line[f"valid_{name}"] == pytest.approx(scores.to_json()[name], rel=1e-6)
     # Two by two, by length, of 30 and about 50, of about 50 and 71, and of 90 frames; 20 at a time.
     assert [line["updates"] for line in lines] == [3 + 4 + 5, 24, 36]
 

@@ -119,7 +119,9 @@ def sample(
     sampling = medium.sampling(loaded.frame, request)
     for remark in sampling.remarks:
         message(remark, quiet=quiet)
-    sampler = Sampler(loaded.model.to(_chosen(device)), temperature=temperature)
+    # A step of one piece is too small for a GPU to be the faster one.
+    place = loaded.model.choose_device("cpu" if device == "auto" else device, 1)
+    sampler = Sampler(loaded.model.to(place), temperature=temperature)
     for k, target in enumerate(targets):
         chunks = sampler.piece(sampling.length, seed=seed, number=k, prime=sampling.primer)
         with counter("sampling", quiet=quiet) as progress, targets.opened(target) as file:
@@ -161,14 +163,3 @@ def _check(kind: str, prime: Path | None, medium: Medium, trained: str) -> None:
         raise UsageError(
             f"{trained} and cannot continue {prime}: --prime must be {medium.name} too"
         )
-
-
-def _chosen(device: str) -> str:
-    """Where to sample. `auto` is the CPU: a step for one piece is too small for a GPU."""
-    import torch
-
-    if device not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"--device must be auto, cpu or cuda, not {device!r}")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: this machine has no CUDA device; use auto or cpu")
-    return "cuda" if device == "cuda" else "cpu"

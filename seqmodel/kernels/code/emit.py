@@ -153,6 +153,28 @@ class Emitter:
             result.add_incoming(last, latch)
             values[k] = result
 
+    @contextmanager
+    def when(self, condition: Any, values: list[Any]) -> Iterator[list[Any]]:
+        """Code that runs only where `condition` holds, and may replace `values`.
+
+        The body replaces the entries of the list it is given; afterwards `values` holds whichever
+        apply.
+        """
+        b = self.builder
+        before, body, after = b.block, b.append_basic_block(), b.append_basic_block()
+        b.cbranch(condition, body, after)
+        b.position_at_end(body)
+        inside = list(values)
+        yield inside
+        end = b.block
+        b.branch(after)
+        b.position_at_end(after)
+        for k, (skipped, replaced) in enumerate(zip(values, inside, strict=True)):
+            if replaced is not skipped:
+                values[k] = b.phi(replaced.type)
+                values[k].add_incoming(skipped, before)
+                values[k].add_incoming(replaced, end)
+
     def columns(self, count: Any, body: Callable[[Any, Lanes | None], None]) -> None:
         """`body(j, lanes)` over `count` numbers, a vector at a time; lanes None is a full one."""
         b = self.builder

@@ -31,6 +31,9 @@ def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
     together. Else each takes a share of C's rows.
     """
     M, N = c.shape
+    if not len(a):
+        c.zero_()
+        return []
     if M * N > _SMALL or len(a) <= _FEW:
         return [_job(a, b, c, c.stride(0), 0, threads)]
     tables = tables_apart(c, threads, M * N)  # of B' A, to be turned over

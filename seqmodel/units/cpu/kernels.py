@@ -3,7 +3,8 @@
 A thread takes a share of the batch through all of time, so threads never wait for each other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,13 +21,15 @@ from seqmodel.kernels.run.team import Job, compile_kernels
 from seqmodel.units.cpu.cells import CELLS, Cell, Product, Stage
 from seqmodel.units.registry import UnitSpec, unit_spec
 
-SIZES = ("T", "B", "I", "H", "few_notes", "dh_step", "dh_row", "dc_step", "dc_row")
+SIZES = ("T", "B", "I", "H", "few_notes", "shortest", "dh_step", "dh_row")
 ADDRESSES = (
     "x", "dx",  # (T, B, I); dx if it is wanted
     "slots", "d_slots",  # (T, B, slots, H)
     "first_h", "first_c",  # (B, H), the initial state
     "h", "c",  # (T + 1, B, H), the initial state first
-    "dh", "dc",  # (T, B, H), from outside, strides above
+    "lengths",  # (B,) int64, null where no row is shorter than T
+    "dh",  # (T, B, H), the gradient of the output, strides above
+    "dfinal_h", "dfinal_c",  # (B, H), the gradients of the final state
     "carried_h", "carried_c",  # (B, H), the gradient on its way to the previous step
     "b", "V", "bU",
     "sums",  # (sums, H) of each thread apart: the gradients of b, V and bU, in this order
@@ -116,6 +119,33 @@ class Addresses:
         """From row to row."""
         return self.e.mul(self.field["H"], width)
 
+    def length(self, r: Any) -> Any:
+        """The length of row `r`; only where some row is shorter than T."""
+        b = self.e.builder
+        return b.load(b.gep(self.field["lengths"], [r], source_etype=INT), typ=INT)
+
+    @contextmanager
+    def rows_whose_length(self, relation: str, t: Any) -> Iterator[Any]:
+        """A loop over the rows whose length stands in `relation` to t; skipped in dense batches."""
+        b = self.e.builder
+        some = b.icmp_signed(">=", self.e.int(t), self.field["shortest"])
+        with b.if_then(some), self.e.loop(self.first, self.last) as r:
+            with b.if_then(b.icmp_signed(relation, self.length(r), self.e.int(t))):
+                yield r
+
+    def start_gradients(self, r: Any, count: Any) -> None:
+        """Let the gradients of `count` rows from r on start as those of their final state."""
+        b = self.e.builder
+        numbers = self.e.mul(count, self.field["H"])
+        for state in self.plan.spec.state:
+            carried = self.place(f"carried_{state}", r)
+            given = b.icmp_unsigned("!=", self.field[f"dfinal_{state}"], POINTER(None))
+            with b.if_else(given) as (some, none):
+                with some:
+                    self.e.copy(self.place(f"dfinal_{state}", r), carried, numbers)
+                with none:
+                    self.e.clear(carried, numbers)
+
 
 class Columns:
     """One vector's worth of columns from `j` on, for all rows: what of the weights belongs to them.
@@ -197,8 +227,10 @@ class _Backward(_At):
 
     def d_now(self, state: str) -> Vector:
         k, e = self.kernel, self.kernel.e
-        step, row = k.field[f"d{state}_step"], k.field[f"d{state}_row"]
-        outside = e.offset(k.field[f"d{state}"], e.mul(self.t, step), e.mul(self.r, row), self.j)
+        if state != "h":  # of the others only the final one is an output
+            return self.passed(state)
+        step, row = k.field["dh_step"], k.field["dh_row"]
+        outside = e.offset(k.field["dh"], e.mul(self.t, step), e.mul(self.r, row), self.j)
         return self._load(outside) + self.passed(state)
 
     def d_net(self, gate: str, value: Vector, c: Vector | None = None) -> Vector:
@@ -244,6 +276,10 @@ def _write_forward(k: Addresses, multiply: Multiply, functions: Functions) -> No
     with e.carrying(0, k.field["T"], 1, of_loop) as (t, inside):
         start = e.add(e.mul(t, k.field["B"]), k.first)
         inside[:] = _write_input(k, multiply, start, rows, *inside)
+        with k.rows_whose_length("<=", t) as r:  # x may be anything there
+            first, last = plan.input_slots
+            net = k.slot("slots", e.add(e.mul(t, k.field["B"]), r), plan.cell.slots[first])
+            e.clear(net, e.mul(H, last - first))
         for stage in plan.cell.stages:
             for p in plan.kept(stage.products):
                 u = k.field[f"U{plan.products.index(p)}"]
@@ -261,6 +297,9 @@ def _write_forward(k: Addresses, multiply: Multiply, functions: Functions) -> No
                     stage.forward(ForwardAt(columns, t, r))
 
             e.columns(H, place)
+        with k.rows_whose_length("<=", t) as r:
+            for state in plan.spec.state:
+                e.clear(k.place(state, e.add(e.mul(e.add(t, 1), k.field["B"]), r)), H)
     with b.if_then(may_list):
         place = b.gep(k.field["listed"], [k.thread], source_etype=NUMBER)
         b.store(b.zext(of_loop[0], NUMBER), place)
@@ -305,24 +344,45 @@ def _write_input(
 def _write_backward(k: Addresses, multiply: Multiply, functions: Functions) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     H, rows = k.field["H"], e.builder.sub(k.last, k.first)
-    for state in plan.spec.state:
-        e.clear(k.place(f"carried_{state}", k.first), e.mul(rows, H))
+    k.start_gradients(k.first, rows)
     e.clear(k.sum_place(0, 0), e.mul(H, len(plan.sums)))
     with e.loop(0, k.field["T"]) as i:
         t = e.builder.sub(k.field["T"], e.add(i, 1))
         start = e.add(e.mul(t, k.field["B"]), k.first)
         k.passed_on = False
+        with k.rows_whose_length("==", e.add(t, 1)) as r:
+            k.start_gradients(r, 1)
+        with k.rows_whose_length("<=", t) as r:
+            row = e.add(e.mul(t, k.field["B"]), r)
+            e.clear(k.place("d_slots", row, width), k.stride(width))
+        dense = e.builder.icmp_signed("<", t, k.field["shortest"])
         for stage in reversed(plan.cell.stages):
 
-            def place(j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage) -> None:
+            def place(
+                j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage, dense: Any = dense
+            ) -> None:
                 columns = Columns(k, j, lanes, functions)
-                sums = [e.load(k.sum_place(n, j), lanes) for n in range(len(plan.sums))]
-                with e.carrying(k.first, k.last, 1, sums) as (r, inside):
-                    started = list(inside)
-                    stage.backward(_Backward(columns, t, r, inside))
-                    changed = [n for n, value in enumerate(inside) if value is not started[n]]
-                for n in changed:
-                    e.store(sums[n], k.sum_place(n, j), lanes)
+
+                def over_rows(ragged: bool) -> None:
+                    sums = [e.load(k.sum_place(n, j), lanes) for n in range(len(plan.sums))]
+                    with e.carrying(k.first, k.last, 1, sums) as (r, inside):
+                        started = list(inside)
+                        if ragged:
+                            going_on = e.builder.icmp_signed(">", k.length(r), t)
+                            with e.when(going_on, inside) as of_row:
+                                stage.backward(_Backward(columns, t, r, of_row))
+                        else:
+                            stage.backward(_Backward(columns, t, r, inside))
+                        changed = [n for n, value in enumerate(inside) if value is not started[n]]
+                    for n in changed:
+                        e.store(sums[n], k.sum_place(n, j), lanes)
+
+                # No row has ended in most frames; the branch would take time there.
+                with e.builder.if_else(dense) as (all_rows, some_rows):
+                    with all_rows:
+                        over_rows(ragged=False)
+                    with some_rows:
+                        over_rows(ragged=True)
 
             e.columns(H, place)
             for p in plan.kept(stage.products):
@@ -343,6 +403,8 @@ def _write_backward(k: Addresses, multiply: Multiply, functions: Functions) -> N
                 e, d_net, k.stride(width), k.field["W"], dx, k.field["I"],
                 rows, e.mul(H, last - first), k.field["I"], False,
             )  # fmt: skip
+    with k.rows_whose_length("==", 0) as r:
+        k.start_gradients(r, 1)
 
 
 class CompiledUnit:

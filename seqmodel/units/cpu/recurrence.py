@@ -37,12 +37,13 @@ def note_fields(notes: Notes, numbers: int) -> Fields:
 
 
 class Recurrence(torch.autograd.Function):
-    """x, the weights and the initial state -> every state tensor at every step."""
+    """x, the weights and the initial state -> h at every step, and the final state."""
 
     @staticmethod
     def forward(
         ctx: Any,
         unit: CompiledUnit,
+        lengths: Tensor | None,
         x: Tensor,
         w: Tensor,
         u: Tensor | None,
@@ -60,32 +61,37 @@ class Recurrence(torch.autograd.Function):
         fields |= {"T": T, "B": B, "I": I, "H": H, "x": x.contiguous(), "slots": slots}
         for name, kept, first in zip(plan.spec.state, steps, state, strict=True):
             fields |= {name: kept, f"first_{name}": first.contiguous()}
+        fields |= _length_fields(T, lengths)
         ctx.notes = None
-        if not ctx.needs_input_grad[1]:  # x is data then, and may be a piano-roll
+        if B and not ctx.needs_input_grad[2]:  # x is data then, and may be a piano-roll
             ctx.notes = Notes.room(T * B, I, threads)
             fields |= note_fields(ctx.notes, x.numel())
         share_out([*jobs, unit.job("forward", fields)], threads)
         if ctx.notes is not None and 0 in ctx.notes.listed.tolist():
             ctx.notes = None
-        ctx.unit = unit
+        ctx.unit, ctx.lengths = unit, lengths
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, w, u, v, b, b_u, slots, *steps, *state)
-        return tuple(kept[1:] for kept in steps)
+        if lengths is None:
+            return steps[0][1:], *(kept[-1].clone() for kept in steps)
+        rows = torch.arange(B)
+        return steps[0][1:], *(kept[lengths, rows] for kept in steps)
 
     @staticmethod
     def backward(ctx: Any, *outside: Tensor | None) -> tuple[Tensor | None, ...]:
         """Run the backward loops, then the products over all frames at once."""
+        d_h, *d_final = outside
         if torch.is_grad_enabled():  # somebody will differentiate what comes out of here
             return _through_specification(ctx, outside)
         unit = ctx.unit
-        x, w, u, v, b, b_u, slots, *steps = ctx.saved_tensors[: 7 + len(outside)]
+        x, w, u, v, b, b_u, slots, *steps = ctx.saved_tensors[: 7 + len(d_final)]
         x, plan = x.contiguous(), unit.plan
         (T, B, I), H = x.shape, steps[0].shape[2]  # noqa: E741
         threads = thread_count(B)
         d_slots = memory.large_buffer(slots, *slots.shape)
         carried = [memory.buffer(slots, B, H) for _ in steps]
         sums = tables_apart(slots, threads, len(plan.sums) * H)
-        _, needs_x, needs_w, needs_u, *_ = ctx.needs_input_grad
+        _, _, needs_x, needs_w, needs_u, *_ = ctx.needs_input_grad
         matrices = {f"U{k}": _gate_rows(u, rows, H) for k, rows in enumerate(plan.product_rows)}
         d_x = memory.buffer(x, T, B, I) if needs_x else None
         if d_x is not None:
@@ -95,16 +101,15 @@ class Recurrence(torch.autograd.Function):
         fields |= {
             "T": T, "B": B, "I": I, "H": H, "slots": slots, "d_slots": d_slots, "sums": sums,
         }  # fmt: skip
+        fields |= _length_fields(T, ctx.lengths)
+        gradient = slots.new_zeros(1, 1, H).expand(T, B, H) if d_h is None else d_h
+        gradient = gradient if gradient.stride(2) == 1 else gradient.contiguous()
+        fields |= {"dh": gradient, "dh_step": gradient.stride(0), "dh_row": gradient.stride(1)}
         for name, kept, on_its_way, given in zip(
-            plan.spec.state, steps, carried, outside, strict=True
+            plan.spec.state, steps, carried, d_final, strict=True
         ):
-            gradient = slots.new_zeros(1, 1, H) if given is None else given
-            gradient = gradient if gradient.stride(2) == 1 else gradient.contiguous()
-            step, row = (0, 0) if given is None else gradient.stride()[:2]
-            fields |= {
-                name: kept, f"carried_{name}": on_its_way, f"d{name}": gradient,
-                f"d{name}_step": step, f"d{name}_row": row,
-            }  # fmt: skip
+            fields |= {name: kept, f"carried_{name}": on_its_way}
+            fields |= _present(**{f"dfinal_{name}": given})
         d_sums = memory.buffer(sums, len(plan.sums) * H)
         jobs += unit.job("backward", fields), folding(sums, d_sums.view(-1, 1))
 
@@ -113,7 +118,7 @@ class Recurrence(torch.autograd.Function):
             d_w = memory.buffer(w, *w.shape)
             d_net = _columns(d_slots, plan.input_slots, H)
             if ctx.notes is None:
-                jobs += outer(d_net, x.view(T * B, I), d_w, threads)
+                jobs += outer(d_net, _inside(x, ctx.lengths).view(T * B, I), d_w, threads)
             else:
                 tables, adding = add_rows(d_net, ctx.notes, B, threads)
                 jobs += adding, folding(tables, d_w)
@@ -135,14 +140,14 @@ class Recurrence(torch.autograd.Function):
             of_vectors.append(d_sums[start : start + vector.numel()].view(vector.shape))
             start += vector.numel()
         d_b, d_v, d_bu = of_vectors
-        return None, d_x, d_w, d_u, d_v, d_b, d_bu, *carried
+        return None, None, d_x, d_w, d_u, d_v, d_b, d_bu, *carried
 
 
 def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
     """The gradients as functions that can be differentiated in their turn, slowly."""
-    unit, count = ctx.unit, len(outside)
+    unit, count = ctx.unit, len(outside) - 1
     x, *weights = ctx.saved_tensors[:6]
-    needs = ctx.needs_input_grad[1:]
+    needs = ctx.needs_input_grad[2:]
     # Other names of the same tensors: the derivative is for what each is here, not for what one
     # may owe to another further up.
     inputs = [
@@ -154,14 +159,15 @@ def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[
     )
     first = inputs[0]
     assert first is not None
-    steps = specification.run(
+    h, final = specification.run(
         unit.plan.spec,
         given,
         first,
         tuple(t for t in inputs[6:] if t is not None),
+        ctx.lengths,
         *unit.activations,
     )
-    reached = [(s, g) for s, g in zip(steps, outside, strict=True) if g is not None]
+    reached = [(s, g) for s, g in zip((h, *final), outside, strict=True) if g is not None]
     asked = [t for t, needed in zip(inputs, needs, strict=True) if needed and t is not None]
     found = iter(
         torch.autograd.grad(
@@ -169,8 +175,10 @@ def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[
             create_graph=True, allow_unused=True,
         )
     )  # fmt: skip
-    return None, *(
-        next(found) if n and t is not None else None for t, n in zip(inputs, needs, strict=True)
+    return (
+        None,
+        None,
+        *(next(found) if n and t is not None else None for t, n in zip(inputs, needs, strict=True)),
     )
 
 
@@ -181,6 +189,20 @@ def _packed(matrices: Mapping[str, Tensor]) -> tuple[Fields, list[Job]]:
         fields[name], job = packing(matrix)
         jobs.append(job)
     return fields, jobs
+
+
+def _length_fields(T: int, lengths: Tensor | None) -> Fields:
+    if lengths is None:
+        return {"shortest": T + 1}
+    return {"shortest": int(lengths.min()), "lengths": lengths}
+
+
+def _inside(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """x (T, B, I), zero where a row has ended: nan times a gradient of zero would be nan."""
+    if lengths is None:
+        return x
+    ended = torch.arange(len(x)).unsqueeze(1) >= lengths
+    return x.masked_fill(ended.unsqueeze(2), 0)
 
 
 def _columns(slots: Tensor, span: tuple[int, int], size: int) -> Tensor:
@@ -201,14 +223,17 @@ def run(
     weights: StackedWeights,
     x: Tensor,
     state: Sequence[Tensor],
+    lengths: Tensor | None,
     gate_activation: str,
     activation: str,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, tuple[Tensor, ...]]:
     """As `specification.run`, for float32 or float64 on the CPU."""
     term = weights.stacked
     unit = compiled_unit(
         spec.name, x.element_size(), gate_activation, activation, term["b"] is not None
     )
     given = [term[name] for name in ("W", "U", "V", "b", "bU")]
-    steps: tuple[Tensor, ...] = Recurrence.apply(unit, x, *given, *state)  # type: ignore[no-untyped-call]
-    return steps
+    if lengths is not None and (not len(lengths) or int(lengths.min()) >= len(x)):
+        lengths = None
+    h, *final = Recurrence.apply(unit, lengths, x, *given, *state)  # type: ignore[no-untyped-call]
+    return h, tuple(final)
