@@ -1,8 +1,8 @@
 """Options that only some media have, in a command that knows none of them by name.
 
 Typer reads a command's options from its signature. A command that takes the options of all media as
-`**media_options` gets a signature in which each stands as a parameter of its own, so that adding a
-medium changes no command.
+`**media_options` therefore gets a signature with one parameter for each, so that adding a medium
+changes no command.
 """
 
 import inspect

@@ -158,10 +158,6 @@ class FrameDefinition(Protocol):
         """Stored rows in a frame."""
 
     @property
-    def frames_at_once(self) -> int:
-        """Frames to score at a time, which bounds the memory."""
-
-    @property
     def labels(self) -> Sequence[str]:
         """All that decides what frames mean, one phrase each, always in the same order."""
 
@@ -178,7 +174,10 @@ class FrameDefinition(Protocol):
         """What `vary` takes, for augmentation; empty if there is none."""
 
     def decode(self, rows: "NDArray[Any]") -> "NDArray[Any]":
-        """Stored rows (T * rows_per_frame, *row_shape) as frames (T, F)."""
+        """Stored rows (T * rows_per_frame, *row_shape) as frames (T, F).
+
+        Rows of zeros become frames of zeros: that is how batches are padded.
+        """
 
     def encode(self, values: "NDArray[Any]") -> "NDArray[Any]":
         """The inverse of `decode`."""

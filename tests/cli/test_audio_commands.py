@@ -200,9 +200,8 @@ def test_another_rate_is_scored_with_a_remark(call: Call, odd: Path, audio_run_f
     result = call("eval", audio_run_folder, "--data", odd / "rate")
     assert result.status == 0
     assert result.err == (
-        f"{odd}/rate was prepared otherwise (4,000 Hz, frames of 10 samples, context 20) than what "
-        "the run was trained on (8,000 Hz, frames of 10 samples, context 20): its figures are no "
-        "fair test\n"
+        f"{odd}/rate was prepared differently from what the run was trained on (4,000 Hz, not "
+        "8,000 Hz): its figures are no fair test\n"
     )
     assert "nats per sample" in result.out
     assert call("eval", audio_run_folder, "--data", odd / "rate", "-q").err == ""

@@ -23,9 +23,6 @@ MAX_RATE = 1_000_000
 MAX_FRAME_SAMPLES = 65_536
 """Larger values are taken for typing errors."""
 
-SAMPLES_AT_ONCE = 81_920
-"""To score at a time."""
-
 
 @dataclass(frozen=True)
 class AudioSettings:
@@ -116,11 +113,6 @@ class AudioFrames:
     def rows_per_frame(self) -> int:
         """A row of a shard is one sample."""
         return self.frame_size
-
-    @property
-    def frames_at_once(self) -> int:
-        """Frames to score at a time."""
-        return SAMPLES_AT_ONCE // self.frame_size
 
     @property
     def labels(self) -> tuple[str, ...]:

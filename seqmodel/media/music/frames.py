@@ -30,7 +30,6 @@ class PianoRollFrames:
     row_dtype: ClassVar[np.dtype[Any]] = np.dtype("u1")
     row_shape: ClassVar[tuple[int, ...]] = (PACKED_BYTES,)
     rows_per_frame: ClassVar[int] = 1
-    frames_at_once: ClassVar[int] = 32_768
     layout_options: ClassVar[str] = ""
     fingerprint: ClassVar[bytes] = b""
     variants: ClassVar[range] = range(-5, 7)

@@ -79,8 +79,8 @@ def test_it_is_said_as_one_would():
     assert [str(grid) for grid in grids] == [
         "4 steps per beat",
         "1 step per beat",
-        "0.6 s a step",
-        "60 s a step",
+        "0.6 s per step",
+        "60 s per step",
     ]
 
 
