@@ -546,7 +546,7 @@ def test_a_dataset_that_changed_is_not_resumed_on(call: Call, music: Path, run: 
     assert (result.status, result.out) == (1, "")
     assert result.err == (
         f"seqmodel: {here}/data is not the dataset that r was trained on: prepare it again as it "
-        "was, or start a new run with --init-from\n"
+        "was, or start a new run with --init-from r\n"
     )
 
 
