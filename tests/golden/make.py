@@ -37,7 +37,7 @@ RUNS = {
     "stack": {**MUSIC, "unit": "mgu", "hidden": 4, "layers": 2, "optimizer": "rmsprop"},
     "gaussian": {**AUDIO, "data": "speech", "unit": "gru", "hidden": 6},
     "logistic": {**AUDIO, "data": "speech", "unit": "lstm", "hidden": 6, "output": "logistic"},
-    "resampled": {**AUDIO, "data": "resampled", "unit": "tanh", "hidden": 6},
+    "resampled": {**AUDIO, "data": "speech-6000", "unit": "tanh", "hidden": 6},
 }
 STOPPED = {**MUSIC, "unit": "gru", "hidden": 5, "truncate": 30, "epochs": 3}
 STOP_AFTER = 16
@@ -66,7 +66,7 @@ def make_datasets() -> None:
             soundfile.write(target, samples, rate)
     seqmodel("prepare", "in/music", "--out", "music")
     seqmodel("prepare", "in/speech", "--out", "speech")
-    seqmodel("prepare", "in/speech", "--out", "resampled", "--rate", 6000)
+    seqmodel("prepare", "in/speech", "--out", "speech-6000", "--rate", 6000)
     shutil.rmtree("in")
 
 
