@@ -21,6 +21,7 @@ from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, search
 from seqmodel.training.loop import Listener, Trainer
+from seqmodel.training.state import CARRY, Progress
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 OUTPUTS = ["gaussian", "logistic"]
@@ -122,7 +123,7 @@ def test_windows_carry_the_state_and_the_line(
         truncate = 2  # 900 updates less
     trainer = train(make_audio_config(**options, truncate=truncate), tmp_path / "cut", data=data)
     (line,) = read_metrics(tmp_path / "cut")
-    whole = likelihood(trainer.model, data["train"]).nats_per_frame
+    whole = likelihood(trainer.state.model, data["train"]).nats_per_frame
     assert line["train_nats_per_frame"] == pytest.approx(whole, rel=2e-5)
 
 
@@ -198,7 +199,7 @@ def test_a_run_stopped_at_every_update_ends_as_if_never_stopped(
             torch.randn(7)  # another process has other generators
             resume, stops = True, stops + 1
             names = load_checkpoint(tmp_path / "run" / runs.LAST)[0]
-            carried += any(name.startswith(loop.CARRY) for name in names)
+            carried += any(name.startswith(CARRY) for name in names)
         else:
             break
     assert stops > 15
@@ -237,7 +238,7 @@ def test_init_from_takes_weights_and_nothing_else(
     if output == "logistic":
         run.model.output.predictor[3] += 1
     trainer.init_from(run)
-    assert trainer.place == loop.Place()
+    assert trainer.state.progress == Progress()
     trainer.run(Listener(), StopRequest())
     left = load_run(tmp_path / "run").model.state_dict()
     for name, weight in run.model.state_dict().items():
@@ -281,7 +282,7 @@ def test_the_papers_protocol_for_speech(unit, hidden):
 def test_the_papers_search_runs_on_audio(tmp_path, make_audio_config, audio_dataset):
     options = {"optimizer": "rmsprop", "learning_rate_draws": 2, "weight_noise": 0.075}
     config = make_audio_config(**options, epochs=1)
-    search.train(config, audio_dataset, tmp_path / "run", Listener(), StopRequest())
+    search.search(config, audio_dataset, tmp_path / "run")
     figures = [
         read_metrics(tmp_path / "run" / "draws" / str(k))[0]["valid_nats_per_frame"] for k in (0, 1)
     ]

@@ -1,4 +1,4 @@
-"""The equations of the compiled backend over NumPy arrays, against autograd of the specification."""
+"""The equations of the compiled backend over NumPy arrays, against autograd of the spec."""
 
 import subprocess
 import sys
