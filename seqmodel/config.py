@@ -1,12 +1,20 @@
-"""What a training run is told: defaults, presets, YAML, and the order in which they count."""
+"""The settings of a training run: defaults, presets, YAML, and which source overrides which.
+
+How versions meet. A checkpoint holds its run's settings by name. A setting added after version 1
+declares a neutral value, the one that stands for what was done before it existed (`added`). While
+it has that value it is left out of checkpoints, so older readers keep reading them; where it is
+missing a reader takes the neutral value. A reader that meets a setting it does not know refuses
+the file in one line: what it stands for cannot be guessed.
+"""
 
 import difflib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from math import inf
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 import yaml
 
@@ -14,48 +22,89 @@ from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import read_bytes
 
 
+def added(default: Any, *, neutral: Any) -> Any:
+    """A setting of `Config` that was added after version 1; see above for its `neutral` value."""
+    return field(default=default, metadata={"neutral": neutral})
+
+
 @dataclass(frozen=True)
 class Config:
-    """One training run. The field names are those of the options and of the YAML file's keys.
+    """One training run. Fields are named like the options and the keys of the YAML file.
 
-    The defaults are those of the default preset: the best valid figure for the time, see README.
+    The defaults are the default preset's, chosen for the best valid figure in the time; see README.
     """
 
     data: str | None = None
-    """The prepared dataset; None stands for the bundled sample."""
+    """The prepared dataset; None: the bundled sample."""
     preset: str = "default"
 
     unit: str = "lstm"
     hidden: int | None = 200
+    """Size of each layer; None: solved from `params` or from the preset."""
     params: int | None = None
-    """Solve `hidden` for so many parameters, the output layer not counted."""
+    """Parameter budget to solve `hidden` for, without the output layer."""
     layers: int = 1
     gate_activation: str = "sigmoid"
     activation: str = "tanh"
     bias: bool = True
     dropout: float = 0.4
+    """Probability of dropping a number between layers and before the output."""
     output: str = "auto"
-    """auto: bernoulli for music, gaussian for audio."""
+    """The output distribution; auto: the medium's first."""
     components: int = 20
-    """Of an audio output's mixture."""
+    """Of the output's mixture, where it has one."""
     end: bool = False
+    """Whether the output also predicts when a piece ends."""
     backend: str = "auto"
 
     optimizer: str = "adam"
     learning_rate: float = 0.01
     learning_rate_draws: int = 0
-    """Train so many times, each with a rate drawn from exp(U(-12, -6)), and keep the best."""
+    """Runs of a learning-rate search, see training/search.py; 0: train once, at `learning_rate`."""
     schedule: str = "constant"
     weight_noise: float = 0.075
+    """Standard deviation."""
     clip: float = 1.0
+    """Rescale the gradient's norm to this where it is larger; 0: never."""
     average: float = 0.995
-    """Evaluate and keep the running mean of the weights, of this decay; 0: the weights."""
+    """Decay of the running mean of the weights, which is evaluated and kept; 0: no mean."""
     batch_size: int = 4
     truncate: int = 0
+    """Frames to backpropagate through; 0: whole pieces."""
     epochs: int = 40
     patience: int = 10
+    """Stop after this many epochs without a better valid figure."""
     augment_keys: bool = False
     seed: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a checkpoint."""
+        return {
+            f.name: value
+            for f in fields(self)
+            if (value := getattr(self, f.name)) != f.metadata.get("neutral", MISSING)
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], origin: Path) -> Self:
+        """The inverse of `to_json`; SeqmodelError for settings unknown here names `origin`."""
+        refuse_unknown(values, cls, origin)
+        missing = {f.name: _neutral(f) for f in fields(cls) if f.name not in values}
+        return cls(**missing, **values)
+
+
+def _neutral(setting: Field[Any]) -> Any:
+    return setting.metadata.get("neutral", setting.default)
+
+
+def refuse_unknown(values: Mapping[str, Any], kind: type, origin: Path) -> None:
+    """SeqmodelError where `values` from the file `origin` has a key that dataclass `kind` lacks."""
+    unknown = sorted(values.keys() - {f.name for f in fields(kind)})
+    if unknown:
+        raise SeqmodelError(
+            f"{origin} has {unknown[0]!r}, which this seqmodel does not know: it was written by a "
+            "newer seqmodel; use that one"
+        )
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -97,10 +146,8 @@ AT_LEAST: Mapping[str, float] = {
     "patience": 1,
     "seed": 0,
 }
-
-
 AT_MOST: Mapping[str, int] = {
-    # Beyond these the sizes overflow, or torch refuses the seed, with an error of its own.
+    # Beyond these, sizes overflow or torch refuses the seed, with errors of their own.
     "hidden": 1_000_000,
     "params": 10**12,
     "layers": 1_000,
@@ -110,7 +157,7 @@ AT_MOST: Mapping[str, int] = {
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """The values that a YAML file sets; SeqmodelError names the file and the key that is wrong."""
+    """The settings in a YAML file; SeqmodelError names the file and the key that is wrong."""
     try:
         values = yaml.safe_load(read_bytes(path))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -131,7 +178,7 @@ def _checked(key: str, value: Any, path: Path) -> Any:
         raise SeqmodelError(f"{path}: there is no setting {key!r}{hint}")
     kind = types[key]
     allowed = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    if float in allowed and type(value) in (int, str):  # to YAML, 1e-3 is a text
+    if float in allowed and type(value) in (int, str):  # YAML reads 1e-3 as a string
         with suppress(ValueError):
             return float(value)
     if type(value) not in allowed:
@@ -145,16 +192,15 @@ def resolve(
     file: Mapping[str, Any] | None = None,
     presets: Mapping[str, Mapping[str, Any]] = {},
 ) -> Config:
-    """A complete config: option before config file before preset before default.
+    """The complete config: options override the file, which overrides the preset.
 
-    `presets` are those of the data's medium: what its presets set beyond `PRESETS`.
-
-    Where `hidden` is None the model solves it, since that takes the data's frame size.
-    UsageError for a value out of range or settings that exclude each other.
+    `presets` are a medium's own values for each preset, which override the general ones. `hidden`
+    stays None where it is to be solved, which takes the data's frame size. UsageError for a value
+    out of range or settings that exclude each other.
     """
     file = dict(file or {})
     if options.get("hidden") is not None or options.get("params") is not None:
-        file |= {"hidden": None, "params": None}  # one option overrules either in the file
+        file |= {"hidden": None, "params": None}  # either option overrides both in the file
     if options.get("learning_rate") is not None:
         file.pop("learning_rate_draws", None)
     given = {**file, **options}
@@ -167,7 +213,7 @@ def resolve(
     if given.get("params") is not None:
         values["hidden"] = None
     if given.get("learning_rate") is not None and "learning_rate_draws" not in given:
-        values["learning_rate_draws"] = 0  # a rate that is named need not be searched
+        values["learning_rate_draws"] = 0  # a given rate needs no search
     config = Config(**values)
     _check(config)
     return config
@@ -184,6 +230,8 @@ def _check(config: Config) -> None:
         value = getattr(config, name)
         if value is not None and not value >= least:  # also refuses nan
             raise UsageError(f"--{_option(name)} must be {least} or more, not {value}")
+        if value == inf:
+            raise UsageError(f"--{_option(name)} must be finite, not {value}")
     for name, most in AT_MOST.items():
         value = getattr(config, name)
         if value is not None and value > most:

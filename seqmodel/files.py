@@ -1,29 +1,34 @@
 """Writing that never leaves half a file and never overwrites what it was not told to.
 
-Everything is written beside its target under a temporary name, flushed to the disk and renamed.
+Everything is written next to its target under a temporary name, flushed to disk and renamed.
 """
 
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from seqmodel.errors import SeqmodelError
 
+SYSTEM_FILES = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini")
+"""Names of files that desktops leave in any folder they show; nobody misses them."""
+
 
 def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
-    """The one-line error for a disk that refuses: what was being done, to which path, why."""
+    """The one-line error for an OSError: what was being done, to which path, and why."""
     reason = (error.strerror or str(error)).lower()
-    if isinstance(error, FileExistsError):  # a folder was to be made there
+    if isinstance(error, FileExistsError):  # from mkdir
         reason = f"{error.filename} is a file, not a folder"
     return SeqmodelError(f"cannot {doing} {path}: {reason}")
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a file; SeqmodelError names the file where it cannot be read."""
+    """The bytes of a file; SeqmodelError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -31,7 +36,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """SeqmodelError where `path` exists and may not be replaced. Call it before the work begins."""
+    """SeqmodelError where `path` exists and may not be replaced; to be called before the work."""
     if not force and (path.exists() or path.is_symlink()):
         raise SeqmodelError(f"{path} exists already; add --force to replace it")
     if path.exists() and not (path.is_file() or path.is_dir()):
@@ -39,9 +44,9 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """SeqmodelError unless a file can be made where `path` is to stand, its folders included.
+    """SeqmodelError unless a file can be created at `path`, parent folders included.
 
-    So that an hour's work does not end at a folder that was never writable. Leaves nothing behind.
+    Finds out before an hour's work rather than after it. Leaves nothing behind.
     """
     missing = _missing_folders(path)
     try:
@@ -55,25 +60,25 @@ def check_writable(path: Path) -> None:
 
 
 def _missing_folders(path: Path) -> list[Path]:
-    """The folders above `path` that are yet to be made, the nearest first."""
+    """The missing parent folders of `path`, the nearest first."""
     return [folder for folder in path.parents if not folder.exists()]
 
 
 def _remove_empty(folders: list[Path]) -> None:
     for folder in folders:
-        with suppress(OSError):  # as when something is in it by now
+        with suppress(OSError):  # not empty any more
             folder.rmdir()
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write `data` to `path`, whole or not at all, replacing what stands there."""
+    """Write `data` to `path`, whole or not at all, replacing what is there."""
     with new_file(path) as file:
         file.write(data)
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that becomes `path`, replacing what stands there, when the block ends well."""
+    """Yield a file that replaces `path` when the block ends without an exception."""
     temporary: Path | None = None
     missing = _missing_folders(path)
     try:
@@ -94,18 +99,68 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
         _remove_empty(missing)
 
 
+@dataclass(frozen=True)
+class FolderFormat:
+    """A kind of folder that seqmodel writes, and `--force` may therefore replace."""
+
+    name: str
+    """As in "prepared dataset"."""
+    is_marked: Callable[[Path], bool]
+    """Whether a folder carries the format's own mark."""
+    files: re.Pattern[str]
+    """Matches the paths, within the folder, of all files that it may hold."""
+
+    def check_target(self, folder: Path, *, force: bool) -> None:
+        """SeqmodelError unless `folder` may be written; to be called before the work.
+
+        With `force` it may exist, if it is empty or of this format with no other files in it.
+        """
+        refuse_existing(folder, force=force)
+        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+            return
+        if not folder.is_dir() or not self.is_marked(folder):
+            raise SeqmodelError(
+                f"{folder} is not a {self.name}, and --force replaces nothing else; name another "
+                "place"
+            )
+        foreign = min((path for path in _files_in(folder) if not self._owns(path)), default=None)
+        if foreign is not None:
+            raise SeqmodelError(
+                f"{folder} holds {foreign}, which is not part of a {self.name}; move it elsewhere "
+                "or name another place"
+            )
+
+    def _owns(self, path: Path) -> bool:
+        if SYSTEM_FILES.fullmatch(path.name):
+            return True
+        # A process that was killed while writing leaves its temporary file, see `new_file`.
+        temporary = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", path.name)
+        written = path.with_name(temporary[1]) if temporary else path
+        return bool(self.files.fullmatch(written.as_posix()))
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """All that is not a folder, links to folders included, relative to `folder`."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for parent, folders, files in os.walk(folder, onerror=refuse):
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        for name in [*files, *links]:
+            yield Path(parent, name).relative_to(folder)
+
+
 @contextmanager
-def new_folder(path: Path, *, force: bool, mark: str) -> Iterator[Path]:
+def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Path]:
     """Yield a temporary folder that becomes `path` when the block ends without an exception.
 
-    With `force` a folder that stands there is replaced, but only one that holds the file `mark`
-    (or nothing): `--force` must not take away somebody's home. SeqmodelError otherwise.
+    With `force` a folder at `path` is replaced if it is of `format` and holds nothing else, so
+    that `--force` removes nothing but our own files. SeqmodelError otherwise.
     """
-    refuse_existing(path, force=force)
+    format.check_target(path, force=force)
     if path.is_symlink():
-        path = path.resolve()  # the link stays; what it stands for is replaced
-    if path.exists() and not (path / mark).is_file() and not _is_empty_folder(path):
-        raise SeqmodelError(f"{path} holds other things (no {mark}); choose another place")
+        path = path.resolve()  # the link stays; its target is replaced
     check_writable(path)
     missing = _missing_folders(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,6 +171,7 @@ def new_folder(path: Path, *, force: bool, mark: str) -> Iterator[Path]:
         for file in temporary.rglob("*"):
             _flush_to_disk(file)
         if path.exists():
+            format.check_target(path, force=force)  # again: the block may have taken hours
             _replace_folder(path, temporary)
         else:
             temporary.replace(path)
@@ -127,7 +183,7 @@ def new_folder(path: Path, *, force: bool, mark: str) -> Iterator[Path]:
 
 
 def _replace_folder(path: Path, new: Path) -> None:
-    """Put `new` in the place of `path`, which is removed only when that has been done."""
+    """Put `new` in the place of `path`, and only then remove the old folder."""
     old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         path.replace(old)
@@ -138,7 +194,7 @@ def _replace_folder(path: Path, new: Path) -> None:
             raise
     except OSError:
         with suppress(OSError):
-            old.rmdir()  # only when nothing is in it
+            old.rmdir()  # unless something is in it
         raise
     shutil.rmtree(old)
 
@@ -149,10 +205,6 @@ def _flush_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _is_empty_folder(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
 
 
 def _umask() -> int:

@@ -1,11 +1,12 @@
 """Settings: which of option, file, preset and default counts, and what a wrong one is told."""
 
 import math
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 
 import pytest
 
-from seqmodel.config import Config, read_config_file, resolve, to_yaml
+from seqmodel.config import Config, added, read_config_file, resolve, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 
 FLOATS = ("dropout", "learning_rate", "weight_noise", "clip", "average")
@@ -30,6 +31,15 @@ def test_option_before_file_before_preset_before_default():
     assert config.average == 0.0  # preset, over the default's 0.995
     assert config.seed == Config.seed  # the default
     assert resolve({"preset": "default"}, file).learning_rate_draws == 0
+
+
+def test_a_mediums_presets_lie_between_the_general_ones_and_what_is_given():
+    presets = {"default": {"dropout": 0.1, "epochs": 3}, "paper": {"epochs": 5, "clip": 2.0}}
+    config = resolve({"epochs": 9}, {"preset": "paper", "seed": 7}, presets)
+    assert (config.epochs, config.clip, config.seed) == (9, 2.0, 7)
+    assert config.optimizer == "rmsprop"  # the general preset's, where the medium has none
+    assert resolve({}, None, presets).dropout == 0.1
+    assert resolve({}, {"dropout": 0.2}, presets).dropout == 0.2
 
 
 def test_the_papers_preset_is_what_the_paper_states():
@@ -67,6 +77,7 @@ def test_size_and_budget_exclude_each_other():
         *[(name, -1) for name in ("truncate", "learning_rate_draws", "seed")],
         *[(name, -0.1) for name in FLOATS],
         *[(name, math.nan) for name in FLOATS],
+        *[(name, math.inf) for name in ("learning_rate", "weight_noise", "clip")],
         ("dropout", 1.0),
         ("average", 1.0),
         ("preset", "papers"),
@@ -166,3 +177,52 @@ def test_what_is_printed_is_read_back(read, options):
     config = resolve(options)
     assert list(read(to_yaml(config))) == [field.name for field in fields(Config)]
     assert asdict(resolve({}, read(to_yaml(config)))) == asdict(config)
+
+
+# ---- how versions meet --------------------------------------------------------------------------
+
+ORIGIN = Path("runs/x/best.safetensors")
+VERSION_1 = (
+    *("data", "preset", "unit", "hidden", "params", "layers", "gate_activation", "activation"),
+    *("bias", "dropout", "output", "components", "end", "backend", "optimizer", "learning_rate"),
+    *("learning_rate_draws", "schedule", "weight_noise", "clip", "average", "batch_size"),
+    *("truncate", "epochs", "patience", "augment_keys", "seed"),
+)
+
+
+@dataclass(frozen=True)
+class Newer(Config):
+    """A version with two more settings; neither was there before, so nothing was tied or tiered."""
+
+    tiers: int = added(2, neutral=1)
+    tied: bool = added(True, neutral=False)
+
+
+def test_the_settings_of_version_1_stay_in_checkpoints_as_they_are():
+    """Golden: equal runs have equal bytes, those of version 1 among them."""
+    assert tuple(Config().to_json())[: len(VERSION_1)] == VERSION_1
+
+
+def test_an_older_checkpoint_takes_neutral_values_and_not_defaults():
+    """A default that came later would describe another model than the one that was trained."""
+    newer = Newer.from_json(Config(hidden=3).to_json(), ORIGIN)
+    assert (newer.hidden, newer.tiers, newer.tied) == (3, 1, False)
+    before_audio = {k: v for k, v in Config().to_json().items() if k != "components"}
+    assert Config.from_json(before_audio, ORIGIN) == Config()
+
+
+def test_a_neutral_setting_is_not_written_so_that_older_readers_read_on():
+    newer = Newer(tiers=1, tied=False)
+    assert Config.from_json(newer.to_json(), ORIGIN) == Config()
+    assert Newer.from_json(newer.to_json(), ORIGIN) == newer
+    assert Newer.from_json(Newer().to_json(), ORIGIN) == Newer()
+
+
+def test_an_unknown_setting_is_refused_by_name():
+    """It was a TypeError with a traceback; ignored, it would be another model without a word."""
+    with pytest.raises(SeqmodelError) as caught:
+        Config.from_json(Newer(tied=False).to_json(), ORIGIN)
+    assert str(caught.value) == (
+        f"{ORIGIN} has 'tiers', which this seqmodel does not know: it was written by a newer "
+        "seqmodel; use that one"
+    )

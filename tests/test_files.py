@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import resource
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +10,21 @@ from pathlib import Path
 import pytest
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import check_writable, new_folder, read_bytes, refuse_existing, write_file
+from seqmodel.files import (
+    FolderFormat,
+    check_writable,
+    new_folder,
+    read_bytes,
+    refuse_existing,
+    write_file,
+)
 
 MARK = "manifest.json"
+FORMAT = FolderFormat(
+    "dataset",
+    lambda folder: (folder / MARK).is_file() and (folder / MARK).read_text() in ("old", "new"),
+    re.compile(r"manifest\.json|train\.npy|draws/\d+/new|new"),
+)
 
 
 @contextmanager
@@ -85,7 +98,7 @@ def test_permissions_follow_the_umask(tmp_path, mask):
     """mkstemp and mkdtemp make private files; other users of a shared folder could not read."""
     with umask(mask):
         write_file(tmp_path / "file", b"")
-        with new_folder(tmp_path / "folder", force=False, mark=MARK):
+        with new_folder(tmp_path / "folder", FORMAT, force=False):
             pass
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
     assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o777 & ~mask
@@ -99,7 +112,7 @@ def test_a_path_below_a_file_is_an_error_that_names_it(tmp_path):
         lambda: write_file(below, b""),
         lambda: check_writable(below),
         lambda: read_bytes(below),
-        lambda: new_folder(below, force=True, mark=MARK).__enter__(),
+        lambda: new_folder(below, FORMAT, force=True).__enter__(),
     ):
         with pytest.raises(SeqmodelError, match=str(below)) as caught:
             attempt()
@@ -127,7 +140,7 @@ def test_refuse_existing_sees_files_folders_and_dangling_links(tmp_path):
 
 def test_new_folder_appears_only_when_its_block_ends(tmp_path):
     target = tmp_path / "data"
-    with new_folder(target, force=False, mark=MARK) as folder:
+    with new_folder(target, FORMAT, force=False) as folder:
         (folder / MARK).write_text("new")
         assert not target.exists()
     assert tree(tmp_path) == {target: None, target / MARK: b"new"}
@@ -135,7 +148,7 @@ def test_new_folder_appears_only_when_its_block_ends(tmp_path):
 
 def test_force_replaces_a_marked_folder_whole(tmp_path, marked):
     """A file of the old dataset that stays would belong to neither."""
-    with new_folder(marked, force=True, mark=MARK) as folder:
+    with new_folder(marked, FORMAT, force=True) as folder:
         (folder / MARK).write_text("new")
         assert (marked / MARK).read_text() == "old"
     assert tree(tmp_path) == {marked: None, marked / MARK: b"new"}
@@ -144,7 +157,7 @@ def test_force_replaces_a_marked_folder_whole(tmp_path, marked):
 def test_force_follows_a_link_to_the_folder_it_stands_for(tmp_path, marked):
     link = tmp_path / "link"
     link.symlink_to(marked)
-    with new_folder(link, force=True, mark=MARK) as folder:
+    with new_folder(link, FORMAT, force=True) as folder:
         (folder / MARK).write_text("new")
     assert link.is_symlink()
     assert tree(marked) == {marked / MARK: b"new"}
@@ -153,7 +166,7 @@ def test_force_follows_a_link_to_the_folder_it_stands_for(tmp_path, marked):
 
 def test_an_empty_folder_may_be_filled_with_force(tmp_path):
     (tmp_path / "data").mkdir()
-    with new_folder(tmp_path / "data", force=True, mark=MARK) as folder:
+    with new_folder(tmp_path / "data", FORMAT, force=True) as folder:
         (folder / MARK).write_text("new")
     assert (tmp_path / "data" / MARK).read_text() == "new"
 
@@ -169,8 +182,67 @@ def test_force_never_takes_what_is_not_ours(tmp_path, kind):
         home.write_text("years of work")
     before = tree(tmp_path)
     with (
-        pytest.raises(SeqmodelError, match=f"{home} holds other things"),
-        new_folder(home, force=True, mark=MARK),
+        pytest.raises(SeqmodelError, match=f"{home} is not a dataset, and --force"),
+        new_folder(home, FORMAT, force=True),
+    ):
+        pytest.fail("the work began")
+    assert tree(tmp_path) == before
+
+
+def test_force_takes_nothing_else_that_lies_in_a_marked_folder(tmp_path, marked):
+    """A thesis beside our manifest went with the old dataset; so did one that came meanwhile."""
+    notes = marked / "draws" / "1" / "notes.txt"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("years of work")
+    message = f"{marked} holds draws/1/notes.txt, which is not part of a dataset; move it elsewhere"
+    before = tree(tmp_path)
+    with pytest.raises(SeqmodelError, match=message), new_folder(marked, FORMAT, force=True):
+        pytest.fail("the work began")
+    assert tree(tmp_path) == before
+    notes.unlink()
+    with pytest.raises(SeqmodelError, match=message), new_folder(marked, FORMAT, force=True):
+        notes.write_text("years of work")
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("mark", [None, "another program's", ""])
+def test_force_takes_no_folder_without_our_own_mark(tmp_path, mark):
+    """Many programs have a manifest.json; what is in it tells whose it is."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "train.npy").write_text("frames")
+    if mark is not None:
+        (tmp_path / "d" / MARK).write_text(mark)
+    before = tree(tmp_path)
+    with (
+        pytest.raises(SeqmodelError, match="is not a dataset"),
+        new_folder(tmp_path / "d", FORMAT, force=True),
+    ):
+        pytest.fail("the work began")
+    assert tree(tmp_path) == before
+
+
+def test_what_desktops_and_kills_leave_goes_with_the_folder(tmp_path, marked):
+    """Guards against a refusal over a file that nobody made or can even see."""
+    for name in (".DS_Store", "._train.npy", "Thumbs.db", ".train.npy.k3_x9qzz"):
+        (marked / name).touch()
+    (marked / "draws" / "7").mkdir(parents=True)  # an empty folder holds nothing to lose
+    with new_folder(marked, FORMAT, force=True) as folder:
+        (folder / MARK).write_text("new")
+    assert tree(tmp_path) == {marked: None, marked / MARK: b"new"}
+
+
+@pytest.mark.parametrize("name", ["link", "train.npy.bak", "draws/manifest.json", ".train.npy"])
+def test_names_like_ours_are_not_ours(tmp_path, marked, name):
+    """A link to a folder counts as a file: what it stands for is not looked into."""
+    (marked / "draws").mkdir()
+    if name == "link":
+        (marked / name).symlink_to(tmp_path)
+    else:
+        (marked / name).touch()
+    before = tree(tmp_path)
+    with (
+        pytest.raises(SeqmodelError, match=f"holds {name}, which"),
+        new_folder(marked, FORMAT, force=True),
     ):
         pytest.fail("the work began")
     assert tree(tmp_path) == before
@@ -185,7 +257,7 @@ def test_an_exception_leaves_the_old_folder_and_nothing_else(tmp_path, marked, e
         (folder / "half").write_text("written")
         raise error
 
-    with pytest.raises(expected), new_folder(marked, force=True, mark=MARK) as folder:
+    with pytest.raises(expected), new_folder(marked, FORMAT, force=True) as folder:
         begin(folder)
     assert tree(tmp_path) == before
 
@@ -203,7 +275,7 @@ def test_a_failed_rename_brings_the_old_folder_back(tmp_path, marked, monkeypatc
     monkeypatch.setattr(Path, "replace", second_fails)
     with (
         pytest.raises(SeqmodelError, match="cannot write"),
-        new_folder(marked, force=True, mark=MARK) as folder,
+        new_folder(marked, FORMAT, force=True) as folder,
     ):
         (folder / "new").touch()
     assert tree(tmp_path) == before
@@ -213,6 +285,6 @@ def test_a_new_folders_files_are_on_the_disk_before_it_appears(tmp_path, monkeyp
     """Else a power cut leaves a dataset of the right name with empty shards."""
     synced = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
-    with new_folder(tmp_path / "data", force=False, mark=MARK) as folder:
+    with new_folder(tmp_path / "data", FORMAT, force=False) as folder:
         (folder / "train.npy").write_bytes(b"frames")
     assert (tmp_path / "data" / "train.npy").stat().st_ino in synced

@@ -1,4 +1,4 @@
-"""The `seqmodel` command: its subcommands, its exit statuses, and how errors are said."""
+"""The `seqmodel` command: its subcommands, exit statuses, error messages and process settings."""
 
 import os
 import signal
@@ -15,6 +15,7 @@ from seqmodel.cli import eval as eval_command
 from seqmodel.cli.common import printable
 from seqmodel.cli.sample import command as sample
 from seqmodel.errors import SeqmodelError
+from seqmodel.kernels.run.allocator import keep_freed_memory
 
 app = typer.Typer(
     name="seqmodel",
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
 app.command("prepare")(prepare.prepare)
 app.command("train")(train.train)
 app.command("eval")(eval_command.evaluate)
@@ -46,7 +48,7 @@ def _version(wanted: bool) -> None:
 def _main(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
@@ -56,12 +58,12 @@ def _main(
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 an error, 2 wrong usage, 128+n after signal n."""
-    # For how many turns of a loop a thread with nothing to do waits awake for more. By default so
-    # many (300,000) that beside another program it mostly stands in the others' way: training was
-    # several times slower. It must be said before torch is loaded.
+    # How long idle OpenMP threads spin before they sleep. The default (300,000 turns) made training
+    # several times slower beside another program. To be set before torch is loaded.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "5000")
-    signal.signal(signal.SIGTERM, _exit_on_signal)  # lets unfinished temporary files be removed
+    keep_freed_memory()
+    signal.signal(signal.SIGTERM, _exit_on_signal)  # so that temporary files are removed
     try:
         status = app(standalone_mode=False)
         if sys.stdout is not None:  # as after >&-
@@ -71,7 +73,7 @@ def main() -> None:
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise
-        status = 128 + signal.SIGPIPE  # Typer has caught it: the reader of our output has gone
+        status = 128 + signal.SIGPIPE  # whoever read our output has gone, and Typer caught it
     except BrokenPipeError:
         _close_stdout()
         status = 128 + signal.SIGPIPE
@@ -97,7 +99,7 @@ def main() -> None:
 
 
 def _close_stdout() -> None:
-    """Let what stdout still holds go nowhere: Python would complain again when it flushes it."""
+    """Discard what stdout still buffers: flushing it at exit would raise the error again."""
     with suppress(OSError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -107,6 +109,6 @@ def _exit_on_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _say(message: str, status: int) -> int:
-    with suppress(OSError):  # a stderr that is full, too
+    with suppress(OSError):  # stderr may be full, too
         typer.echo(f"seqmodel: {printable(message)}", err=True)
     return status

@@ -1,4 +1,4 @@
-"""How a training run shows itself: a live bar on a terminal, one plain line per epoch elsewhere."""
+"""The progress of a training run: a live bar on a terminal, one plain line per epoch elsewhere."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from seqmodel.training.loop import Listener, Tick
 
 @contextmanager
 def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator[Listener]:
-    """Yield a listener that writes to stderr: `title` at the first event, then what happens."""
+    """Yield a listener that writes to stderr: `title` before the first event, then each event."""
     if quiet:
         yield Listener()
     elif sys.stderr.isatty():
@@ -28,21 +28,21 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator[Li
         )
 
 
-def _titled(listener: Listener, say_title: Callable[[], None]) -> Listener:
-    """The listener, the title said before the first event: an error at the start stands alone."""
-    said = False
+def _titled(listener: Listener, print_title: Callable[[], None]) -> Listener:
+    """The listener, with the title printed before the first event: an early error stands alone."""
+    printed = False
 
-    def then(event: Callable[..., None]) -> Callable[..., None]:
-        def heard(*values: Any) -> None:
-            nonlocal said
-            if not said:
-                said = True
-                say_title()
-            event(*values)
+    def titled(event: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*values: Any) -> Any:
+            nonlocal printed
+            if not printed:
+                printed = True
+                print_title()
+            return event(*values)
 
-        return heard
+        return called
 
-    return Listener(then(listener.tick), then(listener.epoch), then(listener.draw))
+    return Listener(titled(listener.tick), titled(listener.epoch), titled(listener.draw))
 
 
 def _epoch_line(config: Config, line: dict[str, Any], is_best: bool) -> str:

@@ -1,4 +1,4 @@
-"""`seqmodel train`: a dataset and a unit to a run folder."""
+"""`seqmodel train`: from a dataset and a unit to a run folder."""
 
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Force, Json, Quiet, message, print_json
+from seqmodel.cli.common import Device, Force, Json, Quiet, message, print_json
 from seqmodel.config import Config, read_config_file, resolve, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 
 if TYPE_CHECKING:
+    import torch
+
     from seqmodel.data.dataset import Dataset
     from seqmodel.runs.folder import Run
 
-# What may change when a run is resumed without making it another run.
-RESUMABLE = {"epochs", "patience"}
-
-# The options themselves default to None, which tells what was said from what was not.
+# The options themselves default to None, which tells those given from those left out.
 DEFAULT = {
     name: f"  [default: {str(value).lower() if isinstance(value, bool) else value}]"
     for name, value in asdict(resolve({})).items()
@@ -36,9 +35,7 @@ def train(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Settings from a YAML file; an option counts more than the file."
-        ),
+        typer.Option(metavar="FILE", help="Settings from a YAML file; options override the file."),
     ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print all settings as YAML and stop.")
@@ -51,11 +48,9 @@ def train(
     ] = None,
     params: Annotated[
         int | None,
-        typer.Option(help="Solve the size for so many parameters, the output layer not counted."),
+        typer.Option(help="Solve the size for this many parameters, without the output layer."),
     ] = None,
-    layers: Annotated[
-        int | None, typer.Option(help="Layers, one upon the other." + DEFAULT["layers"])
-    ] = None,
+    layers: Annotated[int | None, typer.Option(help="Layers, stacked." + DEFAULT["layers"])] = None,
     gate_activation: Annotated[
         str | None, typer.Option(help="sigmoid or hard-sigmoid." + DEFAULT["gate_activation"])
     ] = None,
@@ -69,13 +64,13 @@ def train(
     dropout: Annotated[
         float | None,
         typer.Option(
-            help="Share dropped between layers and before the output." + DEFAULT["dropout"]
+            help="Dropout probability between layers and before the output." + DEFAULT["dropout"]
         ),
     ] = None,
     output: Annotated[
         str | None,
         typer.Option(
-            help="auto: bernoulli for music, gaussian for audio, whose 16-bit samples can also have"
+            help="auto: bernoulli for music, gaussian for audio; 16-bit audio can also have"
             " logistic." + DEFAULT["output"]
         ),
     ] = None,
@@ -85,11 +80,11 @@ def train(
     ] = None,
     end: Annotated[
         bool | None,
-        typer.Option("--end/--no-end", help="Whether to learn when pieces end." + DEFAULT["end"]),
+        typer.Option("--end/--no-end", help="Also learn when pieces end." + DEFAULT["end"]),
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="What computes the unit: auto, cpu or reference." + DEFAULT["backend"]),
+        typer.Option(help="Code that runs the unit: auto, cpu or reference." + DEFAULT["backend"]),
     ] = None,
     optimizer: Annotated[
         str | None, typer.Option(help="adam or rmsprop." + DEFAULT["optimizer"])
@@ -101,33 +96,33 @@ def train(
     learning_rate_draws: Annotated[
         int | None,
         typer.Option(
-            help="Search: so many runs at rates from exp(U(-12, -6)), the best kept."
+            help="Search: train this many runs at rates from exp(U(-12, -6)), keep the best."
             + DEFAULT["learning_rate_draws"]
         ),
     ] = None,
     schedule: Annotated[
         str | None,
         typer.Option(
-            help="The rate over time: cosine, down to 0, or constant." + DEFAULT["schedule"]
+            help="Learning rate over time: constant, or cosine (down to 0)." + DEFAULT["schedule"]
         ),
     ] = None,
     weight_noise: Annotated[
         float | None,
         typer.Option(
-            help="Deviation of the noise on the unit's weights at each update."
+            help="Standard deviation of the noise on the unit's weights at each update."
             + DEFAULT["weight_noise"]
         ),
     ] = None,
     clip: Annotated[
         float | None,
         typer.Option(
-            help="Rescale the gradient's norm to this when above; 0: never." + DEFAULT["clip"]
+            help="Rescale the gradient's norm to this if it is larger; 0: never." + DEFAULT["clip"]
         ),
     ] = None,
     average: Annotated[
         float | None,
         typer.Option(
-            help="Keep the running mean of the weights, of this decay; 0: the weights themselves."
+            help="Decay of the running mean of the weights, which is kept; 0: no mean."
             + DEFAULT["average"]
         ),
     ] = None,
@@ -137,24 +132,25 @@ def train(
     truncate: Annotated[
         int | None,
         typer.Option(
-            help="Backpropagate through windows of so many frames; 0: whole pieces."
+            help="Backpropagate through windows of this many frames; 0: whole pieces."
             + DEFAULT["truncate"]
         ),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Passes through the pieces, at most." + DEFAULT["epochs"])
+        int | None,
+        typer.Option(help="Passes through the pieces, at most." + DEFAULT["epochs"]),
     ] = None,
     patience: Annotated[
         int | None,
         typer.Option(
-            help="Stop after so many epochs without a better valid figure." + DEFAULT["patience"]
+            help="Stop after this many epochs without a better valid figure." + DEFAULT["patience"]
         ),
     ] = None,
     augment_keys: Annotated[
         bool | None,
         typer.Option(
             "--augment-keys/--no-augment-keys",
-            help="Transpose each piece to a random key at each epoch." + DEFAULT["augment_keys"],
+            help="Transpose each piece to a random key in each epoch." + DEFAULT["augment_keys"],
         ),
     ] = None,
     seed: Annotated[
@@ -164,41 +160,44 @@ def train(
         Path | None, typer.Option(help="The run folder.  [default: a new one in runs/]")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a stopped run: --run, or the newest.")
+        bool, typer.Option("--resume", help="Continue a stopped run: --run, or the newest.")
     ] = False,
     init_from: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Start from the weights of another run.")
     ] = None,
+    device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a unit, and keep the epoch that predicts valid best.
+    """Train a unit and keep the epoch that predicts valid best.
 
-    A stopped run (Ctrl-C will do) goes on, bit for bit, with --resume. The defaults are those of
-    music; audio and the paper preset have some of their own: --print-config shows what counts.
+    --resume continues a stopped run (Ctrl-C will do), bit for bit. The defaults shown are for
+    music; audio and the paper preset have some of their own, see --print-config.
     """
-    given = locals()
-    said = {field.name: given[field.name] for field in fields(Config)}
-    said = {name: value for name, value in said.items() if value is not None}
+    values = locals()
+    given = {field.name: values[field.name] for field in fields(Config)}
+    given = {name: value for name, value in given.items() if value is not None}
     if data is not None:
-        said["data"] = str(data)
+        given["data"] = str(data)
     if resume:
         if init_from is not None or config is not None or force:
-            raise UsageError("--resume goes with neither --init-from nor --config nor --force")
-        folder, settings = _stopped(run, said)
+            raise UsageError("--resume excludes --init-from, --config and --force")
+        folder, settings = _stopped(run, given)
     else:
-        settings = _resolved(said, read_config_file(config) if config else {})
+        settings = _resolved(given, read_config_file(config) if config else {})
     if print_config:
         typer.echo(to_yaml(settings), nl=False)
-    elif resume:
-        _resume(settings, folder, as_json=as_json, quiet=quiet)
+        return
+    job = _Job(settings, device, as_json=as_json, quiet=quiet)
+    if resume:
+        job.resume(folder)
     else:
-        _train(settings, run, init_from, force=force, as_json=as_json, quiet=quiet)
+        job.start(run, init_from, force=force)
 
 
-def _resolved(said: dict[str, Any], file: dict[str, Any]) -> Config:
-    """The settings, for the medium of their data, with the hidden size solved.
+def _resolved(given: dict[str, Any], file: dict[str, Any]) -> Config:
+    """The settings for the medium of their data, with the hidden size solved.
 
     UsageError where there is no such unit.
     """
@@ -208,55 +207,142 @@ def _resolved(said: dict[str, Any], file: dict[str, Any]) -> Config:
     from seqmodel.data.dataset import open_dataset
     from seqmodel.model.build import build_model, with_hidden_size
 
-    data = said.get("data", file.get("data"))
+    data = given.get("data", file.get("data"))
     frame = open_dataset(data).frame if data else FRAMES
-    settings = with_hidden_size(resolve(said, file, frame.medium.presets), frame)
+    settings = with_hidden_size(resolve(given, file, frame.medium.presets), frame)
     with torch.device("meta"):  # takes no memory
         build_model(settings, frame)
     return settings
 
 
-def _train(
-    settings: Config,
-    folder: Path | None,
-    init_from: Path | None,
-    *,
-    force: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    from seqmodel.data.bundled import sample_dataset
-    from seqmodel.data.dataset import open_dataset
-    from seqmodel.files import check_writable, new_folder, refuse_existing
-    from seqmodel.runs.folder import CONFIG, RUNS, new_run_folder
-    from seqmodel.training.search import begin
+def _stopped(folder: Path | None, given: dict[str, Any]) -> tuple[Path, Config]:
+    """The folder and the settings of the run to continue."""
+    from seqmodel.runs.folder import CONFIG, LAST, newest_resumable_run, read_metrics
+    from seqmodel.training.resuming import RESUMABLE
 
-    # What can be wrong is found before a folder is made.
-    if folder is not None:
-        refuse_existing(folder, force=force)
-        if folder.exists() and not (folder / CONFIG).is_file():
-            raise UsageError(f"{folder} is not a run folder; choose another for --run")
-    path = Path(settings.data) if settings.data else sample_dataset(RUNS)
-    dataset = open_dataset(path)
-    _check_splits(dataset)
-    start = _start(init_from, settings, dataset) if init_from else None
-    settings = replace(settings, data=str(path.resolve()))
-    replaces = folder is not None and folder.exists()
-    if folder is None:
-        folder = new_run_folder(path.resolve().name.removesuffix("-data"), settings.unit)
-    elif replaces:  # the old run stays until the first checkpoint of the new one is on the disk
-        with new_folder(folder, force=True, mark=CONFIG) as beside:
-            begin(settings, dataset, beside, start)
-        start = None
-    else:
-        check_writable(folder / CONFIG)
-    output = {"as_json": as_json, "quiet": quiet}
-    try:
-        _run(settings, dataset, folder, resume=replaces, init_from=start, **output)
-    finally:
-        for made in (folder, RUNS):  # an error before anything was begun leaves no empty folder
-            with suppress(OSError):
-                made.rmdir()
+    folder = folder or newest_resumable_run()
+    if not (folder / CONFIG).is_file():
+        raise SeqmodelError(
+            f"{folder} is not a run folder (no {CONFIG}); there is nothing to resume"
+        )
+    stored = read_config_file(folder / CONFIG)
+    changed = [name for name in given if given[name] != stored.get(name)]
+    fixed = sorted(set(changed) - set(RESUMABLE))
+    if fixed:
+        option = "--" + fixed[0].replace("_", "-")
+        raise UsageError(f"{option} cannot change on --resume; start a new run with --init-from")
+    if "data" in given:
+        given["data"] = str(Path(given["data"]).resolve())  # as it is stored
+    settings = resolve(given, stored)
+    ended = len(read_metrics(folder))
+    if settings.epochs < ended:
+        raise UsageError(f"--epochs {settings.epochs} is less than the {ended} that {folder} has")
+    if not (folder / LAST).is_file() and not settings.learning_rate_draws:
+        raise SeqmodelError(
+            f"{folder} has no checkpoint to resume from ({LAST}); "
+            f"train it again with --run {folder} --force"
+        )
+    return folder, settings
+
+
+class _Job:
+    """What trains `settings`, with or without a learning-rate search, and reports it."""
+
+    def __init__(self, settings: Config, device: str, *, as_json: bool, quiet: bool) -> None:
+        self.settings, self.device = settings, device
+        self.as_json, self.quiet = as_json, quiet
+
+    def resume(self, folder: Path) -> None:
+        """Continue the run in `folder`."""
+        from seqmodel.data.dataset import open_dataset
+
+        self._run(open_dataset(str(self.settings.data)), folder, resume=True)
+
+    def start(self, folder: Path | None, init_from: Path | None, *, force: bool) -> None:
+        """Train a new run in `folder`, or in a new one in runs/."""
+        from seqmodel.data.bundled import sample_dataset
+        from seqmodel.data.dataset import open_dataset
+        from seqmodel.files import check_writable, new_folder
+        from seqmodel.runs.folder import CONFIG, RUN_FOLDER, RUNS, new_run_folder
+        from seqmodel.training.loop import begin_run
+        from seqmodel.training.search import begin_search
+
+        # All that can be wrong is found before a folder is made.
+        if folder is not None:
+            RUN_FOLDER.check_target(folder, force=force)
+        path = Path(self.settings.data) if self.settings.data else sample_dataset(RUNS)
+        dataset = open_dataset(path)
+        _check_splits(dataset)
+        weights = _weights(init_from, self.settings, dataset) if init_from else None
+        self.settings = replace(self.settings, data=str(path.resolve()))
+        replaces = folder is not None and folder.exists()
+        if folder is None:
+            name = path.resolve().name.removesuffix("-data")
+            folder = new_run_folder(name, self.settings.unit)
+        elif replaces:  # the old run stays until the new one's first checkpoint is on the disk
+            begin = begin_search if self.settings.learning_rate_draws else begin_run
+            with new_folder(folder, RUN_FOLDER, force=True) as new:
+                begin(self.settings, dataset, new, weights)
+            weights = None
+        else:
+            check_writable(folder / CONFIG)
+        try:
+            self._run(dataset, folder, resume=replaces, init_from=weights)
+        finally:
+            for made in (folder, RUNS):  # an error before the first checkpoint leaves no folder
+                with suppress(OSError):
+                    made.rmdir()
+
+    def _run(
+        self,
+        dataset: "Dataset",
+        folder: Path,
+        *,
+        resume: bool,
+        init_from: "Run | None" = None,
+    ) -> None:
+        from seqmodel.cli.progress import training_progress
+        from seqmodel.runs.folder import read_metrics
+        from seqmodel.training.loop import train_run
+        from seqmodel.training.search import search
+        from seqmodel.training.stopping import stop_on_signals
+
+        settings, quiet = self.settings, self.quiet
+        device = _device(self.device, settings, dataset)
+        train = search if settings.learning_rate_draws else train_run
+        title = f"{folder}: {settings.unit} of {settings.hidden} units on {dataset.folder}"
+        with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as listener:
+            train(
+                settings,
+                dataset,
+                folder,
+                device=device,
+                resume=resume,
+                init_from=init_from,
+                listener=listener,
+                stop=stop,
+            )
+        metrics = read_metrics(folder)
+        best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
+        if self.as_json:
+            print_json({"run": str(folder), "epochs": len(metrics), "best": best})
+        else:
+            typer.echo(
+                f"{folder}  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
+                f"epoch {best['epoch']} of {len(metrics)}"
+            )
+        if not quiet:
+            _warn_if_trivial(settings, dataset, folder, best["valid_nats_per_frame"])
+
+
+def _device(option: str, settings: Config, dataset: "Dataset") -> "torch.device":
+    import torch
+
+    from seqmodel.model.build import build_model
+
+    with torch.device("meta"):  # takes no memory
+        model = build_model(settings, dataset.frame)
+    return model.choose_device(option, settings.batch_size)
 
 
 def _check_splits(dataset: "Dataset") -> None:
@@ -271,7 +357,8 @@ def _check_splits(dataset: "Dataset") -> None:
         dataset[split]  # SeqmodelError where it is damaged
 
 
-def _start(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
+def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
+    """The run to take weights from, known to fit."""
     from seqmodel.model.build import build_model
     from seqmodel.runs.folder import load_model, load_run, model_tensors
 
@@ -282,72 +369,6 @@ def _start(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
     except SeqmodelError as error:
         raise SeqmodelError(f"--init-from {folder}: {error}") from error
     return run
-
-
-def _stopped(folder: Path | None, said: dict[str, Any]) -> tuple[Path, Config]:
-    """The folder and the settings of the run to go on with."""
-    from seqmodel.runs.folder import CONFIG, LAST, newest_run, read_metrics
-
-    folder = folder or newest_run()
-    if not (folder / CONFIG).is_file():
-        raise SeqmodelError(
-            f"{folder} is not a run folder (no {CONFIG}); there is nothing to resume"
-        )
-    stored = read_config_file(folder / CONFIG)
-    if "data" in said:
-        said["data"] = str(Path(said["data"]).resolve())  # as it is stored
-    fixed = sorted(name for name in set(said) - RESUMABLE if said[name] != stored.get(name))
-    if fixed:
-        option = "DATA" if fixed[0] == "data" else "--" + fixed[0].replace("_", "-")
-        raise UsageError(f"{option} cannot change on --resume; start a new run with --init-from")
-    settings = resolve(said, stored)
-    ended = len(read_metrics(folder))
-    if settings.epochs < ended:
-        raise UsageError(f"--epochs {settings.epochs} is less than the {ended} that {folder} has")
-    if not (folder / LAST).is_file() and not settings.learning_rate_draws:
-        raise SeqmodelError(
-            f"{folder} has no checkpoint to resume from ({LAST}); "
-            f"train it anew with --run {folder} --force"
-        )
-    return folder, settings
-
-
-def _resume(settings: Config, folder: Path, *, as_json: bool, quiet: bool) -> None:
-    from seqmodel.data.dataset import open_dataset
-
-    dataset = open_dataset(str(settings.data))
-    _run(settings, dataset, folder, as_json=as_json, quiet=quiet, resume=True)
-
-
-def _run(
-    settings: Config,
-    dataset: "Dataset",
-    folder: Path,
-    *,
-    as_json: bool,
-    quiet: bool,
-    resume: bool = False,
-    init_from: "Run | None" = None,
-) -> None:
-    from seqmodel.cli.progress import training_progress
-    from seqmodel.runs.folder import read_metrics
-    from seqmodel.training.search import train as train_run
-    from seqmodel.training.stopping import stop_on_signals
-
-    title = f"{folder}: {settings.unit} of {settings.hidden} units on {dataset.folder}"
-    with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as listener:
-        train_run(settings, dataset, folder, listener, stop, resume=resume, init_from=init_from)
-    metrics = read_metrics(folder)
-    best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
-    if as_json:
-        print_json({"run": str(folder), "epochs": len(metrics), "best": best})
-    else:
-        typer.echo(
-            f"{folder}  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
-            f"epoch {best['epoch']} of {len(metrics)}"
-        )
-    if not quiet:
-        _warn_if_trivial(settings, dataset, folder, best["valid_nats_per_frame"])
 
 
 def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: float) -> None:

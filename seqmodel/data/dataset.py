@@ -10,6 +10,7 @@ more than one piece in memory, apart from the index.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from seqmodel.data.splits import SPLITS
 from seqmodel.errors import SeqmodelError, SourceError
-from seqmodel.files import disk_error, read_bytes
+from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.media.definitions import FrameDefinition, Piece
 from seqmodel.media.registry import definition_from_json
 
@@ -247,6 +248,21 @@ def open_dataset(path: str | Path) -> Dataset:
     except (ValueError, KeyError, TypeError, AttributeError, SourceError) as error:
         raise SeqmodelError(f"{file} is damaged; run `seqmodel prepare` again") from error
     return dataset
+
+
+def _is_dataset(folder: Path) -> bool:
+    try:
+        return bool(json.loads(read_bytes(folder / MANIFEST))["format"] == FORMAT)
+    except (SeqmodelError, ValueError, KeyError, TypeError):
+        return False
+
+
+DATASET_FOLDER = FolderFormat(
+    "prepared dataset",
+    _is_dataset,
+    re.compile(rf"{re.escape(MANIFEST)}|({'|'.join(SPLITS)})\.(npy|jsonl)"),
+)
+"""What `prepare --force` may replace."""
 
 
 def _json_bytes(values: Mapping[str, Any], indent: int | None = None) -> bytes:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from seqmodel.data.dataset import MANIFEST, DatasetWriter
+from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter
 from seqmodel.data.sources import Source, find_sources, the_medium
 from seqmodel.data.splits import Tally
 from seqmodel.errors import SeqmodelError, SourceError
-from seqmodel.files import new_folder, refuse_existing
+from seqmodel.files import new_folder
 from seqmodel.media.definitions import Corpus, Progress, Settings
 
 
@@ -30,14 +30,14 @@ def prepare(
         SeqmodelError: if no file can be used, the sources are not of the medium of `settings`, or
             the target cannot be written; then nothing is.
     """
-    refuse_existing(out, force=force)
+    DATASET_FOLDER.check_target(out, force=force)
     sources = find_sources(names)
     medium = the_medium(sources)
     if medium is not settings.medium:
         raise SeqmodelError(f"{sources[0].path} is {medium.name}, not {settings.medium.name}")
     skipped: list[dict[str, str]] = []
     tally = Tally()
-    with new_folder(out, force=force, mark=MANIFEST) as folder:
+    with new_folder(out, DATASET_FOLDER, force=force) as folder:
         corpus = settings.corpus([source.path for source in sources], folder)
         with DatasetWriter(folder, corpus.frame) as writer:
             for k, source in enumerate(sources):

@@ -1,7 +1,7 @@
 """Checkpoints: named tensors and a JSON text in one safetensors file, with a checksum over both.
 
-safetensors has none of its own, so a flipped bit in a weight would pass unseen. Loading runs no
-code. A checkpoint is written whole or not at all.
+safetensors has no checksum of its own, so a flipped bit in a weight would go unnoticed. Loading
+runs no code. A checkpoint is written whole or not at all.
 """
 
 import hashlib
@@ -20,15 +20,18 @@ from seqmodel.files import disk_error, write_file
 
 FORMAT = "seqmodel-checkpoint"
 VERSION = 1
-# All metadata stands under one key: safetensors writes several in an order of its own at each
-# call, and equal runs should leave equal bytes.
+# The only metadata key: safetensors writes several in random order, and equal runs should leave
+# equal bytes.
 KEY = "seqmodel"
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> None:
-    """Write `tensors` and the JSON values `content` to `path`."""
+    """Write `tensors`, from any device, and the JSON values `content` to `path`.
+
+    ValueError for nan or inf in `content`, which JSON lacks.
+    """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    text = json.dumps(content)
+    text = json.dumps(content, allow_nan=False)
     metadata = {
         "format": FORMAT,
         "version": VERSION,
@@ -39,9 +42,9 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors and the content back, onto the CPU.
+    """Read the tensors, onto the CPU, and the content.
 
-    SeqmodelError where the file is missing, cut short, changed, or of another format or version.
+    SeqmodelError where the file is missing, truncated, changed, or of another format or version.
     """
     with _opened(path) as (file, metadata):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -53,21 +56,31 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_content(path: Path) -> dict[str, Any]:
-    """Read the content alone, which takes no time but is not held against the checksum."""
+    """Read the content alone, which is quick but does not verify the checksum."""
     with _opened(path) as (_, metadata):
         content: dict[str, Any] = json.loads(metadata["content"])
     return content
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether `path` is a checkpoint of ours, of any version; its content is not verified."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = json.loads((file.metadata() or {}).get(KEY, "{}"))
+        return bool(metadata["format"] == FORMAT)
+    except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError):
+        return False
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Yield a checkpoint's safetensors file and our metadata; what fails is a SeqmodelError."""
+    """Yield a checkpoint's safetensors file and our metadata; failures become SeqmodelErrors."""
     try:
-        path.open("rb").close()  # safetensors' own error for a missing file has no reason apart
+        path.open("rb").close()  # safetensors' own error does not say why it cannot be read
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = json.loads((file.metadata() or {}).get(KEY, "{}"))
             if metadata.get("format") != FORMAT:
-                raise SeqmodelError(f"{path} is not a checkpoint of seqmodel")
+                raise SeqmodelError(f"{path} is not a seqmodel checkpoint")
             if metadata.get("version") != VERSION:
                 raise SeqmodelError(
                     f"{path} has checkpoint version {metadata.get('version')}; this seqmodel "

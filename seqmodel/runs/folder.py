@@ -1,13 +1,17 @@
-"""Run folders: what training leaves behind, and what eval, sample and inspect take up.
+"""Run folders: what training leaves behind, and what eval, sample and inspect read.
 
 config.yaml             the complete resolved config
 metrics.jsonl           one object per epoch
 best.safetensors        the model of the best epoch on valid
-last.safetensors        the model, optimizer and place in the data, to resume from
+last.safetensors        the whole training state, to resume from
 learning-curve.png
+draws/N/, draws.jsonl   of a learning-rate search: one run folder per draw, and their results
+
+README.md lists the fields of each.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,20 +21,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqmodel.config import Config
+from seqmodel.config import Config, read_config_file, to_yaml
 from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import disk_error, read_bytes
+from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.registry import definition_from_json
 from seqmodel.model.build import build_model
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.runs.checkpoint import load_checkpoint, load_content
+from seqmodel.runs.checkpoint import is_checkpoint, load_checkpoint, load_content
 
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
 BEST, LAST = "best.safetensors", "last.safetensors"
+DRAWS, DRAWS_INDEX = "draws", "draws.jsonl"
 RUNS = Path("runs")
-"""Where runs lie unless told otherwise, below the folder one works in."""
+"""Where runs are kept by default, below the working directory."""
 
 MODEL = "model."
 """Prefix of the model's tensors in a checkpoint."""
@@ -50,7 +55,7 @@ class Run:
     """Frames in the longest piece of the training split."""
 
     def check_reads(self, dataset: Dataset) -> None:
-        """Nothing where the model reads the dataset's frames, else SeqmodelError."""
+        """SeqmodelError unless the model reads frames such as the dataset's."""
         there, ours = dataset.frame, self.frame
         if there.medium is not ours.medium:
             raise SeqmodelError(
@@ -67,23 +72,23 @@ class Run:
     def nll(self, frames: NDArray[Any]) -> NDArray[np.float64]:
         """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D).
 
-        The frames are zeros and ones of music, raw samples in [-1, 1) of audio. ValueError for
-        frames of another shape.
+        Frames are zeros and ones for music, raw samples in [-1, 1) for audio. ValueError for frames
+        of another shape.
         """
         size = self.frame.frame_size
         if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] != size:
             raise ValueError(f"frames must be (T >= 1, {size}), not {frames.shape}")
         with torch.inference_mode():
-            x = torch.from_numpy(np.asarray(frames, np.float32)).unsqueeze(1)
-            h, x, past, _ = self.model.read(x, self.model.start(1))
+            line = torch.from_numpy(np.asarray(frames, np.float32)).unsqueeze(1)
+            h, x, past, _ = self.model.read(line, self.model.start(1))
             nats = self.model.output.score(h, x, past).squeeze(1).double()
-        return nats.numpy()
+        return nats.cpu().numpy()
 
 
-def load_run(path: str | Path) -> Run:
-    """Load the best model of the run folder `path`, ready to predict.
+def load_run(path: str | Path, device: torch.device | None = None) -> Run:
+    """Load the best model of the run folder `path` onto `device` (None: the CPU), to predict with.
 
-    SeqmodelError where there is no run, no checkpoint, or a damaged one.
+    SeqmodelError where there is no run, no checkpoint, a damaged one, or one of a newer seqmodel.
     """
     folder = Path(path)
     checkpoint = folder / BEST
@@ -93,23 +98,29 @@ def load_run(path: str | Path) -> Run:
         if (folder / LAST).is_file():
             raise SeqmodelError(
                 f"{folder} has no best checkpoint yet: its first epoch did not end; "
-                f"go on with `seqmodel train --resume --run {folder}`"
+                f"continue with `seqmodel train --resume --run {folder}`"
             )
         raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); train one with `seqmodel train`")
     tensors, content = load_checkpoint(checkpoint)
-    config = Config(**content["config"])
+    config = Config.from_json(content["config"], checkpoint)
     frame = definition_from_json(_media(content), content["frame"])
     model = build_model(config, frame)
     load_model(model, tensors)
-    model.eval()
-    return Run(
-        folder,
-        config,
-        frame,
-        model,
-        content["epoch"],
-        content["longest_piece"],
-    )
+    model.to(device or "cpu").eval()
+    return Run(folder, config, frame, model, content["epoch"], content["longest_piece"])
+
+
+def checkpoint_content(
+    config: Config, frame: FrameDefinition, *, epoch: int, longest_piece: int
+) -> dict[str, Any]:
+    """What a checkpoint says of its model, from which `load_run` rebuilds it."""
+    return {
+        "config": config.to_json(),
+        "media": frame.medium.name,
+        "frame": frame.to_json(),
+        "epoch": epoch,
+        "longest_piece": longest_piece,
+    }
 
 
 def model_tensors(model: SequenceModel) -> dict[str, torch.Tensor]:
@@ -117,8 +128,8 @@ def model_tensors(model: SequenceModel) -> dict[str, torch.Tensor]:
     return {MODEL + name: tensor for name, tensor in model.state_dict().items()}
 
 
-def load_model(model: SequenceModel, tensors: dict[str, torch.Tensor]) -> None:
-    """Fill `model` from a checkpoint's tensors; SeqmodelError where their shapes do not fit."""
+def load_model(model: SequenceModel, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Copy a checkpoint's tensors into `model`; SeqmodelError where names or shapes differ."""
     there = {k.removeprefix(MODEL): v for k, v in tensors.items() if k.startswith(MODEL)}
     here = model.state_dict()
     for name in sorted(there.keys() | here.keys()):
@@ -132,35 +143,65 @@ def load_model(model: SequenceModel, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def newest_run(runs: Path = RUNS, media: str | None = None) -> Path:
-    """The run folder in `runs` that was trained last; SeqmodelError where there is none.
+    """The run folder in `runs` whose best checkpoint is the newest; SeqmodelError if there is none.
 
-    With `media` the last of that medium, or, where there is none, of any: who loads it can say
-    better what is wrong.
+    With `media`, the newest of that medium, or of any medium where it has none: whoever loads it
+    can say better what is wrong.
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
     if not found:
-        raise SeqmodelError(
-            f"no run in {runs}/; train one with `seqmodel train`, or name its folder"
-        )
-    found.sort(key=lambda file: file.stat().st_mtime_ns, reverse=True)
+        raise _no_run(runs)
+    found.sort(key=_modified, reverse=True)
     fitting = (file for file in found if media is None or media == _media(load_content(file)))
     return next(fitting, found[0]).parent
 
 
+def newest_resumable_run(runs: Path = RUNS) -> Path:
+    """The run folder in `runs` last written to by training; SeqmodelError where there is none.
+
+    Unlike `newest_run` it may have no best checkpoint yet: a run stopped in its first epoch, or an
+    unfinished learning-rate search.
+    """
+    latest = {}
+    for config in runs.glob(f"*/{CONFIG}"):
+        folder = config.parent
+        saved = [*folder.glob(LAST), *folder.glob(f"{DRAWS}/*/{LAST}")]
+        if saved or _is_search(config):
+            latest[folder] = max(map(_modified, [config, *saved]))
+    if not latest:
+        raise _no_run(runs)
+    return max(latest, key=lambda folder: latest[folder])
+
+
+def _is_search(config: Path) -> bool:
+    try:
+        return bool(read_config_file(config).get("learning_rate_draws"))
+    except SeqmodelError:
+        return False
+
+
+def _modified(file: Path) -> int:
+    return file.stat().st_mtime_ns
+
+
+def _no_run(runs: Path) -> SeqmodelError:
+    return SeqmodelError(f"no run in {runs}/; train one with `seqmodel train`, or name its folder")
+
+
 def _media(content: Mapping[str, Any]) -> str:
-    """The medium of a checkpoint; before there was audio, none said of which it was."""
+    """A checkpoint's medium; before there was audio, none was stated."""
     return str(content.get("media", "music"))
 
 
 def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
-    """Make a folder named after the dataset, the unit and the first number not yet taken."""
+    """Make a folder named after the dataset, the unit and the first free number."""
     number = 1
     while True:
         folder = runs / f"{data}-{unit}-{number}"
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
-            number += 1  # taken, perhaps this very moment by a run beside this one
+            number += 1  # taken, perhaps just now by a run in parallel
         except OSError as error:
             raise disk_error(folder, "make the run folder", error) from error
         else:
@@ -168,7 +209,7 @@ def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The epochs of a run, one dictionary each; none where no epoch has ended."""
+    """The completed epochs of a run, one dictionary each."""
     path = folder / METRICS
     if not path.exists():
         return []
@@ -179,3 +220,25 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError) as error:
         raise SeqmodelError(f"{path} is damaged: a line holds no epoch") from error
     return lines
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether training wrote `folder`: it has a checkpoint of ours, or config.yaml as we write it.
+
+    A config.yaml that somebody wrote by hand is not enough.
+    """
+    if any(map(is_checkpoint, [folder / BEST, folder / LAST])):
+        return True
+    config = folder / CONFIG
+    try:
+        written = to_yaml(Config(**read_config_file(config)))
+    except SeqmodelError:
+        return False
+    return read_bytes(config) == written.encode()
+
+
+_FILES = "|".join(map(re.escape, (CONFIG, METRICS, CURVE, BEST, LAST)))
+RUN_FOLDER = FolderFormat(
+    "run folder", _is_run, re.compile(rf"({DRAWS}/\d+/)?({_FILES})|{re.escape(DRAWS_INDEX)}")
+)
+"""What `train --force` may replace."""

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once
-from seqmodel.kernels.run.calls import Call, Fields, Own, Room
+from seqmodel.kernels.run.calls import Arena, Call, Fields, Slot
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.protocol import CompiledDraw
 
-Steps = Callable[..., tuple[list[Call], list[Own]]]
+Steps = Callable[..., tuple[list[Call], list[Slot]]]
 
 
 def compiled_sampler(
@@ -29,7 +29,7 @@ def compiled_sampler(
     everything is computed in float64.
     """
     layers = model.layers()
-    arena = Room()
+    arena = Arena()
     x = arena.take(model.encoder.input_size)
     with torch.no_grad():
         calls, states = steps(layers, x, arena, binary=model.encoder.binary)
@@ -46,9 +46,9 @@ class CompiledSampler:
     def __init__(
         self,
         model: SequenceModel,
-        arena: Room,
-        x: Own,
-        states: Sequence[Own],
+        arena: Arena,
+        x: Slot,
+        states: Sequence[Slot],
         calls: Sequence[Call],
         draw: CompiledDraw,
         chunk: int,

@@ -1,1 +1,1 @@
-"""Training: the loop, the optimizer and its noise, stopping and resuming, the rate search."""
+"""Training: one update, the state of a run, the loop over epochs, and the learning-rate search."""

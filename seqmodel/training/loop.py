@@ -1,286 +1,285 @@
-"""The training loop: epochs, updates, early stopping, and resuming bit for bit.
+"""The training loop: epochs of updates, early stopping, checkpoints, and resuming bit for bit.
 
-All randomness is a function of (seed, epoch, update): no generator's state needs saving, and a
-resumed run goes on exactly as if it had never stopped.
+All randomness is a function of (seed, epoch, update), so that no generator's state needs saving: a
+resumed run continues exactly as if it had never stopped.
 """
 
-import hashlib
 import json
+import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from seqmodel.config import Config, to_yaml
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
 from seqmodel.data.dataset import Dataset
-from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.files import write_file
-from seqmodel.kernels.device import one_thread
-from seqmodel.model.build import build_model
 from seqmodel.model.carry import Carry
 from seqmodel.plots.curves import plot_learning_curve
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
-from seqmodel.training.loss import window_loss
-from seqmodel.training.optimizer import (
-    average_tensors,
-    learning_rate_at,
-    load_average,
-    load_optimizer,
-    make_average,
-    make_optimizer,
-    optimizer_tensors,
-    rescale_gradient,
-    set_learning_rate,
-    weight_noise,
+from seqmodel.training.optimizer import learning_rate_at
+from seqmodel.training.resuming import DATA_HASH, check_resumable
+from seqmodel.training.state import (
+    PROGRESS,
+    DivergedError,
+    Progress,
+    TrainingState,
+    check_valid_figure,
 )
 from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.training.update import update, update_seed
 
-CARRY = "carry."
-"""Prefix, in a checkpoint, of the state carried between two windows of a batch."""
+CPU = torch.device("cpu")
 
-# Seconds between two savings of the last checkpoint: what a power cut can cost.
 SAVE_EVERY = 60.0
-
-
-class DivergedError(SeqmodelError):
-    """The loss or its gradient is no longer a number."""
-
-
-@dataclass
-class Place:
-    """How far a run has come: all that resuming needs beside the tensors."""
-
-    epoch: int = 0
-    """Epochs that have ended."""
-    batch: int = 0
-    """Batches of the current epoch that have ended."""
-    window: int = 0
-    """Windows of the current batch that have ended."""
-    update: int = 0
-    nats: float = 0.0
-    """Summed over the frames trained on in this epoch, at the weights of each moment."""
-    frames: int = 0
-    learning_rate: float = 0.0
-    """Of the last update."""
-    best_nats: float = float("inf")
-    best_epoch: int = 0
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    """The epochs that have ended, as in metrics.jsonl."""
+"""Seconds between two saves of the last checkpoint: what a power cut can cost."""
 
 
 @dataclass(frozen=True)
 class Tick:
-    """What a listener hears after each update, and while valid is scored."""
+    """Progress within an epoch, reported after each update and while valid is scored."""
 
     epoch: int
     done: int
-    """Frames done in this pass."""
+    """Frames processed in this pass."""
     total: int
-    """Frames of this pass."""
+    """Frames in this pass."""
     nats_per_frame: float | None
     """The epoch's training loss so far; None while valid is scored."""
     frames_per_second: float = 0.0
     seconds_left: float | None = None
-    """For all epochs yet to come, if none stops early."""
+    """Until the last epoch, if none stops early."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Listener:
-    """Whom training tells what happens; only the command line prints."""
+    """Callbacks through which training reports; only the command line prints."""
 
     tick: Callable[[Tick], None] = lambda tick: None
-    epoch: Callable[[dict[str, Any], bool], None] = lambda metrics, is_best: None
+    epoch: Callable[[dict[str, Any], bool], bool | None] = lambda metrics, is_best: None
+    """Called with each epoch's line of metrics.jsonl and whether it is the best so far, after both
+    are on the disk. True ends the run here; it can be resumed all the same."""
     draw: Callable[[int, int, float], None] = lambda number, count, rate: None
+    """Called by a learning-rate search before each draw: its number from 1, how many, its rate."""
+
+
+def train_run(
+    config: Config,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    device: torch.device = CPU,
+    resume: bool = False,
+    init_from: runs.Run | None = None,
+    listener: Listener | None = None,
+    stop: StopRequest | None = None,
+) -> Progress:
+    """Train the run that `config` describes in `folder`, at its one learning rate.
+
+    With `resume`, continue the run in `folder` from its last checkpoint; else, with `init_from`,
+    start from the weights of another run.
+
+    Returns:
+        How far the run has come; its `metrics` hold every epoch.
+
+    Raises:
+        InterruptError: after `stop` was set; the work is saved.
+        DivergedError: when a loss, a gradient or a valid figure is not finite. The epochs before
+            are kept, the best checkpoint among them.
+        SeqmodelError: when the run cannot be resumed with this config and dataset.
+    """
+    trainer = Trainer(config, dataset, folder, device)
+    if resume:
+        trainer.resume()
+    elif init_from is not None:
+        trainer.init_from(init_from)
+    trainer.run(listener or Listener(), stop or StopRequest())
+    return trainer.state.progress
+
+
+def begin_run(
+    config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None = None
+) -> None:
+    """Write to `folder` a run that has yet to make its first update; `train_run` resumes it."""
+    write_file(folder / runs.CONFIG, to_yaml(config).encode())
+    trainer = Trainer(config, dataset, folder)
+    if init_from is not None:
+        trainer.init_from(init_from)
+    trainer.save()
 
 
 class Trainer:
-    """One run: a model, its optimizer, its place in the data and its folder."""
+    """One run: its state, its data and its folder."""
 
-    def __init__(self, config: Config, dataset: Dataset, folder: Path) -> None:
+    def __init__(
+        self, config: Config, dataset: Dataset, folder: Path, device: torch.device = CPU
+    ) -> None:
         self.config, self.folder = config, folder
-        self.frame = dataset.frame
         self.train, self.valid = dataset["train"], dataset["valid"]
-        self.place = Place()
-        torch.manual_seed(config.seed)
-        self.model = build_model(config, self.frame)
-        self.model.output.start_at(self.train)
-        self.weights = list(self.model.parameters())
-        self.optimizer = make_optimizer(self.model, config)
-        self.average = make_average(self.model, config)
-        self.carry: Carry | None = None
-        self._data = dataset.fingerprint()
+        self.state = TrainingState(config, self.train, device)
+        self._data_hash = dataset.fingerprint()
         self._saved_at = time.monotonic()
 
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights, and from nothing else of it."""
-        runs.load_model(self.model, runs.model_tensors(run.model))
-        self.average = make_average(self.model, self.config)
+        self.state.load_weights(runs.model_tensors(run.model))
 
     def resume(self) -> None:
-        """Take up the run where its last checkpoint left it."""
-        tensors, content = load_checkpoint(self.folder / runs.LAST)
-        if content["data_sha256"] != self._data:
-            raise SeqmodelError(
-                f"{self.config.data} is not the dataset that {self.folder} was trained on: "
-                "prepare it again as it was, or start a new run with --init-from"
-            )
-        runs.load_model(self.model, tensors)
-        load_optimizer(self.model, self.optimizer, tensors)
-        if self.average is not None:
-            load_average(self.average, tensors)
-        self.place = Place(**content["place"])
-        if self.place.window:
-            rows = len(self._plan()[self.place.batch])
-            count = sum(name.startswith(CARRY) for name in tensors)
-            # Cloned, as in _epoch: where a tensor lies in memory decides the last bits of the
-            # matrix products that read it.
-            self.carry = self.model.start(rows).like(
-                [tensors[f"{CARRY}{k}"].clone() for k in range(count)]
-            )
-        self._write_metrics()  # lines of epochs after the checkpoint are taken back
+        """Continue from the folder's last checkpoint."""
+        path = self.folder / runs.LAST
+        tensors, content = load_checkpoint(path)
+        check_resumable(self.config, self._data_hash, content, path)
+        self.state.load(tensors, content[PROGRESS], path)
+        self._write_metrics()  # takes back the epochs that ended after the checkpoint
 
     def run(self, listener: Listener, stop: StopRequest) -> None:
-        """Train until epochs or patience are over; InterruptError after a signal."""
-        if not self.place.update:
-            self.save()  # from now on a run that is killed can go on
+        """Train until the epochs or the patience run out; see `train_run` for the errors."""
+        if not self.state.progress.update:
+            for name in (runs.METRICS, runs.BEST, runs.CURVE):  # of a run that this one replaces
+                (self.folder / name).unlink(missing_ok=True)
+            self.save()  # from here on a run that is killed can be resumed
         write_file(self.folder / runs.CONFIG, to_yaml(self.config).encode())
-        while not self.finished():
-            started, frames_before = time.monotonic(), self.place.frames
-            self._epoch(listener, stop)
-            seconds = time.monotonic() - started
-            self._end_epoch(listener, stop, (self.place.frames - frames_before) / seconds, seconds)
-        plot_learning_curve(self.folder / runs.CURVE, self.place.metrics)
+        try:
+            while not self.finished():
+                if self._epoch(listener, stop):
+                    break
+        except DivergedError:
+            self._plot()
+            raise
+        self._plot()
 
     def finished(self) -> bool:
-        """Whether all epochs are over, or the best is `patience` epochs old."""
-        place = self.place
-        stale = place.epoch - place.best_epoch >= self.config.patience
-        return place.epoch >= self.config.epochs or stale
+        """Whether all epochs are done, or the best is `patience` epochs ago."""
+        progress = self.state.progress
+        stale = progress.epoch - progress.best_epoch >= self.config.patience
+        return progress.epoch >= self.config.epochs or stale
 
-    def _plan(self) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
-        config = self.config
-        return batches.shuffled(
-            self.train.lengths, config.batch_size, config.seed, self.place.epoch
-        )
+    def _epoch(self, listener: Listener, stop: StopRequest) -> bool:
+        """Train what is left of the epoch and score valid; whether the listener ends the run."""
+        progress = self.state.progress
+        started, frames_before = time.monotonic(), progress.frames
+        self._updates(listener, stop)
+        seconds = time.monotonic() - started
+        frames = progress.frames - frames_before
+        metrics, is_best = self._score(listener, stop, seconds, frames / seconds)
+        return bool(listener.epoch(metrics, is_best))
 
-    def _epoch(self, listener: Listener, stop: StopRequest) -> None:
-        plan, place = self._plan(), self.place
-        started, at_start = time.monotonic(), place.frames
-        while place.batch < len(plan):
-            indices = plan[place.batch]
-            keys = None
+    def _plan(self) -> list[NDArray[np.int64]]:
+        config, epoch = self.config, self.state.progress.epoch
+        return batches.shuffled(self.train.lengths, config.batch_size, config.seed, epoch)
+
+    def _updates(self, listener: Listener, stop: StopRequest) -> None:
+        plan, progress = self._plan(), self.state.progress
+        started, at_start = time.monotonic(), progress.frames
+        while progress.batch < len(plan):
+            indices = plan[progress.batch]
+            variants = None
             if self.config.augment_keys:
-                keys = batches.random_variants(
-                    self.frame, len(indices), self.config.seed, place.epoch, place.batch
+                variants = batches.random_variants(
+                    self.train.frame,
+                    len(indices),
+                    self.config.seed,
+                    progress.epoch,
+                    progress.batch,
                 )
             longest = int(self.train.lengths[indices].max())
             window = self.config.truncate or longest
-            for begin in range(place.window * window, longest, window):
-                batch = batches.load(self.train, indices, keys, begin=begin, window=window)
-                rate = learning_rate_at(
-                    self.config, (place.epoch + place.batch / len(plan)) / self.config.epochs
-                )
+            share_done = (progress.epoch + progress.batch / len(plan)) / self.config.epochs
+            rate = learning_rate_at(self.config, share_done)
+            for begin in range(progress.window * window, longest, window):
+                batch = batches.load(self.train, indices, variants, begin=begin, window=window)
                 after = self._update(batch, rate)
                 if begin + window < longest:
-                    place.window += 1
-                    # Cloned: views would keep all of the window alive.
-                    self.carry = after.like([t.detach().clone() for t in after.tensors()])
+                    progress.window += 1
+                    # Copied: a view would keep the whole window in memory.
+                    copies = [tensor.detach().clone() for tensor in after.tensors()]
+                    self.state.carry = after.like(copies)
                 else:
-                    place.batch, place.window, self.carry = place.batch + 1, 0, None
-                speed = (place.frames - at_start) / (time.monotonic() - started)
+                    progress.batch, progress.window = progress.batch + 1, 0
+                    self.state.carry = None
+                speed = (progress.frames - at_start) / (time.monotonic() - started)
                 listener.tick(self._tick(speed))
                 self._save_if_due(stop)
 
     def _update(self, batch: Batch, rate: float) -> Carry:
-        """One step down the gradient of a window's mean nats per frame; the carry behind it."""
-        place, model = self.place, self.model
-        _seed(self.config.seed, place.update)
-        frames = torch.from_numpy(batch.frames)
-        carry = self.carry or model.start(frames.shape[1])
-        self.optimizer.zero_grad()
-        with weight_noise(model, self.config.weight_noise):
-            loss = window_loss(model, frames, batch.lengths, carry)
-            loss.total.backward()  # type: ignore[no-untyped-call]
-        nats_per_frame = float(loss.nats)
-        with one_thread():
-            norm = rescale_gradient(self.weights, self.config.clip)
-            if not np.isfinite(nats_per_frame + norm):
-                raise DivergedError(
-                    f"training diverged at update {place.update} of epoch {place.epoch + 1} "
-                    f"(loss {nats_per_frame}); lower --learning-rate, now {rate:.2g}"
-                )
-            set_learning_rate(self.optimizer, rate)
-            self.optimizer.step()
-            if self.average is not None:
-                self.average.update()
-        place.update += 1
-        place.learning_rate = rate
-        place.nats += nats_per_frame * loss.frames
-        place.frames += loss.frames
-        return loss.after
+        config, state = self.config, self.state
+        progress = state.progress
+        sums, norm = update(
+            state.model,
+            state.optimizer,
+            state.average,
+            batch,
+            state.carry,
+            learning_rate=rate,
+            noise=config.weight_noise,
+            clip=config.clip,
+            seed=update_seed(config.seed, progress.update),
+        )
+        if not math.isfinite(sums.nats + norm):
+            raise DivergedError(
+                f"training diverged at update {progress.update} of epoch {progress.epoch + 1} "
+                f"(loss {sums.nats / sums.frames}); lower --learning-rate, now {rate:.2g}"
+            )
+        progress.update += 1
+        progress.learning_rate = rate
+        progress.nats += sums.nats
+        progress.frames += sums.frames
+        return sums.after
 
     def _tick(self, speed: float) -> Tick:
-        place, total = self.place, self.train.frames
-        left = (self.config.epochs - place.epoch) * total - place.frames
-        mean = place.nats / place.frames
-        return Tick(place.epoch + 1, place.frames, total, mean, speed, left / speed)
+        progress, total = self.state.progress, self.train.frames
+        left = (self.config.epochs - progress.epoch) * total - progress.frames
+        mean = progress.nats / progress.frames
+        return Tick(progress.epoch + 1, progress.frames, total, mean, speed, left / speed)
 
-    def _end_epoch(
-        self, listener: Listener, stop: StopRequest, frames_per_second: float, seconds: float
-    ) -> None:
-        place = self.place
+    def _score(
+        self, listener: Listener, stop: StopRequest, seconds: float, frames_per_second: float
+    ) -> tuple[dict[str, Any], bool]:
+        """Score valid and end the epoch: its line of metrics, and whether it is the best so far."""
+        progress, model = self.state.progress, self.state.scored_model
 
-        def heard(done: int, total: int) -> None:
-            listener.tick(Tick(place.epoch + 1, done, total, None))
+        def scored(done: int, total: int) -> None:
+            listener.tick(Tick(progress.epoch + 1, done, total, None))
             self._save_if_due(stop)
 
-        model = self.model if self.average is None else self.average.module
-        valid = likelihood(model, self.valid, progress=heard)
-        is_best = valid.nats_per_frame < place.best_nats
+        valid = likelihood(model, self.valid, progress=scored)
+        check_valid_figure(valid.nats_per_frame, progress.epoch + 1, progress.learning_rate)
         metrics = {
-            "epoch": place.epoch + 1,
-            "updates": place.update,
-            "train_nats_per_frame": place.nats / place.frames,
+            "epoch": progress.epoch + 1,
+            "updates": progress.update,
+            "train_nats_per_frame": progress.nats / progress.frames,
             "valid_nats_per_frame": valid.nats_per_frame,
             **{f"valid_{name}": value for name, value in valid.figures.items()},
-            "learning_rate": place.learning_rate,
+            "learning_rate": progress.learning_rate,
             "frames_per_second": round(frames_per_second),
             "seconds": round(seconds, 3),
         }
-        place.metrics.append(metrics)
-        place.epoch, place.batch, place.nats, place.frames = place.epoch + 1, 0, 0.0, 0
+        progress.metrics.append(metrics)
+        progress.epoch, progress.batch = progress.epoch + 1, 0
+        progress.nats, progress.frames = 0.0, 0
+        is_best = valid.nats_per_frame < progress.best_nats
         if is_best:
-            place.best_nats, place.best_epoch = valid.nats_per_frame, place.epoch
-            save_checkpoint(
-                self.folder / runs.BEST, runs.model_tensors(model), self._content(place.epoch)
-            )
+            progress.best_nats, progress.best_epoch = valid.nats_per_frame, progress.epoch
+            save_checkpoint(self.folder / runs.BEST, runs.model_tensors(model), self._content())
         self.save()
         self._write_metrics()
-        listener.epoch(metrics, is_best)
-
-    def _content(self, epoch: int) -> dict[str, Any]:
-        return {
-            "config": asdict(self.config),
-            "media": self.frame.medium.name,
-            "frame": self.frame.to_json(),
-            "epoch": epoch,
-            "longest_piece": int(self.train.lengths.max()),
-        }
+        return metrics, is_best
 
     def _save_if_due(self, stop: StopRequest) -> None:
         if stop.signal is not None:
             self.save()
             raise InterruptError(
-                f"stopped in epoch {self.place.epoch + 1}; the work is saved: go on with "
-                f"`seqmodel train --resume --run {self.folder}`",
+                f"stopped in epoch {self.state.progress.epoch + 1}; the work is saved: continue "
+                f"with `seqmodel train --resume --run {self.folder}`",
                 stop.signal,
             )
         if time.monotonic() - self._saved_at > SAVE_EVERY:
@@ -288,32 +287,27 @@ class Trainer:
 
     def save(self) -> None:
         """Write the last checkpoint: all that `resume` needs."""
-        tensors = {
-            **runs.model_tensors(self.model),
-            **optimizer_tensors(self.model, self.optimizer),
-        }
-        if self.average is not None:
-            tensors |= average_tensors(self.average)
-        if self.carry is not None:
-            tensors |= {f"{CARRY}{k}": t for k, t in enumerate(self.carry.tensors())}
         content = {
-            **self._content(self.place.epoch),
-            "data_sha256": self._data,
-            "place": asdict(self.place),
+            **self._content(),
+            DATA_HASH: self._data_hash,
+            PROGRESS: self.state.progress.to_json(),
         }
-        save_checkpoint(self.folder / runs.LAST, tensors, content)
+        save_checkpoint(self.folder / runs.LAST, self.state.tensors(), content)
         self._saved_at = time.monotonic()
 
+    def _content(self) -> dict[str, Any]:
+        return runs.checkpoint_content(
+            self.config,
+            self.train.frame,
+            epoch=self.state.progress.epoch,
+            longest_piece=int(self.train.lengths.max()),
+        )
+
     def _write_metrics(self) -> None:
-        lines = "".join(json.dumps(metrics) + "\n" for metrics in self.place.metrics)
+        metrics = self.state.progress.metrics
+        lines = "".join(json.dumps(line, allow_nan=False) + "\n" for line in metrics)
         write_file(self.folder / runs.METRICS, lines.encode())
 
-
-def _seed(seed: int, update: int) -> None:
-    """Seed the generator of noise and dropout, differently for each (seed, update)."""
-    digest = hashlib.sha256(f"{seed} {update}".encode()).digest()
-    mixed = int.from_bytes(digest[:4])  # torch's generator takes no more than 32 bits
-    # torch.manual_seed also leaves a note, with a traceback, for each device that is not in use.
-    torch.default_generator.manual_seed(mixed)
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed_all(mixed)
+    def _plot(self) -> None:
+        if self.state.progress.metrics:
+            plot_learning_curve(self.folder / runs.CURVE, self.state.progress.metrics)

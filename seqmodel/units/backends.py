@@ -26,6 +26,7 @@ __all__ = [
     "Case",
     "backend_for",
     "check_backend",
+    "check_device",
     "choose_device",
     "stepper",
     "why",
@@ -91,29 +92,34 @@ def stepper(layers: Sequence["Unit"]) -> Callable[..., tuple[list[Any], list[Any
     return found.pop() if len(found) == 1 else None
 
 
+def check_device(option: str) -> str:
+    """The value of `--device` itself; UsageError for one that is unknown or not there."""
+    if option not in DEVICES:
+        raise UsageError(f"there is no device {option!r}; choose one of {', '.join(DEVICES)}")
+    if option == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            f"--device cuda: this torch ({torch.__version__}) sees no GPU; "
+            "use --device cpu, or install a torch built for your GPU"
+        )
+    return option
+
+
 def choose_device(option: str, case: Case, backend: str = AUTO) -> torch.device:
     """The device that `--device` asks for: auto, cpu or cuda.
 
-    `auto` takes a GPU only where a backend other than the specification runs the case there, and is
-    estimated to be faster than what would run on the CPU. `case.device` is ignored; `backend` is
-    the one configured.
+    `auto` takes a GPU only where a backend other than the specification runs the case there and its
+    estimated cost is below that on the CPU. `case.device` is ignored; `backend` is the one
+    configured.
 
     Raises:
-        UsageError: for a device that is unknown or not there, and where `backend` cannot run on it.
+        UsageError: for a device that is unknown or not there, or that `backend` cannot run on.
     """
-    if option not in DEVICES:
-        raise UsageError(f"there is no device {option!r}; choose one of {', '.join(DEVICES)}")
-    check_backend(backend)
     cpu, gpu = (replace(case, device=torch.device(kind)) for kind in ("cpu", "cuda"))
-    if option == "cuda":
-        if not torch.cuda.is_available():
-            raise UsageError(
-                f"--device cuda: this torch ({torch.__version__}) sees no GPU; "
-                "use --device cpu, or install a torch built for your GPU"
-            )
-        backend_for(backend, gpu)
-        return gpu.device
-    if option == "cpu" or not torch.cuda.is_available():
+    if check_device(option) != AUTO:
+        chosen = cpu if option == "cpu" else gpu
+        backend_for(backend, chosen)
+        return chosen.device
+    if not torch.cuda.is_available():
         return cpu.device
     here, there = _find(backend, cpu), _find(backend, gpu)
     if there is None or there is specification.BACKEND:

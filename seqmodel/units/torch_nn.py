@@ -71,7 +71,8 @@ def run(
     activation: str,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """See `contract.Run`. Only first derivatives: cuDNN has no others."""
-    if not x.shape[1]:  # torch's layers refuse an empty batch
+    frames = x.shape[1] if lengths is None else int(lengths.sum())
+    if not frames:  # torch's layers refuse an empty batch
         return specification.run(spec, weights, x, state, lengths, gate_activation, activation)
     mode = f"rnn_{activation}" if spec.name == "tanh" else _LAYERS[spec.name].lower()
     flat = _flat_weights(spec, weights)
@@ -81,8 +82,6 @@ def run(
     # Packed sequences have at least one frame: rows of length 0 are left out.
     rows = lengths.nonzero().squeeze(1)
     h = x.new_zeros(*x.shape[:2], state[0].shape[1])
-    if not len(rows):
-        return h, state
     there = rows.to(x.device)
     some = (tensor.index_select(0, there) for tensor in state)
     outputs, *final = _layer(mode, lengths[rows], x.index_select(1, there), *some, *flat)

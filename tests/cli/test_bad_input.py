@@ -24,6 +24,7 @@ NO_RUN = "no run in runs/; train one with `seqmodel train`, or name its folder"
 BOTH = "--hidden and --params exclude each other: give the size or the budget"
 DAMAGED = "is damaged (cut short or changed); use another checkpoint or train again"
 EXISTS = "exists already; add --force to replace it"
+NOTHING_ELSE = "and --force replaces nothing else; name another place"
 NO_DATASET = "is not a prepared dataset (no manifest.json); make one with `seqmodel prepare SOURCE"
 NEITHER = "is neither a media file that can be inspected nor a prepared dataset nor a run folder"
 NO_ROLL = "holds an array of shape (32, 11) in the array, not (T, 88)"
@@ -62,6 +63,9 @@ def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: 
         "unit.yaml": b"unit: gnu",
         "file": b"hello\n",
         "other/file": b"hello\n",
+        "others-manifest/manifest.json": b'{"name": "an extension", "version": 1}',
+        "others-manifest/train.npy": b"years of measuring",
+        "others-config/config.yaml": b"unit: gru\n",
     }
     for name, content in files.items():
         (bad / name).parent.mkdir(exist_ok=True)
@@ -76,8 +80,10 @@ def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: 
 
 
 def _break_data(bad: Path, data: Path) -> None:
-    for name in ("cut-data", "no-index", "no-manifest", "future", "text-manifest", "changed-data"):
+    names = ("cut-data", "no-index", "no-manifest", "future", "text-manifest", "changed-data")
+    for name in (*names, "thesis-data"):
         shutil.copytree(data, bad / name)
+    (bad / "thesis-data" / "thesis.tex").write_text("years of work")
     os.truncate(bad / "cut-data" / "train.npy", 200)
     with (bad / "changed-data" / "valid.npy").open("r+b") as shard:
         shard.seek(-1, os.SEEK_END)
@@ -90,8 +96,13 @@ def _break_data(bad: Path, data: Path) -> None:
 
 
 def _break_runs(bad: Path, run: Path) -> None:
-    for name in ("cut", "changed", "no-best", "no-checkpoint", "cut-last", "bad-metrics"):
+    names = ("cut", "changed", "no-best", "no-checkpoint", "cut-last", "bad-metrics", "edited")
+    for name in (*names, "thesis-run"):
         shutil.copytree(run, bad / name)
+    (bad / "thesis-run" / "notes").mkdir()
+    (bad / "thesis-run" / "notes" / "thesis.tex").write_text("years of work")
+    config = bad / "edited" / "config.yaml"
+    config.write_text(config.read_text().replace("hidden: 4", "hidden: 5"))
     os.truncate(bad / "cut" / "best.safetensors", 1000)
     content = bytearray((run / "best.safetensors").read_bytes())
     content[-50] ^= 1
@@ -156,11 +167,20 @@ PREPARE = {
     "prepare {music} -o {bad}/file": (1, f"{{bad}}/file {EXISTS}"),
     "prepare {music} -o {bad}/file --force": (
         1,
-        "{bad}/file holds other things (no manifest.json); choose another place",
+        f"{{bad}}/file is not a prepared dataset, {NOTHING_ELSE}",
     ),
     "prepare {music} -o {bad}/other --force": (
         1,
-        "{bad}/other holds other things (no manifest.json); choose another place",
+        f"{{bad}}/other is not a prepared dataset, {NOTHING_ELSE}",
+    ),
+    "prepare {music} -o {bad}/others-manifest --force": (
+        1,
+        f"{{bad}}/others-manifest is not a prepared dataset, {NOTHING_ELSE}",
+    ),
+    "prepare {music} -o {bad}/thesis-data --force": (
+        1,
+        "{bad}/thesis-data holds thesis.tex, which is not part of a prepared dataset; move it "
+        "elsewhere or name another place",
     ),
     "prepare {music} -o {bad}/file/d": (
         1,
@@ -277,13 +297,24 @@ TRAIN = {
     "train {data} --config {bad}/unit.yaml": (2, f"there is no unit 'gnu'; choose one of {UNITS}"),
     "train {data} --run {run}": (1, f"{{run}} {EXISTS}"),
     "train {data} --run {bad}/other --force": (
-        2,
-        "{bad}/other is not a run folder; choose another for --run",
+        1,
+        f"{{bad}}/other is not a run folder, {NOTHING_ELSE}",
     ),
     "train {data} --run {bad}/file --force": (
-        2,
-        "{bad}/file is not a run folder; choose another for --run",
+        1,
+        f"{{bad}}/file is not a run folder, {NOTHING_ELSE}",
     ),
+    "train {data} --run {bad}/others-config --force": (
+        1,
+        f"{{bad}}/others-config is not a run folder, {NOTHING_ELSE}",
+    ),
+    "train {data} --run {bad}/thesis-run --force": (
+        1,
+        "{bad}/thesis-run holds notes/thesis.tex, which is not part of a run folder; move it "
+        "elsewhere or name another place",
+    ),
+    "train {data} --device tpu": (2, "--device must be one of auto, cpu, cuda, not 'tpu'"),
+    "train {data} --lr inf": (2, "--learning-rate must be finite, not inf"),
     "train {data} --run {bad}/file/run": (
         1,
         "cannot write {bad}/file/run/config.yaml: not a directory",
@@ -304,7 +335,7 @@ TRAIN = {
     ),
     "train --resume --run {bad}/no-checkpoint": (
         1,
-        "{bad}/no-checkpoint has no checkpoint to resume from (last.safetensors); train it anew "
+        "{bad}/no-checkpoint has no checkpoint to resume from (last.safetensors); train it again "
         "with --run {bad}/no-checkpoint --force",
     ),
     "train --resume --run {bad}/cut-last": (1, f"{{bad}}/cut-last/last.safetensors {DAMAGED}"),
@@ -312,9 +343,11 @@ TRAIN = {
         2,
         "--unit cannot change on --resume; start a new run with --init-from",
     ),
-    "train {music} --resume --run {run}": (
-        2,
-        "DATA cannot change on --resume; start a new run with --init-from",
+    "train {music} --resume --run {run}": (1, f"{{music}} {NO_DATASET} --out DATA`"),
+    "train --resume --run {bad}/edited": (
+        1,
+        "{bad}/edited was trained with hidden 4, not 5: put that back in {bad}/edited/config.yaml, "
+        "or start a new run with --init-from {bad}/edited",
     ),
     "train --resume --run {run} --epochs 1": (
         2,
@@ -322,7 +355,7 @@ TRAIN = {
     ),
     "train --resume --run {run} --force": (
         2,
-        "--resume goes with neither --init-from nor --config nor --force",
+        "--resume excludes --init-from, --config and --force",
     ),
 }
 EVAL = {
@@ -335,7 +368,7 @@ EVAL = {
     ),
     "eval {bad}/no-best": (
         1,
-        "{bad}/no-best has no best checkpoint yet: its first epoch did not end; go on with "
+        "{bad}/no-best has no best checkpoint yet: its first epoch did not end; continue with "
         "`seqmodel train --resume --run {bad}/no-best`",
     ),
     "eval {bad}/cut": (1, f"{{bad}}/cut/best.safetensors {DAMAGED}"),
@@ -513,17 +546,18 @@ def test_a_dataset_that_changed_is_not_resumed_on(call: Call, music: Path, run: 
     assert (result.status, result.out) == (1, "")
     assert result.err == (
         f"seqmodel: {here}/data is not the dataset that r was trained on: prepare it again as it "
-        "was, or start a new run with --init-from\n"
+        "was, or start a new run with --init-from r\n"
     )
 
 
 def test_diverged_training_says_so(call: Call, data: Path):
     """Guards against nan being trained on for hours."""
-    result = call("train", data, "--hidden", 4, "--lr", "inf", "-q")
+    result = call("train", data, "--hidden", 4, "--lr", 1e38, "-q")
     assert result.status == 1
-    assert result.err == (
-        "seqmodel: training diverged at update 1 of epoch 1 (loss nan); lower --learning-rate, "
-        "now inf\n"
+    assert re.fullmatch(
+        r"seqmodel: training diverged at update 1 of epoch 1 \(loss (nan|inf)\); lower "
+        r"--learning-rate, now 1e\+38\n",
+        result.err,
     )
 
 

@@ -45,7 +45,7 @@ def test_a_stopped_run_goes_on_as_if_never_stopped(call: Call, data: Path):
         status, out, err = stop_at(epoch, number, *arguments)
         assert (status, out) == (128 + number, "")
         assert re.fullmatch(
-            r"seqmodel: stopped in epoch \d+; the work is saved: go on with "
+            r"seqmodel: stopped in epoch \d+; the work is saved: continue with "
             r"`seqmodel train --resume --run parts`",
             err.splitlines()[-1],
         )

@@ -6,11 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from calling import Call, call_ok
 from safetensors.numpy import load_file
 
 import seqmodel
 from seqmodel.data.dataset import Dataset
+from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
+from seqmodel.training import loop
 
 EPOCH = r"epoch {}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}\*  +[\d,]+ frames/s"
 
@@ -124,3 +127,67 @@ def test_the_same_dataset_may_be_named_again_on_resume(call: Call, data: Path, r
     """Guards the command one gets with arrow up and --resume; the run is finished already."""
     result = call("train", data, "--hidden", 4, "--resume", "--run", run)
     assert result.out.startswith(f"{run}  best valid ")
+
+
+def test_resume_takes_the_newest_run_with_or_without_a_best_epoch(
+    call: Call, data: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A run stopped in its first epoch, or an unfinished search, was passed over for an older."""
+    small = ["--hidden", 4, "--epochs", 1]
+    for number, options in enumerate(([], [], ["--learning-rate-draws", 2]), 1):
+        stops = number > 1
+        with monkeypatch.context() as patch:
+            if stops:
+                patch.setattr(loop, "likelihood", interrupted)
+            assert (call("train", data, *small, *options, "-q").status != 0) == stops
+        if stops:
+            assert not Path(f"runs/data-lstm-{number}/best.safetensors").exists()
+        result = call_ok("train", "--resume", "-q")
+        assert result.out.startswith(f"runs/data-lstm-{number}  best valid ")
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_newer_versions_run_is_named_in_one_line(call: Call, run: Path):
+    """Guards eval, sample, resume and --init-from against a TypeError for a setting to come."""
+    shutil.copytree(run, "r")
+    for name in ("best", "last"):
+        tensors, content = load_checkpoint(Path("r", f"{name}.safetensors"))
+        content["config"]["tiers"] = 2
+        save_checkpoint(Path("r", f"{name}.safetensors"), tensors, content)
+    for command, name in (
+        (["eval", "r"], "best"),
+        (["sample", "o.mid", "--run", "r"], "best"),
+        (["train", "--resume", "--run", "r"], "last"),
+        (["train", "--init-from", "r"], "best"),
+    ):
+        result = call(*command)
+        assert result.status == 1
+        assert result.err == (
+            f"seqmodel: r/{name}.safetensors has 'tiers', which this seqmodel does not know: it "
+            "was written by a newer seqmodel; use that one\n"
+        )
+
+
+def test_a_gpu_that_is_not_there_is_one_line(call: Call, data: Path, monkeypatch):
+    """Guards against torch's own error, after the run folder has been made."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = call("train", data, "--hidden", 4, "--device", "cuda")
+    assert (result.status, result.err.count("\n")) == (2, 1)
+    assert result.err.startswith("seqmodel: --device cuda: ")
+    assert not Path("runs").exists()
+
+
+def test_epochs_may_change_on_resume_but_not_with_a_cosine(call: Call, data: Path):
+    small = ["train", data, "--hidden", 4, "--epochs", 1, "-q"]
+    call_ok(*small, "--run", "constant")
+    call_ok(*small, "--run", "cosine", "--schedule", "cosine")
+    more = ["train", "--resume", "--epochs", 2, "-q", "--run"]
+    assert call_ok(*more, "constant").out.endswith(" of 2\n")
+    result = call(*more, "cosine")
+    assert result.err == (
+        "seqmodel: --epochs cannot change on --resume with --schedule cosine, which spreads the "
+        "learning rate over the 1 epochs of cosine; start a new run with --init-from cosine\n"
+    )

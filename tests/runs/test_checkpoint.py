@@ -20,7 +20,7 @@ TENSORS = {
     "empty": torch.zeros(0, 3),
     "double": torch.full((2,), 1 / 3, dtype=torch.float64),
 }
-CONTENT = {"config": {"unit": "lstm", "rate": 1e-5}, "epoch": 3, "best": float("inf"), "é": None}
+CONTENT = {"config": {"unit": "lstm", "rate": 1e-5}, "epoch": 3, "best": 7.25, "é": None}
 
 
 @pytest.fixture
@@ -80,6 +80,23 @@ def test_the_layout_stays(path):
     assert {k: v.tobytes() for k, v in arrays.items()} == {
         k: v.numpy().tobytes() for k, v in TENSORS.items()
     }
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_what_is_no_json_is_not_written(tmp_path, wrong):
+    """Other readers of our files would stop at NaN or Infinity."""
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        save_checkpoint(tmp_path / "x", TENSORS, {"best": wrong})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_a_newer_version_is_refused_by_the_setting(run_folder, tmp_path):
+    """It was a TypeError: the next new setting would have broken every older reader."""
+    tensors, content = load_checkpoint(run_folder / "best.safetensors")
+    content["config"]["tiers"] = 2
+    save_checkpoint(tmp_path / "best.safetensors", tensors, content)
+    with pytest.raises(SeqmodelError, match=r"best\.safetensors has 'tiers', .* newer seqmodel"):
+        load_run(tmp_path)
 
 
 def test_equal_checkpoints_have_equal_bytes(tmp_path):
@@ -162,7 +179,7 @@ def test_other_files_are_refused_by_what_is_wrong(tmp_path):
     path.write_bytes(b"\x80\x04K\x01.")  # a pickle
     refused(path, "damaged")
     safetensors.torch.save_file(TENSORS, path)
-    refused(path, "is not a checkpoint of seqmodel")
+    refused(path, "is not a seqmodel checkpoint")
     newer = json.dumps({"format": "seqmodel-checkpoint", "version": 2})
     safetensors.torch.save_file(TENSORS, path, {"seqmodel": newer})
     refused(path, "version 2", "reads version 1")

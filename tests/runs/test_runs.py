@@ -11,7 +11,14 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
 from seqmodel.runs import folder as runs
-from seqmodel.runs.folder import load_run, new_run_folder, newest_run, read_metrics
+from seqmodel.runs.folder import (
+    RUN_FOLDER,
+    load_run,
+    new_run_folder,
+    newest_resumable_run,
+    newest_run,
+    read_metrics,
+)
 
 
 def refused(call, *parts):
@@ -86,6 +93,75 @@ def test_the_newest_run_of_a_medium_is_found_behind_newer_ones(
     assert newest_run(tmp_path, "audio").name == "music"  # whoever loads it says what is wrong
     (tmp_path / "music" / runs.BEST).write_bytes(b"x")
     refused(lambda: newest_run(tmp_path, "music"), "music/best.safetensors is damaged")
+
+
+def begun(folder, second, *names, config="learning_rate_draws: 0"):
+    """A folder as training leaves it, last written to at `second`."""
+    for name in (runs.CONFIG, *names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(config)
+        os.utime(folder / name, (second, second))
+
+
+def test_the_newest_run_to_resume_may_have_no_best_epoch_yet(tmp_path):
+    """A run stopped in its first epoch was passed over for one that was finished days ago."""
+    refused(lambda: newest_resumable_run(tmp_path), "no run in", "seqmodel train")
+    begun(tmp_path / "finished", 1000, runs.LAST, runs.BEST)
+    begun(tmp_path / "stopped", 2000, runs.LAST)
+    begun(tmp_path / "nothing-saved", 3000)
+    begun(tmp_path / "not-ours", 3000, config="{")
+    assert newest_resumable_run(tmp_path).name == "stopped"
+    assert newest_run(tmp_path).name == "finished"
+
+
+def test_an_unfinished_search_is_a_run_to_resume(tmp_path):
+    """All that it has saved lies with its draws, or, at first, in its config alone."""
+    begun(tmp_path / "finished", 1000, runs.LAST, runs.BEST)
+    begun(tmp_path / "search", 900)
+    begun(tmp_path / "search", 2000, "draws/3/last.safetensors")
+    os.utime(tmp_path / "search" / runs.CONFIG, (900, 900))
+    assert newest_resumable_run(tmp_path).name == "search"
+    begun(tmp_path / "just-begun", 3000, config="learning_rate_draws: 10")
+    assert newest_resumable_run(tmp_path).name == "just-begun"
+
+
+# ---- what --force may take away -----------------------------------------------------------------
+
+
+def test_a_run_folder_is_known_by_what_training_wrote(tmp_path, run_folder):
+    for name, kept in (
+        ("whole", None),
+        ("last", {runs.LAST}),
+        ("best", {runs.BEST, runs.METRICS}),
+        ("config", {runs.CONFIG}),  # a search killed before its first checkpoint
+    ):
+        shutil.copytree(run_folder, tmp_path / name)
+        for path in (tmp_path / name).iterdir():
+            if kept is not None and path.name not in kept:
+                path.unlink()
+        RUN_FOLDER.check_target(tmp_path / name, force=True)
+    shutil.copytree(run_folder, tmp_path / "whole" / "draws" / "0")
+    RUN_FOLDER.check_target(tmp_path / "whole", force=True)
+
+
+@pytest.mark.parametrize(
+    "config", ["", "unit: gru\nhidden: 30\n", "logging: {level: debug}\n", "\x00", "- a\n"]
+)
+def test_a_config_that_training_did_not_write_is_no_mark(tmp_path, config):
+    """config.yaml is what half of all programs call theirs; one written by hand is work, too."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / runs.CONFIG).write_text(config)
+    (tmp_path / "d" / runs.BEST).write_bytes(b"weights of another program")
+    refused(lambda: RUN_FOLDER.check_target(tmp_path / "d", force=True), "is not a run folder")
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", "draws/thesis.tex", "draws/0/draws.jsonl", "0"])
+def test_a_file_beside_a_runs_own_is_named(tmp_path, run_folder, name):
+    shutil.copytree(run_folder, tmp_path / "run")
+    (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "run" / name).touch()
+    call = lambda: RUN_FOLDER.check_target(tmp_path / "run", force=True)  # noqa: E731
+    refused(call, f"run holds {name}, which is not part of a run folder", "move it elsewhere")
 
 
 def test_new_run_folders_never_meet(tmp_path):

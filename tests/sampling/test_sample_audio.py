@@ -104,9 +104,7 @@ def test_draws_follow_the_stated_stream(kind, temperature):
 def test_a_thousand_frames_of_the_papers_models_are_the_same(kind, unit):
     """Guards roundings that add up over time, and weights read from beyond a panel's end."""
     frame = AudioFrames(8000, mean=0.001, deviation=0.08)
-    model = make_model(
-        kind, frame, unit=unit, hidden=frame.medium.paper_hidden[unit], components=20
-    )
+    model = make_model(kind, frame, unit=unit, hidden=AUDIO.paper_hidden[unit], components=20)
     ours = assert_same(model, 4)
     assert ours.shape == (1024, 10)
     assert len(np.unique(ours)) > 3000

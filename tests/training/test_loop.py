@@ -1,5 +1,7 @@
 """The loop: what is kept, when it ends, what it says, and what goes wrong in words."""
 
+import hashlib
+import json
 import math
 
 import numpy as np
@@ -7,15 +9,18 @@ import pytest
 import torch
 
 from seqmodel.config import read_config_file, resolve
+from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
+from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.music.baselines import baseline_nats_per_frame
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
-from seqmodel.training.loop import Listener, Trainer
-from seqmodel.training.stopping import StopRequest
+from seqmodel.training.loop import Listener, Trainer, train_run
+from seqmodel.training.state import DivergedError
+from seqmodel.training.stopping import InterruptError, StopRequest
 
 
 @pytest.fixture
@@ -31,7 +36,7 @@ def scripted(monkeypatch, make_config, dataset, tmp_path):
         heard = []
 
         def epoch(metrics, is_best):
-            weights = {k: v.clone() for k, v in trainer.model.state_dict().items()}
+            weights = {k: v.clone() for k, v in trainer.state.model.state_dict().items()}
             heard.append((metrics["valid_nats_per_frame"], is_best, weights))
 
         trainer.run(Listener(epoch=epoch), StopRequest())
@@ -87,8 +92,8 @@ def test_training_starts_at_the_marginals(tmp_path, make_config, dataset, rolls,
     config = make_config(epochs=1, learning_rate=0.0, hidden=1)
     trainer = train(config, tmp_path / "run")
     with torch.no_grad():
-        trainer.model.output.linear.weight.zero_()
-    scores = likelihood(trainer.model, dataset["train"])
+        trainer.state.model.output.linear.weight.zero_()
+    scores = likelihood(trainer.state.model, dataset["train"])
     frames = np.concatenate(rolls["train"])
     p = (frames.sum(0) + 0.5) / (len(frames) + 1)
     nats = -np.where(frames, np.log(p), np.log(1 - p)).sum(1).mean()
@@ -101,7 +106,7 @@ def test_windows_carry_the_state(tmp_path, make_config, train, dataset, truncate
     options = {"epochs": 1, "learning_rate": 0.0, "unit": "lstm", "seed": 5}
     trainer = train(make_config(**options, truncate=truncate), tmp_path / "cut")
     (line,) = read_metrics(tmp_path / "cut")
-    whole = likelihood(trainer.model, dataset["train"]).nats_per_frame
+    whole = likelihood(trainer.state.model, dataset["train"]).nats_per_frame
     assert line["train_nats_per_frame"] == pytest.approx(whole, rel=1e-6)
 
 
@@ -109,7 +114,7 @@ def test_a_window_is_not_trained_through_its_beginning(make_config, dataset, tmp
     """Truncation must cut the graph, or its memory would grow with the piece."""
     trainer = Trainer(make_config(truncate=5, batch_size=11), dataset, tmp_path)
     graphs = []
-    trainer.model.unit.register_forward_pre_hook(
+    trainer.state.model.unit.register_forward_pre_hook(
         lambda module, inputs: graphs.append([t.requires_grad for t in inputs[1]])
     )
     trainer.run(Listener(), StopRequest())
@@ -146,14 +151,105 @@ def test_keys_are_transposed_only_when_asked(tmp_path, make_config, train, datas
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
 def test_divergence_is_said_and_names_the_option(tmp_path, make_config, train, optimizer):
-    """A loss of nan that trains on for hours helps nobody; nor does a best checkpoint of nan."""
+    """A loss of nan that trains on for hours helps nobody."""
     config = make_config(learning_rate=1e38, clip=0.0, optimizer=optimizer, unit="tanh")
     with pytest.raises(SeqmodelError, match=r"diverged at update \d+ .*--learning-rate") as caught:
         train(config, tmp_path / "run")
     assert "\n" not in str(caught.value)
-    if (tmp_path / "run" / runs.BEST).exists():
-        tensors, _ = load_checkpoint(tmp_path / "run" / runs.BEST)
-        assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+@pytest.fixture
+def wild_from_the_third_epoch_on(monkeypatch):
+    """A rate at which every run diverges, but only when two epochs are done."""
+
+    def rate(config, progress):
+        return 1e38 if progress * config.epochs >= 2 else config.learning_rate
+
+    monkeypatch.setattr(loop, "learning_rate_at", rate)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_divergence_leaves_the_epochs_before_it(
+    tmp_path, make_config, train, optimizer, wild_from_the_third_epoch_on
+):
+    """A best checkpoint of wild weights would cost all that had been learned."""
+    config = make_config(epochs=5, clip=0.0, optimizer=optimizer, unit="tanh")
+    with pytest.raises(DivergedError, match="of epoch 3 "):
+        train(config, tmp_path / "run")
+    train(make_config(epochs=2, clip=0.0, optimizer=optimizer, unit="tanh"), tmp_path / "short")
+    ours, theirs = (load_checkpoint(tmp_path / run / runs.BEST) for run in ("run", "short"))
+    assert ours[1]["epoch"] == theirs[1]["epoch"]
+    assert all(torch.equal(ours[0][name], tensor) for name, tensor in theirs[0].items())
+    assert [line["epoch"] for line in read_metrics(tmp_path / "run")] == [1, 2]
+    assert (tmp_path / "run" / runs.CURVE).is_file()
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_valid_figure_that_is_not_finite_ends_the_run_in_words(scripted, tmp_path, wrong):
+    """It was taken for an epoch: no best was written, and metrics.jsonl was no JSON."""
+    message = rf"the valid split scores {wrong} nats per frame after epoch 2: lower --learning-rate"
+    with pytest.raises(DivergedError, match=message) as caught:
+        scripted([5.0, wrong, 4.0])
+    assert "\n" not in str(caught.value)
+    lines = (tmp_path / "run" / runs.METRICS).read_text().splitlines()
+    refuse = pytest.fail
+    figures = [json.loads(line, parse_constant=refuse)["valid_nats_per_frame"] for line in lines]
+    assert figures == [5.0]
+    assert load_run(tmp_path / "run").epoch == 1
+
+
+def test_one_sample_beyond_all_scale_is_told_to_be_in_valid(
+    tmp_path, make_audio_config, train, recordings
+):
+    """A float recording with one sample of 1e25, as damaged files have: valid scored nan."""
+    data = write_float_dataset(tmp_path / "data", recordings)
+    config = make_audio_config(epochs=1, output="gaussian")
+    with pytest.raises(DivergedError, match=r"the valid split scores (nan|inf) nats per frame"):
+        train(config, tmp_path / "run", data=data)
+    assert not (tmp_path / "run" / runs.BEST).exists()
+
+
+def write_float_dataset(folder, recordings):
+    folder.mkdir()
+    frame = AudioFrames(8000, 10, 20, "float32", 0.0, 0.1)
+    with DatasetWriter(folder, frame) as writer:
+        for split in ("train", "valid"):
+            for k, samples in enumerate(recordings[split]):
+                values = samples.astype(np.float32) / 32768
+                if split == "valid" and k == 0:
+                    values[37] = 1e25
+                digest = hashlib.sha256(values.tobytes()).hexdigest()
+                writer.add(split, [values], Piece(f"{split}/{k}.wav", digest, len(values) // 10))
+        writer.finish(frame, {"skipped": []})
+    return open_dataset(folder)
+
+
+def test_the_callback_ends_the_run_and_it_can_be_resumed(tmp_path, make_config, dataset):
+    """What prunes trials: the epochs so far stay on disk, whole, and the rest can follow."""
+    config, heard = make_config(epochs=4), []
+
+    def epoch(metrics, is_best):
+        heard.append((metrics["epoch"], is_best, len(read_metrics(tmp_path / "run"))))
+        return metrics["epoch"] == 2
+
+    listener = Listener(epoch=epoch)
+    progress = train_run(config, dataset, tmp_path / "run", listener=listener)
+    assert [(number, lines) for number, _, lines in heard] == [(1, 1), (2, 2)]
+    assert (progress.epoch, len(progress.metrics)) == (2, 2)
+    assert progress.best_nats == min(m["valid_nats_per_frame"] for m in progress.metrics)
+    assert (tmp_path / "run" / runs.CURVE).is_file()
+    resumed = train_run(config, dataset, tmp_path / "run", resume=True)
+    whole = train_run(config, dataset, tmp_path / "whole")
+    assert resumed.best_nats == whole.best_nats
+    assert resumed.epoch == whole.epoch == 4
+
+
+def test_a_run_trained_again_keeps_nothing_of_the_former(tmp_path, make_config, dataset, train):
+    """A best checkpoint left over would be evaluated as if it were the new run's."""
+    train(make_config(epochs=1), tmp_path / "run")
+    with pytest.raises(InterruptError):
+        train(make_config(epochs=1), tmp_path / "run", stop_at=lambda seen, tick: True)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {runs.CONFIG, runs.LAST}
 
 
 def test_a_dataset_without_valid_is_refused_before_anything_is_written(

@@ -9,12 +9,10 @@ import torch
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.device import one_thread
 from seqmodel.runs.folder import load_run, read_metrics
+from seqmodel.training.average import Average
 from seqmodel.training.loop import Trainer
-from seqmodel.training.optimizer import (
-    Average,
-    rescale_gradient,
-    weight_noise,
-)
+from seqmodel.training.noise import weight_noise
+from seqmodel.training.optimizer import rescale_gradient
 
 
 class Spy:
@@ -37,7 +35,7 @@ class Spy:
 
         def watched(trainer, *args):
             init(trainer, *args)
-            trainer.optimizer.step = lambda *a: recorded(trainer.optimizer, *a)
+            trainer.state.optimizer.step = lambda *a: recorded(trainer.state.optimizer, *a)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Trainer, "__init__", watched)
@@ -71,7 +69,7 @@ def test_the_gradient_is_that_of_the_mean_over_frames_and_padding_has_none(
     """Recomputed piece by piece without padding; the mean is over frames, not over pieces."""
     first = spy(clip=0, batch_size=11, end=end).gradients[0]
     trainer = Trainer(make_config(unit="gru", batch_size=11, end=end), dataset, tmp_path)
-    model, total = trainer.model, 0
+    model, total = trainer.state.model, 0
     for roll in rolls["train"]:
         frames = torch.from_numpy(roll).float()[:, None]
         logits = model.output(model.read(frames, model.start(1)).h)
@@ -97,7 +95,7 @@ def test_adam_is_adam(spy):
 def two_models(make_config, dataset, tmp_path):
     """Two models with the same weights: one to move ourselves, one for torch."""
     config = make_config(unit="lstm", layers=2, hidden=37)
-    return [Trainer(config, dataset, tmp_path).model for _ in range(2)]
+    return [Trainer(config, dataset, tmp_path).state.model for _ in range(2)]
 
 
 def give_gradients(models, number, size=1.0):
@@ -157,11 +155,11 @@ def test_the_average_follows_the_weights_and_is_what_is_scored_and_kept(spy, dat
     for k, after in enumerate(run.after[1:], 1):
         decay = min(0.8, (1 + k) / (2 + k))
         mean = decay * mean + (1 - decay) * after
-    np.testing.assert_allclose(flat(run.trainer.average.module.parameters()), mean, atol=1e-6)
+    np.testing.assert_allclose(flat(run.trainer.state.average.module.parameters()), mean, atol=1e-6)
     kept = load_run(run.trainer.folder)
     assert kept.epoch == 3
     np.testing.assert_allclose(flat(kept.model.parameters()), mean, atol=1e-6)
-    np.testing.assert_array_equal(flat(run.trainer.model.parameters()), run.after[-1])
+    np.testing.assert_array_equal(flat(run.trainer.state.model.parameters()), run.after[-1])
     scored = read_metrics(run.trainer.folder)[-1]["valid_nats_per_frame"]
     assert scored == likelihood(kept.model, dataset["valid"]).nats_per_frame
 
@@ -193,7 +191,7 @@ def test_noise_is_on_the_units_matrices_and_peepholes_alone(
     make_config, dataset, tmp_path, unit, layers
 ):
     """Noise on biases or the output is another regulariser than the paper's."""
-    model = Trainer(make_config(unit=unit, layers=layers, hidden=40), dataset, tmp_path).model
+    model = Trainer(make_config(unit=unit, layers=layers, hidden=40), dataset, tmp_path).state.model
     clean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     torch.manual_seed(0)
     with weight_noise(model, 0.075):
@@ -209,7 +207,7 @@ def test_noise_is_on_the_units_matrices_and_peepholes_alone(
 
 
 def test_weights_come_back_exactly_after_an_exception_too(make_config, dataset, tmp_path):
-    model = Trainer(make_config(), dataset, tmp_path).model
+    model = Trainer(make_config(), dataset, tmp_path).state.model
     clean = [weight.detach().clone() for weight in model.parameters()]
     with pytest.raises(ZeroDivisionError), weight_noise(model, 0.5):
         raise ZeroDivisionError
@@ -223,7 +221,7 @@ def test_noise_is_fresh_at_each_update_and_off_when_scoring(make_config, dataset
 
     def watched(trainer, *args):
         init(trainer, *args)
-        unit = trainer.model.unit
+        unit = trainer.state.model.unit
         start = unit.U.detach().clone()
         unit.register_forward_pre_hook(
             lambda *_: seen[torch.is_grad_enabled()].append((unit.U - start).detach().numpy())
@@ -245,7 +243,7 @@ def test_a_gradient_whose_squares_overflow_is_rescaled_all_the_same(
     make_config, dataset, tmp_path, size
 ):
     """Guards against "diverged" for a finite gradient: tanh over long pieces reaches 1e28."""
-    model = Trainer(make_config(), dataset, tmp_path).model
+    model = Trainer(make_config(), dataset, tmp_path).state.model
     torch.manual_seed(0)
     for weight in model.parameters():
         weight.grad = torch.randn_like(weight) * size
@@ -293,7 +291,7 @@ def test_a_gradient_whose_squares_overflow_is_told_where_nothing_rescales_it(two
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
 def test_a_gradient_that_is_no_number_is_told(make_config, dataset, tmp_path, wrong):
-    model = Trainer(make_config(), dataset, tmp_path).model
+    model = Trainer(make_config(), dataset, tmp_path).state.model
     for weight in model.parameters():
         weight.grad = torch.full_like(weight, wrong)
     assert not math.isfinite(rescale_gradient(list(model.parameters()), 1.0))

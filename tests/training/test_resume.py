@@ -6,12 +6,15 @@ import shutil
 import pytest
 import torch
 
+from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
-from seqmodel.training import loop, search
-from seqmodel.training.loop import Listener, Trainer
+from seqmodel.training import loop
+from seqmodel.training.loop import Listener, Trainer, train_run
+from seqmodel.training.search import search
+from seqmodel.training.state import Progress
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 PLAIN = {"unit": "gru"}
@@ -126,11 +129,11 @@ def test_a_run_killed_before_anything_was_due_to_be_saved_goes_on(
     def killed(tick):
         raise KeyboardInterrupt
 
-    arguments = (config, dataset, tmp_path / "run")
+    train, arguments = search if options else train_run, (config, dataset, tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
-        search.train(*arguments, Listener(tick=killed), StopRequest(), init_from=start)
-    search.train(*arguments, Listener(), StopRequest(), resume=True)
-    search.train(config, dataset, tmp_path / "whole", Listener(), StopRequest(), init_from=start)
+        train(*arguments, listener=Listener(tick=killed), init_from=start)
+    train(*arguments, resume=True)
+    train(config, dataset, tmp_path / "whole", init_from=start)
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
@@ -158,6 +161,50 @@ def test_more_epochs_may_be_asked_for(tmp_path, make_config, train):
     train(make_config(epochs=4, **options), tmp_path / "short", resume=True)
     train(make_config(epochs=4, **options), tmp_path / "long")
     assert outcome(tmp_path / "short") == outcome(tmp_path / "long")
+
+
+@pytest.mark.parametrize("epochs", [2, 5])
+def test_other_epochs_do_not_make_a_cosine_jump(tmp_path, make_config, train, epochs):
+    """The rate depends on how many epochs there will be: it jumped, up or down, without a word."""
+    with pytest.raises(InterruptError):
+        train(make_config(), tmp_path / "run", stop_at=tick_number(6))
+    before = outcome_of_files(tmp_path / "run")
+    message = r"--epochs cannot change on --resume with --schedule cosine, .* the 3 epochs of "
+    with pytest.raises(SeqmodelError, match=message) as caught:
+        train(make_config(epochs=epochs), tmp_path / "run", resume=True)
+    assert "\n" not in str(caught.value)
+    assert outcome_of_files(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"hidden": 6}, "hidden 5, not 6"),
+        ({"learning_rate": 0.1}, "learning_rate 0.01, not 0.1"),
+        ({"seed": 4}, "seed 3, not 4"),
+        ({"backend": "reference"}, "backend auto, not reference"),
+        ({"batch_size": 3}, "batch_size 4, not 3"),
+    ],
+)
+def test_the_checkpoint_tells_how_a_run_was_trained(tmp_path, make_config, train, change, words):
+    """A config.yaml edited by hand made another run of it, half way, and nothing said so."""
+    with pytest.raises(InterruptError):
+        train(make_config(), tmp_path / "run", stop_at=tick_number(6))
+    before = outcome_of_files(tmp_path / "run")
+    with pytest.raises(SeqmodelError, match=f"run was trained with {words}: ") as caught:
+        train(make_config(**change), tmp_path / "run", resume=True)
+    assert "\n" not in str(caught.value)
+    assert outcome_of_files(tmp_path / "run") == before
+
+
+def test_a_dataset_may_have_moved(tmp_path, make_config, train, dataset, whole):
+    """Its content is what counts, so a run can go on where the data lie elsewhere."""
+    with pytest.raises(InterruptError):
+        train(make_config(**PLAIN), tmp_path / "run", stop_at=tick_number(6))
+    shutil.copytree(dataset.folder, tmp_path / "moved")
+    moved = open_dataset(tmp_path / "moved")
+    train(make_config(**PLAIN, data=str(moved.folder)), tmp_path / "run", resume=True, data=moved)
+    assert without_times(read_metrics(tmp_path / "run")) == whole(PLAIN)[0]["metrics"]
 
 
 def test_changed_data_are_refused(tmp_path, make_config, train, rolls, write_dataset):
@@ -199,8 +246,8 @@ def test_init_from_takes_weights_and_nothing_else(tmp_path, make_config, dataset
     config = make_config(end=True, hidden=7, learning_rate=0.0, epochs=1)
     trainer = Trainer(config, dataset, tmp_path / "run")
     trainer.init_from(run)
-    assert trainer.place == loop.Place()
-    assert not trainer.optimizer.state
+    assert trainer.state.progress == Progress()
+    assert not trainer.state.optimizer.state
     trainer.run(Listener(), StopRequest())
     (line,) = read_metrics(tmp_path / "run")
     best = read_metrics(run_folder)[run.epoch - 1]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,8 @@ from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.loop import Listener
-from seqmodel.training.search import learning_rates, train
+from seqmodel.training.search import learning_rates, search
+from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 
@@ -36,7 +38,7 @@ def left(folder):
 
 @pytest.fixture
 def finished(config, dataset, tmp_path):
-    train(config, dataset, tmp_path / "whole", Listener(), StopRequest())
+    search(config, dataset, tmp_path / "whole")
     return tmp_path / "whole"
 
 
@@ -53,6 +55,10 @@ def test_rates_depend_on_the_seed_alone(make_config):
     rates = learning_rates(make_config(learning_rate_draws=5, seed=1))
     assert rates == learning_rates(make_config(learning_rate_draws=5, seed=1, unit="gru"))
     assert rates != learning_rates(make_config(learning_rate_draws=5, seed=2))
+
+
+def results(folder):
+    return [json.loads(line) for line in (folder / "draws.jsonl").read_text().splitlines()]
 
 
 def test_the_draw_that_is_best_on_valid_becomes_the_run(finished, config):
@@ -72,7 +78,7 @@ def test_the_draw_that_is_best_on_valid_becomes_the_run(finished, config):
 def test_the_listener_hears_of_each_draw(config, dataset, tmp_path):
     heard = []
     listener = Listener(draw=lambda *draw: heard.append(draw))
-    train(config, dataset, tmp_path / "run", listener, StopRequest())
+    search(config, dataset, tmp_path / "run", listener=listener)
     assert heard == [(k + 1, 3, rate) for k, rate in enumerate(learning_rates(config))]
 
 
@@ -86,9 +92,9 @@ def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, fi
             stop.signal = 2
 
     with pytest.raises(InterruptError):
-        train(config, dataset, tmp_path / "run", Listener(tick=tick), stop)
+        search(config, dataset, tmp_path / "run", listener=Listener(tick=tick), stop=stop)
     assert not (tmp_path / "run" / runs.BEST).exists()
-    train(config, dataset, tmp_path / "run", Listener(), StopRequest(), resume=True)
+    search(config, dataset, tmp_path / "run", resume=True)
     assert left(tmp_path / "run") == left(finished)
 
 
@@ -96,10 +102,10 @@ def test_resuming_a_finished_search_changes_nothing(config, dataset, finished):
     before = left(finished)
     ticks = []
     listener = Listener(tick=ticks.append)
-    train(config, dataset, finished, listener, StopRequest(), resume=True)
+    search(config, dataset, finished, listener=listener, resume=True)
     assert left(finished) == before
     assert not ticks
-    train(config, dataset, finished, listener, StopRequest())  # not resumed: trained anew
+    search(config, dataset, finished, listener=listener)  # not resumed: trained anew
     assert left(finished) == before
     assert ticks
 
@@ -112,7 +118,7 @@ def test_every_draw_starts_from_the_weights_of_init_from(
     config = make_config(
         end=True, hidden=7, learning_rate_draws=2, epochs=1, seed=start.config.seed + 1
     )
-    train(config, dataset, tmp_path / "whole", Listener(), StopRequest(), init_from=start)
+    search(config, dataset, tmp_path / "whole", init_from=start)
     for k in range(2):
         (line,) = read_metrics(tmp_path / "whole" / "draws" / str(k))
         best = read_metrics(run_folder)[start.epoch - 1]["valid_nats_per_frame"]
@@ -120,8 +126,8 @@ def test_every_draw_starts_from_the_weights_of_init_from(
     stop = StopRequest()
     stop.signal = 2  # at the first update of the first draw
     with pytest.raises(InterruptError):
-        train(config, dataset, tmp_path / "run", Listener(), stop, init_from=start)
-    train(config, dataset, tmp_path / "run", Listener(), StopRequest(), resume=True)
+        search(config, dataset, tmp_path / "run", stop=stop, init_from=start)
+    search(config, dataset, tmp_path / "run", resume=True)
     assert left(tmp_path / "run") == left(tmp_path / "whole")
 
 
@@ -131,8 +137,8 @@ def diverging(monkeypatch, rates):
 
     def diverge(trainer, *arguments):
         if trainer.config.learning_rate in rates:
-            raise loop.DivergedError("the loss is no number")
-        update(trainer, *arguments)
+            raise DivergedError("the loss is no number")
+        return update(trainer, *arguments)
 
     monkeypatch.setattr(loop.Trainer, "_update", diverge)
 
@@ -141,7 +147,7 @@ def test_one_rate_that_diverges_does_not_end_the_search(config, dataset, tmp_pat
     """Guards against hours of other draws lost to the one that was too high."""
     rates = learning_rates(config)
     diverging(monkeypatch, rates[:1])
-    train(config, dataset, tmp_path / "run", Listener(), StopRequest())
+    search(config, dataset, tmp_path / "run")
     lines = (tmp_path / "run" / "draws.jsonl").read_text().splitlines()
     figures = [json.loads(line)["valid_nats_per_frame"] for line in lines]
     assert figures[0] is None
@@ -151,4 +157,57 @@ def test_one_rate_that_diverges_does_not_end_the_search(config, dataset, tmp_pat
 def test_a_search_in_which_all_diverge_says_so(config, dataset, tmp_path, monkeypatch):
     diverging(monkeypatch, learning_rates(config))
     with pytest.raises(SeqmodelError, match="every learning rate diverged"):
-        train(config, dataset, tmp_path / "run", Listener(), StopRequest())
+        search(config, dataset, tmp_path / "run")
+
+
+def test_a_draw_that_diverged_late_counts_with_its_best_epoch(
+    config, dataset, tmp_path, monkeypatch
+):
+    """Its best epoch may be the best of all, and was dropped with the rest of it."""
+    rates = learning_rates(config)
+    best = max(rates)  # after an epoch at rates as low as these
+    rate_at = loop.learning_rate_at
+    monkeypatch.setattr(
+        loop,
+        "learning_rate_at",
+        lambda c, done: math.inf if c.learning_rate == best and done >= 0.5 else rate_at(c, done),
+    )
+    search(config, dataset, tmp_path / "run")
+    draws = results(tmp_path / "run")
+    lines = [read_metrics(tmp_path / "run" / "draws" / str(draw["draw"])) for draw in draws]
+    winner = rates.index(best)
+    assert [len(line) for line in lines] == [1 if k == winner else 2 for k in range(3)]
+    assert draws[winner]["valid_nats_per_frame"] == lines[winner][0]["valid_nats_per_frame"]
+    assert min(draws, key=lambda draw: draw["valid_nats_per_frame"])["draw"] == winner
+    kept = load_run(tmp_path / "run")
+    assert (kept.config.learning_rate, kept.epoch) == (best, 1)
+    assert (tmp_path / "run" / runs.CURVE).is_file()
+
+
+def test_a_figure_of_nan_never_wins(config, dataset, tmp_path, monkeypatch):
+    """nan compares as less than nothing and more than nothing: min() keeps it where it is first."""
+    rates, figure = learning_rates(config), loop.likelihood
+
+    def nan_first(model, split, **options):
+        scores = figure(model, split, **options)
+        spoilt = (tmp_path / "run" / "draws" / "1").exists()
+        return scores if spoilt else replace(scores, nats_per_frame=math.nan)
+
+    monkeypatch.setattr(loop, "likelihood", nan_first)
+    search(config, dataset, tmp_path / "run")
+    draws = results(tmp_path / "run")
+    assert draws[0]["valid_nats_per_frame"] is None
+    assert load_run(tmp_path / "run").config.learning_rate in rates[1:]
+    lines = read_metrics(tmp_path / "run")
+    assert all(math.isfinite(line["valid_nats_per_frame"]) for line in lines)
+
+
+def test_a_search_whose_config_was_edited_is_not_resumed(config, dataset, tmp_path):
+    """Another number of draws has other rates; the draws so far would belong to neither."""
+    stop = StopRequest()
+    stop.signal = 2
+    with pytest.raises(InterruptError):
+        search(config, dataset, tmp_path / "run", stop=stop)
+    for change in ({"learning_rate_draws": 2}, {"seed": 9}, {"hidden": 6}):
+        with pytest.raises(SeqmodelError, match="was trained with "):
+            search(replace(config, **change), dataset, tmp_path / "run", resume=True)

@@ -162,6 +162,16 @@ def test_a_batch_of_no_rows(name, backend, lengths):
         assert torch.equal(found, torch.zeros_like(leaf))
 
 
+def test_a_batch_of_nothing_but_padding(name, backend):
+    """Packed sequences need a frame; without one, gradients are zero and states stay."""
+    unit = random_unit(name, 3, 5, backend=backend)
+    x, start = random_tensor(6, 2, 3).requires_grad_(), random_state(unit, 2)
+    h, after = unit(x, start, torch.tensor([0, 0]))
+    assert not h.any()
+    assert all(torch.equal(final, first) for final, first in zip(after, start, strict=True))
+    assert not any(gradient.any() for gradient in gradients(unit, x, h, after))
+
+
 @SOME
 @given(
     lengths=st.lists(st.integers(0, 11), min_size=1, max_size=4),

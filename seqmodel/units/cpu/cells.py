@@ -1,93 +1,117 @@
 """Every unit's cell, forward and backward side by side: the equations of the compiled backend.
 
-A unit's step is a row of stages. A stage multiplies (a `Product` puts U times the previous h, or
-times a slot, into a slot) and then runs equations over single numbers, written here for one vector
-of them. Backward the stages run in reverse: first the equations, then the products, transposed.
+A step is a sequence of stages. A stage computes its projections (U times the previous h, or times a
+slot, into a slot), then elementwise equations. Backward, the stages run in reverse: the equations,
+then the transposed projections.
 
-Each frame and row has slots, H numbers each: a gate's slot holds its W x, to which the product
-adds, then what `keep` puts there. `d_net` says the gradient of a gate's net input (from it come
-those of W, b and V), `d_slot` of any other slot, `pass_on` what goes to the previous step's state
-beside what goes through U.
+Each frame and row has slots of H numbers. A gate's slot holds W x, to which its projection adds;
+`keep` then stores what the backward pass needs. `d_net` sets the gradient of a gate's net input
+(those of W, b and V follow from it), `d_slot` that of any other slot, and `pass_on` the previous
+state's, except for what flows through U.
+
+The equations run over LLVM vectors in `kernels` and over NumPy arrays in `by_hand`.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from seqmodel.kernels.code.vectors import Function, Vector
+Value = Any
+"""What equations compute with: anything with arithmetic operators."""
+
+
+class Activation(Protocol):
+    """An activation function."""
+
+    def __call__(self, x: Value, /) -> Value:
+        """Its value."""
+
+    @property
+    def slope(self) -> Callable[[Value], Value]:
+        """Its slope, as a function of its value."""
 
 
 class Forward(Protocol):
-    """What the equations of a forward stage can read and write, at one place of one row."""
+    """What a forward stage's equations read and write, at one position of one row."""
 
-    s: Function
-    phi: Function
+    @property
+    def s(self) -> Activation:
+        """The gate activation."""
 
-    def net(self, gate: str, c: Vector | None = None) -> Vector:
-        """W x + U h' + V c + b, of those terms the gate has."""
+    @property
+    def phi(self) -> Activation:
+        """The activation."""
 
-    def kept(self, slot: str) -> Vector:
+    def net(self, gate: str, c: Value | None = None) -> Value:
+        """W x + U h' + V c + b, with the terms that the gate has."""
+
+    def kept(self, slot: str) -> Value:
         """What the slot holds."""
 
-    def keep(self, slot: str, value: Vector) -> None:
-        """Put a value into the slot; the backward pass will find it there."""
+    def keep(self, slot: str, value: Value) -> None:
+        """Store a value in the slot, for the backward pass."""
 
-    def old(self, state: str) -> Vector:
+    def old(self, state: str) -> Value:
         """The state before the step."""
 
-    def new(self, state: str, value: Vector) -> None:
+    def new(self, state: str, value: Value) -> None:
         """Set the state after the step."""
 
-    def now(self, state: str) -> Vector:
+    def now(self, state: str) -> Value:
         """The state after the step, as an earlier stage set it."""
 
-    def second_bias(self, gate: str) -> Vector | float:
+    def second_bias(self, gate: str) -> Value | float:
         """The bias bU of the gate."""
 
 
 class Backward(Protocol):
-    """What the equations of a backward stage can read and write, at one place of one row."""
+    """What a backward stage's equations read and write, at one position of one row."""
 
-    s: Function
-    phi: Function
+    @property
+    def s(self) -> Activation:
+        """The gate activation."""
 
-    def kept(self, slot: str) -> Vector:
+    @property
+    def phi(self) -> Activation:
+        """The activation."""
+
+    def kept(self, slot: str) -> Value:
         """What the forward pass kept."""
 
-    def old(self, state: str) -> Vector:
+    def old(self, state: str) -> Value:
         """The state before the step."""
 
-    def now(self, state: str) -> Vector:
+    def now(self, state: str) -> Value:
         """The state after the step."""
 
-    def d_now(self, state: str) -> Vector:
-        """The gradient of the state after the step, from outside and from the next step."""
+    def d_now(self, state: str) -> Value:
+        """The gradient of the state after the step: from the output and from the next step."""
 
-    def d_net(self, gate: str, value: Vector, c: Vector | None = None) -> Vector:
-        """Set the gradient of the gate's net input, c being what its peephole saw.
+    def d_net(self, gate: str, value: Value, c: Value | None = None) -> Value:
+        """Set the gradient of the gate's net input; c is what its peephole read.
 
-        Returns the gradient that flows through the peephole: V times `value`, or zero.
+        Returns the gradient through the peephole: V times `value`, or zero.
         """
 
-    def d_slot(self, slot: str, value: Vector) -> None:
+    def d_slot(self, slot: str, value: Value) -> None:
         """Set the gradient of a slot."""
 
-    def d_second_bias(self, gate: str, value: Vector) -> None:
+    def d_second_bias(self, gate: str, value: Value) -> None:
         """Add to the gradient of bU."""
 
-    def d_kept(self, slot: str) -> Vector:
+    def d_kept(self, slot: str) -> Value:
         """The gradient of a slot, as a later stage set it."""
 
-    def passed(self, state: str) -> Vector:
-        """What has been passed on to the state before the step so far."""
+    def passed(self, state: str) -> Value:
+        """The gradient passed on so far to the state before the step."""
 
-    def pass_on(self, state: str, value: Vector) -> None:
-        """Set the gradient of the state before the step, but for what the products will add."""
+    def pass_on(self, state: str, value: Value) -> None:
+        """Set the gradient of the state before the step; projections will add theirs."""
 
 
 @dataclass(frozen=True)
-class Product:
-    """U of some gates times the previous h (or a slot), into as many slots from `into` on."""
+class Projection:
+    """U of some gates times the previous h (or a slot), into the slots from `into` on."""
 
     gates: tuple[str, ...]
     into: str
@@ -96,16 +120,16 @@ class Product:
 
 @dataclass(frozen=True)
 class Stage:
-    """Products, then equations."""
+    """Projections, then equations."""
 
-    products: tuple[Product, ...]
+    projections: tuple[Projection, ...]
     forward: Callable[[Forward], None]
     backward: Callable[[Backward], None]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The slots, in memory's order, the gates first, and the stages of one step."""
+    """The slots in memory order, gates first, and the stages of one step."""
 
     slots: tuple[str, ...]
     stages: tuple[Stage, ...]
@@ -191,7 +215,7 @@ def _mgu_state_backward(at: Backward) -> None:
     f, n, d_h = at.kept("f"), at.kept("n"), at.d_now("h")
     at.d_net("n", d_h * f * at.phi.slope(n))
     at.pass_on("h", d_h * (1.0 - f))
-    at.d_slot("f", d_h * (n - at.old("h")))  # f's part as the update gate; the other follows
+    at.d_slot("f", d_h * (n - at.old("h")))  # as update gate; as reset gate below
 
 
 def _mgu_gate_backward(at: Backward) -> None:
@@ -221,35 +245,35 @@ def _reset_after_backward(at: Backward) -> None:
     at.pass_on("h", d_h * z)
 
 
-_TANH = Cell(("h",), (Stage((Product(("h",), "h"),), _tanh, _tanh_backward),))
+_TANH = Cell(("h",), (Stage((Projection(("h",), "h"),), _tanh, _tanh_backward),))
 _LSTM = Cell(
     ("i", "f", "c", "o"),
-    # Two stages, of which each column's equations hang on each other half as long: a processor
-    # finds what to do meanwhile in the next columns, if they are not too far.
+    # Two stages: this halves each column's dependency chain, so that out-of-order execution can
+    # overlap it with the next columns.
     (
-        Stage((Product(("i", "f", "c", "o"), "i"),), _lstm_cell, _lstm_backward),
+        Stage((Projection(("i", "f", "c", "o"), "i"),), _lstm_cell, _lstm_backward),
         Stage((), _lstm_output, lambda at: None),
     ),
 )
 _GRU = Cell(
     ("z", "r", "n", "reset"),
     (
-        Stage((Product(("z", "r"), "z"),), _gru_gates, _gru_gates_backward),
-        Stage((Product(("n",), "n", source="reset"),), _gru_state, _gru_state_backward),
+        Stage((Projection(("z", "r"), "z"),), _gru_gates, _gru_gates_backward),
+        Stage((Projection(("n",), "n", source="reset"),), _gru_state, _gru_state_backward),
     ),
 )
 _MGU = Cell(
     ("f", "n", "reset"),
     (
-        Stage((Product(("f",), "f"),), _mgu_gate, _mgu_gate_backward),
-        Stage((Product(("n",), "n", source="reset"),), _mgu_state, _mgu_state_backward),
+        Stage((Projection(("f",), "f"),), _mgu_gate, _mgu_gate_backward),
+        Stage((Projection(("n",), "n", source="reset"),), _mgu_state, _mgu_state_backward),
     ),
 )
 _RESET_AFTER = Cell(
     ("z", "r", "n", "inner"),
     (
         Stage(
-            (Product(("z", "r"), "z"), Product(("n",), "inner")),
+            (Projection(("z", "r"), "z"), Projection(("n",), "inner")),
             _reset_after,
             _reset_after_backward,
         ),

@@ -1,0 +1,145 @@
+"""What a run changes as it trains, and so what is saved to be resumed."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodel.config import Config, refuse_unknown
+from seqmodel.data.dataset import Split
+from seqmodel.errors import SeqmodelError
+from seqmodel.model.build import build_model
+from seqmodel.model.carry import Carry
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.runs.folder import load_model, model_tensors
+from seqmodel.training.average import make_average
+from seqmodel.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
+
+# Prefixes of tensors in a checkpoint, beside the model's own.
+OPTIMIZER, AVERAGE, CARRY = "optimizer.", "average.", "carry."
+
+PROGRESS = "place"
+"""The checkpoint's key for `Progress`."""
+
+
+class DivergedError(SeqmodelError):
+    """A loss, a gradient or a valid figure is not finite."""
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    epoch: int = 0
+    """Epochs completed."""
+    batch: int = 0
+    """Batches of the current epoch completed."""
+    window: int = 0
+    """Windows of the current batch completed."""
+    update: int = 0
+    """Updates completed, over all epochs."""
+    nats: float = 0.0
+    """Summed over the frames of this epoch so far, each at the weights of its update."""
+    frames: int = 0
+    """Of this epoch so far."""
+    learning_rate: float = 0.0
+    """Of the last update."""
+    best_nats: float = math.inf
+    """Nats per frame on valid in the best epoch."""
+    best_epoch: int = 0
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    """The completed epochs, as in metrics.jsonl."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; before the first epoch there is no best, and inf would be no JSON."""
+        values = asdict(self)
+        if math.isinf(self.best_nats):
+            del values["best_nats"]
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], origin: Path) -> "Progress":
+        """The inverse of `to_json`; SeqmodelError names the checkpoint `origin`."""
+        refuse_unknown(values, cls, origin)
+        progress = cls(**values)
+        for line in progress.metrics:
+            check_valid_figure(line["valid_nats_per_frame"], line["epoch"], line["learning_rate"])
+        return progress
+
+
+def check_valid_figure(nats: float, epoch: int, learning_rate: float) -> None:
+    """DivergedError where the valid split's nats per frame are not finite."""
+    if not math.isfinite(nats):
+        raise DivergedError(
+            f"the valid split scores {nats} nats per frame after epoch {epoch}: lower "
+            f"--learning-rate, now {learning_rate:.2g}, or look for damaged pieces in valid with "
+            "`seqmodel inspect`"
+        )
+
+
+class TrainingState:
+    """A run's model, optimizer, average of the weights, carry and progress.
+
+    A new one is a function of the config and the training split, on any device.
+    """
+
+    def __init__(self, config: Config, train: Split, device: torch.device) -> None:
+        torch.manual_seed(config.seed)
+        self.device = device
+        model = build_model(config, train.frame)
+        model.output.start_at(train)
+        self.model = model.to(device)
+        self.optimizer = make_optimizer(self.model, config)
+        self.average = make_average(self.model, config)
+        self.carry: Carry | None = None
+        """Between two windows of a batch: what the next one begins with."""
+        self.progress = Progress()
+
+    @property
+    def scored_model(self) -> SequenceModel:
+        """The model to evaluate and keep: the average's, if there is one."""
+        return self.model if self.average is None else self.average.module
+
+    def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        """Start from the model's tensors of another checkpoint, and from nothing else of it."""
+        load_model(self.model, tensors)
+        if self.average is not None:
+            self.average.module.load_state_dict(self.model.state_dict())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors under their names in a checkpoint."""
+        tensors = model_tensors(self.model)
+        tensors |= _named(OPTIMIZER, optimizer_tensors(self.model, self.optimizer))
+        if self.average is not None:
+            tensors |= _named(AVERAGE, self.average.state_dict())
+        if self.carry is not None:
+            tensors |= _named(CARRY, {str(k): t for k, t in enumerate(self.carry.tensors())})
+        return tensors
+
+    def load(
+        self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], origin: Path
+    ) -> None:
+        """Take up what `tensors` and `progress.to_json` gave; errors name the file `origin`."""
+        load_model(self.model, tensors)
+        load_optimizer(self.model, self.optimizer, _within(OPTIMIZER, tensors))
+        if self.average is not None:
+            self.average.load_state_dict(_within(AVERAGE, tensors))
+        self.progress = Progress.from_json(progress, origin)
+        carried = _within(CARRY, tensors)
+        if carried:
+            # Copied, as every carry is: the alignment of a tensor in memory decides the last bits
+            # of the matrix products that read it, and a file's tensors are aligned anyhow.
+            copies = [carried[str(k)].to(self.device, copy=True) for k in range(len(carried))]
+            self.carry = self.model.start(len(copies[0])).like(copies)
+
+
+def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+def _within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -1,0 +1,118 @@
+"""One update of the weights from one window of a batch.
+
+Nats and frames are returned as sums, and the gradient divides by the number of frames that share
+the update: processes that each hold a part of a batch can add theirs, which for means of batches of
+different lengths would be wrong.
+"""
+
+import hashlib
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqmodel.data.batches import Batch
+from seqmodel.kernels.device import one_thread
+from seqmodel.model.carry import Carry
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.training.average import Average
+from seqmodel.training.loss import window_loss
+from seqmodel.training.noise import weight_noise
+from seqmodel.training.optimizer import rescale_gradient, set_learning_rate
+
+
+class Sums(NamedTuple):
+    """What a window adds to the figures of its epoch."""
+
+    nats: float
+    """Over the window's frames, at the weights with noise."""
+    frames: int
+    """In the window, without padding."""
+    after: Carry
+    """The carry behind the window's last frame, still attached to the graph."""
+
+
+def update(
+    model: SequenceModel,
+    optimizer: torch.optim.Optimizer,
+    average: Average | None,
+    batch: Batch,
+    carry: Carry | None,
+    *,
+    learning_rate: float,
+    noise: float,
+    clip: float,
+    seed: int,
+    total_frames: int | None = None,
+) -> tuple[Sums, float]:
+    """Take one step down the gradient of the window's nats per frame.
+
+    Args:
+        carry: what came before the window; None at the start of a batch.
+        noise: the deviation of the weight noise.
+        clip: rescale the gradient's norm to this where it is larger; 0: never.
+        seed: of the weight noise and of dropout, which depend on nothing else.
+        total_frames: frames of all windows that share the update; by default this window's.
+
+    Returns:
+        The window's sums and the gradient's norm before rescaling. Where either is not finite the
+        weights have not moved.
+    """
+    sums = window_gradient(model, batch, carry, noise=noise, seed=seed, total_frames=total_frames)
+    norm = math.nan
+    if math.isfinite(sums.nats):
+        norm = step(optimizer, average, learning_rate=learning_rate, clip=clip)
+    return sums, norm
+
+
+def window_gradient(
+    model: SequenceModel,
+    batch: Batch,
+    carry: Carry | None,
+    *,
+    noise: float,
+    seed: int,
+    total_frames: int | None = None,
+) -> Sums:
+    """Leave the gradient of (the window's nats) / `total_frames` on the weights; see `update`."""
+    _seed_generators(seed)
+    frames = torch.from_numpy(batch.frames)
+    carry = carry or model.start(frames.shape[1])
+    for weight in model.parameters():
+        weight.grad = None
+    with weight_noise(model, noise):
+        loss = window_loss(model, frames, batch.lengths, carry, total_frames)
+        loss.total.backward()  # type: ignore[no-untyped-call]
+    nats = float(loss.nats) * (total_frames or loss.frames)
+    return Sums(nats, loss.frames, loss.after)
+
+
+def step(
+    optimizer: torch.optim.Optimizer, average: Average | None, *, learning_rate: float, clip: float
+) -> float:
+    """Apply the gradient; returns its norm before rescaling. One that is not finite moves nothing.
+
+    Processes that share an update add up their gradients before.
+    """
+    weights: list[Tensor] = optimizer.param_groups[0]["params"]
+    with one_thread():
+        norm = rescale_gradient(weights, clip)
+        if math.isfinite(norm):
+            set_learning_rate(optimizer, learning_rate)
+            optimizer.step()
+            if average is not None:
+                average.update()
+    return norm
+
+
+def update_seed(seed: int, number: int) -> int:
+    """The seed of a run's update `number`, of 32 bits: torch's CPU generator takes no more."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4])
+
+
+def _seed_generators(seed: int) -> None:
+    # Not torch.manual_seed, which also records a traceback for each device that is not in use.
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)

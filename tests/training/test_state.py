@@ -1,0 +1,84 @@
+"""The training state: saved as before, strict JSON, refused in words where it cannot be read."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.folder import LAST
+from seqmodel.training.state import DivergedError, Progress, TrainingState
+
+ORIGIN = Path("runs/x/last.safetensors")
+FIELDS = ["epoch", "batch", "window", "update", "nats", "frames", "learning_rate"]
+FIELDS += ["best_nats", "best_epoch", "metrics"]
+
+
+def test_the_names_in_a_checkpoint_stay(run_folder):
+    """Version 1 wrote these; a renamed one would make every run on disk impossible to resume."""
+    content = load_checkpoint(run_folder / LAST)[1]
+    assert list(content["place"]) == FIELDS
+
+
+def test_a_run_without_an_epoch_is_json_that_older_readers_read():
+    """Infinity is no JSON; left out, it is what older versions take for missing too."""
+    values = json.loads(json.dumps(Progress(update=3).to_json(), allow_nan=False))
+    assert list(values) == [name for name in FIELDS if name != "best_nats"]
+    assert Progress.from_json(values, ORIGIN) == Progress(update=3)
+    old = {**values, "best_nats": float("inf")}
+    assert Progress.from_json(old, ORIGIN) == Progress(update=3)
+
+
+def test_progress_of_a_newer_version_is_refused_by_name():
+    with pytest.raises(SeqmodelError, match=f"{ORIGIN} has 'tempo', .* newer seqmodel"):
+        Progress.from_json({**Progress().to_json(), "tempo": 3}, ORIGIN)
+
+
+def test_a_run_whose_valid_figure_was_nan_is_not_resumed():
+    """Older versions went on; its metrics.jsonl would be no JSON once more."""
+    line = {"epoch": 2, "valid_nats_per_frame": float("nan"), "learning_rate": 0.01}
+    with pytest.raises(DivergedError, match=r"valid split scores nan .* after epoch 2"):
+        Progress.from_json({"epoch": 2, "metrics": [line]}, ORIGIN)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_all_tensors_come_back(make_config, dataset, optimizer):
+    """The optimizer's memory, the average, and the carry of a batch's rows."""
+    config = make_config(optimizer=optimizer, average=0.9, layers=2, unit="lstm")
+    train, cpu = dataset["train"], torch.device("cpu")
+    state, other = (TrainingState(config, train, cpu) for _ in range(2))
+    for _ in range(3):
+        for weight in state.model.parameters():
+            weight.grad = torch.randn_like(weight)
+        state.optimizer.step()
+        state.average.update()
+    carry = state.model.start(7)
+    state.carry = carry.like([torch.randn_like(tensor) for tensor in carry.tensors()])
+    other.load(state.tensors(), state.progress.to_json(), ORIGIN)
+    ours, theirs = state.tensors(), other.tensors()
+    assert list(ours) == list(theirs)
+    for name, tensor in ours.items():
+        assert tensor.dtype == theirs[name].dtype
+        assert torch.equal(tensor, theirs[name]), name
+        assert tensor.data_ptr() != theirs[name].data_ptr(), name
+    for weight, same in zip(state.model.parameters(), other.model.parameters(), strict=True):
+        weight.grad = same.grad = torch.ones_like(weight)
+    for some in (state, other):
+        some.optimizer.step()
+    for name, tensor in state.tensors().items():
+        assert torch.equal(tensor, other.tensors()[name]), name
+
+
+def test_the_optimizer_keeps_no_memory_of_a_checkpoints_file(make_config, dataset):
+    """Guards against state that lies wherever the file's bytes do; see `TrainingState.load`."""
+    state = TrainingState(make_config(), dataset["train"], torch.device("cpu"))
+    for weight in state.model.parameters():
+        weight.grad = torch.ones_like(weight)
+    state.optimizer.step()
+    tensors = {name: tensor.clone() for name, tensor in state.tensors().items()}
+    state.load(tensors, Progress().to_json(), ORIGIN)
+    places = {tensor.data_ptr() for tensor in tensors.values()}
+    for slots in state.optimizer.state.values():
+        assert not {tensor.data_ptr() for tensor in slots.values()} & places

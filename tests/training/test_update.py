@@ -1,0 +1,126 @@
+"""One update: sums that processes can add, and a function of its arguments alone."""
+
+import math
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel.data import batches
+from seqmodel.data.batches import Batch
+from seqmodel.model.sequence import build_model
+from seqmodel.training.average import make_average
+from seqmodel.training.optimizer import make_optimizer
+from seqmodel.training.update import step, update, update_seed, window_gradient
+
+NOISE = {"noise": 0.0, "seed": 1}
+
+
+@pytest.fixture
+def config(make_config):
+    return make_config(unit="gru", end=True, dropout=0.3, average=0.9)
+
+
+@pytest.fixture
+def model(config, dataset):
+    torch.manual_seed(0)
+    return build_model(config, dataset.frame)
+
+
+@pytest.fixture
+def batch(dataset):
+    """All pieces of train, of 1 to 30 frames."""
+    return batches.load(dataset["train"], np.arange(11))
+
+
+def gradients(model):
+    return {name: weight.grad.clone() for name, weight in model.named_parameters()}
+
+
+def half(batch, rows):
+    """What another process would hold: some rows, cut to their own longest."""
+    lengths = batch.lengths[rows]
+    return Batch(np.ascontiguousarray(batch.frames[: lengths.max(), rows]), lengths)
+
+
+@pytest.mark.parametrize("end", [False, True])
+def test_processes_add_up_to_the_batch(make_config, dataset, batch, end):
+    """Means of local means weigh a short batch's frames more than a long one's."""
+    torch.manual_seed(0)
+    model = build_model(make_config(unit="gru", end=end), dataset.frame)
+    whole = window_gradient(model, batch, None, **NOISE)
+    expected = gradients(model)
+    assert whole.frames == int(dataset["train"].lengths.sum())
+    parts, added = [], dict.fromkeys(expected, 0.0)
+    for rows in ([0, 1, 5], [2, 3, 4, 6, 7, 8, 9, 10]):
+        part = half(batch, rows)
+        parts.append(window_gradient(model, part, None, total_frames=whole.frames, **NOISE))
+        added = {name: added[name] + gradient for name, gradient in gradients(model).items()}
+    assert sum(part.frames for part in parts) == whole.frames
+    assert sum(part.nats for part in parts) == pytest.approx(whole.nats, rel=1e-6)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(added[name], gradient, rtol=1e-4, atol=1e-7)
+
+
+def test_nats_are_a_sum_of_what_the_model_scores(model, batch, dataset):
+    """Recomputed piece by piece, without padding."""
+    model.eval()
+    total = 0.0
+    for roll in dataset["train"]:
+        frames = torch.from_numpy(roll).float()[:, None]
+        logits, _ = model(frames, model.start(1))
+        total -= float(
+            torch.distributions.Bernoulli(logits=logits[..., :88].detach()).log_prob(frames).sum()
+        )
+    sums = window_gradient(model, batch, None, **NOISE)
+    assert sums.nats == pytest.approx(total, rel=1e-5)
+
+
+def test_an_update_is_a_function_of_its_arguments(model, batch, config):
+    """Noise and dropout follow the seed, whatever was drawn before; another seed draws others."""
+    after = {}
+    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
+        copy = deepcopy(model)
+        optimizer, average = make_optimizer(copy, config), make_average(copy, config)
+        torch.randn(13)
+        rates = {"learning_rate": 0.01, "noise": 0.075, "clip": 1.0}
+        sums, norm = update(copy, optimizer, average, batch, None, seed=seed, **rates)
+        after[name] = sums.nats, norm, torch.nn.utils.parameters_to_vector(copy.parameters())
+    for one, same in zip(after["a"], after["b"], strict=True):
+        assert torch.equal(torch.as_tensor(one), torch.as_tensor(same))
+    assert not any(
+        torch.equal(torch.as_tensor(one), torch.as_tensor(other))
+        for one, other in zip(after["a"], after["c"], strict=True)
+    )
+    assert len({update_seed(seed, number) for seed in range(20) for number in range(20)}) == 400
+
+
+@pytest.mark.parametrize("wrong", ["loss", "gradient"])
+def test_what_is_not_finite_moves_nothing(model, batch, config, wrong):
+    """A step along nan makes all weights nan; the last checkpoint may be saved after it."""
+    optimizer, average = make_optimizer(model, config), make_average(model, config)
+    if wrong == "loss":
+        with torch.no_grad():
+            model.output.linear.bias[3] = math.nan
+    else:
+        model.unit.U.register_hook(lambda gradient: gradient * math.inf)
+    before = deepcopy(model.state_dict())
+    rates = {"learning_rate": 0.01, "noise": 0.075, "clip": 1.0}
+    sums, norm = update(model, optimizer, average, batch, None, seed=1, **rates)
+    assert not math.isfinite(sums.nats + norm)
+    assert math.isfinite(sums.nats) == (wrong == "gradient")
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(weight, before[name], rtol=0, atol=0, equal_nan=True)
+    assert not optimizer.state
+    assert int(average.n_averaged) == 0
+
+
+def test_gradients_that_processes_have_added_are_rescaled_together(model, batch, config):
+    """Each process rescaling its own part would let one of them be as strong as all."""
+    optimizer = make_optimizer(model, config)
+    window_gradient(model, batch, None, **NOISE)
+    norm = math.sqrt(sum(float(g.double().square().sum()) for g in gradients(model).values()))
+    assert step(optimizer, None, learning_rate=0.01, clip=norm / 2) == pytest.approx(norm, rel=1e-5)
+    scaled = math.sqrt(sum(float(g.double().square().sum()) for g in gradients(model).values()))
+    assert scaled == pytest.approx(norm / 2, rel=1e-4)
