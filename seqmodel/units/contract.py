@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from seqmodel.units.registry import UnitSpec
+from seqmodel.units.definition import UnitSpec
 from seqmodel.units.weights import StackedWeights
 
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from seqmodel.errors import UsageError
 from seqmodel.units.backends import backend_for, check_backend
 from seqmodel.units.contract import Case
+from seqmodel.units.definition import TERMS, UnitSpec
 from seqmodel.units.dropout import Dropout
-from seqmodel.units.registry import TERMS, UnitSpec, unit_spec
+from seqmodel.units.registry import unit_spec
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 from seqmodel.units.weights import StackedWeights
 

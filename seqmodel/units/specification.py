@@ -1,20 +1,19 @@
 """The specification: every unit in plain PyTorch, readable, slow, right in float32 and float64.
 
 This file is the truth against which each faster backend is proved, in outputs, final state and
-every gradient.
+every gradient. The units' own lines are in `families`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodel.units.contract import Backend, Case
-from seqmodel.units.registry import UnitSpec
+from seqmodel.units.definition import Function, State, UnitSpec
 from seqmodel.units.weights import StackedWeights
 
-Activation = Callable[[Tensor], Tensor]
 Weights = Mapping[str, Mapping[str, Tensor | None]]
 """Gate -> term -> weight, None where the gate has no such term."""
 
@@ -27,11 +26,11 @@ def _hard_sigmoid(x: Tensor) -> Tensor:
     return F.relu6(x + 3) / 6
 
 
-GATE_ACTIVATIONS: Mapping[str, Activation] = {
+GATE_ACTIVATIONS: Mapping[str, Function] = {
     "sigmoid": torch.sigmoid,
     "hard-sigmoid": _hard_sigmoid,
 }
-ACTIVATIONS: Mapping[str, Activation] = {
+ACTIVATIONS: Mapping[str, Function] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "relu": torch.relu,
@@ -78,61 +77,6 @@ class NetInput:
         return torch.addcmul(given, r, F.linear(h, w["U"], w["bU"]))
 
 
-State = tuple[Tensor, ...]
-Cell = Callable[[NetInput, State, Activation, Activation], State]
-
-
-def _tanh(a: NetInput, state: State, s: Activation, phi: Activation) -> State:
-    (h,) = state
-    return (phi(a("h", h)),)
-
-
-def _lstm(a: NetInput, state: State, s: Activation, phi: Activation) -> State:
-    h, c = state
-    i = s(a("i", h, c))
-    f = s(a("f", h, c))
-    g = phi(a("c", h))
-    c = f * c + i * g
-    o = s(a("o", h, c))  # the peephole of the output gate sees the new c
-    return o * phi(c), c
-
-
-def _gru(a: NetInput, state: State, s: Activation, phi: Activation) -> State:
-    (h,) = state
-    z = s(a("z", h))
-    r = s(a("r", h))
-    n = phi(a("n", r * h))  # the reset acts before the matrix
-    return ((1 - z) * h + z * n,)
-
-
-def _mgu(a: NetInput, state: State, s: Activation, phi: Activation) -> State:
-    (h,) = state
-    f = s(a("f", h))
-    n = phi(a("n", f * h))
-    return ((1 - f) * h + f * n,)
-
-
-def _gru_reset_after(a: NetInput, state: State, s: Activation, phi: Activation) -> State:
-    (h,) = state
-    z = s(a("z", h))
-    r = s(a("r", h))
-    n = phi(a.reset_after("n", h, r))
-    return (z * h + (1 - z) * n,)
-
-
-CELLS: Mapping[str, Cell] = {
-    "tanh": _tanh,
-    "lstm": _lstm,
-    "gru": _gru,
-    "gru1": _gru,  # the variants differ from gru only in the terms of their gates
-    "gru2": _gru,
-    "gru3": _gru,
-    "mgu": _mgu,
-    "lstm-nopeephole": _lstm,
-    "gru-reset-after": _gru_reset_after,
-}
-
-
 def run(
     spec: UnitSpec,
     weights: StackedWeights,
@@ -143,7 +87,6 @@ def run(
     activation: str,
 ) -> tuple[Tensor, State]:
     """Run one layer over x (T, B, I) from `state`; see `contract.Run`."""
-    cell = CELLS[spec.name]
     s, phi = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
     running = None
     if lengths is not None:
@@ -153,12 +96,13 @@ def run(
     outputs = []
     for t in range(len(x)):
         if running is None:
-            state = cell(net_input.at(t), state, s, phi)
+            state = spec.step(net_input.at(t), state, s, phi)
             outputs.append(state[0])
         else:
             # Rows that have ended compute on zeros: their own state could overflow, and the
             # gradient of what is then discarded would be 0 * inf.
-            after = cell(net_input.at(t), tuple(_where(running[t], old) for old in state), s, phi)
+            before = tuple(_where(running[t], old) for old in state)
+            after = spec.step(net_input.at(t), before, s, phi)
             state = tuple(torch.where(running[t], *pair) for pair in zip(after, state, strict=True))
             outputs.append(_where(running[t], state[0]))
     return torch.stack(outputs), state

@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqmodel.units import specification
 from seqmodel.units.contract import Backend, Case
-from seqmodel.units.registry import UnitSpec
+from seqmodel.units.definition import UnitSpec
 from seqmodel.units.weights import StackedWeights
 
 _LAYERS = {"tanh": "RNN", "lstm-nopeephole": "LSTM", "gru-reset-after": "GRU"}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
-from seqmodel.units.registry import UnitSpec
+from seqmodel.units.definition import UnitSpec
 
 
 class StackedWeights(Mapping[str, Mapping[str, Tensor | None]]):

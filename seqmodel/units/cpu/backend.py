@@ -7,7 +7,7 @@ from torch import Tensor
 
 from seqmodel.kernels import device
 from seqmodel.units.contract import Backend, Case
-from seqmodel.units.registry import UnitSpec
+from seqmodel.units.definition import UnitSpec
 from seqmodel.units.weights import StackedWeights
 
 # Measured on a Zen 5 server core with AVX-512: the nine units at H 36 to 512 run at 100 to 210
@@ -23,6 +23,8 @@ def why_not(case: Case) -> str | None:
         return f"it runs on the CPU, not on {case.device.type}"
     if case.dtype is not torch.float32 and case.dtype is not torch.float64:
         return f"it computes in float32 and float64, not in {case.dtype}"
+    if case.spec.cell is None:
+        return f"{case.spec.name} defines no cell for it"
     return None
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.units.cpu.cells import CELLS, Value
+from seqmodel.units.cells import Value
 from seqmodel.units.cpu.plan import Plan
 from seqmodel.units.registry import unit_spec
 
@@ -180,7 +180,7 @@ class Run:
         activation: str = "tanh",
     ) -> None:
         spec = unit_spec(name)
-        self.plan = Plan(spec, CELLS[name], weights.get("b") is not None)
+        self.plan = Plan(spec, weights.get("b") is not None)
         self.x, self._stacked, H = x, weights, state[0].shape[1]
         self._parts: dict[tuple[str, str], Array] = {}
         for term, weight in weights.items():

@@ -15,8 +15,8 @@ from seqmodel.kernels.code.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Functio
 from seqmodel.kernels.linear.matmul import MatMul
 from seqmodel.kernels.linear.sparse import INDEX, SparseFunctions
 from seqmodel.kernels.run.team import compile_kernels
+from seqmodel.units.cells import Stage
 from seqmodel.units.cpu import fields
-from seqmodel.units.cpu.cells import CELLS, Stage
 from seqmodel.units.cpu.plan import Plan
 from seqmodel.units.registry import unit_spec
 
@@ -349,7 +349,7 @@ class CompiledUnit:
         self, name: str, itemsize: int, gate_activation: str, activation: str, bias: bool
     ) -> None:
         self.activations = gate_activation, activation
-        self.plan = Plan(unit_spec(name), CELLS[name], bias)
+        self.plan = Plan(unit_spec(name), bias)
         module = ir.Module(name)
         matmul = MatMul.of(module, itemsize)
         functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]

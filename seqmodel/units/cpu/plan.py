@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from seqmodel.units.cpu.cells import Cell, Projection
+from seqmodel.units.cells import Cell, Projection
 from seqmodel.units.registry import UnitSpec
 
 
@@ -15,8 +15,13 @@ class Plan:
     """
 
     spec: UnitSpec
-    cell: Cell
     bias: bool
+
+    @property
+    def cell(self) -> Cell:
+        """The unit's cell."""
+        assert self.spec.cell is not None  # `backend.why_not` declines a unit without one
+        return self.spec.cell
 
     def __post_init__(self) -> None:
         wrong = self._wrong()

@@ -13,8 +13,8 @@ from seqmodel.kernels.linear.matmul import RowMatMul
 from seqmodel.kernels.linear.sparse import DENSITY, SparseFunctions
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.team import parallel_for
+from seqmodel.units.cells import Stage
 from seqmodel.units.cpu import fields
-from seqmodel.units.cpu.cells import CELLS, Stage
 from seqmodel.units.cpu.kernels import Addresses, Columns, ForwardPosition, Functions
 from seqmodel.units.cpu.plan import Plan
 from seqmodel.units.cpu.recurrence import weight_fields
@@ -71,7 +71,7 @@ class _CompiledStep:
     def __init__(
         self, name: str, stored: int, gate_activation: str, activation: str, bias: bool
     ) -> None:
-        self.plan = Plan(unit_spec(name), CELLS[name], bias)
+        self.plan = Plan(unit_spec(name), bias)
         module = ir.Module(name)
         matmul = RowMatMul.of(module, _ITEMSIZE, stored)
         sparse = SparseFunctions.of(module, _ITEMSIZE, stored)
