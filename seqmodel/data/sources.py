@@ -46,7 +46,7 @@ def find_sources(names: Iterable[str]) -> list[Source]:
             sources = [Source(file, _folder_split(file, file.parent)) for file in files]
         if not sources:
             kinds = ", ".join(medium.file_kinds for medium in MEDIA.values())
-            raise SeqmodelError(f"{name}: no file that could be read in it ({kinds})")
+            raise SeqmodelError(f"{name}: contains no file that can be read ({kinds})")
         for source in sources:
             found.setdefault(source.path, source)
     return list(found.values())

@@ -118,8 +118,8 @@ def _break_runs(bad: Path, run: Path) -> None:
 PREPARE = {
     "prepare": (2, f"Missing argument 'SOURCE' {HELP.format('prepare')}"),
     "prepare {music}": (2, f"Missing option '--out' / '-o' {HELP.format('prepare')}"),
-    "prepare {bad}/empty -o d": (1, f"{{bad}}/empty: no file that could be read in it ({KINDS})"),
-    "prepare {bad}/other -o d": (1, f"{{bad}}/other: no file that could be read in it ({KINDS})"),
+    "prepare {bad}/empty -o d": (1, f"{{bad}}/empty: contains no file that can be read ({KINDS})"),
+    "prepare {bad}/other -o d": (1, f"{{bad}}/other: contains no file that can be read ({KINDS})"),
     "prepare {bad}/nope.mid -o d": (1, "{bad}/nope.mid: no such file or folder"),
     "prepare {bad}/nope* -o d": (1, "{bad}/nope*: no such file or folder"),
     "prepare {bad}/gone.mid -o d": (1, "{bad}/gone.mid: no such file or directory"),
@@ -151,7 +151,7 @@ PREPARE = {
         1,
         "{bad}/text.mat: is damaged or not a .mat file of version 7 or before",
     ),
-    "prepare {bad}/text.pickle -o d": (1, "{bad}/text.pickle: is damaged or no pickle"),
+    "prepare {bad}/text.pickle -o d": (1, "{bad}/text.pickle: is damaged or not a pickle"),
     "prepare {bad}/text.npz -o d": (
         1,
         "{bad}/text.npz: is a damaged .npz file (File is not a zip file)",

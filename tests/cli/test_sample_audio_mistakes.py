@@ -31,10 +31,10 @@ MISTAKES = {
         f"{MUSIC} and cannot continue x.wav: --prime must be music too",
     ),
     "o.wav --prime nope.wav --run {audio}": (1, "--prime nope.wav: no such file or directory"),
-    "o.wav --prime {audio} --run {audio}": (1, "--prime {audio}: is no file"),
+    "o.wav --prime {audio} --run {audio}": (1, "--prime {audio}: is not a file"),
     "o.wav --prime text.wav --run {audio}": (
         1,
-        "--prime text.wav: is no audio that can be read (format not recognised)",
+        "--prime text.wav: cannot be read as audio (format not recognised)",
     ),
     "o.wav --prime short.wav --run {audio}": (
         1,
@@ -43,19 +43,19 @@ MISTAKES = {
     "o.wav --prime nope.npy --run {audio}": (1, "--prime nope.npy: no such file or directory"),
     "o.wav --prime text.npy --run {audio}": (
         1,
-        "--prime text.npy: is damaged or no .npy file of numbers",
+        "--prime text.npy: is damaged or not a .npy file of numbers",
     ),
     "o.wav --prime pickle.npy --run {audio}": (
         1,
-        "--prime pickle.npy: is damaged or no .npy file of numbers",
+        "--prime pickle.npy: is damaged or not a .npy file of numbers",
     ),
     "o.wav --prime cut.npy --run {audio}": (
         1,
-        "--prime cut.npy: is damaged or no .npy file of numbers",
+        "--prime cut.npy: is damaged or not a .npy file of numbers",
     ),
     "o.wav --prime archive.npy --run {audio}": (
         1,
-        "--prime archive.npy: is damaged or no .npy file of numbers",
+        "--prime archive.npy: is damaged or not a .npy file of numbers",
     ),
     "o.wav --prime roll.npy --run {audio}": (
         1,
@@ -69,11 +69,11 @@ MISTAKES = {
     ),
     "o.wav --prime nan.npy --run {audio}": (
         1,
-        "--prime nan.npy: holds values that are no samples, which lie from -1 to 1",
+        "--prime nan.npy: holds values that are not samples in [-1, 1]",
     ),
     "o.wav --prime loud.npy --run {audio}": (
         1,
-        "--prime loud.npy: holds values that are no samples, which lie from -1 to 1",
+        "--prime loud.npy: holds values that are not samples in [-1, 1]",
     ),
     "o.mid --prime none.npy --run {run}": (
         1,

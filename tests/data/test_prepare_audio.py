@@ -280,7 +280,9 @@ def test_when_no_file_can_be_opened_the_first_is_named(tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.wav").write_text("text")
     names = [str(tmp_path / f"{name}.wav") for name in "ab"]
-    with pytest.raises(SeqmodelError, match=f"none of the 2 files .* the first, {names[0]}: is no"):
+    with pytest.raises(
+        SeqmodelError, match=f"none of the 2 files .* the first, {names[0]}: cannot"
+    ):
         prepare(names, tmp_path / "out", AudioSettings())
     assert not (tmp_path / "out").exists()
 

@@ -127,7 +127,7 @@ def test_samples_of_it_are_written(registered):
 
 
 def test_without_its_row_it_is_unknown(corpus, tmp_path):
-    with pytest.raises(SeqmodelError, match="no file that could be read"):
+    with pytest.raises(SeqmodelError, match="contains no file that can be read"):
         prepare([str(corpus)], tmp_path / "out", Letters())
 
 

@@ -138,7 +138,7 @@ def test_silence_has_no_level(tmp_path):
 @pytest.mark.parametrize("data", [b"", b"text"])
 def test_a_bad_audio_file_is_an_error_that_names_it(tmp_path, data):
     (tmp_path / "a.wav").write_bytes(data)
-    with pytest.raises(SeqmodelError, match=f"{tmp_path}/a.wav: is no audio") as caught:
+    with pytest.raises(SeqmodelError, match=f"{tmp_path}/a.wav: cannot be read as audio") as caught:
         inspect_audio(tmp_path / "a.wav", None)
     assert "\n" not in str(caught.value)
 

@@ -148,7 +148,7 @@ class Recording:
                 "scale, such as 32,768"
             )
         if self.sixteen_bits and (block * FULL_SCALE % 1).any():
-            raise _BreakError(f"there are more bits than the {self.subtype} of its header has")
+            raise _BreakError(f"samples have more bits than the {self.subtype} of its header")
 
     def mono(self, rate: int) -> Iterator[NDArray[np.float32]]:
         """The mean of the channels, (n,) at a time, resampled to `rate` samples per second.
@@ -206,7 +206,7 @@ def _open(path: Path) -> "SoundFile":
 
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
-            raise SourceError("is no file")
+            raise SourceError("is not a file")
         # Given a name, libsndfile would also open neighbouring files, and report errors worse.
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
@@ -215,7 +215,7 @@ def _open(path: Path) -> "SoundFile":
         try:
             return Stream(descriptor)  # which closes it even if it fails
         except soundfile.LibsndfileError as error:
-            raise SourceError(f"is no audio that can be read ({_reason(error)})") from error
+            raise SourceError(f"cannot be read as audio ({_reason(error)})") from error
 
 
 def _reason(error: "LibsndfileError") -> str:

@@ -119,14 +119,14 @@ class AudioSampling(Sampling):
         """The frames of a .npy that `write_audio` wrote, taken to be at the run's rate."""
         size = self._frame.frame_size
         if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
-            raise SourceError("is no file")
+            raise SourceError("is not a file")
         try:
             stored = np.load(path, mmap_mode="r", allow_pickle=False)
             shape, kind = stored.shape, stored.dtype.kind
         except OSError as error:
             raise SourceError((error.strerror or str(error)).lower()) from error
         except Exception as error:  # a damaged header makes NumPy raise nearly anything
-            raise SourceError("is damaged or no .npy file of numbers") from error
+            raise SourceError("is damaged or not a .npy file of numbers") from error
         if kind != "f" or len(shape) != 2 or shape[0] < 1 or shape[1] != size:
             raise SourceError(
                 f"holds {stored.dtype} of shape {shape}, not samples of shape (T, {size}), the "
@@ -134,7 +134,7 @@ class AudioSampling(Sampling):
             )
         self._check_length(stored.size)
         if not (np.abs(stored) <= 1).all():  # also false for nan
-            raise SourceError("holds values that are no samples, which lie from -1 to 1")
+            raise SourceError("holds values that are not samples in [-1, 1]")
         return np.array(stored, np.float32)
 
     def _check_length(self, samples: int) -> None:

@@ -28,7 +28,7 @@ def load_plain(data: bytes) -> Any:
     except SourceError:
         raise
     except Exception as error:  # damaged opcodes make the unpickler raise nearly anything
-        raise SourceError("is damaged or no pickle") from error
+        raise SourceError("is damaged or not a pickle") from error
 
 
 class _IntegerType:

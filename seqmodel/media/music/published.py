@@ -94,14 +94,14 @@ def _read_mat(data: bytes) -> Rolls:
 def _read_pickle(data: bytes) -> Rolls:
     splits = load_plain(data)
     if not isinstance(splits, dict):
-        raise SourceError("is a pickle of something else than a dict of splits")
+        raise SourceError("is a pickle, but not of a dict of splits")
     # A pickle may refer to one piece a million times; an honest frame takes at least a byte.
     left = len(data)
     rolls: Rolls = {}
     for name, pieces in splits.items():
         split = SPLIT_NAMES.get(str(name).lower())
         if split is None or not isinstance(pieces, list | tuple):
-            raise SourceError(f"holds {name!r}, which is no list of pieces of a split")
+            raise SourceError(f"holds {name!r}, which is not a list of a split's pieces")
         rolls[split] = []
         for index, piece in enumerate(pieces):
             where = f"piece {index} of {split}"
@@ -109,7 +109,7 @@ def _read_pickle(data: bytes) -> Rolls:
                 raise SourceError(f"holds no list of frames in {where}")
             left -= len(piece)
             if left < 0:
-                raise SourceError("repeats its frames over and over; it is no set of pieces")
+                raise SourceError("repeats its frames over and over; it is not a set of pieces")
             rolls[split].append(_roll_of_pitches(piece, where))
     return rolls
 
