@@ -93,6 +93,26 @@ def test_the_commands_know_it(registered, corpus, tmp_path):
     )
 
 
+def test_a_model_of_it_is_trained_scored_and_sampled(registered, corpus, tmp_path, monkeypatch):
+    """From files to new files, through every command, with nothing but the folder and the row."""
+    monkeypatch.chdir(tmp_path)
+    for command in (
+        ("prepare", corpus, "-o", "d"),
+        ("train", "d", "--hidden", 3, "--epochs", 1, "--augment-keys", "--run", "r"),
+        ("sample", "new.dna", "--run", "r"),
+    ):
+        result = call_main(*command)
+        assert result.status == 0, result.err
+    assert result.err == "new.dna: 12 letters from r\n"
+    assert set(Path("new.dna").read_text()) <= set(LETTERS)
+    told = json.loads(call_main("eval", "r", "--json").out)
+    assert (told["pieces"], told["frames"]) == (2, 13)
+    assert list(told["baselines"]) == ["marginal"]
+    assert call_main("inspect", "r").out.splitlines()[2].endswith("letters, strand as written")
+    config = call_main("train", "d", "--print-config").out
+    assert "dropout: 0.1\n" in config  # its own preset
+
+
 def test_its_options_are_those_of_the_command(registered, tmp_path):
     """Guards a list of options that is kept in the command and not with the medium."""
     given: dict[str, Any] = {}

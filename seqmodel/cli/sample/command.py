@@ -13,13 +13,18 @@ from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option, SampleRequest
 from seqmodel.media.registry import MEDIA
 
-FORMATS = tuple(dict.fromkeys(kind for medium in MEDIA.values() for kind in medium.formats))
 OTHER_SUFFIXES = {"midi": "mid", "wave": "wav"}
 WRITTEN = ", ".join(
     f"{medium.name} as {' '.join('.' + kind for kind in medium.formats)}"
     for medium in MEDIA.values()
 )
 DEFAULT_LENGTH = "; ".join(medium.default_length for medium in MEDIA.values())
+
+
+def _formats() -> str:
+    """All formats of all media."""
+    kinds = dict.fromkeys(kind for medium in MEDIA.values() for kind in medium.formats)
+    return ", ".join(kinds)
 
 
 def _rows(medium: Medium) -> tuple[Option, ...]:
@@ -72,7 +77,7 @@ def sample(
         str | None,
         typer.Option(
             "--format",
-            help=f"{', '.join(FORMATS)}, if OUT does not tell; npy holds the frames, raw 16-bit "
+            help=f"{_formats()}, if OUT does not tell; npy holds the frames, raw 16-bit "
             "PCM, little-endian, without a header.",
         ),
     ] = None,
@@ -136,9 +141,9 @@ def sample(
 def _format(out: Path, given: str | None) -> str:
     suffix = "" if str(out) == "-" else out.suffix.lower().lstrip(".")
     kind = given or OTHER_SUFFIXES.get(suffix, suffix)
-    if kind not in FORMATS:
+    if not any(kind in medium.formats for medium in MEDIA.values()):
         what = "--format" if given or str(out) == "-" else f"the suffix of {out}"
-        raise UsageError(f"{what} must be one of {', '.join(FORMATS)}")
+        raise UsageError(f"{what} must be one of {_formats()}")
     return kind
 
 
