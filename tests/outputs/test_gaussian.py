@@ -123,6 +123,20 @@ def test_no_scale_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
     assert nats[0].item() == pytest.approx(silent, rel=2e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sample", [1e25, -1e38, math.inf, math.nan])
+def test_the_compiled_score_of_a_huge_sample_is_the_plain_one(sample, dtype):
+    """Its square overflows in float32; infinity less infinity is nan."""
+    output = make().to(dtype)
+    frames, past = (part.to(dtype) for part in random_blocks(2, 3))
+    frames[1, 2, 1] = sample
+    h = torch.randn(2, 3, H, dtype=dtype)
+    nats, right = output.score(h, frames, past), output.nats(output(h), frames, past)
+    torch.testing.assert_close(nats, right, equal_nan=True)
+    overflows = dtype == torch.float32 or math.isinf(sample)
+    assert bool(right[1, 2].isinf()) == (overflows and not math.isnan(sample))
+
+
 def test_the_floor_is_a_step_and_lets_the_gradient_through():
     """A clamp's gradient is zero below it: a component once too narrow could never widen again."""
     output = make(components=1)

@@ -552,6 +552,46 @@ def test_large_blocks_are_used_again_but_never_too_early(monkeypatch: pytest.Mon
     )  # small ones have nothing to do with it
 
 
+def test_a_block_that_comes_back_while_another_is_sought(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Garbage collection may return one, and evict the one just found, at any allocation."""
+    like, wanted = torch.zeros(1), 300_000
+    waiting: list[Tensor] = []
+
+    class Spare(list[Tensor]):
+        def pop(self, k: Any = -1) -> Tensor:
+            waiting.clear()  # as the collector would
+            return super().pop(k)
+
+    monkeypatch.setattr(memory, "LARGE", 1 << 20)
+    monkeypatch.setattr(memory, "KEEP_BYTES", 3 << 20)
+    monkeypatch.setattr(memory, "_spare", Spare())
+    small, fitting, large = (memory.large_buffer(like, 1, n) for n in (270_000, wanted, 500_000))
+    place = fitting.data_ptr()
+    del small, fitting
+    waiting.append(large)
+    del large
+    found = memory.large_buffer(like, 1, wanted)
+    assert found.data_ptr() == place
+    assert found.untyped_storage().nbytes() >= 4 * wanted
+
+
+def test_one_thread_is_for_the_calling_thread_alone() -> None:
+    """A thread whose first torch operation fell into the block kept one thread for good."""
+    counts = []
+
+    def work() -> None:
+        _ = torch.ones(8) + 1
+        counts.append(torch.get_num_threads())
+
+    with device.one_thread():
+        assert torch.get_num_threads() == 1
+        started = threading.Thread(target=work)
+        started.start()
+        started.join()
+    assert counts == [2]
+    assert torch.get_num_threads() == 2
+
+
 def test_several_graphs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against one call's buffers in the hands of another."""
     monkeypatch.setattr(memory, "LARGE", 1)
