@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from guards import guarded
 from torch import Tensor
 
 from seqmodel.errors import UsageError
@@ -23,6 +24,8 @@ from seqmodel.units import UNITS, backends, make, specification
 from seqmodel.units.cpu import recurrence
 from seqmodel.units.module import Unit
 from seqmodel.units.weights import StackedWeights
+
+__all__ = ["guarded"]  # buffers are guarded in every test here
 
 # Relative to the largest entry of each tensor, or to 0.1 if that is less. In float32 sums of a few
 # thousand terms come in another order than the specification's, and more so after 200 steps.
@@ -38,18 +41,6 @@ SIZES = [  # T, B, H, I
     (7, 33, 16, 16),
     (200, 7, 36, 33),
 ]
-
-
-@pytest.fixture(autouse=True)
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every buffer starts as nan: whatever is read before it is written shows."""
-
-    def nan(like: Tensor, *shape: int) -> Tensor:
-        filled = like.new_empty(shape)
-        filled.numpy().fill(float("nan"))  # on one thread: torch's hang in a forked child
-        return filled
-
-    monkeypatch.setattr(memory, "buffer", nan)
 
 
 @pytest.fixture(autouse=True)

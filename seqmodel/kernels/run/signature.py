@@ -110,7 +110,7 @@ def _layout(
 ) -> Callable[..., list[Any]]:
     """See `Signature.layout`.
 
-    The function is generated as source: interpreting the declaration at each call would cost several
+    The function is generated as source: interpreting the declaration at each call would cost many
     times as much, a few per cent of a small model's training step.
     """
     lines, ordered = [], []
@@ -156,7 +156,9 @@ def _fail(
     if not hasattr(given, "is_contiguous"):
         found = repr(given)
     else:
-        found = f"{_named(given.dtype)} {tuple(given.shape)} with strides {tuple(given.stride())}"
+        found = f"{_named(given.dtype)} {tuple(given.shape)}"
+        if not given.is_contiguous():
+            found += f" with strides {tuple(given.stride())}"
     raise ValueError(f"kernel {kernel}: {array.name} must be {expected}, not {found}")
 
 
