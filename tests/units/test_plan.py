@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from seqmodel.units import UNITS
-from seqmodel.units.cpu.cells import CELLS, Projection, Stage
+from seqmodel.units.cells import Projection, Stage
 from seqmodel.units.cpu.plan import Plan
 
-GRU, LSTM = CELLS["gru"], CELLS["lstm"]
+GRU = UNITS["gru"].cell
 
 
 def projecting(*projections):
@@ -20,7 +20,7 @@ def projecting(*projections):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", UNITS)
 def test_every_unit_has_a_plan(name, bias):
-    Plan(UNITS[name], CELLS[name], bias)
+    Plan(UNITS[name], bias)
 
 
 GATES, STATE = Projection(("z", "r"), "z"), Projection(("n",), "n", source="reset")
@@ -43,22 +43,22 @@ GATES, STATE = Projection(("z", "r"), "z"), Projection(("n",), "n", source="rese
 )
 def test_a_cell_that_the_kernels_cannot_run_is_refused(cell, message):
     with pytest.raises(ValueError, match=f"unit gru: .*{message}"):
-        Plan(UNITS["gru"], cell, True)
+        Plan(replace(UNITS["gru"], cell=cell), True)
 
 
 def test_some_gates_with_w_and_some_without():
     """The projection adds to W x or replaces it, for all of its gates."""
     gates = {"z": ("U", "b"), "r": ("W", "U", "b"), "n": ("W", "U", "b")}
     with pytest.raises(ValueError, match="all must have W or none"):
-        Plan(replace(UNITS["gru"], gates=gates), GRU, True)
+        Plan(replace(UNITS["gru"], gates=gates), True)
 
 
 def test_some_gates_with_u_and_some_without():
     gates = {"z": ("W", "b"), "r": ("W", "U", "b"), "n": ("W", "U", "b")}
     with pytest.raises(ValueError, match="all must have U"):
-        Plan(replace(UNITS["gru"], gates=gates), GRU, True)
+        Plan(replace(UNITS["gru"], gates=gates), True)
 
 
 def test_the_output_is_the_first_state():
     with pytest.raises(ValueError, match="the output h must be the first state"):
-        Plan(replace(UNITS["lstm"], state=("c", "h")), LSTM, True)
+        Plan(replace(UNITS["lstm"], state=("c", "h")), True)
