@@ -130,7 +130,8 @@ def _layout(
         if array.strides:
             rest = [f"unit_{k}"] * (len(array.shape) - len(array.strides))
             check.append(f"{', '.join((*array.strides, *rest))}, = {name}.stride()")
-            check += [f"if {unit} != 1 and {array.shape[-1]} != 1: {fail}" for unit in rest]
+            any_other = f"!= 1 and {array.shape[-1]} != 1 and {name}.numel()"
+            check += [f"if {unit} {any_other}: {fail}" for unit in rest]
         address = f"{name}.data_ptr()" if addresses else name
         if array.optional:
             lines += [*(f"{stride} = 0" for stride in array.strides), f"if {name} is not None:"]
