@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodel.kernels.code.emit import panel_width
@@ -10,22 +9,11 @@ from seqmodel.kernels.linear import outer as outer_module
 from seqmodel.kernels.linear.folding import folding, per_thread_tables
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.linear.packing import packing
-from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.team import parallel_for
 
 BOTH_TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 THREADS = pytest.mark.parametrize("threads", [1, 2, 3])
 SIZES = [1, 2, 7, 15, 16, 17, 33, 64, 100]
-
-
-@pytest.fixture(autouse=True)
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every buffer starts as nan: whatever is read before it is written shows."""
-
-    def nan(like: Tensor, *shape: int) -> Tensor:
-        return like.new_full(shape, float("nan"))
-
-    monkeypatch.setattr(memory, "buffer", nan)
 
 
 @BOTH_TYPES

@@ -6,7 +6,6 @@ import torch
 from scipy import stats
 from torch.distributions import Bernoulli
 
-from seqmodel.kernels.run import memory
 from seqmodel.outputs.bernoulli.specification import BernoulliOutput
 
 
@@ -138,9 +137,8 @@ def test_compiled_score_is_the_plain_one(size, end, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("end", [False, True])
-def test_weighted_score_is_the_weighted_sum(end, dtype, monkeypatch):
+def test_weighted_score_is_the_weighted_sum(end, dtype):
     """In value and every gradient; what flows back from behind the sum must not be lost."""
-    monkeypatch.setattr(memory, "buffer", lambda like, *size: like.new_full(size, float("nan")))
     torch.manual_seed(0)
     output = BernoulliOutput(33, 17, end=end).to(dtype)
     h = torch.randn(40, 5, 33, dtype=dtype, requires_grad=True)
@@ -189,3 +187,13 @@ def test_end_score_is_end_nats():
     h, last = torch.randn(4, 3, 5), torch.zeros(4, 3)
     last[3] = 1
     torch.testing.assert_close(output.end_score(h, last), output.end_nats(output(h), last))
+
+
+def test_a_score_refuses_an_h_of_the_wrong_width():
+    """It read beyond the buffers."""
+    output = BernoulliOutput(33, 17)
+    frames = torch.zeros(4, 3, 17)
+    with pytest.raises(ValueError, match=r"bernoulli_forward: h must be float32 \(12, 33\)"):
+        output.score(torch.zeros(4, 3, 32), frames)
+    with pytest.raises(ValueError, match=r"frames must be float32 \(12, 17\)"):
+        output.score(torch.zeros(4, 3, 33), frames[..., :16])

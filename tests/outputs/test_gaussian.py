@@ -13,7 +13,6 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 from seqmodel.kernels.code.emit import INT, POINTER
 from seqmodel.kernels.code.jit import Library, function
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.run import memory
 from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
 from seqmodel.outputs.shared.levels import choose
 
@@ -121,6 +120,20 @@ def test_no_scale_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
     log_sigma = np.logaddexp(math.log(1 / 32768 / DEVIATION), log_scale)
     silent = F * (log_sigma + 0.5 * math.log(2 * math.pi))
     assert nats[0].item() == pytest.approx(silent, rel=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sample", [1e25, -1e38, math.inf, math.nan])
+def test_the_compiled_score_of_a_huge_sample_is_the_plain_one(sample, dtype):
+    """Its square overflows in float32; infinity less infinity is nan."""
+    output = make().to(dtype)
+    frames, past = (part.to(dtype) for part in random_blocks(2, 3))
+    frames[1, 2, 1] = sample
+    h = torch.randn(2, 3, H, dtype=dtype)
+    nats, right = output.score(h, frames, past), output.nats(output(h), frames, past)
+    torch.testing.assert_close(nats, right, equal_nan=True)
+    overflows = dtype == torch.float32 or math.isinf(sample)
+    assert bool(right[1, 2].isinf()) == (overflows and not math.isnan(sample))
 
 
 def test_the_floor_is_a_step_and_lets_the_gradient_through():
@@ -293,13 +306,7 @@ def test_float32_scores_as_float64_does():
 
 
 @pytest.fixture
-def poisoned(monkeypatch):
-    """Buffers of the compiled code start as nan, and two threads share its work."""
-
-    def nan(like, *shape):
-        return like.new_full(shape, float("nan"))
-
-    monkeypatch.setattr(memory, "buffer", nan)
+def two_threads():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -334,7 +341,7 @@ def relative_errors(output, h, frames):
         (5000, 2, 2, 7),  # two threads at once
     ],
 )
-def test_compiled_score_is_the_plain_one(poisoned, sizes, dtype):
+def test_compiled_score_is_the_plain_one(two_threads, sizes, dtype):
     """In value and every gradient, with scales on the floor and components of no weight.
 
     Samples 1,000 floors off their mean make exponents of 10^6, and roundings as much larger.
@@ -354,7 +361,7 @@ def test_compiled_score_is_the_plain_one(poisoned, sizes, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("log_scale", [-1e4, -50.0, 50.0, 86.0, 90.0, 1e4])
-def test_compiled_score_is_the_plain_one_at_any_scale(poisoned, log_scale, dtype):
+def test_compiled_score_is_the_plain_one_at_any_scale(two_threads, log_scale, dtype):
     """The compiled exp is clamped to normal numbers, and the log takes no others."""
     output = make(components=1).to(dtype)
     with torch.no_grad():
@@ -367,7 +374,7 @@ def test_compiled_score_is_the_plain_one_at_any_scale(poisoned, log_scale, dtype
 
 
 @pytest.mark.parametrize("leading", [(), (5,), (2, 3, 4)])
-def test_compiled_score_takes_any_leading_dimensions(poisoned, leading):
+def test_compiled_score_takes_any_leading_dimensions(two_threads, leading):
     output = make()
     h = torch.randn(*leading, H, dtype=torch.float64, requires_grad=True)
     assert max(relative_errors(output, h, random_blocks(*leading)[0])) < 1e-12

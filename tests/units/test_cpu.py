@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from guards import guarded
 from torch import Tensor
 
 from seqmodel.errors import UsageError
@@ -23,6 +24,8 @@ from seqmodel.units import UNITS, backends, make, specification
 from seqmodel.units.cpu import recurrence
 from seqmodel.units.module import Unit
 from seqmodel.units.weights import StackedWeights
+
+__all__ = ["guarded"]  # buffers are guarded in every test here
 
 # Relative to the largest entry of each tensor, or to 0.1 if that is less. In float32 sums of a few
 # thousand terms come in another order than the specification's, and more so after 200 steps.
@@ -38,18 +41,6 @@ SIZES = [  # T, B, H, I
     (7, 33, 16, 16),
     (200, 7, 36, 33),
 ]
-
-
-@pytest.fixture(autouse=True)
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every buffer starts as nan: whatever is read before it is written shows."""
-
-    def nan(like: Tensor, *shape: int) -> Tensor:
-        filled = like.new_empty(shape)
-        filled.numpy().fill(float("nan"))  # on one thread: torch's hang in a forked child
-        return filled
-
-    monkeypatch.setattr(memory, "buffer", nan)
 
 
 @pytest.fixture(autouse=True)
@@ -550,6 +541,46 @@ def test_large_blocks_are_used_again_but_never_too_early(monkeypatch: pytest.Mon
     assert (
         memory.large_buffer(like, 10, 10).data_ptr() != place
     )  # small ones have nothing to do with it
+
+
+def test_a_block_that_comes_back_while_another_is_sought(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Garbage collection may return one, and evict the one just found, at any allocation."""
+    like, wanted = torch.zeros(1), 300_000
+    waiting: list[Tensor] = []
+
+    class Spare(list[Tensor]):
+        def pop(self, k: Any = -1) -> Tensor:
+            waiting.clear()  # as the collector would
+            return super().pop(k)
+
+    monkeypatch.setattr(memory, "LARGE", 1 << 20)
+    monkeypatch.setattr(memory, "KEEP_BYTES", 3 << 20)
+    monkeypatch.setattr(memory, "_spare", Spare())
+    small, fitting, large = (memory.large_buffer(like, 1, n) for n in (270_000, wanted, 500_000))
+    place = fitting.data_ptr()
+    del small, fitting
+    waiting.append(large)
+    del large
+    found = memory.large_buffer(like, 1, wanted)
+    assert found.data_ptr() == place
+    assert found.untyped_storage().nbytes() >= 4 * wanted
+
+
+def test_one_thread_is_for_the_calling_thread_alone() -> None:
+    """A thread whose first torch operation fell into the block kept one thread for good."""
+    counts = []
+
+    def work() -> None:
+        _ = torch.ones(8) + 1
+        counts.append(torch.get_num_threads())
+
+    with device.one_thread():
+        assert torch.get_num_threads() == 1
+        started = threading.Thread(target=work)
+        started.start()
+        started.join()
+    assert counts == [2]
+    assert torch.get_num_threads() == 2
 
 
 def test_several_graphs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.linear.folding import per_thread_tables
+from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import Array, Signature, per_thread
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
 
@@ -50,8 +51,9 @@ class SparseFrames:
     @classmethod
     def empty(cls, frames: int, inputs: int, threads: int) -> "SparseFrames":
         """Buffers for this many frames."""
+        like = torch.empty(0, dtype=torch.int32)
         sizes = ((frames, inputs), (frames,), (threads,))
-        return cls(*(torch.empty(size, dtype=torch.int32) for size in sizes))
+        return cls(*(memory.buffer(like, *size) for size in sizes))
 
 
 def add_rows(d: Tensor, x: SparseFrames, batch: int, threads: int) -> tuple[Tensor, Job]:

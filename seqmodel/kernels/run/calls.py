@@ -6,6 +6,7 @@ lie in each piece's arena, at the same offsets for all.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ class Slot:
         return True
 
 
+@cache
 def _numpy(dtype: torch.dtype) -> np.dtype[Any]:
     return torch.empty(0, dtype=dtype).numpy().dtype
 
@@ -72,7 +74,11 @@ class Call:
     ) -> None:
         """ValueError where `fields` are not what `signature` declares."""
         self.function = function
-        self.fields: list[int | Tensor | Slot] = signature.ordered(itemsize, fields, stored)
+        layout = signature.layout(itemsize, stored, addresses=False)
+        try:
+            self.fields: list[int | Tensor | Slot] = layout(**fields)
+        except (TypeError, AttributeError) as error:
+            raise signature.complaint(fields, error) from error
 
 
 class Fields:

@@ -8,7 +8,6 @@ write beyond a buffer.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NoReturn
 
 import torch
@@ -55,7 +54,7 @@ def per_thread(name: str, count: str, *, optional: bool = False) -> Array:
     return Array(name, (THREADS, f"-(-({count}) // SPACING) * SPACING"), optional=optional)
 
 
-@dataclass(frozen=True, eq=False)  # hashed by identity, at every call
+@dataclass(frozen=True)
 class Signature:
     """A kernel's name and fields."""
 
@@ -79,49 +78,40 @@ class Signature:
         """The fields by name, as instructions that load them from the kernel's array."""
         return e.fields(array, self.integers, [array.name for array in self.arrays])
 
-    def numbers(self, itemsize: int, given: Mapping[str, Any], stored: int | None = None) -> Any:
-        """The integers that the kernel reads, for fields given by name.
+    def layout(
+        self, itemsize: int, stored: int | None = None, *, addresses: bool = True
+    ) -> Callable[..., list[Any]]:
+        """The function that checks fields given by name and returns them in order.
 
-        Arrays must be of `itemsize` bytes a number, packed ones of `stored` (the same if None).
-        ValueError names the kernel and the field that is missing, unknown or not as declared.
+        Arrays must be of `itemsize` bytes per number, packed ones of `stored` (the same if None).
+        In the result arrays stand for themselves, or with `addresses` for their addresses. The
+        function raises ValueError for an array that is not as declared; for its other errors see
+        `complaint`.
         """
-        return self._laid_out(itemsize, stored or itemsize, given, as_addresses=True)
+        return _layout(self, itemsize, stored or itemsize, addresses)
 
-    def ordered(self, itemsize: int, given: Mapping[str, Any], stored: int | None = None) -> Any:
-        """As `numbers`, but with the arrays themselves in place of their addresses."""
-        return self._laid_out(itemsize, stored or itemsize, given, as_addresses=False)
-
-    def _laid_out(
-        self, itemsize: int, stored: int, given: Mapping[str, Any], *, as_addresses: bool
-    ) -> Any:
-        try:
-            return _layout(self, itemsize, stored, as_addresses)(**given)
-        except (TypeError, AttributeError) as error:
-            raise ValueError(f"kernel {self.name}: {self._complaint(given) or error}") from error
-
-    def _complaint(self, given: Mapping[str, Any]) -> str | None:
-        """What is wrong with the names."""
+    def complaint(self, given: Mapping[str, Any], error: Exception) -> ValueError:
+        """What to raise where `layout` raised a TypeError or AttributeError over these fields."""
         needed = {*self.sizes, *(a.name for a in self.arrays if not a.optional)}
         needed |= {THREADS} & set(_names_in(self.arrays))
         known = needed | set(self.optional_sizes) | {array.name for array in self.arrays}
         for what, names in (("missing", needed - set(given)), ("unknown", set(given) - known)):
             if names:
-                return f"{what} {', '.join(sorted(names))}"
-        return None
+                return ValueError(f"kernel {self.name}: {what} {', '.join(sorted(names))}")
+        return ValueError(f"kernel {self.name}: {error}")
 
 
 def _names_in(arrays: Iterable[Array]) -> list[str]:
     return [part for array in arrays for part in array.shape]
 
 
-@cache
 def _layout(
-    signature: Signature, itemsize: int, stored: int, as_addresses: bool
+    signature: Signature, itemsize: int, stored: int, addresses: bool
 ) -> Callable[..., list[Any]]:
-    """The function that checks fields and puts them in order.
+    """See `Signature.layout`.
 
-    It is written as source, once for each kernel and type: a loop over the declaration would cost a
-    small model's training step several times as much as the straight line of comparisons does.
+    The function is generated as source: interpreting the declaration at each call would cost many
+    times as much, a few per cent of a small model's training step.
     """
     lines, ordered = [], []
     arguments = [*signature.sizes, *(f"{name}=0" for name in signature.optional_sizes)]
@@ -140,8 +130,9 @@ def _layout(
         if array.strides:
             rest = [f"unit_{k}"] * (len(array.shape) - len(array.strides))
             check.append(f"{', '.join((*array.strides, *rest))}, = {name}.stride()")
-            check += [f"if {unit} != 1 and {array.shape[-1]} != 1: {fail}" for unit in rest]
-        address = f"{name}.data_ptr()" if as_addresses else name
+            any_other = f"!= 1 and {array.shape[-1]} != 1 and {name}.numel()"
+            check += [f"if {unit} {any_other}: {fail}" for unit in rest]
+        address = f"{name}.data_ptr()" if addresses else name
         if array.optional:
             lines += [*(f"{stride} = 0" for stride in array.strides), f"if {name} is not None:"]
             lines += [f"    {line}" for line in check]
@@ -166,7 +157,9 @@ def _fail(
     if not hasattr(given, "is_contiguous"):
         found = repr(given)
     else:
-        found = f"{_named(given.dtype)} {tuple(given.shape)} with strides {tuple(given.stride())}"
+        found = f"{_named(given.dtype)} {tuple(given.shape)}"
+        if not given.is_contiguous():
+            found += f" with strides {tuple(given.stride())}"
     raise ValueError(f"kernel {kernel}: {array.name} must be {expected}, not {found}")
 
 

@@ -34,7 +34,8 @@ class Kernel:
     """A compiled function (fields, thread, threads) that does one thread's share of the work."""
 
     signature: Signature
-    itemsize: int
+    layout: Callable[..., list[int]]
+    """The signature's, which checks fields."""
     address: int
     library: Library
     """The code, kept alive."""
@@ -46,9 +47,10 @@ class Kernel:
 
     def job(self, fields: Mapping[str, int | Tensor | None]) -> "Job":
         """The kernel with its fields, by name; ValueError where they are not as declared."""
-        threads = fields.get(THREADS)
-        assert threads is None or isinstance(threads, int)
-        return Job(self, self.signature.numbers(self.itemsize, fields), threads, fields)
+        try:
+            return Job(self, self.layout(**fields), fields)
+        except (TypeError, AttributeError) as error:
+            raise self.signature.complaint(fields, error) from error
 
 
 class Job(NamedTuple):
@@ -57,10 +59,8 @@ class Job(NamedTuple):
     kernel: Kernel
     numbers: list[int]
     """The fields as the kernel reads them."""
-    threads: int | None
-    """How many threads its per-thread buffers are for; None if it has none."""
     fields: Mapping[str, int | Tensor | None]
-    """Keeps the tensors alive."""
+    """By name; keeps the tensors alive."""
 
 
 def compile_kernels(
@@ -68,7 +68,9 @@ def compile_kernels(
 ) -> dict[str, Kernel]:
     """Compile a module with a function (fields, thread, threads) for each signature, so named."""
     library = Library(module)
-    return {s.name: Kernel(s, itemsize, library.address(s.name), library) for s in signatures}
+    return {
+        s.name: Kernel(s, s.layout(itemsize), library.address(s.name), library) for s in signatures
+    }
 
 
 def parallel_for(jobs: Sequence[Job], threads: int) -> None:
@@ -79,9 +81,10 @@ def parallel_for(jobs: Sequence[Job], threads: int) -> None:
     """
     head, numbers = [threads, len(jobs)], list[int]()
     for job in jobs:
-        if job.threads not in (None, threads):
+        made_for = job.fields.get(THREADS, threads)
+        if made_for != threads:
             raise ValueError(
-                f"kernel {job.kernel.name} has buffers for {job.threads} threads, not {threads}"
+                f"kernel {job.kernel.name} has buffers for {made_for} threads, not {threads}"
             )
         head += job.kernel.address, 2 + 2 * len(jobs) + len(numbers)
         numbers += job.numbers

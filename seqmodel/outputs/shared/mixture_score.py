@@ -41,6 +41,7 @@ class MixtureParameters:
                 candidate = Vector(e, e.builder.select(lanes.mask, exponent.value, lowest))
                 inside[n] = Vector(e, inside[n]).maximum(candidate).value
         peaks = [Vector(e, value).over_lanes(Vector.maximum) for value in highest]
+        some_energy = Vector(e, e.broadcast(self.energies))
         sums = [e.zero(), e.zero()]
         with self._each(sums) as (k, lanes, inside):
             for n, weight in enumerate(self._weights(peaks, k, lanes)):
@@ -48,7 +49,9 @@ class MixtureParameters:
         totals = [Vector(e, value).over_lanes(Vector.__add__) for value in sums]
         with self._each([]) as (k, lanes, _):
             self._put_slopes(totals, k, lanes)
-        return peaks[0] - peaks[1] + (totals[0] / totals[1]).log()
+        nats = peaks[0] - peaks[1] + (totals[0] / totals[1]).log()
+        # With no finite energy, peaks and totals say nothing: the nats are infinite, or nan.
+        return nats.replaced(peaks[1], "==", -math.inf, some_energy)
 
     def get(self, row: Any, k: Any, lanes: Any) -> Vector:
         """Parameters of one row, including the bias."""

@@ -69,6 +69,18 @@ class Addresses:
             with b.if_then(here):
                 yield r
 
+    def going_on(self, r: Any, t: Any, dense: Any) -> Any:
+        """Whether row `r` is longer than t; `dense` says whether all rows are, which is cheaper."""
+        b = self.e.builder
+        before = b.block
+        with b.if_then(b.not_(dense)):
+            longer = b.icmp_signed(">", self.length(r), t)
+            asked = b.block
+        found = b.phi(longer.type)
+        found.add_incoming(ir.Constant(longer.type, 1), before)
+        found.add_incoming(longer, asked)
+        return found
+
     def start_gradients(self, r: Any, count: Any) -> None:
         """Set the carried gradients of `count` rows from r on to those of their final states."""
         b = self.e.builder
@@ -297,27 +309,14 @@ def _write_backward(k: Addresses, matmul: MatMul, functions: Functions) -> None:
                 j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage, dense: Any = dense
             ) -> None:
                 columns = Columns(k, j, lanes, functions)
-
-                def over_rows(ragged: bool) -> None:
-                    sums = [e.load(k.sum_place(n, j), lanes) for n in range(len(plan.sums))]
-                    with e.carrying(k.first, k.last, 1, sums) as (r, inside):
-                        started = list(inside)
-                        if ragged:
-                            going_on = e.builder.icmp_signed(">", k.length(r), t)
-                            with e.when(going_on, inside) as of_row:
-                                stage.backward(_BackwardPosition(columns, t, r, of_row))
-                        else:
-                            stage.backward(_BackwardPosition(columns, t, r, inside))
-                        changed = [n for n, value in enumerate(inside) if value is not started[n]]
-                    for n in changed:
-                        e.store(sums[n], k.sum_place(n, j), lanes)
-
-                # In most frames no row has ended, and the test in the loop would cost time.
-                with e.builder.if_else(dense) as (all_rows, some_rows):
-                    with all_rows:
-                        over_rows(ragged=False)
-                    with some_rows:
-                        over_rows(ragged=True)
+                sums = [e.load(k.sum_place(n, j), lanes) for n in range(len(plan.sums))]
+                with e.carrying(k.first, k.last, 1, sums) as (r, inside):
+                    started = list(inside)
+                    with e.when(k.going_on(r, t, dense), inside) as of_row:
+                        stage.backward(_BackwardPosition(columns, t, r, of_row))
+                    changed = [n for n, value in enumerate(inside) if value is not started[n]]
+                for n in changed:
+                    e.store(sums[n], k.sum_place(n, j), lanes)
 
             e.columns(H, place)
             for p in plan.kept(stage.projections):

@@ -1,0 +1,48 @@
+"""Buffers for tests of compiled code: nan inside, guard bytes around, checked after each test."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from seqmodel.kernels.run import memory
+
+_GUARD = 256  # bytes on either side; a multiple of the alignment that kernels may like
+_BYTE = 0xA5
+
+
+class Guards:
+    """Makes buffers, and tells which have been written beyond their ends."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[Tensor, tuple[int, ...]]] = []
+
+    def buffer(self, like: Tensor, *shape: int) -> Tensor:
+        """As `memory.buffer`: floats start as nan, integers as a number far off."""
+        size = int(np.prod(shape)) * like.element_size()
+        block = torch.empty(size + 2 * _GUARD, dtype=torch.uint8)
+        block.numpy().fill(_BYTE)  # on one thread: torch's hang in a forked child
+        self._blocks.append((block, shape))
+        made = block[_GUARD : _GUARD + size].view(like.dtype).view(shape)
+        made.numpy().fill(float("nan") if like.is_floating_point() else 1 << 30)
+        return made
+
+    def broken(self) -> list[str]:
+        """The buffers whose guards have changed."""
+        return [
+            f"a buffer {shape} was written {side} its numbers"
+            for block, shape in self._blocks
+            for side, guard in (("before", block[:_GUARD]), ("behind", block[-_GUARD:]))
+            if (guard.numpy() != _BYTE).any()
+        ]
+
+
+@pytest.fixture(autouse=True)
+def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guards]:
+    """Whatever is read before it is written shows as nan; whatever is written outside fails."""
+    guards = Guards()
+    monkeypatch.setattr(memory, "buffer", guards.buffer)
+    yield guards
+    assert not guards.broken()

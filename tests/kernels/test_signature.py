@@ -1,0 +1,144 @@
+"""Fields by name: what is not as declared is an error, not a wild read."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from guards import Guards
+from llvmlite import ir
+
+from seqmodel.kernels.code.emit import INT, POINTER, padded, panel_width
+from seqmodel.kernels.code.jit import function
+from seqmodel.kernels.linear.folding import folding, per_thread_tables
+from seqmodel.kernels.run.calls import Arena, Call
+from seqmodel.kernels.run.signature import Array, Signature, packed, per_thread
+from seqmodel.kernels.run.team import compile_kernels, parallel_for
+
+SCALE = Signature(
+    "scale",
+    ("T", "H"),
+    (
+        Array("a", ("T", "H"), strides=("a_step",)),
+        Array("b", ("T", "H")),
+        Array("counts", ("T",), torch.int32, optional=True),
+        per_thread("sums", "H"),
+        packed("w", "H", "2 * H", optional=True),
+    ),
+    ("factor",),
+)
+
+
+def fields(**others):
+    T, H = 5, 3
+    given = {"T": T, "H": H, "threads": 2, "a": torch.ones(T, 2 * H)[:, :H], "b": torch.ones(T, H)}
+    return given | {"sums": torch.zeros(2, padded(H, 4)), "factor": 7} | others
+
+
+def compiled():
+    """b = factor a, in whole numbers, row by row of the stride that `a` has."""
+    module = ir.Module("scale")
+    with function(module, "scale", [POINTER, INT, INT], 4) as (e, array, *_):
+        f, b = SCALE.load(e, array), e.builder
+        factor = b.sitofp(f["factor"], e.real)
+        with e.loop(0, f["T"]) as t, e.loop(0, f["H"]) as j:
+            value = b.load(e.offset(f["a"], e.mul(t, f["a_step"]), j), typ=e.real)
+            b.store(b.fmul(value, factor), e.offset(f["b"], e.mul(t, f["H"]), j))
+    return compile_kernels(module, 4, [SCALE])["scale"]
+
+
+def test_a_kernel_finds_its_fields_by_name():
+    given = fields(a=torch.arange(30.0).view(5, 6)[:, :3])
+    parallel_for([compiled().job(given)], 2)
+    torch.testing.assert_close(given["b"], 7 * given["a"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"b": torch.ones(5, 4)}, r"b must be float32 \(5, 3\), contiguous, not float32 \(5, 4\)"),
+        ({"b": torch.ones(5, 3).double()}, "b must be float32 .* not float64"),
+        ({"b": torch.ones(3, 5).t()}, r"not float32 \(5, 3\) with strides \(1, 5\)"),
+        ({"b": torch.ones(15)}, r"not float32 \(15,\)"),
+        ({"a": torch.ones(3, 5).t()}, "a must be"),
+        ({"T": 6}, r"a must be float32 \(6, 3\)"),
+        ({"counts": torch.zeros(5)}, "counts must be int32"),
+        ({"sums": torch.zeros(2, 3)}, "sums must be"),
+        ({"sums": torch.zeros(1, padded(3, 4))}, "sums must be"),
+        ({"w": torch.zeros(3, 6)}, "w must be"),
+        ({"c": 1, "d": 2}, "unknown c, d"),
+        ({"b": None}, "b must be|NoneType"),
+    ],
+)
+def test_what_is_not_as_declared_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=f"kernel scale: .*(?:{message})"):
+        compiled().job(fields(**wrong))
+
+
+@pytest.mark.parametrize("name", ["T", "a", "sums", "threads"])
+def test_what_is_missing_is_named(name):
+    given = fields()
+    del given[name]
+    with pytest.raises(ValueError, match=f"kernel scale: missing {name}"):
+        compiled().job(given)
+
+
+def test_packed_matrices_may_be_narrower():
+    width = panel_width(4)
+    panels = torch.zeros(-(-6 // width), 3, width)
+    doubles = {name: fields()[name].double() for name in ("a", "b")}
+    given = fields(sums=torch.zeros(2, padded(3, 8)).double(), w=panels, **doubles)
+    assert len(SCALE.layout(8, 4)(**given)) == len(SCALE.fields)
+    with pytest.raises(ValueError, match="w must be float64"):
+        SCALE.layout(8)(**given)
+
+
+def test_buffers_for_another_number_of_threads_are_refused():
+    """A thread more than there are tables would write behind them."""
+    total = torch.zeros(2, 3)
+    job = folding(per_thread_tables(total, 2, 6), total)
+    with pytest.raises(ValueError, match="fold has buffers for 2 threads, not 3"):
+        parallel_for([job], 3)
+
+
+def test_slots_in_an_arena_are_checked_too():
+    arena = Arena()
+    taken = {name: arena.take(5, 3) for name in ("a", "b")}
+    signature = Signature("two", (), (Array("a", ("5", "3")), Array("b", ("3", "5"))))
+    with pytest.raises(ValueError, match=r"kernel two: b must be float64 \(3, 5\)"):
+        Call(0, signature, 8, taken)
+
+
+def test_guards_notice_a_write_behind_a_buffer():
+    guards = Guards()
+    made = guards.buffer(torch.zeros(1), 3, 5)
+    assert made.isnan().all()
+    made.zero_()
+    assert guards.broken() == []
+    made.as_strided((16,), (1,))[15] = 0.0
+    assert guards.broken() == ["a buffer (3, 5) was written behind its numbers"]
+
+
+def test_the_ir_is_dumped_with_names(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQMODEL_DUMP_IR", str(tmp_path / "ir"))
+    compiled()
+    (dumped,) = (tmp_path / "ir").glob("scale-*.ll")
+    text = dumped.read_text()
+    for name in SCALE.fields:
+        assert f'%"{name}" = load' in text
+
+
+def test_the_allocator_is_left_alone_at_import():
+    """Process-wide settings are the command line's to make; without torch, for --help is quick."""
+    code = (
+        "import ctypes, sys; made = []; real = ctypes.CDLL\n"
+        "class Watched(real):\n"
+        "    def __getattr__(self, name): made.append(name); return super().__getattr__(name)\n"
+        "ctypes.CDLL = Watched\n"
+        "from seqmodel.kernels.run.allocator import keep_freed_memory\n"
+        "assert 'torch' not in sys.modules\n"
+        "import seqmodel.units.cpu.recurrence\n"
+        "assert 'mallopt' not in made\n"
+        "keep_freed_memory(); assert 'mallopt' in made"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
