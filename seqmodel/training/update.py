@@ -76,9 +76,10 @@ def window_gradient(
 ) -> Sums:
     """Leave the gradient of (the window's nats) / `total_frames` on the weights; see `update`."""
     _seed_generators(seed)
-    frames = torch.from_numpy(batch.frames).to(next(model.parameters()).device)
-    for weight in model.parameters():
+    weights = list(model.parameters())
+    for weight in weights:
         weight.grad = None
+    frames = torch.from_numpy(batch.frames).to(weights[0].device)
     with weight_noise(model, noise):
         loss = mean_nats(model, frames, batch.lengths, carry or model.start(frames.shape[1]))
         share = loss.mean if total_frames is None else loss.mean * (loss.frames / total_frames)
