@@ -13,7 +13,7 @@ from seqmodel.training.stopping import InterruptError, StopRequest
 
 CUDA = torch.device("cuda")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-OPTIONS = {"weight_noise": 0.05, "dropout": 0.2, "average": 0.9, "truncate": 7, "layers": 2}
+OPTIONS = {"weight_noise": 0.05, "dropout": 0.2, "average": 0.9, "truncate": 2, "layers": 2}
 
 
 def test_noise_elsewhere_is_not_the_compiled_one(make_config, dataset, monkeypatch):
