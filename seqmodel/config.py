@@ -124,20 +124,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "patience": 20,
     },
 }
-# Where audio takes other values than music by default.
-AUDIO_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "default": {
-        "dropout": 0.0,
-        "weight_noise": 0.0,
-        "learning_rate": 0.004,
-        "batch_size": 8,
-        "truncate": 200,
-    },
-    "paper": {"batch_size": 16, "truncate": 200},
-}
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "preset": tuple(PRESETS),
-    "output": ("auto", "bernoulli", "gaussian", "logistic"),
     "optimizer": ("adam", "rmsprop"),
     "schedule": ("cosine", "constant"),
 }

@@ -44,8 +44,9 @@ def write_dataset():
     """A function that writes {split: rolls} as a prepared dataset and opens it."""
     import hashlib
 
-    from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
-    from seqmodel.media.definitions import PianoRollFrames
+    from seqmodel.data.dataset import DatasetWriter, open_dataset
+    from seqmodel.media.definitions import Piece
+    from seqmodel.media.music.frames import PianoRollFrames
     from seqmodel.media.music.grid import Grid
     from seqmodel.media.music.pianoroll import pack
 
@@ -57,7 +58,7 @@ def write_dataset():
             for split, pieces in rolls.items():
                 for k, roll in enumerate(pieces):
                     digest = hashlib.sha256(pack(roll).tobytes()).hexdigest()
-                    piece = Piece(f"{split}/{k}.mid", digest, len(roll), 0)
+                    piece = Piece(f"{split}/{k}.mid", digest, len(roll), {"transposed": 0})
                     writer.add(split, [pack(roll)], piece)
             writer.finish(frame, {"skipped": []})
         return open_dataset(folder)
@@ -149,8 +150,9 @@ def audio_dataset(tmp_path_factory, recordings):
     """The `recordings` as a prepared dataset: frames of 10 samples, context 20."""
     import hashlib
 
-    from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
-    from seqmodel.media.definitions import AudioFrames
+    from seqmodel.data.dataset import DatasetWriter, open_dataset
+    from seqmodel.media.audio.frames import AudioFrames
+    from seqmodel.media.definitions import Piece
 
     folder = tmp_path_factory.mktemp("data") / "tones"
     folder.mkdir()
@@ -170,11 +172,12 @@ def audio_dataset(tmp_path_factory, recordings):
 @pytest.fixture(scope="session")
 def make_audio_config(audio_dataset):
     """A function that resolves a config for a quick run on `audio_dataset`."""
-    from seqmodel.config import AUDIO_PRESETS, resolve
+    from seqmodel.config import resolve
+    from seqmodel.media.audio.medium import AUDIO
 
     quick = {"data": str(audio_dataset.folder), "hidden": 6, "components": 3, "batch_size": 2}
     quick |= {"epochs": 3, "truncate": 20, "learning_rate": 0.01, "average": 0.0, "seed": 3}
-    return lambda **options: resolve(quick | options, presets=AUDIO_PRESETS)
+    return lambda **options: resolve(quick | options, presets=AUDIO.presets)
 
 
 @pytest.fixture(scope="session")

@@ -25,16 +25,49 @@ def sessions() -> list[tuple[str, list[str]]]:
     return found
 
 
-def shape(line: str) -> str:
-    """A line without what may differ between machines: figures, notes, stars of best epochs."""
-    line = re.sub(r"\b[A-G][#b]?[0-9]?(?![\w(.])", "@", line)
-    return " ".join(re.sub(r"[0-9][0-9,.]*", "#", line).replace("*", " ").split())
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+# What a machine, its number of threads or its load decide: speeds, the best epoch and its star,
+# the names of drawn notes.
+VARIES = re.compile(r"[\d,]+ frames/s|epoch +\d+(?= of|\))|\b[A-G][#b]?\d?(?![\w(.])|\*")
+# Preparing and counting parameters is exact anywhere.
+EXACT = ("seqmodel prepare", "seqmodel units")
+
+
+def words(line: str) -> str:
+    """A line without its numbers and what may differ between machines."""
+    return " ".join(NUMBER.sub("#", VARIES.sub(" ", line)).split())
+
+
+def numbers(line: str) -> list[float]:
+    """The numbers of a line that should be the same, or nearly, on any machine."""
+    return [float(text.replace(",", "")) for text in NUMBER.findall(VARIES.sub(" ", line))]
+
+
+def near(shown: str, printed: str, command: str) -> bool:
+    """Whether the README's line is what the command prints here.
+
+    Training rounds differently on another processor or number of threads, and small differences
+    grow: its figures, with their four decimals, may differ by 6 %. What is drawn from such a model
+    may be another piece altogether.
+    """
+    if words(shown) != words(printed):
+        return False
+    if "seqmodel sample" in command or "inspect out" in command:
+        return True
+    trained = re.search(r"\d\.\d{4}", shown) is not None
+    for ours, theirs in zip(numbers(shown), numbers(printed), strict=True):
+        exact = any(name in command for name in EXACT) or (trained and ours.is_integer())
+        tolerance = 0.0 if exact else 0.06
+        if abs(ours - theirs) > tolerance * max(abs(ours), abs(theirs)):
+            return False
+    return True
 
 
 def test_commands_of_the_readme_print_what_it_shows(tmp_path: Path) -> None:
     """Guards against a tour that has gone stale: an option renamed, a line of output reworded.
 
-    Lines shown must appear in their order; figures may differ, and "..." stands for any lines.
+    And against figures that are no longer so. Lines shown must appear in their order; "..." stands
+    for any lines.
     """
     music = README.parent / "sample_data"
     shutil.copytree(music, tmp_path / "sample_data")
@@ -51,10 +84,38 @@ def test_commands_of_the_readme_print_what_it_shows(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}"
-        printed = iter([shape(line) for line in done.stdout.splitlines()])
+        printed = iter(done.stdout.splitlines())
         for line in shown:
             if line.strip() != "...":
-                assert shape(line) in printed, f"{command}: {line!r} not in\n{done.stdout}"
+                assert any(near(line, other, command) for other in printed), (
+                    f"{command}: {line!r} not in\n{done.stdout}"
+                )
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("nats per frame  2.3391", "nats per frame  2.3512", True),
+        ("nats per frame  2.3391", "nats per frame  2.5391", False),
+        (
+            "epoch 39/40  train 2.0679  128,007 frames/s",
+            "epoch 39/40  train 2.0681  7 frames/s",
+            True,
+        ),
+        ("epoch 39/40  train 2.0679  1 frames/s", "epoch 38/40  train 2.0679  1 frames/s", False),
+        ("accuracy 0.7890", "precision 0.7890", False),
+    ],
+)
+def test_stale_figures_are_noticed(shown: str, printed: str, same: bool) -> None:
+    """Guards the comparison itself: it once masked every digit."""
+    assert near(shown, printed, "seqmodel eval") == same
+
+
+def test_what_is_exact_is_compared_exactly() -> None:
+    """Guards against a tolerance where none is needed."""
+    shown, printed = "  train  100 pieces", "  train  101 pieces"
+    assert near(shown, printed, "seqmodel train")
+    assert not near(shown, printed, "seqmodel prepare sample_data/music --out music")
 
 
 @pytest.mark.parametrize("command", ["prepare", "train", "eval", "sample", "inspect", "units"])

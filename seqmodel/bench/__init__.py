@@ -1,4 +1,5 @@
 """The speed of units, training and sampling on this machine, beside torch.nn.
 
-`cases` says what can be measured, `clock` how; each part has a file; `report` runs them.
+`cases` lists what can be measured, `clock` measures it; each part has a file; `report` runs them.
+See README.md beside this file.
 """

@@ -1,4 +1,4 @@
-"""What can be measured: the parts of the report and the sizes of the units."""
+"""What can be measured: the parts of the report, and the sizes that units are measured at."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ PARTS = ("machine", "units", "piano-rolls", "training", "sampling")
 
 @dataclass(frozen=True)
 class Size:
-    """A case: `frames` (T) of `batch` (B) pieces side by side, H units over `inputs` (I)."""
+    """`hidden` (H) units over `inputs` (I), on a batch (B) of sequences of `frames` (T) each."""
 
     name: str
     inputs: int
@@ -18,7 +18,7 @@ class Size:
     batch: int
     frames: int
     hidden_with_cell: int | None = None
-    """H of units with a cell, where it differs: they have more gates."""
+    """H of units with a cell, where it differs because they have more gates."""
 
     def hidden_of(self, spec: UnitSpec) -> int:
         """H for this unit."""
@@ -36,7 +36,7 @@ SIZES = (
 
 
 def find_size(name: str) -> Size:
-    """The size called `name`; UsageError names those there are."""
+    """The size called `name`; UsageError lists the choices."""
     for size in SIZES:
         if size.name == name:
             return size
@@ -45,7 +45,7 @@ def find_size(name: str) -> Size:
 
 
 def check_part(name: str) -> str:
-    """The name itself; UsageError names the parts there are."""
+    """The name itself; UsageError lists the choices."""
     if name not in PARTS:
         raise UsageError(f"there is no part {name!r}; choose one of {', '.join(PARTS)}")
     return name

@@ -1,6 +1,6 @@
-"""Timings that hold on a busy machine: contenders take turns, and medians come with their spread.
+"""Timings that stay comparable on a busy machine: contenders take turns, and we take medians.
 
-Whatever slows the machine down for a while then slows all of them down, and their ratio stands.
+Whatever slows the machine down for a while then slows all contenders down, and their ratio holds.
 """
 
 import math
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import torch
 
-# A timing takes at least so many seconds: what is quicker is repeated, as training repeats a step.
-# The first time after others have had their turn, its code and data are gone from the caches.
+# The minimum length of a timing in seconds. Anything quicker is repeated, as training repeats a
+# step: the first time after the other contenders' turns its code and data are not in the caches.
 SHORTEST = 50e-3
-# Rounds that count at least, after one that does not.
+# The minimum number of rounds, besides a warm-up round.
 LEAST_ROUNDS = 5
 
 
@@ -25,14 +25,14 @@ class Contender:
 
     run: Callable[[], object]
     before: Callable[[], object] | None = None
-    """Runs right before, untimed."""
+    """Runs right before each run, untimed."""
     threads: int | None = None
-    """Torch's threads meanwhile; None: as many as ever."""
+    """The number of torch's threads during the run; None leaves it alone."""
     slow: bool = False
-    """Takes part in every other round only, and needs no repeating."""
+    """Takes part only in every other round, and is never repeated within one."""
 
     def seconds(self, repeats: int) -> float:
-        """The mean time of so many runs."""
+        """The mean time of `repeats` runs."""
         total = 0.0
         with _threads(self.threads):
             for _ in range(repeats):
@@ -46,22 +46,22 @@ class Contender:
 
 @dataclass(frozen=True)
 class Timing:
-    """The seconds that something took, round by round."""
+    """The seconds that a contender took, round by round."""
 
     seconds: Sequence[float]
 
     @property
     def median(self) -> float:
-        """The middle one."""
+        """The median time."""
         return statistics.median(self.seconds)
 
     @property
     def best(self) -> float:
-        """The shortest one."""
+        """The shortest time."""
         return min(self.seconds)
 
     def to_json(self) -> dict[str, float]:
-        """The median in milliseconds, its spread, and of how many rounds."""
+        """The median in milliseconds, its spread, and the number of rounds."""
         return {
             "ms": 1e3 * self.median,
             "spread_percent": spread_percent(self.seconds),
@@ -70,20 +70,20 @@ class Timing:
 
 
 class Budget:
-    """So many seconds from now, but `LEAST_ROUNDS` rounds in any case."""
+    """Some seconds from now on, but at least `LEAST_ROUNDS` rounds."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.perf_counter() + seconds
 
     def used_up(self, rounds: int) -> bool:
-        """Whether no round follows the `rounds` there were."""
+        """Whether to stop after `rounds` rounds."""
         return rounds >= LEAST_ROUNDS and time.perf_counter() >= self._until
 
 
 def take_turns(contenders: Mapping[str, Contender], seconds: float) -> dict[str, Timing]:
-    """Time the contenders one after the other, round by round, until `seconds` are over.
+    """Time the contenders one after the other, round by round, for about `seconds`.
 
-    A first round, in which code is compiled and caches fill, does not count.
+    The first round, in which code is compiled and caches fill, does not count.
     """
     repeats = {}
     for name, contender in contenders.items():
@@ -100,12 +100,24 @@ def take_turns(contenders: Mapping[str, Contender], seconds: float) -> dict[str,
 
 
 def ratio(theirs: Timing, ours: Timing) -> float:
-    """How many times as long as ours theirs takes, by the medians."""
+    """Their median time as a multiple of ours."""
     return theirs.median / ours.median
 
 
+def finished(run: Callable[[], object], device: torch.device) -> Callable[[], object]:
+    """`run`, and for a GPU the wait until it has done what it was told."""
+    if device.type != "cuda":
+        return run
+
+    def run_and_wait() -> None:
+        run()
+        torch.cuda.synchronize(device)
+
+    return run_and_wait
+
+
 def spread_percent(values: Sequence[float]) -> float:
-    """Half the distance between the quartiles, in percent of the median."""
+    """Half the interquartile range, in percent of the median."""
     if len(values) < 2:
         return 0.0
     low, median, high = statistics.quantiles(values, method="inclusive")

@@ -9,16 +9,17 @@ import torch
 from llvmlite import binding
 
 from seqmodel import units
-from seqmodel.bench.clock import Contender, ratio, take_turns
+from seqmodel.bench.clock import Contender, finished, ratio, take_turns
 from seqmodel.bench.steps import layer_step
 
+CPU = torch.device("cpu")
 PEAK_SIZE = 1024
 AFTER_SIZE = 512
 
 
 def facts() -> dict[str, Any]:
     """The processor, its cores and threads, and the versions of what runs on it."""
-    return {
+    about = {
         "processor": _processor(),
         "architecture": binding.get_host_cpu_name(),
         "cores": os.cpu_count(),
@@ -26,35 +27,38 @@ def facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
+    if torch.cuda.is_available():
+        about["gpu"] = torch.cuda.get_device_name()
+    return about
 
 
 def _processor() -> str:
-    listed = Path("/proc/cpuinfo")  # Linux; platform.processor() knows no more than the machine
+    listed = Path("/proc/cpuinfo")  # Linux; elsewhere there is only platform.processor()
     for line in listed.read_text().splitlines() if listed.is_file() else ():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
 
 
-def sgemm(size: int) -> Contender:
-    """A product of two square matrices of float32."""
-    a, b, into = (torch.rand(size, size) for _ in range(3))
-    return Contender(lambda: torch.mm(a, b, out=into))
+def sgemm(size: int, device: torch.device = CPU) -> Contender:
+    """The product of two square float32 matrices."""
+    a, b, out = (torch.rand(size, size, device=device) for _ in range(3))
+    return Contender(finished(lambda: torch.mm(a, b, out=out), device))
 
 
 def gflops(seconds: float, size: int) -> float:
-    """The speed at which a product of square matrices took so many seconds."""
+    """The speed of a product of square matrices that took `seconds`."""
     return 2 * size**3 / seconds / 1e9
 
 
 def measure_sgemm(seconds: float) -> dict[str, Any]:
-    """The peak, and a product right after an lstm's training step against one after another.
+    """The CPU's peak, and a product right after an lstm's training step and after another product.
 
     Our kernels and torch's products run on the same threads. A ratio near 1 says that neither has
     to wait for the other's.
     """
     x, d_h = torch.randn(200, 16, 88, requires_grad=True), torch.randn(200, 16, 100)
-    lstm, product = units.make("lstm", 88, 100, "cpu"), sgemm(AFTER_SIZE).run
+    lstm, product = units.make("lstm", 88, 100), sgemm(AFTER_SIZE).run
     leaves = [x, *lstm.parameters()]
     taken = take_turns(
         {
@@ -65,6 +69,7 @@ def measure_sgemm(seconds: float) -> dict[str, Any]:
         seconds,
     )
     return {
+        "device": CPU.type,
         "sgemm_gflops": gflops(taken["peak"].best, PEAK_SIZE),
         "alone": taken["alone"].to_json(),
         "after_kernel": taken["after_kernel"].to_json(),

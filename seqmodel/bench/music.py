@@ -1,30 +1,31 @@
-"""What the parts on music share: the paper's models, and piano-rolls as sparse as music is."""
+"""What the parts on music share: the paper's models, and piano-rolls as sparse as real music."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodel.config import resolve
-from seqmodel.media.definitions import PianoRollFrames
+from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import NOTES, Grid
-from seqmodel.model.sequence import SequenceModel, build_model, with_hidden_size
-from seqmodel.outputs import BernoulliOutput
+from seqmodel.model.build import build_model, with_hidden_size
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.outputs.bernoulli.specification import BernoulliOutput
 
 ROLLS = PianoRollFrames(Grid.of_beats(4))
 NOTES_ON = 4
-"""Notes that sound in a frame."""
+"""Notes per frame."""
 
 
 def paper_hidden(unit: str) -> int:
-    """H of the unit in the paper's experiments on music, or as many parameters' worth."""
+    """H of the unit in the paper's experiments on music; for other units, of the same budget."""
     hidden = with_hidden_size(resolve({"preset": "paper", "unit": unit}), ROLLS).hidden
     assert hidden is not None
     return hidden
 
 
 def music_model(unit: str) -> SequenceModel:
-    """The paper's model of the unit, on the cpu backend, its output at the notes' frequency."""
-    config = resolve({"unit": unit, "hidden": paper_hidden(unit), "dropout": 0.0, "backend": "cpu"})
+    """The paper's model of the unit, its output starting at the frequency of the notes."""
+    config = resolve({"unit": unit, "hidden": paper_hidden(unit), "dropout": 0.0})
     model = build_model(config, ROLLS)
     assert isinstance(model.output, BernoulliOutput)
     model.output.start_at_marginals(np.full(NOTES, NOTES_ON), NOTES, 1)
@@ -32,6 +33,6 @@ def music_model(unit: str) -> SequenceModel:
 
 
 def piano_rolls(frames: int, batch: int) -> Tensor:
-    """Frames (T, B, D) in each of which `NOTES_ON` notes chosen at random sound."""
+    """Frames (T, B, D), in each of which `NOTES_ON` random notes sound."""
     places = torch.rand(frames, batch, NOTES).topk(NOTES_ON).indices
     return torch.zeros(frames, batch, NOTES).scatter(2, places, 1.0)

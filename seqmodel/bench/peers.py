@@ -1,7 +1,7 @@
-"""What torch.nn offers in place of each unit: the layer, the whole model, and sampling from it.
+"""The nearest thing that torch.nn has to each unit: the layer, the whole model, sampling from it.
 
-They differ from our units where torch.nn has none: its LSTM has no peepholes, and its GRU, which
-stands for all of the GRU's kin, resets after the matrix.
+They are not always the same unit: torch's LSTM has no peepholes, and its GRU, the counterpart of
+every unit with a reset or update gate, resets after the matrix product.
 """
 
 from typing import cast
@@ -14,7 +14,7 @@ from seqmodel.units import UnitSpec
 
 
 def layer(spec: UnitSpec, inputs: int, hidden: int) -> nn.RNNBase:
-    """torch.nn's layer in place of the unit: x (T, B, I) -> h (T, B, H) and the state."""
+    """torch.nn's counterpart of the unit: x (T, B, I) -> h (T, B, H) and the state."""
     return cast(nn.RNNBase, getattr(nn, _kind(spec))(inputs, hidden))
 
 
@@ -25,21 +25,21 @@ def _kind(spec: UnitSpec) -> str:
 
 
 class PeerModel(nn.Module):
-    """A layer and a linear output: the nats of frames (T, B, D), summed."""
+    """A layer and a linear output; returns the summed nats of frames (T, B, D)."""
 
     def __init__(self, spec: UnitSpec, notes: int, hidden: int) -> None:
         super().__init__()
         self.layer, self.linear = layer(spec, notes, hidden), nn.Linear(hidden, notes)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """-log p(x_1, ..., x_T), each frame given those before it, over all pieces."""
+        """-log p(x_1, ..., x_T), each frame given those before it, summed over the batch."""
         past = torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
         logits = self.linear(self.layer(past)[0])
         return F.binary_cross_entropy_with_logits(logits, frames, reduction="sum")
 
 
 class PeerSampler:
-    """Draws frames with a torch.nn cell, step by step; `bias` (D,) is that of the output."""
+    """Draws frames with a torch.nn cell, step by step; `bias` (D,) is the output layer's."""
 
     def __init__(self, spec: UnitSpec, hidden: int, bias: Tensor) -> None:
         notes = len(bias)

@@ -1,4 +1,4 @@
-"""The whole model's training step on piano-rolls, beside the same model made of torch.nn."""
+"""The whole model's training step on piano-rolls, beside the same model built from torch.nn."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ BATCH, FRAMES = 16, 200
 
 
 def measure_piano_rolls(unit: str, seconds: float) -> dict[str, Any]:
-    """Time forward, loss and backward to all weights; the input, being data, gets no gradient."""
+    """Time forward, loss and backward to all weights; the input is data and gets no gradient."""
     frames, lengths = music.piano_rolls(FRAMES, BATCH), np.full(BATCH, FRAMES)
     ours, hidden = music.music_model(unit), music.paper_hidden(unit)
     stored = frames.to(torch.uint8)  # as batches come

@@ -1,4 +1,4 @@
-"""The whole report: the parts asked for, one after the other, as plain values."""
+"""The whole report: the requested parts, one after the other, as plain values."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -14,15 +14,18 @@ from seqmodel.bench.piano_rolls import measure_piano_rolls
 from seqmodel.bench.sampling import measure_sampling
 from seqmodel.bench.training import measure_training
 from seqmodel.bench.units import measure_unit
-from seqmodel.model.sequence import PAPER_HIDDEN
+from seqmodel.media.music.medium import MUSIC
 from seqmodel.units import UNITS
+from seqmodel.units.backends import AUTO, check_device
 
 Case = Callable[[float], dict[str, Any]]
-"""Something to measure for so many seconds."""
+"""One measurement, given its budget in seconds."""
 
-# What the parts on music measure where no unit is named.
-TRAINED = tuple(PAPER_HIDDEN["music"])
+# What the parts on music measure by default.
+TRAINED = tuple(MUSIC.paper_hidden)
 SAMPLED = ("lstm",)
+# The parts that know devices; the others measure the CPU, wherever a GPU might be faster.
+ON_ANY_DEVICE = ("units",)
 
 
 def report(
@@ -30,19 +33,32 @@ def report(
     units: Sequence[str] = (),
     sizes: Sequence[Size] = SIZES,
     *,
+    device: str = AUTO,
     seconds: float,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure the parts, each case for so many seconds or a few rounds: {part: what came out}.
+    """Measure the parts, `seconds` or a few rounds for each case: {part: its rows}.
 
-    Without `units` each part takes its own. What the machine is stands in every report.
-    `progress` hears how many cases of how many are done.
+    Without `units` each part takes its own default. Every report describes the machine. Parts that
+    cannot run on the `device` are listed with the reason under "skipped". `progress` is called with
+    the number of cases done and the total.
+
+    Raises:
+        UsageError: for a device that is unknown or not there.
     """
+    check_device(device)
+    skipped = {
+        part: "measured on the CPU only"
+        for part in parts
+        if device == "cuda" and part not in ON_ANY_DEVICE
+    }
     with TemporaryDirectory(prefix="seqmodel-bench-") as folder:
         cases: dict[str, list[Case]] = {
             "machine": [measure_sgemm],
             "units": [
-                partial(measure_unit, unit, size) for size in sizes for unit in units or UNITS
+                partial(measure_unit, unit, size, device)
+                for size in sizes
+                for unit in units or UNITS
             ],
             "piano-rolls": [partial(measure_piano_rolls, unit) for unit in units or TRAINED],
             "training": [
@@ -50,18 +66,32 @@ def report(
             ],
             "sampling": [partial(measure_sampling, unit) for unit in units or SAMPLED],
         }
-        wanted = [(part, case) for part in PARTS if part in parts for case in cases[part]]
+        wanted = [
+            (part, case)
+            for part in PARTS
+            if part in parts and part not in skipped
+            for case in cases[part]
+        ]
         found: dict[str, list[dict[str, Any]]] = {part: [] for part, _ in wanted}
         for done, (part, case) in enumerate(wanted):
             progress(done, len(wanted))
             found[part].append(case(seconds))
-    peaks = [row["sgemm_gflops"] for part in ("machine", "units") for row in found.get(part, [])]
-    about = facts()
-    if peaks:
-        peak = statistics.median(peaks)
-        about |= {"sgemm_gflops": peak, "sgemm_spread_percent": spread_percent(peaks)}
-        for row in found.get("units", []):
-            row["of_sgemm_percent"] = 100 * row["gflops"] / peak
+    about = facts() | {"sgemm": _peaks(found)}
+    for row in found.get("units", []):
+        row["of_sgemm_percent"] = 100 * row["gflops"] / about["sgemm"][row["device"]]["gflops"]
     for after in found.pop("machine", []):
         about["sgemm_after_kernel"] = after
-    return {"machine": about, **{part.replace("-", "_"): rows for part, rows in found.items()}}
+    rows = {part.replace("-", "_"): rows for part, rows in found.items()}
+    return {"machine": about, **rows, "skipped": skipped}
+
+
+def _peaks(found: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, float]]:
+    """Device -> the median over all cases of their fastest matrix product, and its spread."""
+    peaks: dict[str, list[float]] = {}
+    for part in ("machine", "units"):
+        for row in found.get(part, []):
+            peaks.setdefault(row["device"], []).append(row["sgemm_gflops"])
+    return {
+        device: {"gflops": statistics.median(values), "spread_percent": spread_percent(values)}
+        for device, values in peaks.items()
+    }

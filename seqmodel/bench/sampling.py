@@ -1,6 +1,6 @@
 """Drawing one piece of music, beside a loop over a torch.nn cell.
 
-What any number of pieces share is made outside what is timed: the sampler here, the cell there.
+What is shared by any number of pieces, the sampler and the cell, is built outside the timing.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ FRAMES = 256
 
 
 def draw(sampler: Sampler, count: int) -> int:
-    """Draw `count` frames, or a few more since they come in chunks; returns how many."""
+    """Draw `count` frames, or a few more since they come in chunks; return their number."""
     drawn = 0
     for frames, _ in sampler.draw(Uniforms(1)):
         drawn += len(frames)
@@ -25,10 +25,12 @@ def draw(sampler: Sampler, count: int) -> int:
 
 
 def measure_sampling(unit: str, seconds: float) -> dict[str, Any]:
-    """Time the drawing of one piece from a model that plays about as many notes as music does."""
+    """Time drawing one piece, from a model that plays about as many notes as real music."""
     model, hidden = music.music_model(unit), music.paper_hidden(unit)
     ours = Sampler(model)
-    theirs = peers.PeerSampler(unit_spec(unit), hidden, model.output.linear.bias.detach())
+    theirs = peers.PeerSampler(
+        unit_spec(unit), hidden, model.output.get_parameter("linear.bias").detach()
+    )
     count = draw(ours, FRAMES)
     taken = take_turns(
         {

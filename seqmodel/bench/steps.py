@@ -1,4 +1,4 @@
-"""Training steps, as training and the comparisons take them."""
+"""Training steps as the trainer takes them, without an optimizer."""
 
 from collections.abc import Iterable
 
@@ -7,17 +7,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.training.loss import mean_nats
+from seqmodel.training.loss import window_loss
 
 
 def layer_step(layer: nn.Module, leaves: Iterable[Tensor], x: Tensor, d_h: Tensor) -> None:
-    """Forward over x (T, B, I) and backward from d_h (T, B, H), to the leaves (x, weights)."""
+    """Forward over x (T, B, I), then backward from d_h (T, B, H) to the leaves, x and weights."""
     layer(x)[0].backward(d_h)
     forget_gradients(leaves)
 
 
 def forget_gradients(leaves: Iterable[Tensor]) -> None:
-    """What an optimizer does between two steps, which keeps a list of its weights."""
+    """Clear the gradients, as an optimizer does between two steps."""
     for leaf in leaves:
         leaf.grad = None
 
@@ -25,6 +25,6 @@ def forget_gradients(leaves: Iterable[Tensor]) -> None:
 def model_gradient(
     model: SequenceModel, weights: Iterable[Tensor], frames: Tensor, lengths: NDArray[np.int64]
 ) -> None:
-    """The gradient of the mean nats per frame of pieces (T, B, D), as training takes it."""
+    """The gradient of the mean nats per frame of frames (T, B, D), as training computes it."""
     forget_gradients(weights)
-    mean_nats(model, frames, lengths, model.start(frames.shape[1])).mean.backward()  # type: ignore[no-untyped-call]
+    window_loss(model, frames, lengths, model.start(frames.shape[1])).total.backward()  # type: ignore[no-untyped-call]

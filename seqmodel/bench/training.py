@@ -1,7 +1,7 @@
-"""Training from end to end on the bundled sample, and where the time of its updates goes.
+"""Training end to end on the bundled sample, and how its time divides among the stages.
 
-Between two epochs of the real trainer, one is played back step by step on a model of its own, with
-a stopwatch between the stages. What the trainer takes beyond their sum is the rest.
+Between two epochs of the real trainer an epoch is replayed step by step on a separate model, with a
+stopwatch between the stages. What the trainer takes beyond their sum is reported as the rest.
 """
 
 import signal
@@ -20,7 +20,7 @@ from seqmodel.data import batches
 from seqmodel.data.bundled import sample_dataset
 from seqmodel.data.dataset import Split, open_dataset
 from seqmodel.kernels.device import one_thread
-from seqmodel.model.sequence import build_model
+from seqmodel.model.build import build_model
 from seqmodel.training.average import make_average
 from seqmodel.training.loop import Listener, Trainer
 from seqmodel.training.noise import weight_noise
@@ -28,13 +28,13 @@ from seqmodel.training.optimizer import make_optimizer, rescale_gradient
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 BATCH = 16
-# More epochs than any budget lets pass.
+# More epochs than fit into any budget.
 EPOCHS = 100_000
 STAGES = ("forward_backward", "weight_noise", "optimizer", "batching")
 
 
 class Replay:
-    """Epochs of a config, each stage of their updates timed."""
+    """Replays epochs of a config and times each stage of their updates."""
 
     def __init__(self, config: Config, split: Split) -> None:
         self.config, self.split = config, split
@@ -73,10 +73,10 @@ class Replay:
 
 
 def measure_training(unit: str, folder: Path, seconds: float) -> dict[str, Any]:
-    """Train the unit at the paper's size by the default preset, but in larger batches.
+    """Train the unit at the paper's size with the default preset, but larger batches.
 
-    Of the epochs after the first, the median speed, and the share of each stage in the trainer's
-    median time. `folder` takes the sample, prepared, and the run.
+    Returns the median speed of the epochs after the first, and the share of each stage in the
+    trainer's median time. The prepared sample and the run are written to `folder`.
     """
     dataset = open_dataset(sample_dataset(folder))
     hidden = paper_hidden(unit)
@@ -93,7 +93,7 @@ def measure_training(unit: str, folder: Path, seconds: float) -> dict[str, Any]:
 
     def heard(metrics: dict[str, Any], is_best: bool) -> None:
         stages = replay.epoch(metrics["epoch"])
-        if metrics["epoch"] > 1:  # in the first, code is compiled
+        if metrics["epoch"] > 1:  # the first compiles code
             epochs.append(trainer.train.frames / metrics["frames_per_second"])
             played.append(stages)
         if budget.used_up(len(epochs)):

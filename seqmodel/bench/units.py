@@ -9,65 +9,70 @@ from torch import Tensor, nn
 from seqmodel import units
 from seqmodel.bench import machine, peers
 from seqmodel.bench.cases import Size
-from seqmodel.bench.clock import Contender, ratio, take_turns
+from seqmodel.bench.clock import Contender, finished, ratio, take_turns
 from seqmodel.bench.steps import layer_step
+from seqmodel.units import specification
+from seqmodel.units.backends import AUTO, Case, backend_for, choose_device
 
 
-def step_flops(spec: units.UnitSpec, inputs: int, hidden: int, batch: int, frames: int) -> int:
-    """Operations of a training step in its matrix products, all else being linear in H.
-
-    Each matrix is multiplied three times: forward, backward to what it read, and for its gradient.
-    """
-    w = len(spec.gates_with("W")) * hidden * inputs
-    u = len(spec.gates_with("U")) * hidden * hidden
-    return 2 * frames * batch * (3 * w + 3 * u)
-
-
-def measure_unit(name: str, size: Size, seconds: float) -> dict[str, Any]:
-    """Time one unit at one size.
+def measure_unit(name: str, size: Size, device_option: str, seconds: float) -> dict[str, Any]:
+    """Time one unit at one size on the device that the option chooses, by its fastest backend.
 
     A step is forward and backward, with the gradients of the input and of all weights. The forward
-    pass alone is timed without recording for a backward, as evaluation runs it.
+    pass alone is timed without recording for a backward pass, as evaluation runs it.
     """
     spec = units.unit_spec(name)
     inputs, hidden = size.inputs, size.hidden_of(spec)
     batch, frames = size.batch, size.frames
-    x = torch.randn(frames, batch, inputs, requires_grad=True)
-    d_h = torch.randn(frames, batch, hidden)
-    ours = units.make(name, inputs, hidden, "cpu")
-    theirs = peers.layer(spec, inputs, hidden)
-    plain = units.make(name, inputs, hidden, "reference")
+    case = Case(spec, torch.float32, torch.device("cpu"), batch, inputs, hidden)
+    device = choose_device(device_option, case)
+    x = torch.randn(frames, batch, inputs, device=device, requires_grad=True)
+    d_h = torch.randn(frames, batch, hidden, device=device)
+    ours = units.make(name, inputs, hidden).to(device)
+    theirs = peers.layer(spec, inputs, hidden).to(device)
+    backend = backend_for(AUTO, ours.case(batch))
 
-    def step(layer: nn.Module) -> Callable[[], None]:
+    def step(layer: nn.Module) -> Callable[[], object]:
         leaves = [x, *layer.parameters()]
-        return lambda: layer_step(layer, leaves, x, d_h)
+        return finished(lambda: layer_step(layer, leaves, x, d_h), device)
+
+    def forward(layer: nn.Module) -> Callable[[], object]:
+        return finished(lambda: _forward(layer, x), device)
 
     contenders = {
-        "cpu": Contender(step(ours)),
+        "ours": Contender(step(ours)),
         "torch_nn": Contender(step(theirs)),
-        "forward_cpu": Contender(lambda: _forward(ours, x)),
-        "forward_torch_nn": Contender(lambda: _forward(theirs, x)),
-        "reference": Contender(step(plain), slow=True),
+        "forward_ours": Contender(forward(ours)),
+        "forward_torch_nn": Contender(forward(theirs)),
     }
-    if torch.get_num_threads() > 1 and batch > 1:  # a single row is never shared out
-        contenders["cpu_one_thread"] = Contender(step(ours), threads=1)
+    if backend is not specification.BACKEND:
+        plain = units.make(name, inputs, hidden, specification.BACKEND.name).to(device)
+        contenders["specification"] = Contender(step(plain), slow=True)
+    # A single row is never shared among threads.
+    if device.type == "cpu" and torch.get_num_threads() > 1 and batch > 1:
+        contenders["ours_one_thread"] = Contender(step(ours), threads=1)
     # Last, so that torch's threads are awake again when the next round begins.
-    contenders["sgemm"] = machine.sgemm(machine.PEAK_SIZE)
+    contenders["sgemm"] = machine.sgemm(machine.PEAK_SIZE, device)
     taken = take_turns(contenders, seconds)
-    alone = taken.get("cpu_one_thread")
+
+    def over_ours(contender: str) -> float | None:
+        return ratio(taken[contender], taken["ours"]) if contender in taken else None
+
     return {
         "unit": name,
         "size": size.name,
+        "device": device.type,
+        "backend": backend.name,
         "inputs": inputs,
         "hidden": hidden,
         "batch": batch,
         "frames": frames,
         "timings": {k: timing.to_json() for k, timing in taken.items() if k != "sgemm"},
-        "over_torch_nn": ratio(taken["torch_nn"], taken["cpu"]),
-        "over_reference": ratio(taken["reference"], taken["cpu"]),
-        "forward_over_torch_nn": ratio(taken["forward_torch_nn"], taken["forward_cpu"]),
-        "scaling": None if alone is None else ratio(alone, taken["cpu"]),
-        "gflops": step_flops(spec, inputs, hidden, batch, frames) / taken["cpu"].median / 1e9,
+        "over_torch_nn": over_ours("torch_nn"),
+        "over_specification": over_ours("specification"),
+        "forward_over_torch_nn": ratio(taken["forward_torch_nn"], taken["forward_ours"]),
+        "scaling": over_ours("ours_one_thread"),
+        "gflops": frames * case.step_flops / taken["ours"].median / 1e9,
         "sgemm_gflops": machine.gflops(taken["sgemm"].best, machine.PEAK_SIZE),
     }
 

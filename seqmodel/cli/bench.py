@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.bench.cases import PARTS, SIZES, check_part, find_size
-from seqmodel.cli.common import Json, Quiet, counter, plural, print_json
+from seqmodel.cli.common import Device, Json, Quiet, counter, plural, print_json
 from seqmodel.units import unit_spec
 
 SIZE_NAMES = ", ".join(size.name for size in SIZES)
@@ -25,29 +25,30 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="UNIT", help="Units to measure; all if none, on music the paper's three."
+            metavar="UNIT", help="Units to measure.  [default: all; on music the paper's three]"
         ),
     ] = None,
     size: Annotated[
         list[str] | None,
-        typer.Option(help=f"Of the part units, again for more: {SIZE_NAMES}.  [default: all]"),
+        typer.Option(help=f"A size for the part units, repeatable: {SIZE_NAMES}.  [default: all]"),
     ] = None,
     part: Annotated[
         list[str] | None,
-        typer.Option(help=f"What to measure, again for more: {', '.join(PARTS)}.  [default: all]"),
+        typer.Option(help=f"What to measure, repeatable: {', '.join(PARTS)}.  [default: all]"),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.0, max=3600.0, help="For each case, but five rounds at least.")
+        float, typer.Option(min=0.0, max=3600.0, help="Time per case; at least five rounds.")
     ] = 1.0,
+    device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure speed on this machine, beside torch.nn.
 
-    What is compared takes turns in one run, so that what slows the machine down slows all of it.
-    Yet beside another busy program threads wait for each other, torch's own layers most of all:
-    ratios hold on a quiet machine. Figures are medians over the rounds; behind +- stands half the
-    distance of their quartiles.
+    Contenders take turns in one run, so that whatever slows the machine down slows all of them.
+    Still, ratios hold only on a quiet machine: beside another busy program threads wait for each
+    other, those of torch's own layers most of all. Figures are medians over the rounds, followed by
+    +- half the interquartile range. A GPU is used for the part units only.
     """
     units = [unit_spec(name).name for name in dict.fromkeys(names or ())]
     sizes = [find_size(name) for name in dict.fromkeys(size)] if size else SIZES
@@ -56,7 +57,7 @@ def bench(
     from seqmodel.bench.report import report
 
     with counter("measuring", quiet=quiet) as progress:
-        result = report(parts, units, sizes, seconds=seconds, progress=progress)
+        result = report(parts, units, sizes, device=device, seconds=seconds, progress=progress)
     if as_json:
         print_json(result)
         return
@@ -70,6 +71,8 @@ def bench(
     ):
         if name in result:
             sections.append(section(result[name]))
+    if result["skipped"]:
+        sections.append([f"skipped {part}: {why}" for part, why in result["skipped"].items()])
     typer.echo("\n\n".join("\n".join(lines) for lines in sections))
 
 
@@ -79,10 +82,12 @@ def _machine(about: Row) -> list[str]:
         f"{about['processor']} ({about['architecture']}), {cores}, {threads}; "
         f"Python {about['python']}, torch {about['torch']}"
     ]
-    if "sgemm_gflops" in about:
+    if "gpu" in about:
+        lines.append(f"GPU: {about['gpu']}")
+    for device, peak in about["sgemm"].items():
         lines.append(
-            f"sgemm of 1024, the best of each case: {about['sgemm_gflops']:.0f} GFLOP/s "
-            f"+- {about['sgemm_spread_percent']:.0f} %"
+            f"sgemm of 1024 on {device}, best of each case: {peak['gflops']:.0f} GFLOP/s "
+            f"+- {peak['spread_percent']:.0f} %"
         )
     if "sgemm_after_kernel" in about:
         after = about["sgemm_after_kernel"]
@@ -95,21 +100,21 @@ def _machine(about: Row) -> list[str]:
 
 def _units(rows: Sequence[Row]) -> list[list[str]]:
     legend = [
-        "units, ms: forward alone, nothing recorded; a step, forward and backward to all gradients",
-        "  torch.nn, spec, 1 thread: how many times as long these take as the cpu backend",
-        "  sgemm: GFLOP/s as a share of that of torch's matrix product, above",
+        "units, ms: forward, without recording; step, forward and backward with all gradients",
+        "  torch.nn, spec, 1 thread: their time as a multiple of ours",
+        "  sgemm: our GFLOP/s as a share of those of torch's matrix product, above",
     ]
     head = ["H", "forward", "torch.nn", "step", "torch.nn", "spec", "1 thread", "GFLOP/s", "sgemm"]
     cells = [
         [
-            row["unit"],
+            row["unit"] if row["device"] == "cpu" else f"{row['unit']} ({row['device']})",
             str(row["hidden"]),
-            _digits(row["timings"]["forward_cpu"]["ms"]),
+            _digits(row["timings"]["forward_ours"]["ms"]),
             _times(row["forward_over_torch_nn"]),
-            _ms(row["timings"]["cpu"]),
+            _ms(row["timings"]["ours"]),
             _times(row["over_torch_nn"]),
-            _times(row["over_reference"]),
-            "" if row["scaling"] is None else _times(row["scaling"]),
+            _times(row["over_specification"]),
+            _times(row["scaling"]),
             f"{row['gflops']:.0f}",
             f"{row['of_sgemm_percent']:.0f} %",
         ]
@@ -143,7 +148,7 @@ def _piano_rolls(rows: Sequence[Row]) -> list[str]:
 
 
 def _training(rows: Sequence[Row]) -> list[str]:
-    title = f"training: on the sample, default preset, B {rows[0]['batch']}; shares of its time"
+    title = f"training: the sample, default preset, B {rows[0]['batch']}; shares of the time"
     cells = [
         [
             row["unit"],
@@ -179,17 +184,20 @@ def _ms(timing: Row) -> str:
     return f"{_digits(timing['ms'])} +- {timing['spread_percent']:2.0f} %"
 
 
-def _times(ratio: float) -> str:
+def _times(ratio: float | None) -> str:
+    """A ratio; nothing where it was not measured."""
+    if ratio is None:
+        return ""
     return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.1f}x"
 
 
 def _digits(ms: float) -> str:
-    """Five characters at most, up to a minute and a half."""
+    """At most five characters, up to a minute and a half."""
     return f"{ms:.{2 if ms < 100 else 1 if ms < 1000 else 0}f}"
 
 
 def _columns(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of cells in columns, the first to the left, the others to the right."""
+    """Rows of cells as lines: the first column flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         f"  {line[0]:{widths[0]}}"

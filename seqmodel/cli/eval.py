@@ -1,12 +1,11 @@
 """`seqmodel eval`: how well a run predicts, beside the trivial baselines."""
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Json, Quiet, counter, message, plural, print_json
+from seqmodel.cli.common import Device, Json, Quiet, counter, message, plural, print_json
 
 
 def evaluate(
@@ -20,6 +19,7 @@ def evaluate(
     batch_size: Annotated[
         int, typer.Option(min=1, help="Pieces at a time; changes the speed, not the figures.")
     ] = 32,
+    device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -28,24 +28,27 @@ def evaluate(
     Every frame of the split is scored, the first included, each given all frames before it.
     """
     from seqmodel.data.dataset import open_dataset
-    from seqmodel.evaluation.likelihood import report
+    from seqmodel.evaluation.report import report
     from seqmodel.runs.folder import load_run, newest_run
 
     loaded = load_run(run or newest_run())
     dataset = open_dataset(data or Path(str(loaded.config.data)))
     loaded.check_reads(dataset)
-    if str(dataset.frame) != str(loaded.frame):
+    differences = dataset.frame.differences(loaded.frame)
+    if differences:
         message(
-            f"{dataset.folder} was prepared otherwise ({dataset.frame}) than what the run "
-            f"was trained on ({loaded.frame}): its figures are no fair test",
+            f"{dataset.folder} was prepared differently from what the run was trained on "
+            f"({'; '.join(differences)}): its figures are no fair test",
             quiet=quiet,
         )
+    loaded.model.to(loaded.model.choose_device(device, batch_size))
     with counter("scoring", quiet=quiet) as progress:
         result = report(loaded, dataset, split, batch_size=batch_size, progress=progress)
     if as_json:
         print_json(result)
     else:
-        typer.echo(_table(result, loaded.config.unit))
+        figures = loaded.model.output.describe(result)
+        typer.echo(_table(result, loaded.config.unit, figures))
 
 
 def _from_here(path: str) -> str:
@@ -54,7 +57,7 @@ def _from_here(path: str) -> str:
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
-def _table(result: dict[str, Any], unit: str) -> str:
+def _table(result: dict[str, Any], unit: str, figures: list[str]) -> str:
     nats = result["nats_per_frame"]
     lines = [
         f"{result['run']} ({unit}, epoch {result['epoch']}) on {result['split']} of "
@@ -65,29 +68,9 @@ def _table(result: dict[str, Any], unit: str) -> str:
         f"  first frames left out  {result['nats_per_frame_skip_first']:9.4f}",
         f"  mean over pieces       {result['piece_mean_nats_per_frame']:9.4f}",
     ]
-    if "end_nats_per_piece" in result:
-        lines.append(f"end, nats per piece      {result['end_nats_per_piece']:9.4f}")
-    if "standardisation" in result:
-        lines += _audio_lines(result)
-    else:
-        lines += [f"{name:24} {result[name]:9.4f}" for name in ("accuracy", "precision", "recall")]
+    lines += figures
     lines += ["", "baselines, nats per frame"]
     for name, figure in result["baselines"].items():
         verdict = "" if nats < figure else "  better than the run"
         lines.append(f"  {name.replace('_', ' '):22} {figure:9.4f}{verdict}")
     return "\n".join(lines)
-
-
-def _audio_lines(result: dict[str, Any]) -> list[str]:
-    lines = [f"nats per sample          {result['nats_per_sample']:9.4f}"]
-    if "bits_per_sample" in result:
-        lines.append(f"bits per sample          {result['bits_per_sample']:9.4f}")
-        return [*lines, "  of 16-bit levels, so that figures compare whatever the scaling"]
-    mean, deviation = result["standardisation"].values()
-    more = math.log(deviation)
-    return [
-        *lines,
-        f"samples at the floor     {result['floor_share']:9.4f}",
-        f"  densities of (sample - {mean:.3g}) / {deviation:.3g}; add {more:.4f} nats",
-        "  per sample for those of samples in [-1, 1)",
-    ]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Device, Force, Json, Quiet, how_to_split, message, print_json
-from seqmodel.config import AUDIO_PRESETS, Config, read_config_file, resolve, to_yaml
+from seqmodel.cli.common import Device, Force, Json, Quiet, message, print_json
+from seqmodel.config import Config, read_config_file, resolve, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 
 if TYPE_CHECKING:
@@ -205,12 +205,11 @@ def _resolved(given: dict[str, Any], file: dict[str, Any]) -> Config:
 
     from seqmodel.data.bundled import FRAMES
     from seqmodel.data.dataset import open_dataset
-    from seqmodel.model.sequence import build_model, with_hidden_size
+    from seqmodel.model.build import build_model, with_hidden_size
 
     data = given.get("data", file.get("data"))
     frame = open_dataset(data).frame if data else FRAMES
-    presets = AUDIO_PRESETS if frame.media == "audio" else {}
-    settings = with_hidden_size(resolve(given, file, presets), frame)
+    settings = with_hidden_size(resolve(given, file, frame.medium.presets), frame)
     with torch.device("meta"):  # takes no memory
         build_model(settings, frame)
     return settings
@@ -337,15 +336,19 @@ class _Job:
 
 
 def _device(option: str, settings: Config, dataset: "Dataset") -> "torch.device":
-    from seqmodel.units.backends import choose_device
+    import torch
 
-    return choose_device(option, None)
+    from seqmodel.model.build import build_model
+
+    with torch.device("meta"):  # takes no memory
+        model = build_model(settings, dataset.frame)
+    return model.choose_device(option, settings.batch_size)
 
 
 def _check_splits(dataset: "Dataset") -> None:
     for split in ("train", "valid"):
         if split not in dataset.splits:
-            advice = how_to_split(dataset.manifest) or (
+            advice = dataset.frame.medium.split_advice(dataset.manifest) or (
                 "prepare it again from more files, or from folders named train and valid"
             )
             raise SeqmodelError(
@@ -356,7 +359,7 @@ def _check_splits(dataset: "Dataset") -> None:
 
 def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
     """The run to take weights from, known to fit."""
-    from seqmodel.model.sequence import build_model
+    from seqmodel.model.build import build_model
     from seqmodel.runs.folder import load_model, load_run, model_tensors
 
     run = load_run(folder)
@@ -370,10 +373,11 @@ def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
 
 def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: float) -> None:
     """Say so where a trivial model predicts valid as well as the run's `nats` per frame."""
-    from seqmodel.evaluation.likelihood import baselines
+    from seqmodel.outputs.registry import OUTPUTS, output_name
 
-    discrete = settings.output == "logistic"
-    figures = baselines(dataset["train"], dataset["valid"], dataset.frame, discrete=discrete)
+    frame = dataset.frame
+    discrete = OUTPUTS[output_name(settings.output, frame)].load().discrete
+    figures = frame.medium.baselines(dataset["train"], dataset["valid"], frame, discrete=discrete)
     name, best = min(figures.items(), key=lambda figure: figure[1])
     if nats < best:
         return

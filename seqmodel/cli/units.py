@@ -10,22 +10,23 @@ from seqmodel.errors import UsageError
 
 def units(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="UNIT", help="Units to show; all if none.")
+        list[str] | None, typer.Argument(metavar="UNIT", help="Units to show.  [default: all]")
     ] = None,
     inputs: Annotated[int, typer.Option(min=1, help="Size of a frame.")] = 88,
     hidden: Annotated[
         int | None, typer.Option(min=1, help="Hidden size to count at.  [default: 100]")
     ] = None,
     params: Annotated[
-        int | None, typer.Option(min=1, help="Solve the hidden size for so many parameters.")
+        int | None,
+        typer.Option(min=1, help="Choose the hidden size nearest to this number of parameters."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the units: their equations, and their sizes in parameters.
+    """Show the units: their equations and parameter counts.
 
-    The output layer is not counted. x is the input, h the output, c the cell; ' marks the previous
-    step, (.) the elementwise product; s is the gate activation, phi the activation. V are diagonal:
-    peepholes.
+    Counts exclude the output layer. x is the input, h the output, c the cell; ' marks the previous
+    step and (.) the elementwise product; s is the gate activation, phi the activation. V are
+    diagonal: peepholes.
     """
     from seqmodel.units import UNITS, hidden_size_for, unit_spec
 

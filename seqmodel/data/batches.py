@@ -1,4 +1,4 @@
-"""Batches of pieces of like length, in an order that the seed and the epoch alone decide."""
+"""Batches of pieces of similar length, in an order set by seed and epoch alone."""
 
 import math
 from dataclasses import dataclass
@@ -8,29 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.data.dataset import Split
-from seqmodel.media.music.pianoroll import transpose_roll
+from seqmodel.media.definitions import FrameDefinition
 
-# Pieces whose lengths differ by less than about this share may change places between epochs.
+# Pieces whose lengths differ by less than about this share may swap places between epochs.
 LENGTH_JITTER = 0.1
-KEYS = range(-5, 7)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Pieces side by side: `frames` (T, B, D), padded with zeros to the longest.
-
-    They are uint8 zeros and ones of music, float32 samples in [-1, 1) of audio.
-    """
+    """Pieces side by side: `frames` (T, B, F), zero-padded to the longest, typed as in `Split`."""
 
     frames: NDArray[Any]
     lengths: NDArray[np.int64]
-    """(B,) what each piece has from the first of `frames` on; none or less where it is over."""
+    """(B,) frames each piece has from the start of `frames` on; <= 0 once the piece has ended."""
 
 
 def shuffled(
     lengths: NDArray[np.int64], batch_size: int, seed: int, epoch: int
 ) -> list[NDArray[np.int64]]:
-    """Every piece once, as batches of indices: like lengths together, the batches in random order.
+    """Every piece once, as batches of indices: similar lengths together, batches shuffled.
 
     Stateless: the same seed and epoch give the same batches, so resuming needs no random state.
     """
@@ -49,28 +45,30 @@ def _cut(order: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
     return [order[k : k + batch_size] for k in range(0, len(order), batch_size)]
 
 
-def random_keys(count: int, seed: int, epoch: int, batch: int) -> NDArray[np.int64]:
-    """Semitones (count,) by which to transpose the pieces of a batch: any of the twelve keys."""
+def random_variants(
+    frame: FrameDefinition, count: int, seed: int, epoch: int, batch: int
+) -> NDArray[np.int64]:
+    """A random variant (count,) for each piece of a batch, such as its transposition."""
     random = np.random.default_rng([seed, epoch, 1 + batch])  # 0 would be the stream of `shuffled`
-    return random.integers(KEYS.start, KEYS.stop, count)
+    return random.integers(frame.variants.start, frame.variants.stop, count)
 
 
 def load(
     split: Split,
     indices: NDArray[np.int64],
-    transpose: NDArray[np.int64] | None = None,
+    variants: NDArray[np.int64] | None = None,
     *,
     begin: int = 0,
     window: int | None = None,
 ) -> Batch:
-    """Read the pieces of a batch, or of each the `window` frames from `begin` on.
+    """Read the pieces of a batch, or `window` frames of each from `begin` on.
 
-    Those of music may move, each by its number of semitones.
+    Each is varied (`FrameDefinition.vary`) if `variants` (B,) are given.
     """
     frame, lengths = split.frame, split.lengths[indices] - begin
     T = int(lengths.max()) if window is None else min(int(lengths.max()), window)
     rows = slice(begin * frame.rows_per_frame, (begin + T) * frame.rows_per_frame)
-    # Side by side as they are stored, then decoded all at once; zeros are stored as zeros.
+    # Stacked as stored, then decoded in one go; zeros are stored as zeros.
     width = frame.rows_per_frame * math.prod(frame.row_shape)
     stored = np.zeros((T, len(indices), width), frame.row_dtype)
     for k, i in enumerate(indices.tolist()):
@@ -78,7 +76,7 @@ def load(
         stored[: len(piece), k] = piece
     decoded: NDArray[Any] = frame.decode(stored.reshape(-1, *frame.row_shape))
     frames = decoded.reshape(T, len(indices), frame.frame_size)
-    if transpose is not None:
-        for k, semitones in enumerate(transpose.tolist()):
-            frames[:, k] = transpose_roll(frames[:, k], semitones)
+    if variants is not None:
+        for k, variant in enumerate(variants.tolist()):
+            frames[:, k] = frame.vary(frames[:, k], variant)
     return Batch(frames, lengths)

@@ -1,4 +1,4 @@
-"""The bundled samples: where their files lie, and their datasets, prepared on first use."""
+"""The bundled samples: where their files are, and their datasets, prepared on first use."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,12 +6,13 @@ from typing import Literal
 
 from seqmodel.data.dataset import MANIFEST
 from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources, the_medium
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.definitions import AudioSettings, PianoRollFrames
+from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 
 FRAMES = PianoRollFrames(Grid.of_beats(4))
-"""Of the music."""
+"""The frames of the music, which is what commands take if no dataset is named."""
 
 Sample = Literal["music", "speech"]
 PREPARED: Mapping[Sample, str] = {"music": "sample-data", "speech": "sample-speech"}
@@ -36,10 +37,11 @@ def sample_dataset(runs: Path, sample: Sample = "music") -> Path:
     """A sample as a prepared dataset in the folder `runs`, made there on first use."""
     path = runs / PREPARED[sample]
     if not (path / MANIFEST).is_file():
-        frame = AudioSettings() if sample == "speech" else FRAMES
+        files = find_sources([str(sample_sources(sample))])
+        settings, _ = the_medium(files).settings({}, [file.path for file in files])
         try:
-            prepare([str(sample_sources(sample))], path, frame)
+            prepare([str(sample_sources(sample))], path, settings)
         except SeqmodelError:
-            if not (path / MANIFEST).is_file():  # else another process was quicker
+            if not (path / MANIFEST).is_file():  # another process was quicker
                 raise
     return path

@@ -1,12 +1,11 @@
-"""The prepared dataset: a folder with a readable manifest and shards read by memory map.
+"""The prepared dataset: a folder with a readable manifest and memory-mapped shards.
 
-    manifest.json   format, media, frame definition, splits, what was skipped and why
-    train.npy       the whole split, piece after piece, in rows; of music (frames, 11) bytes, 88
-                    notes as bits; of audio (samples,) int16 or float32
+    manifest.json   format, medium, frame definition, splits, what was skipped and why
+    train.npy       the whole split, piece after piece, in rows as the frame definition says
     train.jsonl     one line per piece: its source, content hash and number of frames
 
-Nothing in it is pickled, nothing depends on when or where it was made, and neither writing nor
-reading holds more than one piece in memory beside the index.
+Nothing in it is pickled or depends on when or where it was made. Neither writing nor reading holds
+more than one piece in memory, apart from the index.
 """
 
 import hashlib
@@ -23,34 +22,17 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from seqmodel.data.splits import SPLITS
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
-from seqmodel.media.definitions import FrameDefinition, definition_from_json
+from seqmodel.media.definitions import FrameDefinition, Piece
+from seqmodel.media.registry import definition_from_json
 
 FORMAT = "seqmodel-dataset"
 VERSION = 1
 MANIFEST = "manifest.json"
-SPLITS = ("train", "valid", "test")
 
 FRAMES_HASHED_AT_ONCE = 2**15
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One line of a split's index."""
-
-    source: str
-    """The file as the user named it, with "#split/index" behind it for one of many in a file."""
-    sha256: str
-    """Of the piece's packed frames, or of its samples as 32-bit floats, little-endian, however they
-    are stored: two pieces with one hash are the same."""
-    frames: int
-    transposed: int | None = None
-    """Semitones by which a piece of music was moved, its tonic to C."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for the index, without what is not said of this medium."""
-        return {name: value for name, value in self.__dict__.items() if value is not None}
 
 
 class DatasetWriter:
@@ -73,7 +55,7 @@ class DatasetWriter:
         return self
 
     def add(self, split: str, blocks: Iterable[NDArray[Any]], piece: Piece) -> None:
-        """Append a piece, the rows it is stored as in blocks, and its line in the index."""
+        """Append a piece, its stored rows in blocks, and its line in the index."""
         frames, index = self._shards[split]
         for rows in blocks:
             frames.write(rows.tobytes())
@@ -84,14 +66,14 @@ class DatasetWriter:
         counts["longest"] = max(counts["longest"], piece.frames)
 
     def finish(self, frame: FrameDefinition, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the manifest, which ends the dataset; returns it.
+        """Write the manifest, which completes the dataset, and return it.
 
-        `frame` is that of the beginning, with what is known of all pieces only now.
+        `frame` is the definition given at the start, by now with the statistics of all pieces.
         """
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "media": frame.media,
+            "media": frame.medium.name,
             "frame": frame.to_json(),
             "splits": self._counts,
             **more,
@@ -105,7 +87,7 @@ class DatasetWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with ExitStack() as closing:  # each file is closed, whatever the others' fate
+        with ExitStack() as closing:  # closes every file even if one fails
             for split, (frames, index) in self._shards.items():
                 closing.callback(index.close)
                 closing.callback(frames.close)
@@ -114,8 +96,7 @@ class DatasetWriter:
                     self._write_header(frames, self._counts[split]["frames"])
 
     def _write_header(self, file: BinaryIO, frames: int) -> None:
-        # NumPy leaves room in the header for the first dimension to grow, so it can be written
-        # again.
+        # NumPy pads the header so that the first dimension can grow: it can be rewritten in place.
         shape = (frames * self._frame.rows_per_frame, *self._frame.row_shape)
         descr = np.lib.format.dtype_to_descr(self._frame.row_dtype)
         header = {"shape": shape, "fortran_order": False, "descr": descr}
@@ -124,9 +105,9 @@ class DatasetWriter:
 
 @dataclass(frozen=True)
 class Split:
-    """The pieces of one split; `split[i]` reads the frames of piece i from the disk.
+    """The pieces of one split; `split[i]` reads the frames (T, F) of piece i from disk.
 
-    They are (T, 88) zeros and ones of music, (T, frame_size) float32 samples in [-1, 1) of audio.
+    Frames of music are uint8 zeros and ones, those of audio float32 samples in [-1, 1).
     """
 
     name: str
@@ -147,32 +128,29 @@ class Split:
         return (self[i] for i in range(len(self)))
 
     def stored(self, index: int) -> NDArray[Any]:
-        """A view of piece `index` as it lies on the disk: (T, 11) bytes, or its samples (N,)."""
+        """A view of piece `index` as stored, (T * rows_per_frame, *row_shape)."""
         start = self._starts[index]  # raises IndexError, which also ends a for loop
         return self._rows[start : start + self.lengths[index] * self.frame.rows_per_frame]
 
     def sha256(self, index: int) -> str:
-        """The content hash of piece `index` as it lies on the disk now; see `Piece.sha256`."""
+        """The hash of piece `index` as it is on disk now; see `Piece.sha256`."""
         digest, rows = hashlib.sha256(), self.stored(index)
         step = FRAMES_HASHED_AT_ONCE * self.frame.rows_per_frame
         for start in range(0, len(rows), step):
-            block = rows[start : start + step]
-            if self.frame.media == "audio":
-                block = self.frame.decode(block).astype("<f4", copy=False)
-            digest.update(block.tobytes())
+            digest.update(self.frame.canonical(rows[start : start + step]))
         return digest.hexdigest()
 
     @cached_property
     def frames(self) -> int:
-        """The number of frames of all pieces."""
+        """The number of frames in all pieces."""
         return int(self.lengths.sum())
 
-    def note_counts(self) -> NDArray[np.int64]:
-        """(88,) how often each note sounds, counted piece by piece; of music only."""
-        counts = np.zeros(self.frame.frame_size, np.int64)
-        for roll in self:
-            counts += roll.sum(axis=0, dtype=np.int64)
-        return counts
+    def totals(self) -> NDArray[np.int64]:
+        """(F,) the sum of each of a frame's binary values over all frames, piece by piece."""
+        totals = np.zeros(self.frame.frame_size, np.int64)
+        for frames in self:
+            totals += frames.sum(axis=0, dtype=np.int64)
+        return totals
 
 
 class Dataset:
@@ -189,10 +167,8 @@ class Dataset:
         return [name for name, counts in self.manifest["splits"].items() if counts["pieces"]]
 
     def fingerprint(self) -> str:
-        """A hash of every piece's frames in their order, wherever they were prepared from."""
-        digest = hashlib.sha256()
-        if self.frame.media == "audio":  # a piece's own hash is of its samples, however cut
-            digest.update(f"{self.frame.frame_size} {self.frame.context}".encode())
+        """A hash of all pieces' frames in order, wherever they were prepared from."""
+        digest = hashlib.sha256(self.frame.fingerprint)
         for name in self.splits:
             digest.update(name.encode())
             for line in read_bytes(self.folder / f"{name}.jsonl").splitlines():
@@ -200,10 +176,9 @@ class Dataset:
         return digest.hexdigest()
 
     def check_content(self) -> None:
-        """SeqmodelError where a piece is not, to the last bit, what was prepared.
+        """Compare every piece with its hash; SeqmodelError if one has changed.
 
-        All frames are read and hashed, some seconds for each gigabyte, so that opening a dataset
-        only compares sizes and shapes.
+        This reads all frames, some seconds per gigabyte; opening a dataset only compares sizes.
         """
         for name in self.splits:
             split = self[name]
@@ -212,7 +187,7 @@ class Dataset:
                     raise self._damaged(f"{split.sources[k]} in {name} is not what was prepared")
 
     def __getitem__(self, name: str) -> Split:
-        """Open a split; SeqmodelError where there is none of that name or its files are damaged."""
+        """Open a split; SeqmodelError if there is none of that name or its files are damaged."""
         if name not in self.splits:
             there = ", ".join(self.splits) or "none"
             raise SeqmodelError(
@@ -222,7 +197,7 @@ class Dataset:
         shard = self.folder / f"{name}.npy"
         try:
             lines = read_bytes(self.folder / f"{name}.jsonl").splitlines()
-            pieces = [Piece(**json.loads(line)) for line in lines]
+            pieces = [Piece.from_json(json.loads(line)) for line in lines]
             rows = np.load(shard, mmap_mode="r", allow_pickle=False)
         except SeqmodelError:
             raise
@@ -241,7 +216,7 @@ class Dataset:
         ):
             raise self._damaged(f"{name} does not hold what its index says")
         sources = [piece.source for piece in pieces]
-        # As a plain array over the same memory: NumPy's memmap takes far longer to cut pieces from.
+        # As a plain array over the same memory: slicing a memmap is far slower.
         return Split(name, sources, lengths, self.frame, np.asarray(rows), ends[:-1])
 
     def _damaged(self, how: str) -> SeqmodelError:
@@ -251,7 +226,8 @@ class Dataset:
 def open_dataset(path: str | Path) -> Dataset:
     """Open the prepared dataset in the folder `path`.
 
-    SeqmodelError where there is none, or one of a version that this seqmodel cannot read.
+    Raises:
+        SeqmodelError: if there is none, it is damaged, or its version cannot be read.
     """
     folder = Path(path)
     file = folder / MANIFEST
@@ -268,7 +244,7 @@ def open_dataset(path: str | Path) -> Dataset:
                 f"reads {FORMAT} version {VERSION}: run `seqmodel prepare` again"
             )
         dataset = Dataset(folder, manifest)
-        dataset.splits  # noqa: B018  an error now where it cannot be told
+        dataset.splits  # noqa: B018  raises now if the counts are damaged
     except (ValueError, KeyError, TypeError, AttributeError, SourceError) as error:
         raise SeqmodelError(f"{file} is damaged; run `seqmodel prepare` again") from error
     return dataset
@@ -290,6 +266,6 @@ DATASET_FOLDER = FolderFormat(
 
 
 def _json_bytes(values: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """One JSON text, readable; a file name that is no UTF-8 keeps its odd bytes as escapes."""
+    """Readable JSON; bytes of a file name that are not UTF-8 are kept as escapes."""
     text = json.dumps(values, indent=indent, ensure_ascii=False) + "\n"
     return text.encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""The media files that the names on the command line stand for."""
+"""The media files that the names on the command line refer to."""
 
 import glob
 from collections.abc import Iterable, Sequence
@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.audio import reader as audio
-from seqmodel.media.definitions import Media
+from seqmodel.media.definitions import Medium
+from seqmodel.media.registry import MEDIA, medium_of_file
 
-MIDI_SUFFIXES = {".mid", ".midi", ".kar", ".rmi"}
-ROLL_SUFFIXES = {".mat", ".pickle", ".pkl", ".npz", ".npy"}
-SUFFIXES = MIDI_SUFFIXES | ROLL_SUFFIXES | audio.SUFFIXES
 SPLIT_FOLDERS = {"train": "train", "valid": "valid", "validation": "valid", "test": "test"}
 
 
@@ -23,16 +20,16 @@ class Source:
     split: str | None
 
     @property
-    def media(self) -> Media:
-        """What its name says it holds; a name that says nothing stands for MIDI."""
-        return "audio" if self.path.suffix.lower() in audio.SUFFIXES else "music"
+    def medium(self) -> Medium:
+        """What its name says it holds."""
+        return medium_of_file(self.path)
 
 
 def find_sources(names: Iterable[str]) -> list[Source]:
-    """The media files that files, folders (searched through and through) and globs stand for.
+    """The media files named by files, folders (searched recursively) and globs.
 
-    Each file comes once, a folder's in the order of their names. SeqmodelError where a name stands
-    for nothing.
+    Each file comes once, a folder's in the order of their names. SeqmodelError if a name matches
+    nothing.
     """
     found: dict[Path, Source] = {}
     for name in names:
@@ -48,34 +45,33 @@ def find_sources(names: Iterable[str]) -> list[Source]:
             files = [Path(match) for match in matches if not Path(match).is_dir()]
             sources = [Source(file, _folder_split(file, file.parent)) for file in files]
         if not sources:
-            kinds = " ".join(sorted(MIDI_SUFFIXES | ROLL_SUFFIXES))
-            raise SeqmodelError(
-                f"{name}: no file that could be read in it ({kinds}; audio such as .wav .flac .mp3)"
-            )
+            kinds = ", ".join(medium.file_kinds for medium in MEDIA.values())
+            raise SeqmodelError(f"{name}: no file that could be read in it ({kinds})")
         for source in sources:
             found.setdefault(source.path, source)
     return list(found.values())
 
 
-def the_media(sources: Sequence[Source]) -> Media:
-    """What all `sources` hold; SeqmodelError, naming one file of each, where they differ."""
+def the_medium(sources: Sequence[Source]) -> Medium:
+    """What all `sources` hold; SeqmodelError, naming one file of each medium, if they differ."""
     first = sources[0]
     for source in sources:
-        if source.media != first.media:
-            pair = sorted((first, source), key=lambda one: one.media)
+        if source.medium is not first.medium:
+            a, b = sorted((first, source), key=lambda one: one.medium.name)
             raise SeqmodelError(
-                f"a dataset is of audio or of music, not both: {pair[0].path} is audio, "
-                f"{pair[1].path} is music; prepare them apart"
+                f"a dataset is of {a.medium.name} or of {b.medium.name}, not both: {a.path} is "
+                f"{a.medium.name}, {b.path} is {b.medium.name}; prepare them apart"
             )
-    return first.media
+    return first.medium
 
 
 def _media_in(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
+    suffixes = frozenset().union(*(medium.suffixes for medium in MEDIA.values()))
+    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in suffixes)
 
 
 def _folder_split(file: Path, top: Path) -> str | None:
-    """The split named by the nearest folder above `file`, `top` being the last looked at."""
+    """The split named by the nearest folder above `file`, no higher than `top`."""
     for folder in file.parents:
         if folder.name.lower() in SPLIT_FOLDERS:
             return SPLIT_FOLDERS[folder.name.lower()]

@@ -1,15 +1,14 @@
-"""Code made for this processor at first use, and the threads and memory that it runs on.
+"""Whether compiled code can run here: the tensors' device and type, forks, threads.
 
-`emit` and `vectors` write instructions from Python, `jit` compiles them, `team` shares them out
-among threads, `calls` lets many users run them over memory of their own. `product`, `outer` and
-`notes` are the matrix products, `packing` and `folding` what goes before and after them. All but
-this file loads the compiler, so it is imported where something first runs.
+Everything else in `kernels` loads the compiler, so it is imported where something first runs.
 """
 
+import ctypes
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -18,11 +17,11 @@ _process = {"forked": False}
 
 
 def watch_forks() -> None:
-    """Note from now on whether this process is a fork: it lacks its parent's threads then."""
+    """From now on notice when this process is a fork, which lacks its parent's threads."""
     if hasattr(os, "register_at_fork") and "watching" not in _process:
         _process["watching"] = True
         os.register_at_fork(after_in_child=lambda: _process.update(forked=True))
-    # Who is imported in a child only has missed its fork.
+    # First imported in a child, this module has missed the fork.
     if multiprocessing.parent_process() is not None:
         method = multiprocessing.get_start_method(allow_none=True)
         _process["forked"] = _process["forked"] or method in (None, "fork")
@@ -35,27 +34,47 @@ def forked() -> bool:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Within the block torch computes on one thread.
+    """Within the block this thread's torch operations run on one thread.
 
-    For passes over the weights or a batch of music: torch shares out even a handful of numbers, and
-    waking a thread that sleeps takes longer than the arithmetic.
+    For passes over the weights or a batch of music: torch splits even a handful of numbers, and
+    waking a sleeping thread takes longer than the arithmetic.
     """
+    set_threads = _set_threads()
     former = torch.get_num_threads()
-    torch.set_num_threads(1)
+    set_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(former)
+        set_threads(former)
+
+
+@cache
+def _set_threads() -> Callable[[int], object]:
+    """Sets the number of threads that torch uses on the calling thread.
+
+    That is OpenMP's own function: torch.set_num_threads also sets the number for every Python
+    thread whose first torch operation is yet to come, and such a thread keeps it. Where torch does
+    not use the OpenMP library found here, only torch's is left.
+    """
+    former = torch.get_num_threads()
+    try:
+        set_threads = ctypes.CDLL(None).omp_set_num_threads
+        set_threads(former + 1)
+        followed = torch.get_num_threads() == former + 1
+        set_threads(former)
+    except (OSError, TypeError, AttributeError):
+        followed = False
+    return set_threads if followed else torch.set_num_threads
 
 
 def why_not(tensors: Iterable[Tensor | None]) -> str | None:
-    """Why compiled code cannot run over these tensors (None: there is none); None where it can."""
+    """Why compiled code cannot run over these tensors; None if it can. Skips None."""
     dtype = None
     for tensor in tensors:
         if tensor is None:
             continue
         if not tensor.is_cpu:
-            return f"a tensor lies on {tensor.device}"
+            return f"a tensor is on {tensor.device}"
         if tensor.dtype not in (torch.float32, torch.float64):
             return f"it computes in float32 and float64, not in {tensor.dtype}"
         if dtype not in (None, tensor.dtype):

@@ -1,9 +1,8 @@
-"""Random numbers for whole tensors in compiled code: normals, and what dropout multiplies by.
+"""Compiled random numbers for whole tensors: normals, and dropout factors.
 
-Torch draws one number after the other, which takes as long as a good part of a small model's step.
-Here 16 generators run side by side in the lanes of a vector: SFC32 (Doty-Humphrey, PractRand), its
-states drawn from torch's generator. So torch's seed decides all that is drawn, on any number of
-threads and whatever the width of the machine's vectors.
+Torch's generator is sequential, and takes a good part of a small model's training step. Here 16
+generators run in the lanes of a vector: SFC32 (Doty-Humphrey, PractRand), seeded from torch's
+generator. Torch's seed thus determines every draw, for any number of threads and vector width.
 """
 
 import ctypes
@@ -19,8 +18,8 @@ from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.code.vectors import Vector, polynomial
 
 _LANES = 16
-_STATE = 4  # words of a generator: three that are mixed, and a counter
-_PAIR = 2 * _LANES  # numbers, of what each turn of a loop writes
+_STATE = 4  # words in a generator's state: three that are mixed, and a counter
+_PAIR = 2 * _LANES  # numbers written per iteration
 _SIGN = 1 << 31
 _EIGHTH = float(np.pi / 4)
 
@@ -31,7 +30,7 @@ def normals(count: int) -> Tensor:
 
 
 def dropout_factors(count: int, kept: int) -> Tensor:
-    """2**16 / kept with probability kept / 2**16, else zero; (count,) float32."""
+    """2^16 / kept with probability kept / 2^16, else 0; (count,) float32."""
     return _drawn("factors", count, kept, 2**16 / kept)
 
 
@@ -52,7 +51,7 @@ def _kernels() -> dict[str, Any]:
         _write_factors(_Lanes(e.builder), *args)
     library = Library(module)
     kinds: dict[str, list[Any]] = {"normals": [], "factors": [ctypes.c_int64, ctypes.c_float]}
-    made: dict[str, Any] = {"library": library}  # kept alive
+    made: dict[str, Any] = {"library": library}  # keeps the code alive
     for name, more in kinds.items():
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, *more)
         made[name] = kind(library.address(name))
@@ -60,7 +59,7 @@ def _kernels() -> dict[str, Any]:
 
 
 class _Lanes(Emitter):
-    """An emitter of vectors of 16 numbers, which the compiler cuts where registers are narrower."""
+    """An emitter of 16-lane vectors, which LLVM splits where registers are narrower."""
 
     def __init__(self, builder: Any) -> None:
         super().__init__(builder, 4)
@@ -78,16 +77,16 @@ class _Lanes(Emitter):
         return Vector(self, self.builder.call(named, [x.value]))
 
     def uniform(self, words: Any, bits: int) -> Vector:
-        """Numbers in (0, 1] from words below 2**bits."""
+        """Numbers in (0, 1] from words below 2^bits."""
         return (Vector(self, self.builder.uitofp(words, self.vector)) + 0.5) * 2.0**-bits
 
     def load_states(self, states: Any) -> list[Any]:
-        """The generators' states, to be carried in a loop."""
+        """The generators' states, to be carried through a loop."""
         places = [self.offset(states, k * _LANES) for k in range(_STATE)]
         return [self.builder.load(place, align=4, typ=self.integers) for place in places]
 
     def draw(self, state: list[Any]) -> Any:
-        """The generators' next 32 bits; moves their state on."""
+        """The generators' next 32 bits; advances `state`."""
         b, bits = self.builder, self.bits
         x, y, z, counter = state
         drawn = b.add(b.add(x, y), counter)
@@ -102,13 +101,13 @@ class _Lanes(Emitter):
 
 
 def _write_normals(e: _Lanes, states: Any, out: Any, count: Any) -> None:
-    """Box and Muller's: a point on a circle of radius sqrt(-2 log u) has two normal coordinates."""
+    """Box and Muller: a point on a circle of radius sqrt(-2 log u) has two normal coordinates."""
     b = e.builder
     sine = polynomial(lambda q: np.sin(_EIGHTH * np.sqrt(q)) / np.sqrt(q), 0.0, 1.0, 3)
     cosine = polynomial(lambda q: np.cos(_EIGHTH * np.sqrt(q)), 0.0, 1.0, 3)
     with e.carrying(0, count, _PAIR, e.load_states(states)) as (i, state):
         radius = e.root(e.uniform(e.draw(state), 32).log() * -2.0)
-        # 29 bits tell where on an eighth of the circle, three more on which of the eight.
+        # 29 bits give the angle within an octant, three more the octant.
         word = e.draw(state)
         place = e.uniform(b.and_(word, e.bits((1 << 29) - 1)), 29)
         square = place * place

@@ -1,8 +1,8 @@
-"""The stream of random numbers that pieces are drawn from: SplitMix64 (Steele, Lea, Flood 2014).
+"""The random stream that pieces are sampled from: SplitMix64 (Steele, Lea, Flood 2014).
 
-Number n, from 0 on, is a mixture of the bits of key + (n + 1) GAMMA modulo 2^64, so that compiled
-code can draw many at once, each by itself. The key is NumPy's SeedSequence's for a piece. A uniform
-is the upper 53 bits over 2^53: from [0, 1), zero included.
+Number n, counting from 0, is a hash of key + (n + 1) GAMMA modulo 2^64, so that compiled code can
+compute any of them directly. The key comes from NumPy's SeedSequence. A uniform in [0, 1) is the
+upper 53 bits over 2^53.
 """
 
 import numpy as np
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 
 GAMMA = 0x9E3779B97F4A7C15
 MIXING = (30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)
-"""By turns the bits shifted right are added modulo 2 and all is multiplied."""
+"""Rounds of x = (x xor (x >> shift)) * factor."""
 BITS = 53
 
 
 class Uniforms:
-    """The stream of one piece, told apart from others by a seed and the piece's number."""
+    """The stream of one piece, identified by a seed and the piece's number."""
 
     def __init__(self, seed: int, number: int = 0) -> None:
         (key,) = np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)
         self._state = int(key)
 
     def skip(self, count: int) -> int:
-        """Leave out so many numbers; returns key + n GAMMA for the first of them, n."""
+        """Skip `count` numbers; returns key + n GAMMA, n the index of the first one skipped."""
         before = self._state
         self._state = (before + count * GAMMA) % 2**64
         return before

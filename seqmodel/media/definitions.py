@@ -1,190 +1,381 @@
-"""What a frame is, music's or audio's: how it is stored, read back, and made from new files."""
+"""What a medium owes the rest of the program: the protocols that every folder here implements.
 
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+A medium turns files into frames and frames into files. Everything above sees only these protocols;
+`registry.py` lists the media. Importing this module, the registry or a medium loads no NumPy, so
+that `seqmodel --help` can list their options.
+"""
 
-import numpy as np
-from numpy.typing import NDArray
-
-from seqmodel.errors import SourceError, UsageError
-from seqmodel.media.music.grid import NOTES, Grid
-from seqmodel.media.music.pianoroll import PACKED_BYTES, unpack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from seqmodel.media.music.midi import Restrike
-
-FULL_SCALE = 32768
-"""A 16-bit sample of so much would be 1.0."""
-
-MAX_RATE = 1_000_000
-MAX_FRAME_SAMPLES = 65_536
-"""Bounds on what can be asked for: beyond them a rate or a frame is a slip of the keyboard."""
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class PianoRollFrames:
-    """A frame of music: which of the piano's 88 notes sound. Stored as 11 bytes, 88 bits."""
+class Option:
+    """A command-line option that only some media have; unset, its value is None."""
 
-    media: ClassVar[Literal["music"]] = "music"
-    frame_size: ClassVar[int] = NOTES
-    context: ClassVar[int] = NOTES
-    """What a model sees of the past at each step is one frame."""
-    row_dtype: ClassVar[np.dtype[Any]] = np.dtype("u1")
-    row_shape: ClassVar[tuple[int, ...]] = (PACKED_BYTES,)
-    rows_per_frame: ClassVar[int] = 1
-
-    grid: Grid
-    restrike: "Restrike" = "close"
-    drums: bool = False
-    transpose_to_c: bool = False
-
-    def decode(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Stored rows (T, 11) as frames (T, 88), zeros and ones."""
-        return unpack(rows)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for the manifest."""
-        return {
-            "notes": NOTES,
-            "grid": self.grid.to_json(),
-            "restrike": self.restrike,
-            "drums": self.drums,
-            "transpose_to_c": self.transpose_to_c,
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "PianoRollFrames":
-        """The inverse of `to_json`; SourceError, KeyError or TypeError for damaged values."""
-        return cls(
-            Grid.from_json(values["grid"]),
-            values["restrike"],
-            values["drums"],
-            values["transpose_to_c"],
-        )
-
-    def __str__(self) -> str:
-        return f"{NOTES} notes, {self.grid}"
-
-
-@dataclass(frozen=True)
-class AudioSettings:
-    """How audio is to be cut into frames, as asked for; `AudioFrames` is what came of it.
-
-    Raises:
-        UsageError: when a value is out of range, or a clip shorter than a frame.
-    """
-
-    media: ClassVar[Literal["audio"]] = "audio"
-
-    rate: int | None = None
-    """Samples per second; None: that of the sources, where all agree."""
-    frame_size: int = 10
-    context: int = 20
-    clip_seconds: float | None = None
-    """Longer recordings are cut into pieces of this length."""
-
-    def __post_init__(self) -> None:
-        if self.rate is not None:
-            _check_range("--rate", self.rate, MAX_RATE)
-        _check_range("--frame", self.frame_size, MAX_FRAME_SAMPLES)
-        _check_range("--context", self.context, MAX_FRAME_SAMPLES)
-        clip = self.clip_seconds
-        if clip is not None and not (math.isfinite(clip) and clip > 0):
-            raise UsageError(f"--clip-seconds must be above 0, not {clip}")
-
-
-@dataclass(frozen=True)
-class AudioFrames:
-    """A frame of audio: `frame_size` samples, mono, predicted from the last `context` ones.
-
-    Samples are stored as they are; the mean and the deviation are there for the model, which
-    standardises them.
-
-    Raises:
-        SourceError: when a value is none that `prepare` would have written.
-    """
-
-    media: ClassVar[Literal["audio"]] = "audio"
-    row_shape: ClassVar[tuple[int, ...]] = ()
-
-    rate: int
-    """Samples per second."""
-    frame_size: int = 10
-    context: int = 20
-    dtype: Literal["int16", "float32"] = "float32"
-    """How samples are stored: int16 where that loses nothing, in units of 1/32768."""
-    mean: float = 0.0
-    deviation: float = 1.0
-    """Of all samples of the training split, in [-1, 1); 1 where they are all alike."""
-
-    def __post_init__(self) -> None:
-        limits = (MAX_RATE, MAX_FRAME_SAMPLES, MAX_FRAME_SAMPLES)
-        sizes = (self.rate, self.frame_size, self.context)
-        if (
-            not all(type(n) is int and 1 <= n <= m for n, m in zip(sizes, limits, strict=True))
-            or self.dtype not in ("int16", "float32")
-            or not all(type(value) is float for value in (self.mean, self.deviation))
-            or not (math.isfinite(self.mean) and 0 < self.deviation < math.inf)
-        ):
-            raise SourceError(f"holds impossible frames: {asdict(self)}")
+    name: str
+    """As a Python name: "clip_seconds" is --clip-seconds."""
+    kind: type
+    """int, float, str, or bool for a flag."""
+    help: str
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
 
     @property
-    def row_dtype(self) -> np.dtype[Any]:
-        """A stored sample's type, whatever the machine."""
-        return np.dtype("<i2" if self.dtype == "int16" else "<f4")
+    def flag(self) -> str:
+        """As typed: "--clip-seconds"."""
+        return "--" + self.name.replace("_", "-")
+
+
+# ---- what is stored -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One line of a split's index."""
+
+    source: str
+    """The file as the user named it, followed by "#split/index" if it holds several pieces."""
+    sha256: str
+    """Of the piece's frames in canonical form (`FrameDefinition.canonical`)."""
+    frames: int
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else the medium records of a piece, such as a transposition."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for the index."""
+        values = {"source": self.source, "sha256": self.sha256, "frames": self.frames}
+        return {**values, **self.facts}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Piece":
+        """The inverse of `to_json`; KeyError for a missing value."""
+        facts = dict(values)
+        return cls(facts.pop("source"), facts.pop("sha256"), facts.pop("frames"), facts)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One performance, as found in a file: one piece, or several if it was cut into clips.
+
+    All of its pieces go to the same split.
+    """
+
+    source: str
+    content: str
+    """SHA-256 of what the source holds, independent of any option of `prepare`: it decides the
+    split, so the same source lands in the same split on every grid and at every rate."""
+    prepared: str
+    """SHA-256 of the prepared frames: equal works share a split even if their sources differ."""
+    split: str | None
+    """The split named inside the file, if any."""
+    pieces: Iterable[tuple[Piece, Iterable["NDArray[Any]"]]]
+    """Each piece with its stored rows, in blocks; valid until the next work is asked for."""
+    repairs: Sequence[str] = ()
+    """What was wrong with the source and how it was read anyway."""
+    when_in_train: Callable[[], None] = lambda: None
+    """Called if the work goes to train, which statistics such as a mean are taken from."""
+
+
+class Corpus(Protocol):
+    """The sources of one dataset while it is being prepared."""
+
+    @property
+    def frame(self) -> "FrameDefinition":
+        """How frames are stored, with the statistics of the works placed in train so far."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Further keys for the manifest."""
+
+    def works(self, path: Path) -> Iterator[Work]:
+        """The works of one file, in order; SourceError says why it cannot be used."""
+
+
+class Settings(Protocol):
+    """How the sources of a dataset are to be prepared."""
+
+    @property
+    def medium(self) -> "Medium":
+        """Whose settings these are."""
+
+    def corpus(self, paths: Sequence[Path], folder: Path) -> Corpus:
+        """Begin a dataset of the files `paths`; `folder` may hold temporary files.
+
+        Raises:
+            SeqmodelError: if the files do not go together.
+        """
+
+
+# ---- what is read -------------------------------------------------------------------------------
+
+
+class FrameDefinition(Protocol):
+    """What a frame is: stored in each manifest and checkpoint, and all a model needs to know."""
+
+    @property
+    def medium(self) -> "Medium":
+        """What the frames are of."""
+
+    @property
+    def values(self) -> Literal["binary", "samples"]:
+        """Zeros and ones, or real numbers in [-1, 1): which outputs fit."""
+
+    @property
+    def frame_size(self) -> int:
+        """F, numbers in a frame."""
+
+    @property
+    def context(self) -> int:
+        """C, the number of preceding numbers that a model reads at each step."""
+
+    @property
+    def mean(self) -> float:
+        """Of all numbers in the training split; 0 if frames are not standardised."""
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation likewise; 1 if frames are not standardised."""
+
+    @property
+    def row_dtype(self) -> "np.dtype[Any]":
+        """The type of a stored row, on any machine."""
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of a stored row."""
 
     @property
     def rows_per_frame(self) -> int:
-        """A row of a shard is one sample."""
-        return self.frame_size
+        """Stored rows in a frame."""
 
-    def encode(self, samples: NDArray[np.float32]) -> NDArray[Any]:
-        """Samples (N,) in [-1, 1) as they are stored; for int16 multiples of 1/32768."""
-        if self.dtype == "int16":
-            samples = samples * np.float32(FULL_SCALE)
-        return samples.astype(self.row_dtype)
+    @property
+    def labels(self) -> Sequence[str]:
+        """All that decides what frames mean, one phrase each, always in the same order."""
 
-    def decode(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        """Stored samples (T * frame_size,) as frames (T, frame_size), values in [-1, 1)."""
-        samples = rows.astype(np.float32)
-        if self.dtype == "int16":
-            samples /= FULL_SCALE
-        return samples.reshape(-1, self.frame_size)
+    @property
+    def layout_options(self) -> str:
+        """The options of `prepare` that give frames of this size, "" if there are none."""
+
+    @property
+    def fingerprint(self) -> bytes:
+        """What tells datasets apart beyond the hashes of their pieces."""
+
+    @property
+    def variants(self) -> range:
+        """What `vary` takes, for augmentation; empty if there is none."""
+
+    def decode(self, rows: "NDArray[Any]") -> "NDArray[Any]":
+        """Stored rows (T * rows_per_frame, *row_shape) as frames (T, F).
+
+        Rows of zeros become frames of zeros: that is how batches are padded.
+        """
+
+    def encode(self, values: "NDArray[Any]") -> "NDArray[Any]":
+        """The inverse of `decode`."""
+
+    def canonical(self, rows: "NDArray[Any]") -> bytes:
+        """Stored rows as the bytes that are hashed, the same however they are stored."""
+
+    def vary(self, frames: "NDArray[Any]", variant: int) -> "NDArray[Any]":
+        """Frames (T, F) transposed or the like; `variant` is one of `variants`."""
+
+    def duration(self, frames: int) -> str | None:
+        """How long `frames` last, such as "61.1 s"; None if they do not say."""
+
+    def standardisation(self) -> dict[str, float] | None:
+        """{"mean", "deviation"} if a model standardises what it reads, else None."""
+
+    def differences(self, other: "FrameDefinition") -> list[str]:
+        """How these frames differ in meaning from others, such as "drums kept, not dropped"."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the manifest."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "AudioFrames":
-        """The inverse of `to_json`; SourceError or TypeError for damaged values."""
-        return cls(**values)
-
-    def __str__(self) -> str:
-        size, context = self.frame_size, self.context
-        return f"{self.rate:,} Hz, frames of {size} sample{'s' * (size > 1)}, context {context}"
+        """Plain values for manifest and checkpoint."""
 
 
-FrameDefinition = PianoRollFrames | AudioFrames
-Media = Literal["music", "audio"]
+def differences(frame: FrameDefinition, other: FrameDefinition) -> list[str]:
+    """What `FrameDefinition.differences` returns: the labels in which two definitions differ."""
+    if frame.medium is not other.medium:
+        return [f"{frame.medium.name}, not {other.medium.name}"]
+    pairs = zip(frame.labels, other.labels, strict=True)
+    return [f"{ours}, not {theirs}" for ours, theirs in pairs if ours != theirs]
 
 
-def definition_from_json(media: str, values: Mapping[str, Any]) -> FrameDefinition:
-    """The frames of a medium from what their `to_json` gave.
+class Pieces(Protocol):
+    """The pieces of one split, as a medium reads them."""
 
-    Raises:
-        SourceError: when the medium is unknown or its values are damaged; KeyError or TypeError
-            where they are something else altogether.
-    """
-    if media == "music":
-        return PianoRollFrames.from_json(values)
-    if media == "audio":
-        return AudioFrames.from_json(values)
-    raise SourceError(f"holds frames of an unknown medium: {media!r}")
+    @property
+    def frame(self) -> FrameDefinition:
+        """How they are stored."""
+
+    @property
+    def frames(self) -> int:
+        """Frames in all pieces."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> "NDArray[Any]":
+        """The frames (T, F) of a piece."""
+
+    def __iter__(self) -> Iterator["NDArray[Any]"]: ...
+
+    def stored(self, index: int) -> "NDArray[Any]":
+        """The rows of a piece, not decoded."""
+
+    def totals(self) -> "NDArray[np.int64]":
+        """(F,) the sum of each of a frame's binary values over all frames."""
 
 
-def _check_range(option: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise UsageError(f"{option} must be from 1 to {most:,}, not {value:,}")
+# ---- what is written ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """What `seqmodel sample` was asked for, as far as it is the medium's business."""
+
+    kind: str
+    """One of the medium's `formats`."""
+    length: int | None
+    """In frames, primer excluded."""
+    seconds: float | None
+    """The same in seconds; not both."""
+    prime: Path | None
+    include_prime: bool
+    options: Mapping[str, Any]
+    """Of `Medium.sample_options`."""
+    title: str
+    """Of a picture."""
+    longest_piece: int | None
+    """Frames in the longest training piece, if the model ends pieces by itself."""
+
+
+class Written(NamedTuple):
+    """What there is to say about a sampled piece."""
+
+    size: str
+    """Such as "256 frames"."""
+    hint: str = ""
+    """What is odd about it and what to try, if anything."""
+
+
+class Sampling(Protocol):
+    """How the pieces of one request are written."""
+
+    length: int
+    """Frames to draw for each piece."""
+    primer: "NDArray[Any]"
+    """(P, F), what the model reads first; P may be 0."""
+    remarks: Sequence[str]
+    """What there is to say about the primer, a line each."""
+
+    def write(
+        self,
+        file: BinaryIO,
+        chunks: Iterable["NDArray[Any]"],
+        progress: Callable[[int, int], None],
+    ) -> Written:
+        """Write one piece, given in chunks (n, F) as they are drawn.
+
+        Reports to `progress` how much of the piece is done.
+        """
+
+
+class Medium(Protocol):
+    """One kind of data: how it is read, described, judged and written."""
+
+    name: str
+    """One word, in manifests, checkpoints and messages."""
+    suffixes: frozenset[str]
+    """Of the files it reads, in lower case, such as ".mid"."""
+    file_kinds: str
+    """The same for people, such as "MIDI files (.mid .midi)"."""
+    presets: Mapping[str, Mapping[str, Any]]
+    """Preset -> settings of `Config` whose default differs for this medium."""
+    paper_hidden: Mapping[str, int]
+    """Unit -> hidden size in Chung et al. 2014."""
+    paper_params: int
+    """The parameter count those sizes come to, for all other units."""
+    prepare_options: tuple[Option, ...]
+    inspect_options: tuple[Option, ...]
+    sample_options: tuple[Option, ...]
+    formats: tuple[str, ...]
+    """What `sample` can write."""
+    default_length: str
+    """How long a sampled piece is by default, for the help text."""
+
+    def frame_from_json(self, values: Mapping[str, Any]) -> FrameDefinition:
+        """The inverse of `FrameDefinition.to_json`.
+
+        Raises:
+            SourceError, KeyError or TypeError: if the values are damaged.
+        """
+
+    def settings(
+        self, options: Mapping[str, Any], paths: Sequence[Path]
+    ) -> tuple[Settings, Sequence[str]]:
+        """The settings for `paths` from `prepare_options`, and remarks for the user.
+
+        Raises:
+            UsageError: if an option is out of range or excludes another.
+        """
+
+    def baselines(
+        self, train: Pieces, valid: Pieces, frame: FrameDefinition, *, discrete: bool
+    ) -> dict[str, float]:
+        """Nats per frame of trivial models fitted to `train`, on every frame of `valid`.
+
+        `frame` holds the standardisation that densities refer to; `discrete` asks for
+        probabilities of stored levels instead.
+        """
+
+    def kind_of_file(self, path: Path) -> str | None:
+        """What `inspect` calls such a file, by its suffix; None if it does not read it."""
+
+    def inspect_file(
+        self, path: Path, options: Mapping[str, Any], plot: Path | None
+    ) -> dict[str, Any]:
+        """What a media file holds, "path" and "kind" first, and its picture in `plot`.
+
+        Raises:
+            SeqmodelError: naming the file, if it cannot be read.
+        """
+
+    def file_lines(self, values: Mapping[str, Any]) -> list[str]:
+        """`inspect_file`'s values as lines of text."""
+
+    def inspect_splits(
+        self, splits: Mapping[str, Pieces], plot: Path | None, title: str
+    ) -> dict[str, Any]:
+        """What `inspect` adds to a dataset's manifest, and its picture in `plot`."""
+
+    def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
+        """Split -> last column of its line, from a manifest with `inspect_splits`' values."""
+
+    def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
+        """Further lines on a dataset."""
+
+    def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
+        """What `prepare` says of a new dataset beyond what it says of any."""
+
+    def split_advice(self, manifest: Mapping[str, Any]) -> str | None:
+        """What to do about an empty split if adding files would not help."""
+
+    def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
+        """Check the request and read its primer.
+
+        Raises:
+            UsageError: if a length or format is impossible.
+            SeqmodelError: naming --prime, if the primer cannot be used.
+        """
+
+
+Progress = Callable[[int, int], None]
+"""Called with how much is done and how much there is in all."""

@@ -1,13 +1,5 @@
-"""Output distributions: each owns its loss, its exact likelihood and its draw.
+"""Output distributions: each owns its loss, its exact likelihood, its figures and its draw.
 
-An output maps h (..., H) to the parameters of p(x_t | x_<t), and everything else asked of it takes
-those parameters, so that they are computed once.
+`protocol` says what all of them have, `registry` which there are; each has a folder with its
+specification in plain PyTorch, its compiled score and its compiled draw. See README.md.
 """
-
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput
-from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
-from seqmodel.outputs.logistic.specification import DiscretisedLogisticOutput
-
-Output = BernoulliOutput | GaussianMixtureOutput | DiscretisedLogisticOutput
-
-__all__ = ["BernoulliOutput", "DiscretisedLogisticOutput", "GaussianMixtureOutput", "Output"]

@@ -25,8 +25,10 @@ from seqmodel.config import Config, read_config_file, to_yaml
 from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
-from seqmodel.media.definitions import FrameDefinition, Media, definition_from_json
-from seqmodel.model.sequence import SequenceModel, build_model
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.registry import definition_from_json
+from seqmodel.model.build import build_model
+from seqmodel.model.sequence import SequenceModel
 from seqmodel.runs.checkpoint import is_checkpoint, load_checkpoint, load_content
 
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
@@ -55,16 +57,16 @@ class Run:
     def check_reads(self, dataset: Dataset) -> None:
         """SeqmodelError unless the model reads frames such as the dataset's."""
         there, ours = dataset.frame, self.frame
-        if there.media != ours.media:
+        if there.medium is not ours.medium:
             raise SeqmodelError(
-                f"{dataset.folder} holds {there.media}, but {self.folder} was trained on "
-                f"{ours.media}: name another run or dataset"
+                f"{dataset.folder} holds {there.medium.name}, but {self.folder} was trained on "
+                f"{ours.medium.name}: name another run or dataset"
             )
         if (there.frame_size, there.context) != (ours.frame_size, ours.context):
             raise SeqmodelError(
                 f"{dataset.folder} has frames of {there.frame_size} samples, context "
                 f"{there.context}; {self.folder} reads {ours.frame_size}, context {ours.context}: "
-                f"prepare the audio with --frame {ours.frame_size} --context {ours.context}"
+                f"prepare the {ours.medium.name} with {ours.layout_options}"
             )
 
     def nll(self, frames: NDArray[Any]) -> NDArray[np.float64]:
@@ -77,10 +79,9 @@ class Run:
         if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] != size:
             raise ValueError(f"frames must be (T >= 1, {size}), not {frames.shape}")
         with torch.inference_mode():
-            output, carry = self.model.output, self.model.start(1)
-            x = torch.from_numpy(np.asarray(frames, np.float32)).unsqueeze(1).to(carry.past.device)
-            reading = self.model.read(x, carry)
-            nats = output.nats(output(reading.h), x, reading.past).squeeze(1).double()
+            line = torch.from_numpy(np.asarray(frames, np.float32)).unsqueeze(1)
+            h, x, past, _ = self.model.read(line, self.model.start(1))
+            nats = self.model.output.score(h, x, past).squeeze(1).double()
         return nats.cpu().numpy()
 
 
@@ -115,7 +116,7 @@ def checkpoint_content(
     """What a checkpoint says of its model, from which `load_run` rebuilds it."""
     return {
         "config": config.to_json(),
-        "media": frame.media,
+        "media": frame.medium.name,
         "frame": frame.to_json(),
         "epoch": epoch,
         "longest_piece": longest_piece,
@@ -141,7 +142,7 @@ def load_model(model: SequenceModel, tensors: Mapping[str, torch.Tensor]) -> Non
     model.load_state_dict(there)
 
 
-def newest_run(runs: Path = RUNS, media: Media | None = None) -> Path:
+def newest_run(runs: Path = RUNS, media: str | None = None) -> Path:
     """The run folder in `runs` whose best checkpoint is the newest; SeqmodelError if there is none.
 
     With `media`, the newest of that medium, or of any medium where it has none: whoever loads it

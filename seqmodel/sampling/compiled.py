@@ -1,7 +1,7 @@
 """Sampling in compiled code: unit, output and draw, frame after frame, without torch in between."""
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,61 +11,66 @@ from numpy.typing import NDArray
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once
-from seqmodel.kernels.run.calls import Fields, Own, Room
+from seqmodel.kernels.run.calls import Arena, Call, Fields, Slot
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.outputs import BernoulliOutput, GaussianMixtureOutput
-from seqmodel.outputs.bernoulli.draw import BernoulliDraw
-from seqmodel.outputs.gaussian.draw import gaussian_draw
-from seqmodel.outputs.logistic.draw import logistic_draw
-from seqmodel.outputs.shared.audio_draw import AudioDraw
-from seqmodel.units.cpu.stepping import steps
+from seqmodel.model.carry import Carry
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.outputs.protocol import CompiledDraw
+
+Steps = Callable[..., tuple[list[Call], list[Slot]]]
+
+
+def compiled_sampler(
+    model: SequenceModel, steps: Steps, chunk: int, temperature: float
+) -> "CompiledSampler | None":
+    """The compiled sampler of a model, or None where its output has no compiled draw.
+
+    `steps` compiles the unit's layers, see `units.backends.stepper`. Weights may be float32;
+    everything is computed in float64.
+    """
+    layers = model.layers()
+    arena = Arena()
+    x = arena.take(model.encoder.input_size)
+    with torch.no_grad():
+        calls, states = steps(layers, x, arena, binary=model.encoder.binary)
+        h = states[-len(layers[-1].spec.state)]  # a layer's first state
+        draw = model.output.compiled_draw(h, x, arena, chunk, temperature)
+    if draw is None:
+        return None
+    return CompiledSampler(model, arena, x, states, [*calls, draw.call], draw, chunk)
 
 
 class CompiledSampler:
-    """As `sample._plainly`, for a model on the CPU, whose weights are copied once for all pieces.
+    """As `sampler._draw_plainly`, with weights copied once for all pieces."""
 
-    They may be float32; everything is computed in float64.
-    """
-
-    def __init__(self, model: SequenceModel, chunk: int, temperature: float) -> None:
-        self._chunk, self._room = chunk, Room()
-        self._mean, self._deviation = model.mean, model.deviation
-        binary = isinstance(model.output, BernoulliOutput)
-        self._x = self._room.take(model.unit.input_size)
-        layers = model.layers()
-        with torch.no_grad():
-            calls, self._states = steps(layers, self._x, self._room, binary=binary)
-            h = self._states[-len(layers[-1].spec.state)]  # a layer's first state
-            self._draw = _draw(model, h, self._x, self._room, chunk, temperature)
-        calls.append(self._draw.call)
+    def __init__(
+        self,
+        model: SequenceModel,
+        arena: Arena,
+        x: Slot,
+        states: Sequence[Slot],
+        calls: Sequence[Call],
+        draw: CompiledDraw,
+        chunk: int,
+    ) -> None:
+        """`x` is what the unit reads, `states` the layers' states, all in the arena."""
+        self._encoder = model.encoder
+        self._arena, self._x, self._states, self._draw, self._chunk = arena, x, states, draw, chunk
         self._fields = Fields(calls)
         self._loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
 
     def draw(self, carry: Carry, uniforms: Uniforms) -> Iterator[tuple[NDArray[Any], bool]]:
-        """Draw frames from the carry on."""
-        memory = self._room.memory()
+        """Draw frames from the carry on, in chunks, each with whether the piece ends behind it."""
+        memory = self._arena.memory()
         fields = self._fields.over(memory)
-        *states, past = (tensor[0].numpy() for tensor in carry.tensors())
-        for place, state in zip(self._states, states, strict=True):
-            place.of(memory)[:] = state
-        self._x.of(memory)[:] = (past - self._mean) / self._deviation
+        *states, past = carry.tensors()
+        for slot, state in zip(self._states, states, strict=True):
+            slot.of(memory)[:] = state[0].numpy()
+        self._x.of(memory)[:] = self._encoder.inputs(past)[0].numpy()
         while True:
             self._draw.refill(memory, uniforms)
             drawn = self._loop.run(fields, self._chunk)
             yield self._draw.drawn(memory, abs(drawn)), drawn < 0
-
-
-def _draw(
-    model: SequenceModel, h: Own, x: Own, room: Room, chunk: int, temperature: float
-) -> BernoulliDraw | AudioDraw:
-    """The draw of the model's output, which reads h and leaves what the unit reads in x."""
-    output = model.output
-    if isinstance(output, BernoulliOutput):
-        return BernoulliDraw(output, h, x, room, chunk, temperature)
-    if isinstance(output, GaussianMixtureOutput):
-        return gaussian_draw(output, h, x, room, chunk, temperature)
-    return logistic_draw(output, h, x, room, chunk, temperature)
 
 
 class _Loop:

@@ -22,8 +22,8 @@ from seqmodel.data.batches import Batch
 from seqmodel.data.dataset import Dataset
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.files import write_file
-from seqmodel.model.sequence import Carry
-from seqmodel.plots.music import plot_learning_curve
+from seqmodel.model.carry import Carry
+from seqmodel.plots.curves import plot_learning_curve
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.training.optimizer import learning_rate_at
@@ -182,17 +182,21 @@ class Trainer:
         started, at_start = time.monotonic(), progress.frames
         while progress.batch < len(plan):
             indices = plan[progress.batch]
-            keys = None
+            variants = None
             if self.config.augment_keys:
-                keys = batches.random_keys(
-                    len(indices), self.config.seed, progress.epoch, progress.batch
+                variants = batches.random_variants(
+                    self.train.frame,
+                    len(indices),
+                    self.config.seed,
+                    progress.epoch,
+                    progress.batch,
                 )
             longest = int(self.train.lengths[indices].max())
             window = self.config.truncate or longest
             share_done = (progress.epoch + progress.batch / len(plan)) / self.config.epochs
             rate = learning_rate_at(self.config, share_done)
             for begin in range(progress.window * window, longest, window):
-                batch = batches.load(self.train, indices, keys, begin=begin, window=window)
+                batch = batches.load(self.train, indices, variants, begin=begin, window=window)
                 after = self._update(batch, rate)
                 if begin + window < longest:
                     progress.window += 1
@@ -254,7 +258,7 @@ class Trainer:
             "updates": progress.update,
             "train_nats_per_frame": progress.nats / progress.frames,
             "valid_nats_per_frame": valid.nats_per_frame,
-            **{f"valid_{name}": value for name, value in valid.of_its_medium().items()},
+            **{f"valid_{name}": value for name, value in valid.figures.items()},
             "learning_rate": progress.learning_rate,
             "frames_per_second": round(frames_per_second),
             "seconds": round(seconds, 3),

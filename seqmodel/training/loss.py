@@ -1,4 +1,4 @@
-"""What training descends: the mean nats per frame of a batch, or of a window of it."""
+"""What training descends: the nats of a window of a batch."""
 
 from typing import NamedTuple
 
@@ -7,38 +7,44 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.outputs import BernoulliOutput
+from seqmodel.model.carry import Carry
+from seqmodel.model.sequence import SequenceModel
 
 
-class Loss(NamedTuple):
-    """The loss, and what there is to know beside it."""
+class WindowLoss(NamedTuple):
+    """The loss of a window, and what there is to know beside it."""
 
-    mean: Tensor
-    """Nats per frame, with the end's where the output knows ends; to be differentiated."""
-    nats_per_frame: Tensor
-    """Without the end's."""
+    total: Tensor
+    """Nats over the frames that share the update, ends included; to be differentiated."""
+    nats: Tensor
+    """The same without ends, detached: times `total_frames` it is the window's sum of nats."""
     frames: int
-    """How many there were, padding apart."""
+    """How many frames the window has, without padding."""
     after: Carry
 
 
-def mean_nats(
-    model: SequenceModel, frames: Tensor, lengths: NDArray[np.int64], carry: Carry
-) -> Loss:
-    """The loss of frames (T, B, F) of any type, from row b the first `lengths[b]`."""
-    T, output = len(frames), model.output
-    inside = [min(max(length, 0), T) for length in lengths.tolist()]
-    shares = np.full(frames.shape[:2], 1 / sum(inside), np.float32)
-    for row, length in enumerate(inside):
-        shares[length:, row] = 0
-    h, frames, past, after = model.read(frames, carry)
-    weights = torch.from_numpy(shares).to(h)
-    if not isinstance(output, BernoulliOutput):
-        nats = torch.dot(output.score(h, frames, past).view(-1), weights.view(-1))
-        return Loss(nats, nats.detach(), sum(inside), after)
-    loss = nats = output.weighted_score(h, frames, weights)
-    if output.end:
-        last = torch.from_numpy(np.arange(T)[:, None] == lengths - 1).to(h)
-        loss = nats + torch.dot(output.end_score(h, last).view(-1), weights.view(-1))
-    return Loss(loss, nats.detach(), sum(inside), after)
+def window_loss(
+    model: SequenceModel,
+    frames: Tensor,
+    lengths: NDArray[np.int64],
+    carry: Carry,
+    total_frames: int | None = None,
+) -> WindowLoss:
+    """The loss of frames (T, B, F) of any type, the first `lengths[b]` of row b.
+
+    Each frame weighs 1 / `total_frames`, the number of frames of all windows that share one
+    update: gradients of several processes then add up to that of the mean. By default the window
+    stands alone. Padding weighs nothing.
+    """
+    T = len(frames)
+    inside = lengths.clip(0, T)
+    count = int(inside.sum())
+    weights = np.full(frames.shape[:2], 1 / (total_frames or count), np.float32)
+    for row, length in enumerate(inside.tolist()):
+        weights[length:, row] = 0
+    ragged = torch.from_numpy(inside) if int(inside.min()) < T else None
+    h, frames, past, after = model.read(frames, carry, ragged)
+    loss = model.output.loss(
+        h, frames, past, torch.from_numpy(weights).to(h), torch.from_numpy(lengths).to(h.device)
+    )
+    return WindowLoss(loss.total, loss.nats, count, after)

@@ -12,11 +12,12 @@ from torch import Tensor
 from seqmodel.config import Config, refuse_unknown
 from seqmodel.data.dataset import Split
 from seqmodel.errors import SeqmodelError
-from seqmodel.model.sequence import Carry, SequenceModel, build_model
+from seqmodel.model.build import build_model
+from seqmodel.model.carry import Carry
+from seqmodel.model.sequence import SequenceModel
 from seqmodel.runs.folder import load_model, model_tensors
 from seqmodel.training.average import make_average
 from seqmodel.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
-from seqmodel.training.start import start_at_data
 
 # Prefixes of tensors in a checkpoint, beside the model's own.
 OPTIMIZER, AVERAGE, CARRY = "optimizer.", "average.", "carry."
@@ -90,7 +91,7 @@ class TrainingState:
         torch.manual_seed(config.seed)
         self.device = device
         model = build_model(config, train.frame)
-        start_at_data(model, train)
+        model.output.start_at(train)
         self.model = model.to(device)
         self.optimizer = make_optimizer(self.model, config)
         self.average = make_average(self.model, config)

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from seqmodel.data.batches import Batch
 from seqmodel.kernels.device import one_thread
-from seqmodel.model.sequence import Carry, SequenceModel
+from seqmodel.model.carry import Carry
+from seqmodel.model.sequence import SequenceModel
 from seqmodel.training.average import Average
-from seqmodel.training.loss import mean_nats
+from seqmodel.training.loss import window_loss
 from seqmodel.training.noise import weight_noise
 from seqmodel.training.optimizer import rescale_gradient, set_learning_rate
 
@@ -80,11 +81,12 @@ def window_gradient(
     for weight in weights:
         weight.grad = None
     frames = torch.from_numpy(batch.frames).to(weights[0].device)
+    carry = carry or model.start(frames.shape[1])
     with weight_noise(model, noise):
-        loss = mean_nats(model, frames, batch.lengths, carry or model.start(frames.shape[1]))
-        share = loss.mean if total_frames is None else loss.mean * (loss.frames / total_frames)
-        share.backward()  # type: ignore[no-untyped-call]
-    return Sums(float(loss.nats_per_frame) * loss.frames, loss.frames, loss.after)
+        loss = window_loss(model, frames, batch.lengths, carry, total_frames)
+        loss.total.backward()  # type: ignore[no-untyped-call]
+    nats = float(loss.nats) * (total_frames or loss.frames)
+    return Sums(nats, loss.frames, loss.after)
 
 
 def step(

@@ -1,7 +1,7 @@
 """Recurrent units: tanh, LSTM with peepholes, GRU and its variants, the minimal gated unit.
 
 `UNITS` holds each unit's equations and gates, `make` builds a torch module, `hidden_size_for`
-solves the size for a parameter budget. Torch is loaded by `make`, not by the import.
+solves the size for a parameter budget. Only `make` imports torch. See README.md beside this file.
 """
 
 from typing import TYPE_CHECKING
@@ -30,12 +30,12 @@ def make(
     """Build a unit, or a stack of `layers` with `dropout` between them, as a torch.nn.Module.
 
     `unit(x, state=None, lengths=None)` maps x (T, B, input_size) to h (T, B, hidden_size) and the
-    final state. UsageError for an unknown unit, backend, activation or size.
+    final state. UsageError for an unknown unit, backend or activation, and for sizes below 1.
     """
     from seqmodel.units.module import Stack, Unit
 
     if layers < 1:
-        raise UsageError(f"a stack needs 1 layer or more, not {layers}")
+        raise UsageError(f"a stack needs at least 1 layer, not {layers}")
 
     def layer(size: int) -> Unit:
         return Unit(

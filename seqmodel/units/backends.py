@@ -1,96 +1,127 @@
-"""Which code runs a unit: the specification, or a compiled backend proved against it."""
+"""The backends in order of preference, and the choice of one: by name or automatically.
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+Adding a backend takes a module that defines a `contract.Backend` and one row in `BACKENDS`. Nothing
+above this file knows any backend by name.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from seqmodel.errors import UsageError
-from seqmodel.kernels import device as cpu
-from seqmodel.units import specification
-from seqmodel.units.registry import UnitSpec
-from seqmodel.units.weights import StackedWeights
+from seqmodel.units import specification, torch_nn
+from seqmodel.units.contract import Backend, Case
+from seqmodel.units.cpu import backend as compiled
+
+if TYPE_CHECKING:
+    from seqmodel.units.module import Unit
+
+__all__ = [
+    "AUTO",
+    "BACKENDS",
+    "DEVICES",
+    "Backend",
+    "Case",
+    "backend_for",
+    "check_backend",
+    "check_device",
+    "choose_device",
+    "stepper",
+    "why",
+]
+
+AUTO = "auto"
+DEVICES = (AUTO, "cpu", "cuda")
+
+# `auto` takes the first that can run the case. On the CPU the compiled loops are ahead of torch.nn,
+# which thus comes to run only on a GPU; the specification can run anything.
+BACKENDS: Mapping[str, Backend] = {
+    backend.name: backend for backend in (compiled.BACKEND, torch_nn.BACKEND, specification.BACKEND)
+}
 
 
-class Backend(Protocol):
-    """Runs one layer over time; see `specification.run` for the contract."""
-
-    def __call__(
-        self,
-        spec: UnitSpec,
-        weights: specification.Weights,
-        x: Tensor,
-        state: specification.State,
-        gate_activation: str,
-        activation: str,
-        /,
-    ) -> specification.State:
-        """Every state tensor at every step, h first."""
-        ...
-
-
-def _cpu(
-    spec: UnitSpec,
-    weights: specification.Weights,
-    x: Tensor,
-    state: specification.State,
-    *activations: str,
-) -> specification.State:
-    stacked = StackedWeights.of(spec, weights)
-    reason = cpu.why_not((x, *stacked.stacked.values(), *state))
-    if reason is not None:
-        raise UsageError(f"the cpu backend cannot run here: {reason}")
-    from seqmodel.units.cpu.recurrence import run  # the compiler loads at first use
-
-    return run(spec, stacked, x, state, *activations)
-
-
-def _auto(
-    spec: UnitSpec,
-    weights: specification.Weights,
-    x: Tensor,
-    state: specification.State,
-    *activations: str,
-) -> specification.State:
-    stacked = StackedWeights.of(spec, weights)
-    if cpu.why_not((x, *stacked.stacked.values(), *state)) is not None:
-        return specification.run(spec, stacked, x, state, *activations)
-    from seqmodel.units.cpu.recurrence import run  # the compiler loads at first use
-
-    return run(spec, stacked, x, state, *activations)
-
-
-cpu.watch_forks()
-BACKENDS: Mapping[str, Backend] = {"cpu": _cpu, "reference": specification.run}
-
-
-def fastest(x: Tensor, others: Iterable[Tensor | None] = ()) -> tuple[str, str]:
-    """The backend `auto` takes for these tensors, and why.
-
-    What no look at the tensors tells: second derivatives go through the specification, exact but
-    slow; forward-mode derivatives and torch.func's transforms raise torch's own errors, ask for
-    `reference` there.
-    """
-    reason = cpu.why_not((x, *others))
-    if reason is None:
-        return "cpu", "compiled loops, the fastest on this device"
-    return "reference", f"the cpu backend cannot run here: {reason}"
-
-
-def find_backend(name: str) -> Backend:
-    """The backend called `name`; `auto` looks at each call's tensors. UsageError if unknown."""
-    if name == "auto":
-        return _auto
-    if name not in BACKENDS:
+def check_backend(name: str) -> str:
+    """The name itself; UsageError unless it is `auto` or a backend's."""
+    if name != AUTO and name not in BACKENDS:
         raise UsageError(f"there is no backend {name!r}; choose one of auto, {', '.join(BACKENDS)}")
-    return BACKENDS[name]
+    return name
 
 
-def choose_device(option: str, case: object) -> torch.device:
-    """The device that `--device` names for `case`; UsageError where there is none."""
+def _find(name: str, case: Case) -> Backend | None:
+    """The backend called `name`, or for `auto` the first, if it can run the case."""
+    candidates = BACKENDS.values() if name == AUTO else [BACKENDS[check_backend(name)]]
+    for backend in candidates:
+        if backend.why_not(case) is None:
+            return backend
+    return None
+
+
+def backend_for(name: str, case: Case) -> Backend:
+    """The backend called `name`, or for `auto` the first that can run the case.
+
+    UsageError when the backend asked for by name cannot: it never falls back to another.
+    """
+    backend = _find(name, case)
+    if backend is None:
+        reason = BACKENDS[name].why_not(case)
+        raise UsageError(f"the {name} backend cannot run {case.spec.name} here: {reason}")
+    return backend
+
+
+def why(case: Case) -> tuple[str, str]:
+    """The backend that `auto` takes for the case, and why it takes none of those before it.
+
+    Not covered: second derivatives always go through the specification; under torch.func's
+    transforms and forward-mode differentiation only the `reference` backend works.
+    """
+    reasons: list[str] = []
+    for backend in BACKENDS.values():
+        reason = backend.why_not(case)
+        if reason is None:
+            return backend.name, "; ".join(reasons) or "the first choice"
+        reasons.append(f"not {backend.name}: {reason}")
+    raise AssertionError("the specification runs every case")
+
+
+def stepper(layers: Sequence["Unit"]) -> Callable[..., tuple[list[Any], list[Any]]] | None:
+    """What compiles single steps of these layers for sampling; None where their backend cannot."""
+    backends = [_find(layer.backend, layer.case(1)) for layer in layers]
+    found = {None if backend is None else backend.compiled_steps for backend in backends}
+    return found.pop() if len(found) == 1 else None
+
+
+def check_device(option: str) -> str:
+    """The value of `--device` itself; UsageError for one that is unknown or not there."""
+    if option not in DEVICES:
+        raise UsageError(f"there is no device {option!r}; choose one of {', '.join(DEVICES)}")
     if option == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: there is no GPU that torch can use; use --device cpu")
-    if option not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"--device must be one of auto, cpu, cuda, not {option!r}")
-    return torch.device("cuda" if option == "cuda" else "cpu")
+        raise UsageError(
+            f"--device cuda: this torch ({torch.__version__}) sees no GPU; "
+            "use --device cpu, or install a torch built for your GPU"
+        )
+    return option
+
+
+def choose_device(option: str, case: Case, backend: str = AUTO) -> torch.device:
+    """The device that `--device` asks for: auto, cpu or cuda.
+
+    `auto` takes a GPU only where a backend other than the specification runs the case there and its
+    estimated cost is below that on the CPU. `case.device` is ignored; `backend` is the one
+    configured.
+
+    Raises:
+        UsageError: for a device that is unknown or not there, or that `backend` cannot run on.
+    """
+    cpu, gpu = (replace(case, device=torch.device(kind)) for kind in ("cpu", "cuda"))
+    if check_device(option) != AUTO:
+        chosen = cpu if option == "cpu" else gpu
+        backend_for(backend, chosen)
+        return chosen.device
+    if not torch.cuda.is_available():
+        return cpu.device
+    here, there = _find(backend, cpu), _find(backend, gpu)
+    if there is None or there is specification.BACKEND:
+        return cpu.device
+    return cpu.device if here is not None and here.cost(cpu) <= there.cost(gpu) else gpu.device

@@ -1,4 +1,4 @@
-"""Weights to and from torch.nn, for the two units that torch.nn has."""
+"""Weights to and from torch.nn.LSTM and torch.nn.GRU."""
 
 from typing import cast
 
@@ -12,11 +12,11 @@ from seqmodel.units.module import Stack, Unit
 def from_torch(module: nn.LSTM | nn.GRU) -> Unit | Stack:
     """A `lstm-nopeephole` or `gru-reset-after` with the weights of a torch.nn.LSTM or GRU.
 
-    The two biases that torch adds up become one, but for GRU's candidate, where the reset gate
-    parts them. UsageError for bidirectional, projected or biasless modules.
+    Torch's two biases per gate are added into one, except at the GRU's candidate, where the reset
+    gate acts between them. UsageError for bidirectional, projected or biasless modules.
     """
     if not isinstance(module, nn.LSTM | nn.GRU):
-        raise UsageError(f"torch.nn.LSTM and GRU can be converted, not {type(module).__name__}")
+        raise UsageError(f"only torch.nn.LSTM and GRU convert, not {type(module).__name__}")
     if module.bidirectional or not module.bias or module.proj_size:
         raise UsageError("only one-directional torch modules with biases can be converted")
     name = "lstm-nopeephole" if isinstance(module, nn.LSTM) else "gru-reset-after"
@@ -40,17 +40,17 @@ def from_torch(module: nn.LSTM | nn.GRU) -> Unit | Stack:
 
 
 def to_torch(unit: Unit | Stack) -> nn.LSTM | nn.GRU:
-    """The torch.nn.LSTM or GRU that computes what this unit does; the inverse of `from_torch`.
+    """The torch.nn.LSTM or GRU that computes the same as this unit; the inverse of `from_torch`.
 
-    UsageError for a unit that torch.nn has not: any but `lstm-nopeephole` and `gru-reset-after`
-    with the default activations and biases.
+    UsageError unless the unit is `lstm-nopeephole` or `gru-reset-after` with biases and the default
+    activations.
     """
     layers = unit.units() if isinstance(unit, Stack) else [unit]
     first = layers[0]
     kind = {"lstm-nopeephole": nn.LSTM, "gru-reset-after": nn.GRU}.get(first.spec.name)
     plain = first.bias and (first.gate_activation, first.activation) == ("sigmoid", "tanh")
     if kind is None or not plain:
-        raise UsageError(f"torch.nn has no unit that computes what this {first.spec.name} does")
+        raise UsageError(f"torch.nn has no layer that computes this {first.spec.name}")
     dropout = unit.dropout.p if isinstance(unit, Stack) else 0.0
     module: nn.LSTM | nn.GRU = kind(
         first.input_size, first.hidden_size, len(layers), dropout=dropout

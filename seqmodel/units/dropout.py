@@ -1,4 +1,4 @@
-"""Dropout whose random numbers cost little beside a small unit's step."""
+"""Dropout whose random numbers are cheap compared with a small unit's step."""
 
 from typing import Any
 
@@ -8,15 +8,15 @@ from torch.nn import functional as F
 
 from seqmodel.kernels.device import one_thread
 
-_STEPS = 1 << 16  # of the probability: each number takes 16 bits
+_STEPS = 1 << 16  # resolution of the probability: 16 random bits per element
 
 
 class Dropout(nn.Module):
-    """Sets each number to zero with probability `p` while training, and scales up the others.
+    """Zeroes each element with probability `p` during training and scales up the others.
 
-    As torch.nn.Dropout (Srivastava et al. 2014), whose generator takes as long on a CPU as a whole
-    step of a small unit: here each number takes 16 bits of a faster one, which torch's own seeds.
-    `p` is thus rounded to a multiple of 2**-16.
+    The same as torch.nn.Dropout (Srivastava et al. 2014). On a CPU torch's generator takes as long
+    as a whole step of a small unit, so there each element takes 16 bits of a faster generator,
+    seeded by torch's; `p` is rounded to a multiple of 2**-16. Elsewhere torch's dropout runs.
     """
 
     def __init__(self, p: float = 0.0) -> None:
@@ -24,13 +24,13 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """The numbers of x that are kept, scaled by 1 / (1 - p); all of them in evaluation."""
+        """The kept elements of x, scaled by 1 / (1 - p); x itself in evaluation."""
         kept = round((1 - self.p) * _STEPS)
         if not self.training or kept == _STEPS:
             return x
         if x.device.type != "cpu" or not kept:
             return F.dropout(x, self.p, self.training)
-        from seqmodel.kernels.noise import dropout_factors  # the compiler
+        from seqmodel.kernels.noise import dropout_factors  # loads the compiler
 
         factors = dropout_factors(x.numel(), kept).view(x.shape).to(x.dtype)
         dropped: Tensor = _Times.apply(x, factors)  # type: ignore[no-untyped-call]
@@ -38,11 +38,11 @@ class Dropout(nn.Module):
 
 
 class _Times(torch.autograd.Function):
-    """x times constant factors, either way on one thread."""
+    """x times constant factors, forward and backward on one thread."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factors: Tensor) -> Tensor:
-        """The products."""
+        """x * factors."""
         ctx.save_for_backward(factors)
         with one_thread():
             return x * factors

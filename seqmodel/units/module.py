@@ -1,4 +1,4 @@
-"""Units as torch modules: weights, state, ragged lengths and stacks, whatever backend runs them."""
+"""Units as torch modules: weights, state, ragged batches and stacks, for any backend."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, cast
@@ -7,9 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from seqmodel.errors import UsageError
-from seqmodel.units.backends import find_backend
+from seqmodel.units.backends import backend_for, check_backend
+from seqmodel.units.contract import Case
+from seqmodel.units.definition import TERMS, UnitSpec
 from seqmodel.units.dropout import Dropout
-from seqmodel.units.registry import TERMS, UnitSpec, unit_spec
+from seqmodel.units.registry import unit_spec
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 from seqmodel.units.weights import StackedWeights
 
@@ -35,13 +37,12 @@ AnyState = UnitState | StackState
 class Unit(nn.Module):
     """One layer of a recurrent unit.
 
-    The weights of all gates are stacked along the first dimension, one parameter a term: W
-    (gates x H, I), U (gates x H, H), V (gates, H), b and bU (gates x H); `gates()` names the parts.
-    The equations stand in `seqmodel.units.registry`, their meaning in `specification`.
+    The weights of all gates are stacked along the first dimension, one parameter per term: W
+    (gates x H, I), U (gates x H, H), V (gates, H), b and bU (gates x H); `gates()` gives the parts.
     """
 
     spec: UnitSpec
-    U: nn.Parameter  # the one term that every unit has
+    U: nn.Parameter  # the only term that every unit has
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Unit(nn.Module):
         super().__init__()
         self.spec = unit_spec(name)
         if input_size < 1 or hidden_size < 1:
-            raise UsageError(f"a unit needs sizes of 1 or more, not {input_size} and {hidden_size}")
+            raise UsageError(f"unit sizes must be at least 1, not {input_size} and {hidden_size}")
         for option, value, choices in (
             ("gate activation", gate_activation, GATE_ACTIVATIONS),
             ("activation", activation, ACTIVATIONS),
@@ -67,7 +68,7 @@ class Unit(nn.Module):
                 raise UsageError(f"there is no {option} {value!r}; choose one of {names}")
         self.input_size, self.hidden_size = input_size, hidden_size
         self.gate_activation, self.activation, self.bias = gate_activation, activation, bias
-        self.backend, self._run = backend, find_backend(backend)
+        self.backend = check_backend(backend)
         for term in TERMS:
             count = len(self.spec.gates_with(term))
             shape = {
@@ -80,9 +81,9 @@ class Unit(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """W uniform (Glorot), U orthogonal, gate by gate; V and biases zero, forget gate's 1.
+        """Per gate: W uniform (Glorot), U orthogonal, V and biases zero, the LSTM's forget bias 1.
 
-        The forget gate's bias of 1 lets the cell remember from the start (Jozefowicz et al. 2015).
+        A forget bias of 1 lets the cell remember from the start (Jozefowicz et al. 2015).
         """
         with torch.no_grad():
             for gate, terms in self.gates().items():
@@ -97,9 +98,9 @@ class Unit(nn.Module):
                         weight.fill_(1.0 if remembers else 0.0)
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:
-        """Gate -> {"W": (H, I), "U": (H, H), "V": (H,), "b": (H,)}, None where there is none.
+        """Gate -> {"W": (H, I), "U": (H, H), "V": (H,), "b": (H,)}, None for terms it lacks.
 
-        The tensors are views of the parameters. `gru-reset-after` has a further "bU" (H,) at n.
+        The tensors are views of the parameters. `gru-reset-after` also has "bU" (H,) at n.
         """
         parts: dict[str, dict[str, Tensor | None]] = {
             gate: dict.fromkeys(("W", "U", "V", "b")) for gate in self.spec.gates
@@ -122,59 +123,83 @@ class Unit(nn.Module):
         return self.spec.parameter_count(self.input_size, self.hidden_size, bias=self.bias)
 
     def zero_state(self, batch_size: int) -> UnitState:
-        """The state before the first frame, zeros (B, H) of the weights' type and device."""
+        """The initial state: zeros (B, H) of the weights' dtype and device."""
         return self._state([self.U.new_zeros(batch_size, self.hidden_size)] * len(self.spec.state))
 
     def forward(
         self, x: Tensor, state: UnitState | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, UnitState]:
-        """Run over x (T, B, I) from `state` (zeros if None) and return h (T, B, H) and the state.
+        """Run over x (T, B, I) from `state` (zeros if None); returns h (T, B, H) and the state.
 
-        With `lengths` (B,) the rows are ragged: h is zero from a row's length on, and its final
-        state is the one at its own length (the initial state for a length of 0).
+        `lengths` (B,), each 0..T, makes the rows ragged: h is zero from a row's length on, its
+        final state is the one at its length (the initial state for 0), and what x holds there
+        reaches nothing, not even a gradient.
+
+        Raises:
+            ValueError: where shapes, types or devices do not fit, or a length is out of range.
+            UsageError: when the backend asked for by name cannot run this.
         """
         if x.dim() != 3 or x.shape[0] < 1 or x.shape[2] != self.input_size:
             raise ValueError(f"x must be (T >= 1, B, {self.input_size}), not {tuple(x.shape)}")
-        start = self.zero_state(x.shape[1]) if state is None else state
-        self._check(x.shape[0], x.shape[1], start, lengths)
+        T, B, _ = x.shape
+        case = self.case(B)
+        start = self.zero_state(B) if state is None else state
+        self._check(case, x, start)
+        backend = backend_for(self.backend, case)
         weights = StackedWeights(self.spec, {term: getattr(self, term) for term in TERMS})
-        run = self._run(self.spec, weights, x, start, self.gate_activation, self.activation)
-        if lengths is None:
-            return run[0], self._state([steps[-1] for steps in run])
-        rows = torch.arange(x.shape[1], device=x.device)
-        lengths = lengths.to(x.device)
-        final = [
-            torch.cat([first.unsqueeze(0), steps])[lengths, rows]
-            for first, steps in zip(start, run, strict=True)
-        ]
-        inside = torch.arange(x.shape[0], device=x.device).unsqueeze(1) < lengths
-        return run[0] * inside.unsqueeze(2), self._state(final)
+        h, final = backend.run(
+            self.spec, weights, x, start, _checked_lengths(lengths, T, B),
+            self.gate_activation, self.activation,
+        )  # fmt: skip
+        return h, self._state(final)
 
     def step(self, x: Tensor, state: UnitState | None = None) -> tuple[Tensor, UnitState]:
         """Run over one frame x (B, I); returns h (B, H) and the state."""
         h, after = self(x.unsqueeze(0), state)
         return h[0], after
 
-    def _check(self, frames: int, rows: int, state: UnitState, lengths: Tensor | None) -> None:
+    def case(self, batch_size: int) -> Case:
+        """The case that backends are asked about: this layer, where and as its weights are now."""
+        weight = self.U
+        return Case(
+            self.spec, weight.dtype, weight.device, batch_size, self.input_size, self.hidden_size,
+            self.gate_activation, self.activation, self.bias,
+        )  # fmt: skip
+
+    def _check(self, case: Case, x: Tensor, state: UnitState) -> None:
         shapes = [tuple(tensor.shape) for tensor in state]
-        if shapes != [(rows, self.hidden_size)] * len(self.spec.state):
-            parts = ", ".join(self.spec.state)
-            raise ValueError(f"state must be {parts}, each ({rows}, {self.hidden_size}): {shapes}")
-        if lengths is not None and (
-            tuple(lengths.shape) != (rows,) or ((lengths < 0) | (lengths > frames)).any()
-        ):
-            raise ValueError(f"lengths must be {rows} of 0..{frames}, not {lengths.tolist()}")
+        expected = (case.batch_size, self.hidden_size)
+        if shapes != [expected] * len(self.spec.state):
+            raise ValueError(
+                f"state must be {', '.join(self.spec.state)}, each {expected}: {shapes}"
+            )
+        for what, tensor in (("x", x), *zip(self.spec.state, state, strict=True)):
+            if tensor.dtype != case.dtype or tensor.device != case.device:
+                raise ValueError(
+                    f"{what} must be {case.dtype} on {case.device} as the weights are, "
+                    f"not {tensor.dtype} on {tensor.device}"
+                )
 
     def _state(self, tensors: Sequence[Tensor]) -> UnitState:
         return CellState(*tensors) if "c" in self.spec.state else State(*tensors)
 
     def extra_repr(self) -> str:
-        """What `print(unit)` says beside the class."""
+        """What `print(unit)` shows inside the parentheses."""
         return f"{self.spec.name}, {self.input_size} -> {self.hidden_size}"
 
 
+def _checked_lengths(lengths: Tensor | None, T: int, B: int) -> Tensor | None:
+    """The lengths, int64 on the CPU; None where all rows are T long."""
+    if lengths is None:
+        return None
+    lengths = lengths.to("cpu", torch.int64)
+    if lengths.shape != (B,) or not bool(((lengths >= 0) & (lengths <= T)).all()):
+        raise ValueError(f"lengths must be {B} of 0..{T}, not {lengths.tolist()}")
+    return lengths if bool((lengths < T).any()) else None
+
+
 class Stack(nn.Module):
-    """Layers of one unit, each reading the one below; itself a unit, its state a tuple of states.
+    """Layers of one unit, each reading the output of the one below; the state is a tuple of states.
 
     Dropout acts between layers, on the outputs of all but the last (Zaremba et al. 2014).
     """
@@ -186,7 +211,7 @@ class Stack(nn.Module):
         self.input_size, self.hidden_size = layers[0].input_size, layers[-1].hidden_size
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:
-        """The gates of all layers, "0.i" being gate i of the first."""
+        """The gates of all layers; "0.i" is gate i of the first."""
         return {
             f"{k}.{gate}": terms
             for k, layer in enumerate(self.units())
@@ -197,16 +222,20 @@ class Stack(nn.Module):
         """The number of weights."""
         return sum(layer.parameter_count() for layer in self.units())
 
+    def case(self, batch_size: int) -> Case:
+        """The case of the top layer; those below differ from it at most in their input size."""
+        return self.units()[-1].case(batch_size)
+
     def zero_state(self, batch_size: int) -> StackState:
-        """The state before the first frame."""
+        """The initial state of every layer."""
         return tuple(layer.zero_state(batch_size) for layer in self.units())
 
     def forward(
         self, x: Tensor, state: StackState | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, StackState]:
-        """As `Unit.forward`, layer upon layer."""
+        """As `Unit.forward`, layer by layer."""
         if state is not None and len(state) != len(self.layers):
-            raise ValueError(f"state must be that of {len(self.layers)} layers, not {len(state)}")
+            raise ValueError(f"state must have {len(self.layers)} layers, not {len(state)}")
         after: list[UnitState] = []
         for k, layer in enumerate(self.units()):
             x, final = layer(
@@ -216,10 +245,10 @@ class Stack(nn.Module):
         return x, tuple(after)
 
     def step(self, x: Tensor, state: StackState | None = None) -> tuple[Tensor, StackState]:
-        """As `Unit.step`, layer upon layer."""
+        """As `Unit.step`, layer by layer."""
         h, after = self(x.unsqueeze(0), state)
         return h[0], after
 
     def units(self) -> list[Unit]:
-        """The layers, the lowest first."""
+        """The layers, bottom first."""
         return cast(list[Unit], list(self.layers))

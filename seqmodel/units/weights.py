@@ -2,36 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 
-import torch
 from torch import Tensor
 
-from seqmodel.units.registry import TERMS, UnitSpec
+from seqmodel.units.definition import UnitSpec
 
 
 class StackedWeights(Mapping[str, Mapping[str, Tensor | None]]):
-    """Gate -> term -> weight, cut from the stacked weights only where somebody asks.
+    """Gate -> term -> weight, None where the gate has no such term.
 
-    A fast backend takes `stacked`: cutting views for every gate at every call, and adding up their
-    gradients, costs more than a small layer's arithmetic.
+    `stacked` maps each term to the weights of all gates, stacked along the first dimension as in
+    `module.Unit`. Fast backends use it directly: slicing out every gate at each call, and adding up
+    the gradients of the slices, costs more than a small layer's arithmetic.
     """
 
     def __init__(self, spec: UnitSpec, stacked: Mapping[str, Tensor | None]) -> None:
         self.spec, self.stacked = spec, stacked
-
-    @classmethod
-    def of(
-        cls, spec: UnitSpec, gates: Mapping[str, Mapping[str, Tensor | None]]
-    ) -> "StackedWeights":
-        """The same weights, stacked if they are not."""
-        if isinstance(gates, cls):
-            return gates
-        stacked: dict[str, Tensor | None] = {}
-        for term in TERMS:
-            parts = [gates[gate].get(term) for gate in spec.gates_with(term)]
-            there = [part for part in parts if part is not None]
-            join = torch.stack if term == "V" else torch.cat
-            stacked[term] = join(there) if there else None
-        return cls(spec, stacked)
 
     def __getitem__(self, gate: str) -> Mapping[str, Tensor | None]:
         """The terms of a gate, as views."""
@@ -50,5 +35,5 @@ class StackedWeights(Mapping[str, Mapping[str, Tensor | None]]):
         return iter(self.spec.gates)
 
     def __len__(self) -> int:
-        """How many gates there are."""
+        """The number of gates."""
         return len(self.spec.gates)

@@ -1,6 +1,7 @@
 """What the benchmark says of its timings. How fast anything is, no test can say."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,17 +10,18 @@ import torch
 
 from seqmodel import units
 from seqmodel.bench import clock, machine, music, sampling
+from seqmodel.bench import report as report_module
 from seqmodel.bench.cases import SIZES, Size, find_size
 from seqmodel.bench.clock import Budget, Contender, Timing, spread_percent, take_turns
 from seqmodel.bench.peers import PeerModel, PeerSampler
 from seqmodel.bench.report import report
 from seqmodel.bench.training import STAGES, Replay, measure_training
-from seqmodel.bench.units import step_flops
 from seqmodel.errors import UsageError
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.loop import Listener, Trainer
 from seqmodel.training.stopping import StopRequest
 from seqmodel.units import UNITS, unit_spec
+from seqmodel.units.backends import BACKENDS
 from seqmodel.units.convert import to_torch
 
 TINY = Size("tiny", 3, 5, 2, 4, hidden_with_cell=4)
@@ -154,16 +156,6 @@ def test_the_paper_gives_units_with_a_cell_fewer_units():
 # ---- units --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", UNITS)
-def test_operations_are_those_of_the_matrices_that_the_unit_has(name):
-    """Guards against gates without W or U (gru1 to 3) counted as if they had them."""
-    gates = units.make(name, 7, 5).gates().values()
-    weights = sum(terms[t].numel() for terms in gates for t in "WU" if terms[t] is not None)
-    # Of each weight a product and a sum, for each of the 3 frames of 2 pieces: forward, backward
-    # to the input or the state before, and for the weight's own gradient.
-    assert step_flops(unit_spec(name), 7, 5, batch=2, frames=3) == 2 * weights * 3 * 2 * 3
-
-
 @pytest.fixture(scope="module")
 def tiny():
     """A report on all units at two tiny sizes, and the progress it told of."""
@@ -194,14 +186,17 @@ def test_ratios_are_quotients_of_the_medians(tiny):
     """Guards against a ratio upside down, or of figures other than those shown."""
     for row in tiny.result["units"]:
         ms = {name: timing["ms"] for name, timing in row["timings"].items()}
-        assert row["over_torch_nn"] == pytest.approx(ms["torch_nn"] / ms["cpu"])
-        assert row["over_reference"] == pytest.approx(ms["reference"] / ms["cpu"])
-        forward = ms["forward_torch_nn"] / ms["forward_cpu"]
+        assert row["over_torch_nn"] == pytest.approx(ms["torch_nn"] / ms["ours"])
+        assert row["over_specification"] == pytest.approx(ms["specification"] / ms["ours"])
+        forward = ms["forward_torch_nn"] / ms["forward_ours"]
         assert row["forward_over_torch_nn"] == pytest.approx(forward)
-        shape = [row[key] for key in ("inputs", "hidden", "batch", "frames")]
-        operations = step_flops(unit_spec(row["unit"]), *shape)
-        assert row["gflops"] == pytest.approx(operations / ms["cpu"] / 1e6)
-        peak = tiny.result["machine"]["sgemm_gflops"]
+        gates = units.make(row["unit"], row["inputs"], row["hidden"]).gates().values()
+        weights = sum(terms[t].numel() for terms in gates for t in "WU" if terms[t] is not None)
+        # For each weight, row and frame a product and a sum: forward, backward to what it
+        # multiplied, and for its own gradient.
+        operations = 3 * 2 * weights * row["batch"] * row["frames"]
+        assert row["gflops"] == pytest.approx(operations / ms["ours"] / 1e6)
+        peak = tiny.result["machine"]["sgemm"]["cpu"]["gflops"]
         assert row["of_sgemm_percent"] == pytest.approx(100 * row["gflops"] / peak)
 
 
@@ -209,7 +204,7 @@ def test_rounds_are_enough_for_a_median(tiny):
     """Guards against figures from a single timing."""
     for row in tiny.result["units"]:
         for name, timing in row["timings"].items():
-            assert timing["rounds"] >= (3 if name == "reference" else 5)
+            assert timing["rounds"] >= (3 if name == "specification" else 5)
 
 
 @pytest.mark.parametrize(("count", "size"), [(2, TINY), (1, TINY), (2, TINY_ROW)])
@@ -218,11 +213,63 @@ def test_scaling_is_stated_where_work_is_shared_out(threads, count, size):
     threads(count)
     (row,) = report(["units"], ["gru"], [size], seconds=0.0)["units"]
     if count > 1 and size.batch > 1:
-        quotient = row["timings"]["cpu_one_thread"]["ms"] / row["timings"]["cpu"]["ms"]
+        quotient = row["timings"]["ours_one_thread"]["ms"] / row["timings"]["ours"]["ms"]
         assert row["scaling"] == pytest.approx(quotient)
     else:
         assert row["scaling"] is None
-        assert "cpu_one_thread" not in row["timings"]
+        assert "ours_one_thread" not in row["timings"]
+
+
+def test_rows_tell_what_ran_and_where(tiny):
+    """Figures of one backend or device taken for another's."""
+    assert {(row["device"], row["backend"]) for row in tiny.result["units"]} == {("cpu", "cpu")}
+
+
+def test_the_specification_is_not_compared_with_itself(monkeypatch):
+    """A ratio of 1 that measures nothing, where no other backend can run."""
+    others = {name: BACKENDS[name] for name in list(BACKENDS)[:-1]}
+    for name, backend in others.items():
+        monkeypatch.setitem(BACKENDS, name, replace(backend, why_not=lambda case: "not today"))
+    (row,) = report(["units"], ["gru"], [TINY], seconds=0.0)["units"]
+    assert row["backend"] == "reference"
+    assert row["over_specification"] is None
+    assert "specification" not in row["timings"]
+
+
+def test_a_gpu_is_waited_for(monkeypatch):
+    """The time of a launch taken for the time of the work."""
+    done = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: done.append(str(device)))
+    for device in ("cpu", "cuda"):
+        clock.finished(lambda: done.append("launched"), torch.device(device))()
+    assert done == ["launched", "launched", "cuda"]
+
+
+def test_parts_that_cannot_run_on_the_device_are_skipped_with_a_reason(monkeypatch):
+    """The CPU's figures under --device cuda."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    asked = []
+
+    def measure(unit, size, device, seconds):
+        asked.append((unit, device))
+        return {"unit": unit, "device": device, "gflops": 1.0, "sgemm_gflops": 4.0}
+
+    monkeypatch.setattr(report_module, "measure_unit", measure)
+    result = report(["units", "training", "sampling"], ["gru"], [TINY], device="cuda", seconds=0.0)
+    assert asked == [("gru", "cuda")]
+    assert set(result) == {"machine", "units", "skipped"}
+    reason = "measured on the CPU only"
+    assert result["skipped"] == {"training": reason, "sampling": reason}
+    assert result["units"][0]["of_sgemm_percent"] == 25
+    assert result["machine"]["gpu"] == "a GPU"
+
+
+def test_a_device_that_is_not_there_is_told_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(report_module, "measure_sgemm", None)
+    with pytest.raises(UsageError, match="sees no GPU"):
+        report(device="cuda", seconds=0.0)
 
 
 # ---- machine ------------------------------------------------------------------------------------
@@ -233,7 +280,7 @@ def test_the_peak_is_the_median_over_all_cases():
     result = report(["machine", "units"], ["tanh"], [TINY, TINY_ROW], seconds=0.0)
     about, rows = result["machine"], result["units"]
     peaks = [about["sgemm_after_kernel"]["sgemm_gflops"], *(row["sgemm_gflops"] for row in rows)]
-    assert about["sgemm_gflops"] == sorted(peaks)[1]
+    assert about["sgemm"]["cpu"]["gflops"] == sorted(peaks)[1]
     after = about["sgemm_after_kernel"]
     assert after["ratio"] == pytest.approx(after["after_kernel"]["ms"] / after["alone"]["ms"])
 
@@ -241,8 +288,9 @@ def test_the_peak_is_the_median_over_all_cases():
 def test_every_report_says_on_what_machine():
     """Guards against figures that nobody can place."""
     about = report([], seconds=0.0)["machine"]
-    assert set(about) == {"processor", "architecture", "cores", "threads", "python", "torch"}
-    assert all(about.values())
+    told = {"processor", "architecture", "cores", "threads", "python", "torch"}
+    assert set(about) - {"gpu"} == told | {"sgemm"}
+    assert all(about[fact] for fact in told)
 
 
 # ---- music --------------------------------------------------------------------------------------

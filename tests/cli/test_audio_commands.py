@@ -187,7 +187,7 @@ def test_eval_of_levels_says_bits(call: Call, audio: Path, logistic_run_folder: 
         f"  mean over pieces       {told['piece_mean_nats_per_frame']:9.4f}",
         f"nats per sample          {told['nats_per_sample']:9.4f}",
         f"bits per sample          {told['bits_per_sample']:9.4f}",
-        "  of 16-bit levels, so that figures compare whatever the scaling",
+        "  of 16-bit levels, so figures compare whatever the scaling",
         "",
         "baselines, nats per frame",
         *verdicts(told),
@@ -200,9 +200,8 @@ def test_another_rate_is_scored_with_a_remark(call: Call, odd: Path, audio_run_f
     result = call("eval", audio_run_folder, "--data", odd / "rate")
     assert result.status == 0
     assert result.err == (
-        f"{odd}/rate was prepared otherwise (4,000 Hz, frames of 10 samples, context 20) than what "
-        "the run was trained on (8,000 Hz, frames of 10 samples, context 20): its figures are no "
-        "fair test\n"
+        f"{odd}/rate was prepared differently from what the run was trained on (4,000 Hz, not "
+        "8,000 Hz): its figures are no fair test\n"
     )
     assert "nats per sample" in result.out
     assert call("eval", audio_run_folder, "--data", odd / "rate", "-q").err == ""
@@ -218,7 +217,7 @@ MISTAKES = {
     "train {audio} --end --print-config": (2, "--end is for music, not for audio"),
     "train {audio} --output bernoulli": (
         2,
-        "--output bernoulli is for music; audio has gaussian and logistic",
+        "--output bernoulli does not fit audio, which has gaussian and logistic",
     ),
     "train {audio} --output pcm": (
         2,
@@ -230,9 +229,15 @@ MISTAKES = {
         2,
         "--params 5 is too small for lstm: one unit over 20 inputs already has 91",
     ),
-    "train {data} --output logistic": (2, "--output logistic is for audio; notes have bernoulli"),
-    "train {data} --output gaussian": (2, "--output gaussian is for audio; notes have bernoulli"),
-    "train --output gaussian": (2, "--output gaussian is for audio; notes have bernoulli"),
+    "train {data} --output logistic": (
+        2,
+        "--output logistic does not fit music, which has bernoulli",
+    ),
+    "train {data} --output gaussian": (
+        2,
+        "--output gaussian does not fit music, which has bernoulli",
+    ),
+    "train --output gaussian": (2, "--output gaussian does not fit music, which has bernoulli"),
     "train --run {audio_run} --resume --output logistic": (
         2,
         "--output cannot change on --resume; start a new run with --init-from",

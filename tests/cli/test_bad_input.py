@@ -14,7 +14,10 @@ from calling import Call, call_ok, write_piece
 from seqmodel.errors import SeqmodelError
 from seqmodel.training import loop
 
-KINDS = ".kar .mat .mid .midi .npy .npz .pickle .pkl .rmi; audio such as .wav .flac .mp3"
+KINDS = (
+    "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy), "
+    "audio (.wav .flac .mp3 ...)"
+)
 UNITS = "tanh, lstm, gru, gru1, gru2, gru3, mgu, lstm-nopeephole, gru-reset-after"
 HELP = "(see seqmodel {} --help)"
 NO_RUN = "no run in runs/; train one with `seqmodel train`, or name its folder"
@@ -23,10 +26,7 @@ DAMAGED = "is damaged (cut short or changed); use another checkpoint or train ag
 EXISTS = "exists already; add --force to replace it"
 NOTHING_ELSE = "and --force replaces nothing else; name another place"
 NO_DATASET = "is not a prepared dataset (no manifest.json); make one with `seqmodel prepare SOURCE"
-NEITHER = (
-    "is neither a MIDI or audio file nor a piano-roll (.npy) nor a prepared dataset nor a run "
-    "folder"
-)
+NEITHER = "is neither a media file that can be inspected nor a prepared dataset nor a run folder"
 NO_ROLL = "holds an array of shape (32, 11) in the array, not (T, 88)"
 NO_MIDI = "is not a MIDI file (it does not begin with MThd)"
 
@@ -124,7 +124,7 @@ PREPARE = {
     "prepare {bad}/nope* -o d": (1, "{bad}/nope*: no such file or folder"),
     "prepare {bad}/gone.mid -o d": (1, "{bad}/gone.mid: no such file or directory"),
     "prepare {music} {bad}/nope -o d": (1, "{bad}/nope: no such file or folder"),
-    "prepare - -o d": (2, "- stands for paths on stdin, one a line, and there are none"),
+    "prepare - -o d": (2, "- stands for paths on stdin, one per line, and there are none"),
     "prepare {bad}/text.mid -o d": (1, f"{{bad}}/text.mid: {NO_MIDI}"),
     "prepare {bad}/text.mid -o new/folder/d": (1, f"{{bad}}/text.mid: {NO_MIDI}"),
     "prepare {bad}/line* -o d": (1, f"{{bad}}/line\\nbreak \\x1b[31m.mid: {NO_MIDI}"),
@@ -136,7 +136,7 @@ PREPARE = {
     ),
     "prepare {bad}/tick-2-31.mid -o d": (
         1,
-        "{bad}/tick-2-31.mid: has a time too far on to be music (a damaged or mistaken delta)",
+        "{bad}/tick-2-31.mid: has a time too late to be music (a damaged delta)",
     ),
     "prepare {bad}/long.mid -o d": (
         1,
@@ -601,4 +601,4 @@ def test_all_awkward_files(call: Call, shared_data: Path):
     result = call("prepare", shared_data / "awkward" / "midi", "-o", "d")
     assert result.status == 0
     assert result.err.startswith("skipped 10 files:\n")
-    assert result.err.count("\n") == 8  # five files, how many more, and what was forgiven
+    assert result.err.count("\n") == 9  # five files, how many more, and the one repaired

@@ -12,6 +12,7 @@ from seqmodel.bench.cases import SIZES, Size
 from seqmodel.units import UNITS
 
 PARTS = {"machine", "units", "piano_rolls", "training", "sampling"}
+KEYS = PARTS | {"skipped"}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def test_bench_prints_tables(call: Call, result: dict[str, Any], monkeypatch: py
         for timing in row["timings"].values():
             timing |= {"ms": 12345.678, "spread_percent": 99.4}
         row |= {"hidden": 512, "gflops": 1234.5, "of_sgemm_percent": 100.0}
-        row |= {"over_reference": 999.94, "over_torch_nn": 99.94, "scaling": 9.994}
+        row |= {"over_specification": 999.94, "over_torch_nn": 99.94, "scaling": 9.994}
     monkeypatch.setattr(report_module, "report", lambda *args, **kwargs: result)
     shown = call("bench")
     assert (shown.status, shown.err) == (0, "")
@@ -38,7 +39,7 @@ def test_bench_prints_tables(call: Call, result: dict[str, Any], monkeypatch: py
     machine, legend, *tables = shown.out.rstrip("\n").split("\n\n")
     assert machine.splitlines()[0].startswith(result["machine"]["processor"])
     assert [line.partition(":")[0] for line in machine.splitlines()[1:]] == [
-        "sgemm of 1024, the best of each case",
+        "sgemm of 1024 on cpu, best of each case",
         "sgemm of 512, ms",
     ]
     assert legend.startswith("units, ms: ")
@@ -59,25 +60,38 @@ def test_bench_json_is_the_report(
     monkeypatch.setattr(report_module, "report", lambda *args, **kwargs: result)
     values = json.loads(call("bench", "--json").out)
     assert values == result
-    assert set(values) == PARTS
+    assert set(values) == KEYS
 
 
 def test_what_is_named_is_measured(call: Call, monkeypatch: pytest.MonkeyPatch):
     """Guards against options that go nowhere, and against a case measured twice."""
     asked: list[Any] = []
 
-    def report(parts: Any, units: Any, sizes: Any, *, seconds: float, progress: Any) -> Any:
-        asked.append((list(parts), units, [size.name for size in sizes], seconds))
+    def report(
+        parts: Any, units: Any, sizes: Any, *, device: str, seconds: float, progress: Any
+    ) -> Any:
+        asked.append((list(parts), units, [size.name for size in sizes], device, seconds))
         return {"machine": {}}
 
     monkeypatch.setattr(report_module, "report", report)
     call("bench", "gru", "mgu", "gru", "--size", "h512", "--size", "paper", "--json")
-    call("bench", "--part", "units", "--part", "machine", "--seconds", "0.5", "--json")
+    call(
+        "bench",
+        "--part",
+        "units",
+        "--part",
+        "machine",
+        "--seconds",
+        "0.5",
+        "--device",
+        "cpu",
+        "--json",
+    )
     names = [size.name for size in SIZES]
     parts = ["machine", "units", "piano-rolls", "training", "sampling"]
     assert asked == [
-        (parts, ["gru", "mgu"], ["h512", "paper"], 1.0),
-        (["units", "machine"], [], names, 0.5),
+        (parts, ["gru", "mgu"], ["h512", "paper"], "auto", 1.0),
+        (["units", "machine"], [], names, "cpu", 0.5),
     ]
 
 
@@ -88,6 +102,33 @@ def test_a_short_bench_is_short(call: Call):
     assert time.process_time() - began < 60
     assert (shown.status, shown.err) == (0, "")
     values = json.loads(shown.out)
-    assert set(values) == PARTS
+    assert set(values) == KEYS
     for part in PARTS - {"machine"}:
         assert [(row["unit"], row["hidden"]) for row in values[part]] == [("lstm", 36)]
+
+
+def test_a_gpu_and_what_it_cannot_run_are_told(
+    call: Call, result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    """Guards against rows that do not say on which device they ran, and parts left out silently."""
+    row = dict(result["units"][0], device="cuda", over_specification=None, scaling=None)
+    peaks = {"cuda": {"gflops": 40000.0, "spread_percent": 1.0}}
+    about = dict(result["machine"], gpu="a GPU", sgemm=peaks)
+    about.pop("sgemm_after_kernel", None)
+    told = {"machine": about, "units": [row], "skipped": {"training": "measured on the CPU only"}}
+    monkeypatch.setattr(report_module, "report", lambda *args, **kwargs: told)
+    lines = call("bench", "--device", "cuda").out.splitlines()
+    assert lines[1:3] == [
+        "GPU: a GPU",
+        "sgemm of 1024 on cuda, best of each case: 40000 GFLOP/s +- 1 %",
+    ]
+    assert any(line.split()[:2] == ["tanh", "(cuda)"] for line in lines)
+    assert lines[-1] == "skipped training: measured on the CPU only"
+
+
+def test_a_gpu_that_is_not_there_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    shown = call("bench", "--device", "cuda")
+    assert (shown.status, shown.out) == (2, "")
+    assert "--device cuda: this torch" in shown.err
+    assert len(shown.err.splitlines()) == 1

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from calling import Call, call_ok
 
 FIGURES = ("nats_per_frame", "nats_per_frame_skip_first", "piece_mean_nats_per_frame")
@@ -50,7 +51,28 @@ def test_eval_on_frames_of_another_kind_warns(call: Call, data: Path, seconds_ru
     warned = call("eval", seconds_run, "--data", data)
     assert warned.status == 0
     assert warned.err == (
-        f"{data} was prepared otherwise (88 notes, 4 steps per beat) than what the run was "
-        "trained on (88 notes, 0.1 s a step): its figures are no fair test\n"
+        f"{data} was prepared differently from what the run was trained on (4 steps per beat, not "
+        "0.1 s per step): its figures are no fair test\n"
     )
     assert call("eval", seconds_run, "--data", data, "-q").err == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "difference"),
+    [
+        (("--restrike", "discard"), "restrike discard, not restrike close"),
+        (("--drums", "keep"), "drums kept, not drums dropped"),
+        (("--transpose-to-c",), "transposed to C, not in its own key"),
+    ],
+)
+def test_eval_on_notes_prepared_otherwise_warns(
+    call: Call, music: Path, run: Path, option: tuple[str, ...], difference: str
+):
+    """Guards differences that the size and name of a frame do not show."""
+    assert call("prepare", music, "-o", "d", *option).status == 0
+    warned = call("eval", run, "--data", "d")
+    assert warned.status == 0
+    assert warned.err == (
+        f"d was prepared differently from what the run was trained on ({difference}): its figures "
+        "are no fair test\n"
+    )

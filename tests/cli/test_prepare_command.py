@@ -61,7 +61,7 @@ def test_prepare_says_what_is_odd_about_splits(call: Call, music: Path):
         shutil.copy(music / "train" / "0.mid", f"m/{split}")
     result = call("prepare", "m", "-o", "d")
     assert result.err.splitlines() == [
-        "1 piece stood in two splits, such as m/train/0.mid; figures on those splits "
+        "1 piece appears in two splits, such as m/train/0.mid; figures on those splits "
         "are a little too good",
         "no piece fell to valid: add files, or put them into folders named train and valid",
     ]
@@ -137,7 +137,7 @@ def test_prepare_sums_up_audio_in_columns_with_seconds(call: Call):
     result = call("prepare", "s", "-o", "d", "--frame", 20, "--context", 30)
     assert (result.status, result.err) == (0, "")
     assert result.out == (
-        "d: 8,000 Hz, frames of 20 samples, context 30, stored as int16\n"
+        "d: 8,000 Hz, frames of 20 samples, context 30\n"
         "  train  3 pieces  1,206 frames  longest 404  3.0 s\n"
         "  valid   1 piece    400 frames  longest 400  1.0 s\n"
     )
@@ -155,7 +155,9 @@ def test_options_of_the_other_medium_are_refused(call: Call, music: Path, media:
         result = call("prepare", wrong, "-o", "d", option)
         name = option.partition("=")[0]
         assert (result.status, result.out) == (2, "")
+        other = "audio" if media == "music" else "music"
         assert result.err.startswith(f"seqmodel: {name} is for {media}, and {wrong}/")
+        assert result.err.endswith(f" is {other}\n")
         assert result.err.count("\n") == 1
         assert call("prepare", right, "-o", "d", "--force", option).status == 0
 

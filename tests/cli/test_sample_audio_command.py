@@ -19,7 +19,6 @@ from calling import Call, call_ok, start
 from test_process import on_terminal
 
 import seqmodel
-from seqmodel.cli.sample import audio as sample_audio
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
 
@@ -138,7 +137,7 @@ def test_a_silent_sample_is_called_silent(
 ):
     """Guards against a plain success where nothing can be heard, a constant included."""
     frames = np.resize(np.array(values, np.float32), (8, FRAME))
-    monkeypatch.setattr(sample_audio.Sampler, "piece", lambda *_, **options: iter([frames]))
+    monkeypatch.setattr(Sampler, "piece", lambda *_, **options: iter([frames]))
     result = call("sample", "o.wav", "--run", audio_run_folder, "--length", 8)
     assert result.err == (f"o.wav: 0.0 s (80 samples at 8,000 Hz) from {audio_run_folder}{said}\n")
 
@@ -247,7 +246,8 @@ def test_prime_is_heard_at_the_rate_of_the_run_to_its_very_end(call: Call, speec
     both = call("sample", "both.npy", *options, "--prime", "prime.flac", "--include-prime")
     assert both.err == f"{told}both.npy: 0.2 s (1,610 samples at 8,000 Hz) from {speech}\n"
     after, whole = np.load("primed.npy"), np.load("both.npy")
-    np.testing.assert_allclose(whole[:-50], heard, atol=1e-6)
+    np.testing.assert_allclose(whole[:-50], heard, atol=0.51 / 32768)
+    assert not (whole[:-50] * 32768 % 1).any()  # what prepare would store, as in training
     assert np.array_equal(whole[-50:], after)
     assert not np.array_equal(after, np.load("plain.npy"))
     run = seqmodel.load_run(speech)
@@ -303,7 +303,7 @@ def test_what_is_wrong_with_a_primer_is_said(call: Call, audio_run_folder: Path)
     Path("p.wav").write_bytes(data[:-400])
     options = ["--run", audio_run_folder, "--length", 5, "--prime", "p.wav"]
     first, _ = call("sample", "o.wav", *options).err.splitlines()
-    assert first.startswith("p.wav: its header counts 1,000 bytes of which 600 are there")
+    assert first.startswith("p.wav: its header claims 1,000 bytes but 600 are there")
 
 
 # ---- inspect ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from calling import Call
 from test_sample_audio_command import record
 
-from seqmodel.cli.sample import audio as sample_audio
+from seqmodel.media.audio import sampling
 
 TRAINED = "{audio} was trained on audio (8,000 Hz, frames of 10 samples, context 20)"
 MUSIC = "{run} was trained on music (88 notes, 4 steps per beat)"
@@ -21,14 +21,14 @@ MISTAKES = {
         f"{MUSIC}, which cannot be written as wav: take one of mid, npy, png, or another run "
         "with --run",
     ),
-    "o.wav --tempo 90 --run {audio}": (2, f"{TRAINED}, which has no tempo: leave --tempo out"),
+    "o.wav --tempo 90 --run {audio}": (2, "--tempo is for music, and " + TRAINED),
     "o.wav --prime x.mid --run {audio}": (
         2,
-        f"{TRAINED} and cannot go on from x.mid: give --prime an audio file",
+        f"{TRAINED} and cannot continue x.mid: --prime must be audio too",
     ),
     "o.mid --prime x.wav --run {run}": (
         2,
-        f"{MUSIC} and cannot go on from x.wav: give --prime a MIDI file",
+        f"{MUSIC} and cannot continue x.wav: --prime must be music too",
     ),
     "o.wav --prime nope.wav --run {audio}": (1, "--prime nope.wav: no such file or directory"),
     "o.wav --prime {audio} --run {audio}": (1, "--prime {audio}: is no file"),
@@ -126,7 +126,7 @@ def test_a_primer_too_long_to_be_held_is_refused(
 ):
     """Guards against a day of sound read into memory."""
     record("p.wav", 20_000)
-    monkeypatch.setattr(sample_audio, "MAX_PRIMER_SAMPLES", 16_000)
+    monkeypatch.setattr(sampling, "MAX_PRIMER_SAMPLES", 16_000)
     result = call("sample", "o.wav", "--prime", "p.wav", "--run", audio_run_folder)
     assert (result.status, result.err) == (
         1,
@@ -137,9 +137,9 @@ def test_a_primer_too_long_to_be_held_is_refused(
 def test_a_flac_that_cannot_have_the_rate_of_the_run_is_refused_before_drawing(
     call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sample_audio, "MAX_FLAC_RATE", 7999)
+    monkeypatch.setattr(sampling, "MAX_FLAC_RATE", 7999)
     result = call("sample", "o.flac", "--run", audio_run_folder)
     assert (result.status, result.err) == (
         2,
-        "seqmodel: a FLAC has at most 7,999 samples a second, the run 8,000: name a .wav\n",
+        "seqmodel: a FLAC has at most 7,999 samples per second, the run 8,000: name a .wav\n",
     )

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from seqmodel.data import batches
-from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
-from seqmodel.media.definitions import AudioFrames
+from seqmodel.data.dataset import DatasetWriter, open_dataset
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.definitions import Piece
 
 LENGTHS = np.random.default_rng(0).integers(1, 400, 203)
 
@@ -87,14 +88,17 @@ def test_transposed_pieces_keep_their_shape_in_time(dataset, rolls):
         np.testing.assert_array_equal(batch.frames[: len(roll), k], moved)
 
 
-def test_keys_are_all_twelve_and_drawn_anew_for_each_batch_and_epoch():
-    keys = batches.random_keys(1200, 1, 2, 3)
+def test_keys_are_all_twelve_and_drawn_anew_for_each_batch_and_epoch(dataset):
+    def drawn(*place):
+        return batches.random_variants(dataset.frame, 1200, *place)
+
+    keys = drawn(1, 2, 3)
     values, counts = np.unique(keys, return_counts=True)
     assert values.tolist() == list(range(-5, 7))
     assert ((counts - 100) ** 2 / 100).sum() < 31  # chi-square, 11 degrees: p = 0.001
-    np.testing.assert_array_equal(keys, batches.random_keys(1200, 1, 2, 3))
+    np.testing.assert_array_equal(keys, drawn(1, 2, 3))
     for other in ((2, 2, 3), (1, 3, 3), (1, 2, 4)):
-        assert (keys != batches.random_keys(1200, *other)).mean() > 0.8
+        assert (keys != drawn(*other)).mean() > 0.8
 
 
 def test_a_window_is_that_part_of_the_whole(dataset):

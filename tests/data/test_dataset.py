@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
+from seqmodel.data.dataset import DatasetWriter, open_dataset
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.definitions import PianoRollFrames
+from seqmodel.media.definitions import Piece
+from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.pianoroll import pack, unpack
 
@@ -53,7 +54,7 @@ def test_every_piece_is_read_back(dataset, rolls):
         assert split.sources == [f"{name}/{k}.mid" for k in range(len(pieces))]
         assert split.lengths.tolist() == [len(roll) for roll in pieces]
         assert split.frames == sum(map(len, pieces))
-        np.testing.assert_array_equal(split.note_counts(), np.concatenate(pieces).sum(0))
+        np.testing.assert_array_equal(split.totals(), np.concatenate(pieces).sum(0))
         for k, roll in enumerate(pieces):
             assert split[k].dtype == np.uint8
             np.testing.assert_array_equal(split[k], roll)
@@ -127,7 +128,7 @@ def test_any_file_name_can_be_a_source(tmp_path, source):
     roll = np.ones((2, 88), np.uint8)
     frame = PianoRollFrames(Grid.of_seconds("0.1"), "discard", drums=True, transpose_to_c=True)
     with DatasetWriter(tmp_path, frame) as writer:
-        writer.add("test", [pack(roll)], Piece(source, "0", 2, -3))
+        writer.add("test", [pack(roll)], Piece(source, "0", 2, {"transposed": -3}))
         writer.finish(frame, {"skipped": [{"source": source, "reason": "é"}]})
     found = open_dataset(tmp_path)
     assert found["test"].sources == [source]

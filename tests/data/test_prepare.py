@@ -15,7 +15,7 @@ from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.definitions import PianoRollFrames
+from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 
 FRAME = PianoRollFrames(Grid.of_beats(2))
@@ -40,10 +40,24 @@ def roll_of(*pitches):
     return roll
 
 
-def split_by_hash(roll):
-    """The published rule: the first 32 bits of the SHA-256 of the packed frames, 80:10:10."""
-    share = int(hashlib.sha256(np.packbits(roll, axis=1).tobytes()).hexdigest()[:8], 16) / 2**32
+def split_by_hash(content):
+    """The published rule: the first 32 bits of the SHA-256 of the content, 80:10:10.
+
+    Of a roll that is its packed frames; of MIDI see `content_of_tune`.
+    """
+    if isinstance(content, np.ndarray):
+        content = np.packbits(content, axis=1).tobytes()
+    share = int(hashlib.sha256(content).hexdigest()[:8], 16) / 2**32
     return "train" if share < 0.8 else "valid" if share < 0.9 else "test"
+
+
+def content_of_tune(*pitches):
+    """What is hashed of `tune`, whatever the grid: one beat's ticks, then each note in beats.
+
+    On, off and pitch rows of the notes sorted by their columns; quarter notes are one tick.
+    """
+    notes = sorted((k, k + 1, pitch) for k, pitch in enumerate(pitches))
+    return b"1 False" + np.array(notes, "<i8").T.tobytes()
 
 
 def places(out):
@@ -56,7 +70,7 @@ def places(out):
 def corpus(tmp_path):
     """Forty different tunes without split folders."""
     for k in range(40):
-        tune(tmp_path / "corpus" / f"{k:02}.mid", 40 + k, 45 + k // 2, 60)
+        tune(tmp_path / "corpus" / f"{k:02}.mid", 40 + k, 45 + k // 2, 62)
     return tmp_path / "corpus"
 
 
@@ -64,7 +78,7 @@ def test_a_piece_is_its_files_notes(tmp_path):
     tune(tmp_path / "a.mid", 21, 60, 64, 108)
     manifest = prepare([str(tmp_path / "a.mid")], tmp_path / "out", FRAME)
     expected = roll_of(21, 60, 64, 108)
-    split = open_dataset(tmp_path / "out")[split_by_hash(expected)]
+    split = open_dataset(tmp_path / "out")[split_by_hash(content_of_tune(21, 60, 64, 108))]
     np.testing.assert_array_equal(split[0], expected)
     assert open_dataset(tmp_path / "out").manifest == manifest
 
@@ -84,7 +98,7 @@ def test_folders_decide_the_split_the_nearest_first(tmp_path):
         tune(top / "corpus" / name, 50 + k)
     prepare([str(top / "corpus")], tmp_path / "out", FRAME)
     expected = {
-        str(top / "corpus" / name): split or split_by_hash(roll_of(50 + k))
+        str(top / "corpus" / name): split or split_by_hash(content_of_tune(50 + k))
         for k, (name, split) in enumerate(files.items())
     }
     assert places(tmp_path / "out") == expected
@@ -104,7 +118,7 @@ def test_without_folders_the_content_decides(corpus, tmp_path):
     prepare([str(corpus)], tmp_path / "out", FRAME)
     for source, split in places(tmp_path / "out").items():
         k = int(Path(source).stem)
-        assert split == split_by_hash(roll_of(40 + k, 45 + k // 2, 60)), source
+        assert split == split_by_hash(content_of_tune(40 + k, 45 + k // 2, 62)), source
     assert len(set(places(tmp_path / "out").values())) == 3
 
 
@@ -121,7 +135,7 @@ def test_adding_files_never_moves_a_piece(corpus, tmp_path):
 
 def test_identical_pieces_never_straddle_splits(corpus, tmp_path):
     for k in range(40):
-        tune(corpus / "copies" / f"other name {k}.mid", 40 + k, 45 + k // 2, 60)
+        tune(corpus / "copies" / f"other name {k}.mid", 40 + k, 45 + k // 2, 62)
     manifest = prepare([str(corpus)], tmp_path / "out", FRAME)
     assert manifest["repeated_pieces"] == 40
     assert manifest["also_in_another_split"] == []

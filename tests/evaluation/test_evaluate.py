@@ -9,7 +9,8 @@ import torch
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation import likelihood as evaluate
-from seqmodel.evaluation.likelihood import likelihood, report
+from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.evaluation.report import report
 from seqmodel.media.music.baselines import baseline_nats_per_frame
 from seqmodel.runs.folder import load_run
 
@@ -78,9 +79,9 @@ def test_the_figures_are_the_recomputed_ones(
     run, dataset, recomputed, monkeypatch, batch_size, window
 ):
     """For any batch size and for pieces longer than a window: padding and cuts never count."""
-    monkeypatch.setitem(evaluate.WINDOW, "music", window)
+    monkeypatch.setattr(evaluate, "FRAMES_AT_ONCE", window)
     scores = likelihood(run.model, dataset["valid"], batch_size=batch_size)
-    ours = {name: value for name, value in scores.__dict__.items() if value is not None}
+    ours = scores.to_json()
     assert ours.keys() == recomputed[1].keys()
     for name, value in recomputed[1].items():
         assert ours[name] == pytest.approx(value, abs=1e-5, rel=1e-6), name
@@ -127,13 +128,13 @@ def test_silence_predicted_as_silence_has_no_accuracy_but_no_error(tmp_path, wri
             scores = likelihood(run.model, silent["valid"])
         finally:
             run.model.output.linear.bias.copy_(bias)
-    assert (scores.accuracy, scores.precision, scores.recall) == (0, 0, 0)
+    assert scores.figures | {"accuracy": 0, "precision": 0, "recall": 0} == scores.figures
     one = write_dataset(tmp_path / "one", {"valid": [np.ones((1, 88), np.uint8)] * 2})
     assert likelihood(run.model, one["valid"]).nats_per_frame_skip_first == 0
 
 
 def test_progress_ends_at_every_frame_once(run, dataset, monkeypatch):
-    monkeypatch.setitem(evaluate.WINDOW, "music", 10)
+    monkeypatch.setattr(evaluate, "FRAMES_AT_ONCE", 10)
     calls = []
     likelihood(run.model, dataset["valid"], batch_size=2, progress=lambda *a: calls.append(a))
     done = [call[0] for call in calls]

@@ -14,7 +14,7 @@ import torch
 
 from seqmodel.config import Config, read_config_file, resolve
 from seqmodel.data.dataset import open_dataset
-from seqmodel.evaluation.likelihood import report
+from seqmodel.evaluation.report import report
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import BEST, LAST, RUN_FOLDER, load_run, read_metrics
 from seqmodel.training.loop import train_run

@@ -5,13 +5,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodel.kernels.code.emit import vector_lanes
+from seqmodel.kernels.code.emit import panel_width
 from seqmodel.kernels.linear import outer as outer_module
-from seqmodel.kernels.linear.folding import folding, tables_apart
+from seqmodel.kernels.linear.folding import folding, per_thread_tables
 from seqmodel.kernels.linear.outer import outer
-from seqmodel.kernels.linear.packing import PANEL, packing
+from seqmodel.kernels.linear.packing import packing
 from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.team import share_out
+from seqmodel.kernels.run.team import parallel_for
 
 BOTH_TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 THREADS = pytest.mark.parametrize("threads", [1, 2, 3])
@@ -40,8 +40,8 @@ def test_panels_hold_every_column(dtype: torch.dtype, threads: int, layout: str)
             elif layout == "neither":
                 b = torch.randn(2 * K, 2 * N, dtype=dtype)[::2, ::2]
             panels, job = packing(b)
-            share_out([job], threads)
-            width = PANEL * vector_lanes(b.element_size())
+            parallel_for([job], threads)
+            width = panel_width(b.element_size())
             count = -(-N // width)
             padded = F.pad(b, (0, count * width - N)).view(K, count, width)
             assert torch.equal(panels, padded.transpose(0, 1)), (K, N)
@@ -53,24 +53,24 @@ def test_panels_hold_every_column(dtype: torch.dtype, threads: int, layout: str)
 def test_outer_products_over_all_frames(
     dtype: torch.dtype, threads: int, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both ways to share the work out."""
+    """Both ways to split the work."""
     monkeypatch.setattr(outer_module, "_SMALL", small)
-    monkeypatch.setattr(outer_module, "_FEW", 0)
+    monkeypatch.setattr(outer_module, "_FEW_FRAMES", 0)
     for M in SIZES:
         for N in (1, 16, 33, 88):
             a, b = torch.randn(300, 2 * M, dtype=dtype)[:, :M], torch.randn(300, N, dtype=dtype)
             c = torch.full((M, N), float("nan"), dtype=dtype)
-            share_out(outer(a, b, c, threads), threads)
+            parallel_for(outer(a, b, c, threads), threads)
             torch.testing.assert_close(c, a.t() @ b, rtol=1e-4, atol=1e-4)
 
 
 @BOTH_TYPES
 @THREADS
-def test_tables_are_folded_and_turned_over(dtype: torch.dtype, threads: int) -> None:
+def test_tables_are_added_and_transposed(dtype: torch.dtype, threads: int) -> None:
     for columns in SIZES:
         total = torch.full((columns, 5), float("nan"), dtype=dtype)
-        tables = tables_apart(total, threads, 5 * columns)
+        tables = per_thread_tables(total, threads, 5 * columns)
         numbers = torch.randn(threads, 5, columns, dtype=dtype)
         tables[:, : 5 * columns] = numbers.view(threads, -1)
-        share_out([folding(tables, total)], threads)
+        parallel_for([folding(tables, total)], threads)
         torch.testing.assert_close(total, numbers.sum(0).t())

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import AudioFrames, AudioSettings, definition_from_json
+from seqmodel.media.audio.frames import AudioFrames, AudioSettings
+from seqmodel.media.registry import definition_from_json
 
 RATE = 8000
 

@@ -3,14 +3,15 @@
 import pytest
 import torch
 
-from seqmodel.config import AUDIO_PRESETS, resolve
+from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import AudioFrames
-from seqmodel.model.sequence import PAPER_HIDDEN, build_model, with_hidden_size
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.audio.medium import AUDIO
+from seqmodel.model.build import build_model, with_hidden_size
 
 T, B, D = 7, 3, 88
-AUDIO = AudioFrames(8000, 3, 7, mean=0.1, deviation=0.25)
+SOUND = AudioFrames(8000, 3, 7, mean=0.1, deviation=0.25)
 KINDS = [("lstm", 1), ("gru", 1), ("tanh", 2), ("lstm", 2)]
 kinds = pytest.mark.parametrize(("unit", "layers"), KINDS)
 
@@ -24,10 +25,16 @@ def model_and_frames(unit, layers, **options):
     return model, (torch.rand(T, B, D) < 0.4).double()
 
 
+def predict(model, frames, carry):
+    """The output's parameters for each frame, and the carry behind the last."""
+    reading = model.read(frames, carry)
+    return model.output(reading.h), reading.after
+
+
 @kinds
 def test_the_first_frame_is_predicted_from_a_zero_frame_and_zero_state(unit, layers):
     model, frames = model_and_frames(unit, layers)
-    logits, _ = model(frames, model.start(B))
+    logits, _ = predict(model, frames, model.start(B))
     h, _ = model.unit(torch.zeros(1, B, D, dtype=torch.float64))
     torch.testing.assert_close(
         logits[0], h[0] @ model.output.linear.weight.T + model.output.linear.bias
@@ -38,11 +45,11 @@ def test_the_first_frame_is_predicted_from_a_zero_frame_and_zero_state(unit, lay
 def test_a_frame_is_predicted_from_those_before_it_and_all_of_them(unit, layers):
     """A model that sees its target would score wonderfully and compose nothing."""
     model, frames = model_and_frames(unit, layers)
-    logits, _ = model(frames, model.start(B))
+    logits, _ = predict(model, frames, model.start(B))
     for t in range(T):
         changed = frames.clone()
         changed[t] = 1 - changed[t]
-        after, _ = model(changed, model.start(B))
+        after, _ = predict(model, changed, model.start(B))
         torch.testing.assert_close(after[: t + 1], logits[: t + 1], rtol=0, atol=0)
         differs = (after != logits).any(-1)
         assert differs[t + 1 :].all(), t
@@ -52,10 +59,10 @@ def test_a_frame_is_predicted_from_those_before_it_and_all_of_them(unit, layers)
 @pytest.mark.parametrize("cuts", [(3,), (1, 2, 6)])
 def test_windows_with_a_carry_are_one_run(unit, layers, cuts):
     model, frames = model_and_frames(unit, layers)
-    whole, end = model(frames, model.start(B))
+    whole, end = predict(model, frames, model.start(B))
     carry, parts = model.start(B), []
     for window in frames.tensor_split(cuts):
-        logits, carry = model(window, carry)
+        logits, carry = predict(model, window, carry)
         parts.append(logits)
     torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-14)
     for ours, theirs in zip(carry.tensors(), end.tensors(), strict=True):
@@ -66,10 +73,11 @@ def test_windows_with_a_carry_are_one_run(unit, layers, cuts):
 def test_step_by_step_is_one_run(unit, layers):
     """Sampling steps, evaluation runs: both must be the same model."""
     model, frames = model_and_frames(unit, layers)
-    whole, _ = model(frames, model.start(B))
+    whole, _ = predict(model, frames, model.start(B))
     carry = model.start(B)
     for t, frame in enumerate(frames):
-        logits, state = model.step(carry)
+        h, state = model.step(carry)
+        logits = model.output(h)
         torch.testing.assert_close(logits, whole[t], rtol=0, atol=1e-14)
         carry = type(carry)(state, frame)
 
@@ -78,7 +86,7 @@ def test_step_by_step_is_one_run(unit, layers):
 def test_a_carry_is_rebuilt_from_its_tensors(unit, layers):
     """Resuming within a piece depends on it: each tensor in its place, each state of its type."""
     model, frames = model_and_frames(unit, layers)
-    _, carry = model(frames, model.start(B))
+    _, carry = predict(model, frames, model.start(B))
     tensors = [torch.full_like(t, k) for k, t in enumerate(carry.tensors())]
     assert len(tensors) == layers * (2 if unit == "lstm" else 1) + 1
     rebuilt = model.start(B).like(tensors)
@@ -86,31 +94,33 @@ def test_a_carry_is_rebuilt_from_its_tensors(unit, layers):
     assert [float(t.unique()) for t in rebuilt.tensors()] == list(range(len(tensors)))
     assert all(a is b for a, b in zip(rebuilt.tensors(), tensors, strict=True))
     again = carry.like(carry.tensors())
-    torch.testing.assert_close(model(frames, again)[0], model(frames, carry)[0], rtol=0, atol=0)
+    torch.testing.assert_close(
+        predict(model, frames, again)[0], predict(model, frames, carry)[0], rtol=0, atol=0
+    )
 
 
 def test_dropout_acts_before_the_output_while_training_only():
     model, frames = model_and_frames("gru", 1, dropout=0.5)
-    still = model(frames, model.start(B))[0]
-    torch.testing.assert_close(model(frames, model.start(B))[0], still, rtol=0, atol=0)
+    still = predict(model, frames, model.start(B))[0]
+    torch.testing.assert_close(predict(model, frames, model.start(B))[0], still, rtol=0, atol=0)
     model.train()
     h, _ = model.unit(torch.cat([torch.zeros(1, B, D), frames[:-1]]).double())
     torch.manual_seed(1)
     kept = model.dropout(h)
     assert (kept == 0).any()
     torch.manual_seed(1)
-    torch.testing.assert_close(model(frames, model.start(B))[0], model.output.linear(kept))
+    torch.testing.assert_close(predict(model, frames, model.start(B))[0], model.output.linear(kept))
 
 
 @pytest.mark.parametrize("frame", [FRAMES, AudioFrames(8000)], ids=["music", "audio"])
 def test_the_papers_sizes_and_equal_budgets(frame):
     """For both of the paper's media: 36/46/100 units for music, 195/227/400 for speech."""
-    for unit, hidden in PAPER_HIDDEN[frame.media].items():
+    for unit, hidden in frame.medium.paper_hidden.items():
         config = with_hidden_size(resolve({"preset": "paper", "unit": unit}), frame)
         assert config.hidden == hidden
     sizes = {
         unit: with_hidden_size(resolve({"unit": unit, "params": 20_000}), frame)
-        for unit in PAPER_HIDDEN[frame.media]
+        for unit in frame.medium.paper_hidden
     }
     for unit, config in sizes.items():
         count = build_model(config, frame).unit.parameter_count()
@@ -139,10 +149,10 @@ def test_audio_in_pieces_with_a_carry_is_audio_at_once(kind):
     """Guards against samples lost or heard twice where one window of training meets the next."""
     model = audio_model(kind)
     frames = torch.randn(T, B, 3, dtype=torch.float64)
-    whole, end = model(frames, model.start(B))
+    whole, end = predict(model, frames, model.start(B))
     carry, parts = model.start(B), []
     for window in frames.split([1, 2, 4]):
-        parameters, carry = model(window, carry)
+        parameters, carry = predict(model, window, carry)
         parts.append(parameters)
     torch.testing.assert_close(torch.cat(parts), whole)
     for ours, theirs in zip(carry.tensors(), end.tensors(), strict=True):
@@ -151,17 +161,17 @@ def test_audio_in_pieces_with_a_carry_is_audio_at_once(kind):
 
 def audio_model(kind):
     torch.manual_seed(0)
-    config = resolve({"hidden": 4, "output": kind, "components": 3}, presets=AUDIO_PRESETS)
-    return build_model(config, AUDIO).double().eval()
+    config = resolve({"hidden": 4, "output": kind, "components": 3}, presets=AUDIO.presets)
+    return build_model(config, SOUND).double().eval()
 
 
 @pytest.mark.parametrize(
     ("options", "frame", "said"),
     [
-        ({"output": "bernoulli"}, AUDIO, "--output bernoulli is for music"),
-        ({"output": "logistic"}, FRAMES, "--output logistic is for audio"),
-        ({"end": True}, AUDIO, "--end is for music"),
-        ({"augment_keys": True}, AUDIO, "--augment-keys is for music"),
+        ({"output": "bernoulli"}, SOUND, "--output bernoulli does not fit audio"),
+        ({"output": "logistic"}, FRAMES, "--output logistic does not fit music"),
+        ({"end": True}, SOUND, "--end is for music"),
+        ({"augment_keys": True}, SOUND, "--augment-keys is for music"),
     ],
 )
 def test_what_a_medium_has_not_is_refused(options, frame, said):

@@ -7,7 +7,7 @@ from scipy import stats
 from torch.distributions import Bernoulli
 
 from seqmodel.kernels.run import memory
-from seqmodel.outputs import BernoulliOutput
+from seqmodel.outputs.bernoulli.specification import BernoulliOutput
 
 
 def logits_and_frames(notes=6, scale=3.0, more=0):

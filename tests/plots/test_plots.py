@@ -8,14 +8,9 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from seqmodel.plots.music import (
-    NOTE_COLOUR,
-    PRIMER_COLOUR,
-    piano_roll_png,
-    plot_learning_curve,
-    plot_note_frequencies,
-    plot_piano_roll,
-)
+from seqmodel.media.music.plots import piano_roll_png, plot_note_frequencies, plot_piano_roll
+from seqmodel.plots.curves import plot_learning_curve
+from seqmodel.plots.png import ACCENT, PRIMARY
 
 
 def pixels(png):
@@ -34,7 +29,7 @@ def test_time_goes_right_and_pitch_up():
     """A roll drawn upside down or back to front still looks like music."""
     roll = np.zeros((40, 88), np.uint8)
     roll[:10, 20] = roll[30:, 60] = 1  # low at first, high at last
-    rows, columns = places_of(pixels(piano_roll_png(roll, 21, title="t")), NOTE_COLOUR)
+    rows, columns = places_of(pixels(piano_roll_png(roll, 21, title="t")), PRIMARY)
     early = columns < 0.5
     assert early.any()
     assert (~early).any()
@@ -45,11 +40,11 @@ def test_the_primer_stands_out():
     roll = np.zeros((40, 88), np.uint8)
     roll[:, 40] = 1
     image = pixels(piano_roll_png(roll, 21, title="t", primer=10))
-    _, given = places_of(image, PRIMER_COLOUR)
-    _, drawn = places_of(image, NOTE_COLOUR)
+    _, given = places_of(image, ACCENT)
+    _, drawn = places_of(image, PRIMARY)
     assert given.max() <= drawn.min()
     assert np.ptp(drawn) / np.ptp(given) == pytest.approx(3, rel=0.05)
-    assert len(places_of(pixels(piano_roll_png(roll, 21, title="t")), PRIMER_COLOUR)[0]) == 0
+    assert len(places_of(pixels(piano_roll_png(roll, 21, title="t")), ACCENT)[0]) == 0
 
 
 @pytest.mark.parametrize("frames", [1, 3000])
@@ -81,9 +76,9 @@ def test_the_learning_curve_marks_the_best_epoch(tmp_path, epochs):
     ]
     plot_learning_curve(tmp_path / "a.png", json.loads(json.dumps(metrics)))
     image = pixels((tmp_path / "a.png").read_bytes())
-    rows, columns = places_of(image, PRIMER_COLOUR)
+    rows, columns = places_of(image, ACCENT)
     assert len(rows) > 20
     if epochs == 5:
         assert columns.mean() == pytest.approx(0.53, abs=0.05)  # the middle of the axes
-        below = places_of(image, NOTE_COLOUR)
+        below = places_of(image, PRIMARY)
         assert rows.max() >= below[0].max() - 0.01  # the lowest point of valid's curve

@@ -11,17 +11,12 @@ import soundfile
 from seqmodel.data.bundled import FRAMES
 from seqmodel.data.prepare import prepare
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.definitions import AudioSettings
+from seqmodel.media.audio.frames import AudioSettings
+from seqmodel.media.audio.inspection import inspect_audio
 from seqmodel.media.music.grid import Grid
-from seqmodel.model.sequence import build_model
-from seqmodel.report.inspection import (
-    inspect_audio,
-    inspect_dataset,
-    inspect_midi,
-    inspect_run,
-    kind_of,
-    note_name,
-)
+from seqmodel.media.music.inspection import inspect_midi, note_name
+from seqmodel.model.build import build_model
+from seqmodel.report.inspection import inspect_dataset, inspect_run, kind_of
 from seqmodel.runs import folder as runs
 
 GRID = Grid.of_beats(4)
@@ -127,7 +122,7 @@ def test_an_audio_file_is_what_numpy_says(tmp_path):
         "clipped_samples": 2,
         "frame_size": 10,
         "frames": 2000,
-        "dtype": "float32",
+        "dtype": "int16",
         "remarks": [],
     }
 

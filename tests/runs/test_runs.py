@@ -9,7 +9,7 @@ import torch
 
 from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import SeqmodelError
-from seqmodel.model.sequence import build_model
+from seqmodel.model.build import build_model
 from seqmodel.runs import folder as runs
 from seqmodel.runs.folder import (
     RUN_FOLDER,

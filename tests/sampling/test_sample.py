@@ -9,7 +9,8 @@ import torch
 
 from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.sequence import Carry, build_model
+from seqmodel.model.build import build_model
+from seqmodel.model.carry import Carry
 from seqmodel.sampling import sampler as sample
 from seqmodel.sampling.sampler import CHUNK, Sampler
 from seqmodel.units import UNITS
@@ -26,7 +27,8 @@ def by_hand(run, length, seed, number, temperature=1.0, prime=()):
             _, state = model.step(carry)
             carry = Carry(state, torch.tensor(heard, dtype=torch.float64)[None])
         while len(frames) < length:
-            logits, state = model.step(carry)
+            h, state = model.step(carry)
+            logits = model.output(h)
             uniform = uniforms[len(frames)]
             p = torch.sigmoid(logits[0, :88] / temperature).numpy()
             frames.append((uniform[:88] < p).astype(np.uint8))
@@ -87,7 +89,7 @@ def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, end, layer
                 layer.backend = backend
             sampler = Sampler(model, temperature=temperature)
             chunks = sampler.draw(Uniforms(3, 1), prime=prime)
-            assert chunks.gi_code.co_name == ("draw" if backend == "cpu" else "_plainly")
+            assert chunks.gi_code.co_name == ("draw" if backend == "cpu" else "_draw_plainly")
             drawn.append(list(islice(chunks, 2)))
         for (ours, ends), (plain, plain_ends) in zip(*drawn, strict=True):
             np.testing.assert_array_equal(ours, plain)
@@ -198,7 +200,7 @@ def test_temperature_zero_is_the_likeliest_frame_each_time(endless):
     with torch.no_grad():
         frames = torch.from_numpy(piece).double()[:, None]
         model = copy.deepcopy(endless.model).double()
-        logits, _ = model(frames, model.start(1))
+        logits = model.output(model.read(frames, model.start(1)).h)
     np.testing.assert_array_equal(piece, logits[:, 0, :88].numpy() > 0)
 
 
@@ -210,9 +212,9 @@ def test_pieces_are_as_likely_as_the_model_says(endless):
     for piece in pieces:
         surprise.append(endless.nll(piece).sum())
         with torch.no_grad():
-            logits, _ = endless.model(
-                torch.from_numpy(piece).float()[:, None], endless.model.start(1)
-            )
+            frames = torch.from_numpy(piece)[:, None]
+            reading = endless.model.read(frames, endless.model.start(1))
+            logits = endless.model.output(reading.h)
         p = torch.sigmoid(logits[:, 0, :88].double())
         entropy.append(float(-(p * p.log() + (1 - p) * (1 - p).log()).sum()))
     difference = np.array(surprise) - np.array(entropy)

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodel.config import AUDIO_PRESETS, resolve
+from seqmodel.config import resolve
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.media.definitions import AudioFrames
-from seqmodel.model.sequence import PAPER_HIDDEN, Carry, build_model
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.audio.medium import AUDIO
+from seqmodel.model.build import build_model
+from seqmodel.model.carry import Carry
 from seqmodel.sampling import sampler as sample
 from seqmodel.units import UNITS
 
@@ -22,7 +24,7 @@ def make_model(kind, frame=SMALL, *, unit="gru", hidden=9, components=4, layers=
     """A model with nothing at zero, of components unlike each other, whose past matters."""
     torch.manual_seed(5)
     config = {"unit": unit, "hidden": hidden, "layers": layers, "components": components}
-    model = build_model(resolve(config | {"output": kind}, presets=AUDIO_PRESETS), frame)
+    model = build_model(resolve(config | {"output": kind}, presets=AUDIO.presets), frame)
     output, K = model.output, components
     with torch.no_grad():
         for layer in model.layers():
@@ -58,7 +60,7 @@ def plainly(model, *args, **options):
     for layer in model.layers():
         layer.backend = "reference"
     chunks = sample.Sampler(model).draw(Uniforms(3, 1))
-    assert chunks.gi_code.co_name == "_plainly"
+    assert chunks.gi_code.co_name == "_draw_plainly"
     return draw(model, *args, **options)
 
 
@@ -87,8 +89,8 @@ def test_draws_follow_the_stated_stream(kind, temperature):
         carry = double.start(1)
         for _ in range(2 * sample.CHUNK):
             uniforms = torch.from_numpy(stream.take(double.output.uniforms_per_frame))
-            parameters, state = double.step(carry)
-            frame = double.output.draw(parameters, carry.past, uniforms[None], temperature)
+            h, state = double.step(carry)
+            frame = double.output.draw_frame(h, carry.past, uniforms[None], temperature).frame
             carry = Carry(state, torch.cat([carry.past, frame], 1)[:, -7:])
             frames.append(frame[0].numpy())
     ours = draw(model, 2, temperature=temperature)
@@ -102,7 +104,7 @@ def test_draws_follow_the_stated_stream(kind, temperature):
 def test_a_thousand_frames_of_the_papers_models_are_the_same(kind, unit):
     """Guards roundings that add up over time, and weights read from beyond a panel's end."""
     frame = AudioFrames(8000, mean=0.001, deviation=0.08)
-    model = make_model(kind, frame, unit=unit, hidden=PAPER_HIDDEN["audio"][unit], components=20)
+    model = make_model(kind, frame, unit=unit, hidden=AUDIO.paper_hidden[unit], components=20)
     ours = assert_same(model, 4)
     assert ours.shape == (1024, 10)
     assert len(np.unique(ours)) > 3000

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodel.config import AUDIO_PRESETS, resolve
+from seqmodel.config import resolve
 from seqmodel.data.bundled import sample_dataset
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.audio.baselines import audio_nats_per_frame
-from seqmodel.media.definitions import AudioFrames, AudioSettings
-from seqmodel.model.sequence import with_hidden_size
+from seqmodel.media.audio.frames import AudioFrames, AudioSettings
+from seqmodel.media.audio.medium import AUDIO
+from seqmodel.model.build import with_hidden_size
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
@@ -56,7 +57,7 @@ def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(
 ):
     """Guards against defaults that do not learn speech, or a start so bad that it takes long."""
     options = {"unit": "gru", "hidden": 32, "epochs": 2, "output": output, "components": components}
-    train(resolve(options, presets=AUDIO_PRESETS), tmp_path / "run", data=speech)
+    train(resolve(options, presets=AUDIO.presets), tmp_path / "run", data=speech)
     first, second = read_metrics(tmp_path / "run")
     assert second["train_nats_per_frame"] < first["train_nats_per_frame"] - 0.5
     assert second["valid_nats_per_frame"] < first["valid_nats_per_frame"]
@@ -81,7 +82,7 @@ def test_metrics_hold_the_figures_of_audio(
         *("frames_per_second", "seconds"),
     }
     for name in ("nats_per_frame", "nats_per_sample", of_kind):
-        assert line[f"valid_{name}"] == pytest.approx(getattr(scores, name), rel=1e-6)
+        assert line[f"valid_{name}"] == pytest.approx(scores.to_json()[name], rel=1e-6)
     # Two by two, by length, of 30 and about 50, of about 50 and 71, and of 90 frames; 20 at a time.
     assert [line["updates"] for line in lines] == [3 + 4 + 5, 24, 36]
 
@@ -266,7 +267,7 @@ def test_the_papers_protocol_for_speech(unit, hidden):
     """Chung et al. 2014, section 4: 20 samples give 10, some 169 thousand weights in the unit."""
     frame = AudioFrames(16_000)
     config = with_hidden_size(
-        resolve({"preset": "paper", "unit": unit}, presets=AUDIO_PRESETS), frame
+        resolve({"preset": "paper", "unit": unit}, presets=AUDIO.presets), frame
     )
     assert (frame.context, frame.frame_size) == (20, 10)
     assert config.hidden == hidden

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqmodel.kernels import noise
-from seqmodel.model.sequence import build_model
+from seqmodel.model.build import build_model
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import BEST, LAST, load_run
 from seqmodel.training.loop import train_run

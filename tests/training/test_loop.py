@@ -12,7 +12,7 @@ from seqmodel.config import read_config_file, resolve
 from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
-from seqmodel.media.definitions import AudioFrames
+from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.music.baselines import baseline_nats_per_frame
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
@@ -30,7 +30,7 @@ def scripted(monkeypatch, make_config, dataset, tmp_path):
     def scripted(figures, **options):
         left = iter(figures)
         monkeypatch.setattr(
-            loop, "likelihood", lambda *a, **k: Likelihood(1, 1, next(left), 0, 0, 0, 0, 0, None)
+            loop, "likelihood", lambda *a, **k: Likelihood(1, 1, next(left), 0, 0, {})
         )
         trainer = Trainer(make_config(epochs=len(figures), **options), dataset, tmp_path / "run")
         heard = []
@@ -70,7 +70,7 @@ def test_the_runs_own_figures_are_evaluations(run_folder, dataset):
     lines = read_metrics(run_folder)
     scores = likelihood(run.model, dataset["valid"])
     assert lines[run.epoch - 1]["valid_nats_per_frame"] == pytest.approx(scores.nats_per_frame)
-    assert lines[run.epoch - 1]["valid_accuracy"] == scores.accuracy
+    assert lines[run.epoch - 1]["valid_accuracy"] == scores.figures["accuracy"]
     assert run.epoch - 1 == min(range(30), key=lambda k: lines[k]["valid_nats_per_frame"])
     assert [line["updates"] for line in lines] == [3 * epoch for epoch in range(1, 31)]
 

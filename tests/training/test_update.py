@@ -9,7 +9,7 @@ import torch
 
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
-from seqmodel.model.sequence import build_model
+from seqmodel.model.build import build_model
 from seqmodel.training.average import make_average
 from seqmodel.training.optimizer import make_optimizer
 from seqmodel.training.update import step, update, update_seed, window_gradient
@@ -69,7 +69,7 @@ def test_nats_are_a_sum_of_what_the_model_scores(model, batch, dataset):
     total = 0.0
     for roll in dataset["train"]:
         frames = torch.from_numpy(roll).float()[:, None]
-        logits, _ = model(frames, model.start(1))
+        logits = model.output(model.read(frames, model.start(1)).h)
         total -= float(
             torch.distributions.Bernoulli(logits=logits[..., :88].detach()).log_prob(frames).sum()
         )

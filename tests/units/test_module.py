@@ -1,6 +1,7 @@
 """A unit as a module: its gates as views, how it starts, its state, and what it refuses."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -146,6 +147,18 @@ def test_bad_lengths_are_a_value_error(name, backend, lengths):
         make(name, 3, 4, backend=backend)(torch.zeros(5, 2, 3), None, torch.tensor(lengths))
 
 
+def test_other_types_and_devices_than_the_weights_are_a_value_error(name, backend):
+    """float64 data read as float32, or a state left behind on another device."""
+    unit, x = make(name, 3, 4, backend=backend), torch.zeros(5, 2, 3)
+    with pytest.raises(ValueError, match=r"x must be torch.float32 on cpu.* not torch.float64"):
+        unit(x.double())
+    with pytest.raises(ValueError, match=r"x must be torch.float32 on cpu.* on meta"):
+        unit(x.to("meta"))
+    state = unit.double().zero_state(2)
+    with pytest.raises(ValueError, match=rf"{state._fields[-1]} must be torch.float32 on cpu"):
+        unit.float()(x, type(state)(*(t.float() for t in state[:-1]), state[-1]))
+
+
 @pytest.mark.parametrize("layers", [2, 4])
 def test_state_of_another_stack_is_a_value_error(backend, layers):
     """States left over, or missing, where a run's number of layers changed."""
@@ -175,9 +188,9 @@ def test_unknown_names_are_told_with_the_choices(options, choices):
 
 @pytest.mark.parametrize("sizes", [(0, 4), (3, 0), (-1, 4)])
 def test_sizes_below_one_are_refused(sizes):
-    with pytest.raises(UsageError, match="1 or more"):
+    with pytest.raises(UsageError, match="at least 1"):
         make("gru", *sizes)
-    with pytest.raises(UsageError, match="1 layer or more"):
+    with pytest.raises(UsageError, match="at least 1 layer"):
         make("gru", 3, 4, layers=0)
 
 
@@ -187,9 +200,10 @@ def test_the_backend_asked_for_is_the_one_that_runs(monkeypatch):
 
     def probe(*arguments):
         ran.append(arguments[0].name)
-        return BACKENDS["reference"](*arguments)
+        return reference.run(*arguments)
 
-    monkeypatch.setitem(BACKENDS, "probe", probe)
+    reference = BACKENDS["reference"]
+    monkeypatch.setitem(BACKENDS, "probe", replace(reference, name="probe", run=probe))
     for unit in (make("gru", 3, 4, backend="probe"), make("mgu", 3, 4, backend="reference")):
         unit(torch.zeros(2, 1, 3))
     assert ran == ["gru"]

@@ -9,6 +9,8 @@ from drawing import SAME, assert_same, random_state, random_tensor, random_unit,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seqmodel.units import make
+
 DTYPES = list(SAME)
 SOME = settings(max_examples=15, deadline=None, derandomize=True)
 
@@ -99,6 +101,75 @@ def test_padded_batch_equals_its_rows_alone(name, backend, dtype):
     for row, length in enumerate(lengths):
         assert not h[length:, row].any(), "the output is zero behind a row's end"
         assert not ours[0][length:, row].any(), "no gradient reaches the padding"
+
+
+def test_padding_that_would_overflow_reaches_nothing(backend):
+    """Padding multiplied by zero: 2**200 is inf, inf * 0 is nan, and U learns from it."""
+    T, H = 200, 3
+    unit = make("tanh", H, H, backend=backend, activation="relu", bias=False)
+    with torch.no_grad():
+        unit.W.copy_(torch.eye(H))
+        unit.U.copy_(2 * torch.eye(H))
+    x = torch.ones(T, 4, H)
+    lengths = torch.tensor([10, 0, 1, 3])
+    x[11:, 0], x[2, 2] = float("inf"), float("nan")
+    x[:, 1] = float("nan")
+    x.requires_grad_()
+    h, (final,) = unit(x, None, lengths)
+    final.sum().backward()
+    powers = 2.0 ** torch.arange(1, 11) - 1  # h_t = 2 h_(t-1) + 1
+    assert torch.equal(h[:10, 0], powers.unsqueeze(1).expand(10, H))
+    assert not h[10:, 0].any()
+    assert not h[:, 1].any()
+    assert torch.equal(final[:, 0], torch.tensor([1023.0, 0.0, 1.0, 7.0]))
+    # dU = sum over t of 2**(T - 1 - t) h_(t-1), each row and column alike.
+    expected = sum(2.0 ** (9 - t) * powers[t - 1] for t in range(1, 10)) + (2 * 1 + 3)
+    assert torch.equal(unit.U.grad, torch.full((H, H), float(expected)))
+    gradient = torch.zeros(T, 4, H)
+    for row, length in enumerate(lengths.tolist()):
+        gradient[:length, row] = 2.0 ** torch.arange(length - 1, -1, -1).unsqueeze(1)
+    assert torch.equal(x.grad, gradient)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_what_the_padding_holds_does_not_matter(name, backend, activation, value):
+    """nan or inf behind a row's length that reaches a final state, a weight or another row."""
+    unit = random_unit(name, 3, 5, backend=backend, activation=activation)
+    lengths, start = torch.tensor([4, 0, 7, 1]), random_state(unit, 4)
+    results = []
+    for padding in (0.0, value):
+        x = random_tensor(7, 4, 3)
+        for row, length in enumerate(lengths):
+            x[length:, row] = padding
+        x.requires_grad_()
+        h, after = unit(x, start, lengths)
+        results.append([h, *after, *gradients(unit, x, h, after)])
+    for ours, plain in zip(*results, strict=True):
+        assert torch.equal(ours, plain)
+        assert torch.isfinite(ours).all()
+
+
+@pytest.mark.parametrize("lengths", [None, torch.zeros(0, dtype=torch.int64)])
+def test_a_batch_of_no_rows(name, backend, lengths):
+    """Gradients left as they lay in memory."""
+    unit = random_unit(name, 3, 5, backend=backend)
+    x = torch.zeros(6, 0, 3, dtype=torch.float64).requires_grad_()
+    h, after = unit(x, None, lengths)
+    assert h.shape == (6, 0, 5)
+    assert all(state.shape == (0, 5) for state in after)
+    for found, leaf in zip(gradients(unit, x, h, after), [x, *unit.parameters()], strict=True):
+        assert torch.equal(found, torch.zeros_like(leaf))
+
+
+def test_a_batch_of_nothing_but_padding(name, backend):
+    """Packed sequences need a frame; without one, gradients are zero and states stay."""
+    unit = random_unit(name, 3, 5, backend=backend)
+    x, start = random_tensor(6, 2, 3).requires_grad_(), random_state(unit, 2)
+    h, after = unit(x, start, torch.tensor([0, 0]))
+    assert not h.any()
+    assert all(torch.equal(final, first) for final, first in zip(after, start, strict=True))
+    assert not any(gradient.any() for gradient in gradients(unit, x, h, after))
 
 
 @SOME

@@ -2,33 +2,37 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Force, Quiet
-from seqmodel.cli.sample.request import DEFAULT_LENGTH, DEFAULT_SECONDS, DEFAULT_TEMPO, Request
+from seqmodel.cli.common import Device, Force, Quiet, counter, message
+from seqmodel.cli.media_options import options_of, with_media_options
+from seqmodel.cli.sample.targets import Targets
 from seqmodel.errors import UsageError
+from seqmodel.media.definitions import Medium, Option, SampleRequest
+from seqmodel.media.registry import MEDIA
 
-if TYPE_CHECKING:
-    from seqmodel.media.definitions import Media
-    from seqmodel.runs.folder import Run
-
-FORMATS: "dict[Media, tuple[str, ...]]" = {
-    "music": ("mid", "npy", "png"),
-    "audio": ("wav", "flac", "raw", "npy", "png"),
-}
-ALL_FORMATS = tuple(dict.fromkeys(FORMATS["music"] + FORMATS["audio"]))
+FORMATS = tuple(dict.fromkeys(kind for medium in MEDIA.values() for kind in medium.formats))
 OTHER_SUFFIXES = {"midi": "mid", "wave": "wav"}
+WRITTEN = ", ".join(
+    f"{medium.name} as {' '.join('.' + kind for kind in medium.formats)}"
+    for medium in MEDIA.values()
+)
+DEFAULT_LENGTH = "; ".join(medium.default_length for medium in MEDIA.values())
 
 
+def _rows(medium: Medium) -> tuple[Option, ...]:
+    return medium.sample_options
+
+
+@with_media_options(_rows)
 def sample(
     out: Annotated[
         Path,
         typer.Argument(
             metavar="OUT",
-            help="Of music a .mid, of audio a .wav, .flac or .raw file; of either .npy (frames) or "
-            ".png; - for stdout, with --format.",
+            help=f"{WRITTEN}; or - for stdout, with --format.",
         ),
     ],
     run: Annotated[
@@ -38,12 +42,7 @@ def sample(
         int, typer.Option("-n", "--number", min=1, help="Pieces: out-1.mid, out-2.mid, ...")
     ] = 1,
     length: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help=f"Frames.  [default: {DEFAULT_LENGTH} of music, or with --end as long as the "
-            f"longest training piece at most; {DEFAULT_SECONDS:g} seconds of audio]",
-        ),
+        int | None, typer.Option(min=1, help=f"Frames.  [default: {DEFAULT_LENGTH}]")
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.001, help="Length in seconds instead.")
@@ -61,31 +60,26 @@ def sample(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A MIDI file, or for audio an audio file, to go on from; or a sampled .npy.",
+            help="Continue this file, of the run's medium, or a sampled .npy.",
         ),
     ] = None,
     include_prime: Annotated[
-        bool, typer.Option("--include-prime/--no-include-prime", help="Put it before the new.")
+        bool,
+        typer.Option("--include-prime/--no-include-prime", help="Write it before the new frames."),
     ] = False,
-    tempo: Annotated[
-        float | None,
-        typer.Option(
-            min=4.0,
-            max=1000.0,
-            help="Of music, beats per minute, in the file and --seconds.  "
-            f"[default: {DEFAULT_TEMPO:g}]",
-        ),
-    ] = None,
+    *,
     output_format: Annotated[
         str | None,
         typer.Option(
             "--format",
-            help="mid, wav, flac, raw (16-bit PCM, little-endian, no header), npy or png, where "
-            "OUT does not tell.",
+            help=f"{', '.join(FORMATS)}, if OUT does not tell; npy holds the frames, raw 16-bit "
+            "PCM, little-endian, without a header.",
         ),
     ] = None,
+    device: Device = "auto",
     force: Force = False,
     quiet: Quiet = False,
+    **media_options: Any,
 ) -> None:
     """Draw new pieces from what a run has learned.
 
@@ -94,88 +88,78 @@ def sample(
     while it grows: seqmodel sample - --format wav | aplay. A run trained with --end stops by
     itself.
     """
-    request = Request(
-        out=out,
-        kind=_format(out, output_format),
-        number=number,
+    kind = _format(out, output_format)
+    targets = Targets(out, number)
+    if length is not None and seconds is not None:
+        raise UsageError("--length and --seconds exclude each other")
+    if include_prime and prime is None:
+        raise UsageError("--include-prime needs --prime FILE")
+    if not math.isfinite(temperature):
+        raise UsageError(f"--temperature must be finite, not {temperature}")
+
+    from seqmodel.runs.folder import load_run, newest_run
+    from seqmodel.sampling.sampler import Sampler
+
+    targets.check(force=force)
+    loaded = load_run(run or newest_run(media=_only_medium(kind)))
+    medium = loaded.frame.medium
+    trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
+    _check(kind, prime, medium, trained)
+    options = options_of(medium, media_options, _rows, trained)
+    request = SampleRequest(
+        kind=kind,
         length=length,
         seconds=seconds,
-        seed=seed,
-        temperature=temperature,
         prime=prime,
         include_prime=include_prime,
-        tempo=tempo,
-        quiet=quiet,
+        options=options,
+        title=f"sampled from {loaded.folder} ({loaded.config.unit})",
+        longest_piece=loaded.longest_piece if loaded.config.end else None,
     )
-    _check(request)
-
-    from seqmodel.files import check_writable, refuse_existing
-    from seqmodel.media.definitions import AudioFrames
-    from seqmodel.runs.folder import load_run, newest_run
-
-    if not request.to_stdout:
-        for target in request.targets:
-            refuse_existing(target, force=force)
-            check_writable(target)
-    loaded = load_run(run or newest_run(media=_media(request.kind)))
-    _check_medium(request, loaded)
-    if isinstance(loaded.frame, AudioFrames):
-        from seqmodel.cli.sample.audio import sample_audio
-
-        sample_audio(request, loaded, loaded.frame)
-    else:
-        from seqmodel.cli.sample.music import sample_music
-
-        sample_music(request, loaded, loaded.frame)
+    sampling = medium.sampling(loaded.frame, request)
+    for remark in sampling.remarks:
+        message(remark, quiet=quiet)
+    # A step of one piece is too small for a GPU to be the faster one.
+    place = loaded.model.choose_device("cpu" if device == "auto" else device, 1)
+    sampler = Sampler(loaded.model.to(place), temperature=temperature)
+    for k, target in enumerate(targets):
+        chunks = sampler.piece(sampling.length, seed=seed, number=k, prime=sampling.primer)
+        with counter("sampling", quiet=quiet) as progress, targets.opened(target) as file:
+            written = sampling.write(file, chunks, progress)
+        hint = f", {written.hint}" * bool(written.hint)
+        message(
+            f"{target}: {written.size} from {loaded.folder}{hint}",
+            quiet=quiet or targets.to_stdout,
+        )
 
 
 def _format(out: Path, given: str | None) -> str:
     suffix = "" if str(out) == "-" else out.suffix.lower().lstrip(".")
     kind = given or OTHER_SUFFIXES.get(suffix, suffix)
-    if kind not in ALL_FORMATS:
+    if kind not in FORMATS:
         what = "--format" if given or str(out) == "-" else f"the suffix of {out}"
-        raise UsageError(f"{what} must be one of {', '.join(ALL_FORMATS)}")
+        raise UsageError(f"{what} must be one of {', '.join(FORMATS)}")
     return kind
 
 
-def _media(kind: str) -> "Media | None":
-    """The one medium that is written in a format; None where both are."""
-    able = [media for media, kinds in FORMATS.items() if kind in kinds]
+def _only_medium(kind: str) -> str | None:
+    """The one medium that can be written in a format; None if there are several."""
+    able = [medium.name for medium in MEDIA.values() if kind in medium.formats]
     return able[0] if len(able) == 1 else None
 
 
-def _check(request: Request) -> None:
-    """UsageError for options that do not go together, whatever the run."""
-    if request.to_stdout and request.number > 1:
-        raise UsageError("-n above 1 needs a file name, not stdout")
-    if request.length is not None and request.seconds is not None:
-        raise UsageError("--length and --seconds exclude each other")
-    if request.include_prime and request.prime is None:
-        raise UsageError("--include-prime needs --prime FILE")
-    if not math.isfinite(request.temperature):
-        raise UsageError(f"--temperature must be finite, not {request.temperature}")
-
-
-def _check_medium(request: Request, run: "Run") -> None:
-    """UsageError where the options ask for the other medium than the run was trained on."""
-    from seqmodel.data.sources import MIDI_SUFFIXES
-    from seqmodel.media.audio import reader as audio
-
-    media, trained = run.frame.media, f"{run.folder} was trained on {run.frame.media} ({run.frame})"
-    if request.kind not in FORMATS[media]:
-        written = ", ".join(FORMATS[media])
+def _check(kind: str, prime: Path | None, medium: Medium, trained: str) -> None:
+    """UsageError if the format or the primer belongs to another medium than the run's."""
+    if kind not in medium.formats:
         raise UsageError(
-            f"{trained}, which cannot be written as {request.kind}: take one of {written}, or "
-            "another run with --run"
+            f"{trained}, which cannot be written as {kind}: take one of "
+            f"{', '.join(medium.formats)}, or another run with --run"
         )
-    if request.tempo is not None and media == "audio":
-        raise UsageError(f"{trained}, which has no tempo: leave --tempo out")
-    if request.prime is not None:
-        suffix = request.prime.suffix.lower()
-        kind, others = (
-            ("an audio", MIDI_SUFFIXES) if media == "audio" else ("a MIDI", audio.SUFFIXES)
+    if prime is None:
+        return
+    suffix = prime.suffix.lower()
+    others = [other for other in MEDIA.values() if suffix in other.suffixes]
+    if suffix != ".npy" and others and medium not in others:
+        raise UsageError(
+            f"{trained} and cannot continue {prime}: --prime must be {medium.name} too"
         )
-        if suffix in others:
-            raise UsageError(
-                f"{trained} and cannot go on from {request.prime}: give --prime {kind} file"
-            )

@@ -1,8 +1,8 @@
-"""Writing machine code from Python: numbers a vector wide, loops, and the functions of units.
+"""Emitting LLVM IR from Python: integers, addresses, loops, vector loads and stores.
 
-A kernel is written by running ordinary Python over `Vector` values: `f * c + i * g` does not
-compute anything, it appends the instructions that will. What is written here once holds for
-float32 and float64 and for any width of the machine's vectors.
+A kernel is written by running ordinary Python: `f * c + i * g` over `Vector` values computes
+nothing, it appends the instructions that will. One source serves float32 and float64 and every
+vector width.
 """
 
 import platform
@@ -15,8 +15,8 @@ from llvmlite import binding, ir
 
 INT = ir.IntType(64)
 POINTER = ir.PointerType()
-# A product and the sum it feeds may become one instruction, which rounds once; nothing else is
-# relaxed, so that nan and infinity mean what they mean in the specification.
+# Allows fused multiply-add, and no other relaxation: nan and infinity behave as in the
+# specification.
 FUSE = ("contract",)
 
 _FEATURES = binding.get_host_cpu_features()
@@ -24,21 +24,29 @@ _BYTES = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx2") else 16
 REGISTERS = 32 if _BYTES == 64 or platform.machine().lower() in ("arm64", "aarch64") else 16
 
 
-_APART = 128  # bytes: two lines of the cache, which many a processor fetches together
+PANEL = 2
+"""Vectors in a row of a packed matrix's panel, see `linear.packing`."""
+_FALSE_SHARING = 128  # bytes: two cache lines, since many processors prefetch lines in pairs
 
 
-def apart(count: int, itemsize: int) -> int:
-    """So many numbers and room behind them, for something that each thread has of its own.
+def spacing(itemsize: int) -> int:
+    """Per-thread buffers are padded to a multiple of this many numbers, against false sharing."""
+    return _FALSE_SHARING // itemsize
 
-    Where two threads write to one line of the cache, it wanders to and fro between them.
-    """
-    step = _APART // itemsize
-    return -(-count // step) * step
+
+def padded(count: int, itemsize: int) -> int:
+    """`count` rounded up to a multiple of `spacing`."""
+    return -(-count // spacing(itemsize)) * spacing(itemsize)
 
 
 def vector_lanes(itemsize: int) -> int:
-    """How many numbers of `itemsize` bytes one vector register of this machine holds."""
+    """How many numbers of `itemsize` bytes fit one vector register of this machine."""
     return _BYTES // itemsize
+
+
+def panel_width(itemsize: int) -> int:
+    """Columns in a panel of a packed matrix."""
+    return PANEL * vector_lanes(itemsize)
 
 
 @dataclass(frozen=True)
@@ -48,10 +56,9 @@ class Precision:
     itemsize: int
     mantissa: int  # bits
     bias: int  # of the exponent
-    largest: float  # exp is clamped to +- this, where its power of two is still a normal number
+    largest: float  # exp's argument is clamped to +- this; the result stays a normal number
     exp_degree: int  # of the polynomial (exp(r) - 1) / r over |r| <= log(2) / 2
-    log2: tuple[float, float]  # log(2) in two parts, the first short, so that n * part is exact
-
+    log2: tuple[float, float]  # log(2) as a sum, the first term short so that n times it is exact
     log1p_degree: int  # of the polynomial atanh(s) / s in s squared over |s| <= 1/3
 
 
@@ -63,14 +70,14 @@ PRECISIONS = {
 
 @dataclass(frozen=True)
 class Lanes:
-    """The first `count` lanes of a vector, one at least; all, if `count` is no less."""
+    """The first `count` lanes of a vector, at least one; all of them if it has no more."""
 
     count: Any
     mask: Any
 
 
 class Emitter:
-    """Appends instructions for one floating-point type to one function."""
+    """Appends instructions to one function, for one floating-point type."""
 
     def __init__(self, builder: Any, itemsize: int) -> None:
         self.builder = builder
@@ -83,7 +90,7 @@ class Emitter:
     # Integers, addresses and loops
 
     def int(self, value: Any) -> Any:
-        """A number known while writing, or one known only when running, as an instruction's."""
+        """An integer operand, from a Python int or a value known only at run time."""
         return ir.Constant(INT, value) if isinstance(value, int) else value
 
     def add(self, *terms: Any) -> Any:
@@ -101,18 +108,18 @@ class Emitter:
         return total
 
     def share(self, count: Any, thread: Any, threads: Any) -> tuple[Any, Any]:
-        """The first of a thread's share of so many things, and the one behind its last."""
+        """A thread's share [first, last) of `count` items."""
         b = self.builder
         first, last = (b.sdiv(self.mul(count, t), threads) for t in (thread, self.add(thread, 1)))
         return first, last
 
-    def apart(self, count: Any) -> Any:
-        """As the function `apart`, of a number known only when running."""
-        step = _APART // self.precision.itemsize
+    def padded(self, count: Any) -> Any:
+        """As the function `padded`, of a count known only at run time."""
+        step = spacing(self.precision.itemsize)
         return self.mul(self.builder.sdiv(self.add(count, step - 1), self.int(step)), step)
 
     def offset(self, address: Any, *elements: Any) -> Any:
-        """The address so many numbers behind `address`."""
+        """`address` advanced by the sum of `elements` numbers."""
         return self.builder.gep(address, [self.add(*elements)], source_etype=self.real)
 
     @contextmanager
@@ -125,10 +132,11 @@ class Emitter:
     def carrying(
         self, start: Any, stop: Any, step: Any, values: list[Any]
     ) -> Iterator[tuple[Any, list[Any]]]:
-        """A loop that hands `values` from turn to turn.
+        """A loop that carries `values` from one iteration to the next (LLVM's phi nodes).
 
         The body replaces the entries of the list it is given; after the loop `values` holds the
-        last ones. The condition stands at the end, behind a guard, as compilers like it.
+        last ones. The condition is tested at the bottom, behind a guard: the form that LLVM
+        optimises best.
         """
         b, start, stop = self.builder, self.int(start), self.int(stop)
         before = b.block
@@ -153,8 +161,30 @@ class Emitter:
             result.add_incoming(last, latch)
             values[k] = result
 
+    @contextmanager
+    def when(self, condition: Any, values: list[Any]) -> Iterator[list[Any]]:
+        """Code that runs only where `condition` holds, and may replace `values`.
+
+        The body replaces the entries of the list it is given; afterwards `values` holds whichever
+        apply.
+        """
+        b = self.builder
+        before, body, after = b.block, b.append_basic_block(), b.append_basic_block()
+        b.cbranch(condition, body, after)
+        b.position_at_end(body)
+        inside = list(values)
+        yield inside
+        end = b.block
+        b.branch(after)
+        b.position_at_end(after)
+        for k, (skipped, replaced) in enumerate(zip(values, inside, strict=True)):
+            if replaced is not skipped:
+                values[k] = b.phi(replaced.type)
+                values[k].add_incoming(skipped, before)
+                values[k].add_incoming(replaced, end)
+
     def columns(self, count: Any, body: Callable[[Any, Lanes | None], None]) -> None:
-        """`body(j, lanes)` over `count` numbers, a vector at a time; lanes None is a full one."""
+        """`body(j, lanes)` for each vector of `count` numbers; lanes is None for a full vector."""
         b = self.builder
         full = b.and_(count, self.int(-self.lanes))
         with self.loop(0, full, self.lanes) as j:
@@ -163,7 +193,7 @@ class Emitter:
             body(full, self.first_lanes(b.sub(count, full)))
 
     def copy(self, source: Any, target: Any, count: Any) -> None:
-        """So many numbers from one place to another."""
+        """Copy `count` numbers."""
 
         def move(j: Any, lanes: Any) -> None:
             self.store(self.load(self.offset(source, j), lanes), self.offset(target, j), lanes)
@@ -171,15 +201,17 @@ class Emitter:
         self.columns(count, move)
 
     def clear(self, target: Any, count: Any) -> None:
-        """Zeros to so many places."""
+        """Set `count` numbers to zero."""
         self.columns(count, lambda j, lanes: self.store(self.zero(), self.offset(target, j), lanes))
 
-    def fields(self, array: Any, sizes: Sequence[str], addresses: Sequence[str]) -> dict[str, Any]:
-        """By name what an array of 64-bit integers holds: the sizes, then the addresses."""
+    def fields(
+        self, array: Any, integers: Sequence[str], addresses: Sequence[str]
+    ) -> dict[str, Any]:
+        """What an array of 64-bit words holds, by name: integers, then addresses."""
         b, found = self.builder, {}
-        for k, name in enumerate((*sizes, *addresses)):
+        for k, name in enumerate((*integers, *addresses)):
             place = b.gep(array, [self.int(k)], source_etype=INT)
-            found[name] = b.load(place, typ=INT if k < len(sizes) else POINTER)
+            found[name] = b.load(place, name, typ=INT if k < len(integers) else POINTER)
         return found
 
     # Vectors
@@ -193,7 +225,7 @@ class Emitter:
         return Lanes(count, b.icmp_signed("<", numbers, self.splat(limit, self.integers)))
 
     def load(self, address: Any, lanes: Lanes | None = None) -> Any:
-        """A vector from memory; lanes that are off read nothing and hold zero."""
+        """A vector from memory; lanes that are off are not read and hold zero."""
         if lanes is None:
             return self.builder.load(address, align=self.precision.itemsize, typ=self.vector)
         kinds = [POINTER, ir.IntType(32), lanes.mask.type, self.vector]
@@ -202,10 +234,10 @@ class Emitter:
         return self.builder.call(function, [address, align, lanes.mask, self.zero()])
 
     def store(self, value: Any, address: Any, lanes: Lanes | None = None) -> None:
-        """A vector to memory, but for the lanes that are off.
+        """A vector to memory, except for the lanes that are off.
 
-        A part of a vector goes in halves, quarters and so on: what a masked store has written
-        cannot be read again for a long while, and many a processor has none.
+        A partial vector is stored in halves, quarters and so on: loads that follow a masked store
+        stall (no store forwarding), and many processors have no masked store.
         """
         b, size = self.builder, self.precision.itemsize
         if lanes is None:
@@ -219,14 +251,14 @@ class Emitter:
                 b.call(self._store_part(), [value, address, lanes.count])
 
     def _store_part(self) -> Any:
-        """The function that stores the first of a vector's numbers, fewer than it has."""
+        """The function that stores the first n lanes, n less than the vector has."""
         module, name = self.builder.module, f"store_part_{self.precision.itemsize}"
         if name in module.globals:
             return module.globals[name]
         kinds = [self.vector, POINTER, INT]
         made = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
         made.linkage = "internal"
-        made.attributes.add("noinline")  # in every tile of a product it would take long to compile
+        made.attributes.add("noinline")  # inlined into every tile it would be slow to compile
         b = ir.IRBuilder(made.append_basic_block())
         e, (value, address, count) = Emitter(b, self.precision.itemsize), made.args
         width = self.lanes // 2
@@ -251,7 +283,7 @@ class Emitter:
         return self.builder.shuffle_vector(value, value, mask)
 
     def scatter(self, value: Any, address: Any, stride: Any, count: Any) -> None:
-        """The first `count` numbers of a vector, or all, to places so far from each other."""
+        """The first `count` numbers of a vector (or all) to addresses `stride` numbers apart."""
         b = self.builder
         whole = b.icmp_signed(">=", count, self.int(self.lanes))
         with b.if_else(whole) as (all_lanes, some_lanes):
@@ -264,7 +296,7 @@ class Emitter:
                 b.store(number, self.offset(address, self.mul(stride, lane)))
 
     def widened(self, address: Any, stored: "Emitter") -> Any:
-        """A full vector from memory, where its numbers are those of `stored`, maybe narrower."""
+        """A full vector, widened from numbers of `stored`'s type where that is narrower."""
         if stored.real == self.real:
             return self.load(address)
         narrow = ir.VectorType(stored.real, self.lanes)
@@ -272,7 +304,7 @@ class Emitter:
         return self.builder.fpext(value, self.vector)
 
     def broadcast(self, address: Any) -> Any:
-        """One number from memory in all lanes."""
+        """One number from memory, in all lanes."""
         return self.splat(self.builder.load(address, typ=self.real), self.vector)
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
@@ -291,7 +323,7 @@ class Emitter:
         )
 
     def rounded(self, value: Any) -> Any:
-        """Each number rounded to the nearest whole one, of two as near to the even one."""
+        """Each number rounded to the nearest integer, ties to even."""
         name = f"llvm.rint.v{self.lanes}f{8 * self.precision.itemsize}"
         return self.builder.call(self._named(name, self.vector, [self.vector]), [value])
 
@@ -304,7 +336,7 @@ class Emitter:
         return ir.Constant(self.vector, [value] * self.lanes)
 
     def splat(self, value: Any, kind: Any) -> Any:
-        """A number in all lanes of a vector of this kind."""
+        """A scalar in all lanes of a vector of type `kind`."""
         b = self.builder
         single = b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
         mask = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)

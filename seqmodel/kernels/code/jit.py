@@ -1,13 +1,19 @@
-"""From written instructions to running code: LLVM, through llvmlite, in this process.
+"""From LLVM IR to running code, through llvmlite, in this process.
 
-The code is small and arrives nearly as the machine wants it, so that compiling takes a fraction of
-a second, less than reading it safely from a cache would be worth. Nothing is kept on disk.
+Modules are small and need little optimisation, so that compiling takes a fraction of a second; a
+cache on disk would not be worth its risks.
+
+Set SEQMODEL_DUMP_IR to a folder to have each module's IR written there as NAME-N.ll; loads of a
+kernel's fields are named after the fields.
 """
 
+import itertools
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from llvmlite import binding, ir
@@ -17,12 +23,14 @@ from seqmodel.kernels.code.emit import Emitter
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_DUMP = "SEQMODEL_DUMP_IR"
 _ready = False
 _lock = threading.RLock()
+_numbers = itertools.count()  # of dumped modules
 
 
 def _prepare() -> None:
-    global _ready  # noqa: PLW0603  (LLVM is prepared once a process)
+    global _ready  # noqa: PLW0603  (LLVM is initialised once per process)
     if not _ready:
         binding.initialize_native_target()
         binding.initialize_native_asmprinter()
@@ -30,9 +38,10 @@ def _prepare() -> None:
 
 
 def compiled_once(compile_it: Callable[P, R]) -> Callable[P, R]:
-    """Keep what `compile_it` returns, by its arguments, for good.
+    """Cache what `compile_it` returns, by its arguments, forever.
 
-    One thread at a time: code that another module already calls must never be the copy thrown away.
+    One thread compiles at a time: of two copies one would be freed while another module may already
+    call it.
     """
     kept = cache(compile_it)
 
@@ -58,7 +67,9 @@ class Library:
 
     def __init__(self, module: Any) -> None:
         _prepare()
-        parsed = binding.parse_assembly(str(module))
+        source = str(module)
+        _dump(module.name, source)
+        parsed = binding.parse_assembly(source)
         parsed.verify()
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
             cpu=binding.get_host_cpu_name(),
@@ -76,5 +87,12 @@ class Library:
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:
-        """Where the function's code begins."""
+        """The address of a function."""
         return int(self._engine.get_function_address(name))
+
+
+def _dump(name: str, source: str) -> None:
+    folder = os.environ.get(_DUMP)
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, f"{name}-{next(_numbers)}.ll").write_text(source)

@@ -1,4 +1,4 @@
-"""Vectors with arithmetic, and the activations written with them."""
+"""Vectors with arithmetic operators, and the activations written with them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from seqmodel.kernels.code.emit import FUSE, Emitter, Lanes
 def polynomial(
     function: Callable[[NDArray[np.float64]], NDArray[np.float64]], low: float, high: float, n: int
 ) -> list[float]:
-    """Coefficients of degree 0 to n near the best for [low, high]: through Chebyshev's points."""
+    """Coefficients, degree 0 to n, interpolating at the Chebyshev nodes of [low, high]."""
     middle, half = (low + high) / 2, (high - low) / 2
     x = middle + half * np.cos(np.pi * (np.arange(n + 1) + 0.5) / (n + 1))
     scale = max(abs(low), abs(high))
@@ -24,7 +24,7 @@ def polynomial(
 
 @dataclass(frozen=True)
 class Vector:
-    """A vector as the equations see it: a value with arithmetic."""
+    """A vector of the emitter's float type whose operators append instructions."""
 
     to: Emitter = field(repr=False)
     value: Any
@@ -56,26 +56,26 @@ class Vector:
         return other.value if isinstance(other, Vector) else self.to.constant(other)
 
     def where(self, relation: str, limit: float, then: "Vector | float") -> "Vector":
-        """`then` in the lanes where the relation to `limit` holds, this value elsewhere.
+        """`then` in lanes where the relation to `limit` holds, this value elsewhere.
 
-        A nan satisfies no relation, so it stays.
+        A nan satisfies no relation and is kept.
         """
         return self.replaced(self, relation, limit, then)
 
     def replaced(
         self, where: "Vector", relation: str, limit: float, then: "Vector | float"
     ) -> "Vector":
-        """As `where`, the relation being that of another vector to `limit`."""
+        """As `where`, with the relation between another vector and `limit`."""
         b = self.to.builder
         holds = b.fcmp_ordered(relation, where.value, self.to.constant(limit))
         return Vector(self.to, b.select(holds, self._of(then), self.value))
 
     def clamp(self, low: float, high: float) -> "Vector":
-        """This value, but not below `low` nor above `high`; nan stays nan."""
+        """This value limited to [low, high]; nan stays nan."""
         return self.where("<", low, low).where(">", high, high)
 
     def between(self, low: float, high: float, then: float) -> "Vector":
-        """`then` in the lanes that lie in the open interval, zero elsewhere."""
+        """`then` in lanes inside the open interval, zero elsewhere."""
         b, to = self.to.builder, self.to
         above = b.fcmp_ordered(">", self.value, to.constant(low))
         below = b.fcmp_ordered("<", self.value, to.constant(high))
@@ -84,8 +84,8 @@ class Vector:
     def exp_parts(self) -> tuple["Vector", "Vector"]:
         """(scale, rest) such that exp(x) = scale (1 + rest), scale a power of two.
 
-        x = n log(2) + r with n whole. Adding 1.5 times two to the mantissa's bits rounds x / log(2)
-        to n and leaves n in the lowest bits, from where a shift brings it into the exponent.
+        x = n log(2) + r, n an integer. Adding 1.5 * 2^mantissa rounds x / log(2) to n and leaves n
+        in the low bits, from where a shift moves it into the exponent.
         """
         p, b = self.to.precision, self.to.builder
         x = self.clamp(-p.largest, p.largest)
@@ -104,7 +104,7 @@ class Vector:
         return Vector(self.to, b.bitcast(bits, self.to.vector)), rest * r
 
     def exp(self) -> "Vector":
-        """exp(x), x clamped to where that is a normal number."""
+        """exp(x), with x clamped so that the result is a normal number."""
         scale, rest = self.exp_parts()
         return scale * rest + scale
 
@@ -117,11 +117,11 @@ class Vector:
         )
 
     def log(self) -> "Vector":
-        """log(x) of normal numbers above zero; nan stays nan.
+        """log(x) of positive normal numbers; nan stays nan.
 
-        x = 2^n m with m from sqrt(1/2) to sqrt(2), and log(m) = 2 atanh((m - 1) / (m + 1)). The
-        bits of a number count its exponent above those of its mantissa, so that their distance to
-        the bits of sqrt(1/2), shifted, is n.
+        x = 2^n m with m in [sqrt(1/2), sqrt(2)), and log(m) = 2 atanh((m - 1) / (m + 1)). Since the
+        exponent's bits lie above the mantissa's, n is the difference between the bits of x and of
+        sqrt(1/2), shifted.
         """
         p, b, to = self.to.precision, self.to.builder, self.to
 
@@ -141,9 +141,9 @@ class Vector:
         )
 
     def softplus(self) -> tuple["Vector", "Vector"]:
-        """log(1 + exp(x)), and its slope, the sigmoid of x; both with all their digits.
+        """log(1 + exp(x)) and its slope, sigmoid(x), both to full precision.
 
-        With e = exp(-|x|): log(1 + e) = 2 atanh(s), s = e / (2 + e), which is 1/3 at most.
+        With e = exp(-|x|): log(1 + e) = 2 atanh(s), s = e / (2 + e) <= 1/3.
         """
         e = (self * -1.0).where(">", 0.0, self).exp()
         series = (e / (e + 2.0)).twice_atanh()
@@ -153,13 +153,13 @@ class Vector:
         return self.where("<", 0.0, 0.0) + series, slope
 
     def maximum(self, other: "Vector") -> "Vector":
-        """The larger of the two; a nan in `other` counts for nothing."""
+        """The larger of the two; a nan in `other` is ignored."""
         b = self.to.builder
         larger = b.fcmp_ordered(">", other.value, self.value)
         return Vector(self.to, b.select(larger, other.value, self.value))
 
     def over_lanes(self, combine: Callable[["Vector", "Vector"], "Vector"]) -> "Vector":
-        """All lanes combined into one number, which then stands in each."""
+        """All lanes reduced to one number, in every lane."""
         to, total, half = self.to, self, self.to.lanes // 2
         while half:
             others = [(lane + half) % to.lanes for lane in range(to.lanes)]
@@ -169,11 +169,11 @@ class Vector:
         return total
 
     def masked(self, lanes: Lanes) -> "Vector":
-        """This value in the lanes that are on, zero in the others."""
+        """This value in lanes that are on, zero elsewhere."""
         return Vector(self.to, self.to.builder.select(lanes.mask, self.value, self.to.zero()))
 
     def _polynomial(self, coefficients: list[float]) -> "Vector":
-        """The polynomial here, by Estrin's scheme: few steps of it wait for each other."""
+        """The polynomial's value, by Estrin's scheme: a short dependency chain."""
         terms: list[Any] = list(coefficients)
         power = self
         while len(terms) > 2:
@@ -187,7 +187,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class Function:
-    """An activation, and its slope told from its value."""
+    """An activation, and its slope as a function of its value."""
 
     value: Callable[[Vector], Vector]
     slope: Callable[[Vector], Vector]
@@ -205,7 +205,7 @@ def _sigmoid(x: Vector) -> Vector:
 
 def _tanh(x: Vector) -> Vector:
     scale, rest = (x * 2.0).exp_parts()
-    less_one = scale * rest + (scale - 1.0)  # exp(2 x) - 1, with all its digits near zero
+    less_one = scale * rest + (scale - 1.0)  # exp(2 x) - 1, exact near zero
     return less_one / (less_one + 2.0)
 
 

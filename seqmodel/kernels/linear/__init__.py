@@ -1,1 +1,1 @@
-"""Matrix products and what goes before and after them."""
+"""Matrix products and the packing, sums and sparse forms around them."""

@@ -1,35 +1,42 @@
-"""What the threads have summed up apart, put together."""
+"""Per-thread tables and their sum."""
 
 from typing import Any
 
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter, apart
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter, padded
 from seqmodel.kernels.code.jit import compiled_once, function
 from seqmodel.kernels.run import memory
+from seqmodel.kernels.run.signature import Array, Signature, per_thread
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
 
-_SIZES = ("count", "I", "N")
-_ADDRESSES = ("tables", "total")
+_FOLD = Signature(
+    "fold",
+    ("count", "I", "N"),
+    (per_thread("tables", "I * N"), Array("total", ("N", "I"))),
+)
 
 
-def tables_apart(like: Tensor, threads: int, size: int) -> Tensor:
-    """A table of so many numbers for each thread, and room between them."""
-    return memory.buffer(like, threads, apart(size, like.element_size()))
+def per_thread_tables(like: Tensor, threads: int, size: int) -> Tensor:
+    """A table of `size` numbers for each thread, padded against false sharing."""
+    return memory.buffer(like, threads, padded(size, like.element_size()))
 
 
 def folding(tables: Tensor, total: Tensor) -> Job:
-    """The sum of `tables_apart`, I x N numbers each, turned over: total (N, I)."""
+    """The sum of `per_thread_tables`, each (I, N), transposed: total (N, I)."""
     N, I = total.shape  # noqa: E741
-    return Job(_kernel(tables.element_size()), [len(tables), I, N, tables, total])
+    threads = tables.shape[0]
+    return _kernel(tables.element_size()).job(
+        {"count": threads, "I": I, "N": N, "threads": threads, "tables": tables, "total": total}
+    )
 
 
 @compiled_once
 def _kernel(itemsize: int) -> Kernel:
     module = ir.Module("fold")
     with function(module, "fold", [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
-        b, f = e.builder, e.fields(fields, _SIZES, _ADDRESSES)
+        b, f = e.builder, _FOLD.load(e, fields)
         I, N = f["I"], f["N"]  # noqa: E741
         vectors = b.sdiv(e.add(N, e.lanes - 1), e.int(e.lanes))
         first, last = e.share(vectors, thread, threads)
@@ -39,12 +46,12 @@ def _kernel(itemsize: int) -> Kernel:
             total = _total(e, f, e.add(e.mul(i, N), j), e.first_lanes(left))
             to = e.offset(f["total"], e.mul(j, I), i)
             e.scatter(total, to, I, left)
-    return compile_kernels(module, ("fold",))["fold"]
+    return compile_kernels(module, itemsize, [_FOLD])["fold"]
 
 
 def _total(e: Emitter, f: dict[str, Any], place: Any, lanes: Any) -> Any:
     """The sum of a vector over all tables."""
-    total, size = [e.zero()], e.apart(e.mul(f["I"], f["N"]))
+    total, size = [e.zero()], e.padded(e.mul(f["I"], f["N"]))
     with e.carrying(0, f["count"], 1, total) as (k, inside):
         more = e.load(e.offset(f["tables"], e.mul(k, size), place), lanes)
         inside[0] = e.builder.fadd(inside[0], more)

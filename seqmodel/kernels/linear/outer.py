@@ -1,56 +1,66 @@
-"""The products after the loops: the gradients of W and U, sums over all frames and rows."""
+"""Sums of outer products over all frames and rows: the gradients of weight matrices."""
 
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, vector_lanes
+from seqmodel.kernels.code.emit import INT, PANEL, POINTER, panel_width, vector_lanes
 from seqmodel.kernels.code.jit import compiled_once, function
-from seqmodel.kernels.linear.folding import folding, tables_apart
-from seqmodel.kernels.linear.packing import PANEL, copy_panel
-from seqmodel.kernels.linear.product import ROWS, write_tile
+from seqmodel.kernels.linear.folding import folding, per_thread_tables
+from seqmodel.kernels.linear.matmul import ROWS, write_tile
+from seqmodel.kernels.linear.packing import copy_panel
 from seqmodel.kernels.run import memory
+from seqmodel.kernels.run.signature import THREADS, Array, Signature, per_thread
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
 
-_SMALL = 1 << 16  # numbers of C, up to which each thread has one of its own
-_FEW = 512  # frames, up to which that is not worth the putting together
-_SIZES = ("K", "M", "N", "a_stride", "b_stride", "c_stride", "apart")
-_ADDRESSES = ("a", "b", "c", "packed")  # packed (threads, packed_size(N)): room for copies
-_BLOCK = 128  # k; B's copied block, as wide as all its columns, should fit the second-level cache
-
-
-def packed_size(columns: int, itemsize: int) -> int:
-    """How much room a thread of `outer` needs for its copies of A and B."""
-    width = PANEL * vector_lanes(itemsize)
-    return _BLOCK * (-(-columns // width) * width + vector_lanes(itemsize))
+_SMALL = 1 << 16  # C of at most this many numbers is summed in a table per thread
+_FEW_FRAMES = 512  # up to which adding up the tables costs more than it gains
+_BLOCK = 128  # frames; B's packed block, all its columns wide, should fit the second-level cache
+_OUTER = Signature(
+    "outer",
+    ("K", "M", "N"),
+    (
+        Array("a", ("K", "M"), strides=("a_stride",)),
+        Array("b", ("K", "N"), strides=("b_stride",)),
+        # One of these: C, whose rows the threads share, or a C for each thread.
+        Array("c", ("M", "N"), strides=("c_stride",), optional=True),
+        per_thread("tables", "M * N", optional=True),
+        # A thread's packed blocks of A and B.
+        Array("scratch", (THREADS, f"{_BLOCK} * (-(-N // WIDTH) * WIDTH + LANES)")),
+    ),
+)
 
 
 def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
     """C = A' B, the sum over all frames; A (frames, M), B (frames, N), C (M, N).
 
-    Where C is small, each thread takes a share of the frames, and what they come to is put
-    together. Else each takes a share of C's rows.
+    Where C is small, each thread sums a share of the frames into its own table, and the tables are
+    added. Otherwise each thread computes a share of C's rows.
     """
     M, N = c.shape
-    if M * N > _SMALL or len(a) <= _FEW:
-        return [_job(a, b, c, c.stride(0), 0, threads)]
-    tables = tables_apart(c, threads, M * N)  # of B' A, to be turned over
-    return [_job(b, a, tables, M, tables.stride(0), threads), folding(tables, c)]
+    if not len(a):
+        c.zero_()
+        return []
+    if M * N > _SMALL or len(a) <= _FEW_FRAMES:
+        return [_job(a, b, threads, c=c)]
+    tables = per_thread_tables(c, threads, M * N)  # of B' A, which folding transposes
+    return [_job(b, a, threads, tables=tables), folding(tables, c)]
 
 
-def _job(a: Tensor, b: Tensor, c: Tensor, c_stride: int, apart: int, threads: int) -> Job:
-    (K, M), N = a.shape, b.shape[1]
-    packed = memory.buffer(b, threads, packed_size(N, b.element_size()))
-    fields = (K, M, N, a.stride(0), b.stride(0), c_stride, apart, a, b, c, packed)
-    return Job(_kernel(b.element_size()), fields)
+def _job(a: Tensor, b: Tensor, threads: int, **into: Tensor) -> Job:
+    (K, M), N, itemsize = a.shape, b.shape[1], b.element_size()
+    width = panel_width(itemsize)
+    size = _BLOCK * (-(-N // width) * width + vector_lanes(itemsize))
+    scratch = memory.buffer(b, threads, size)
+    sizes = {"K": K, "M": M, "N": N, "threads": threads}
+    return _kernel(itemsize).job({**sizes, "a": a, "b": b, "scratch": scratch, **into})
 
 
 @compiled_once
 def _kernel(itemsize: int) -> Kernel:
-    """The compiled `outer(fields, thread, threads)`.
+    """The compiled kernel.
 
-    Each thread makes a share of C's rows or, where threads have tables `apart`, its own from
-    a share of the frames. Blocks of k are copied into panels first: the strides of
-    A and B, often a power of two, would keep all their numbers in a few places of the cache.
+    Blocks of frames are packed first: with strides of a power of two, as A and B often have, their
+    rows would evict each other from the cache.
     """
     module = ir.Module("outer")
     rows_at_once = min(ROWS, vector_lanes(itemsize))  # A is copied a vector of columns at a time
@@ -60,12 +70,12 @@ def _kernel(itemsize: int) -> Kernel:
     }
     with function(module, "outer", [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
         b, width = e.builder, PANEL * e.lanes
-        f = e.fields(fields, _SIZES, _ADDRESSES)
+        f = _OUTER.load(e, fields)
         padded = e.mul(b.sdiv(e.add(f["N"], width - 1), e.int(width)), width)
-        room = e.mul(e.add(padded, e.lanes), _BLOCK)
-        packed_b = e.offset(f["packed"], e.mul(thread, room))
+        scratch = e.mul(e.add(padded, e.lanes), _BLOCK)
+        packed_b = e.offset(f["scratch"], e.mul(thread, scratch))
         packed_a = e.offset(packed_b, e.mul(padded, _BLOCK))
-        by_frames = b.icmp_signed("!=", f["apart"], e.int(0))
+        by_frames = b.icmp_unsigned("!=", f["tables"], POINTER(None))
         tiles_down = b.sdiv(e.add(f["M"], rows_at_once - 1), e.int(rows_at_once))
         first, last = (e.mul(t, rows_at_once) for t in e.share(tiles_down, thread, threads))
         first_k, last_k = e.share(f["K"], thread, threads)
@@ -73,7 +83,9 @@ def _kernel(itemsize: int) -> Kernel:
         last = b.select(b.or_(by_frames, b.icmp_signed(">", last, f["M"])), f["M"], last)
         first_k = b.select(by_frames, first_k, e.int(0))
         last_k = b.select(by_frames, last_k, f["K"])
-        own = e.offset(f["c"], e.mul(thread, f["apart"]))
+        table = e.offset(f["tables"], e.mul(thread, e.padded(e.mul(f["M"], f["N"]))))
+        c = b.select(by_frames, table, f["c"])
+        c_stride = b.select(by_frames, f["N"], f["c_stride"])
         with e.loop(first_k, last_k, _BLOCK) as k0:
             left = b.sub(last_k, k0)
             k = b.select(b.icmp_signed("<", left, e.int(_BLOCK)), left, e.int(_BLOCK))
@@ -89,11 +101,11 @@ def _kernel(itemsize: int) -> Kernel:
                 with e.loop(0, f["N"], width) as j, e.loop(0, e.lanes, rows_at_once) as part:
                     rows = b.sub(last, e.add(i, part))
                     with b.if_then(b.icmp_signed(">", rows, e.int(0))):
-                        c = e.offset(own, e.mul(e.add(i, part), f["c_stride"]), j)
+                        tile = e.offset(c, e.mul(e.add(i, part), c_stride), j)
                         columns = b.sub(f["N"], j)
                         places = [
                             e.offset(packed_a, part), rows, e.offset(packed_b, e.mul(j, k)),
-                            c, f["c_stride"], k, columns, adds,
+                            tile, c_stride, k, columns, adds,
                         ]  # fmt: skip
                         narrow = b.icmp_signed("<=", columns, e.int(e.lanes))
                         with b.if_else(narrow) as (one, all_of_them):
@@ -101,4 +113,4 @@ def _kernel(itemsize: int) -> Kernel:
                                 b.call(tiles[1], places)
                             with all_of_them:
                                 b.call(tiles[PANEL], places)
-    return compile_kernels(module, ("outer",))["outer"]
+    return compile_kernels(module, itemsize, [_OUTER])["outer"]

@@ -1,34 +1,45 @@
-"""Copies of matrices as the product reads them: panels of columns a few vectors wide."""
+"""Packing: copies of matrices in the order in which the matrix product reads them.
+
+A packed matrix (K, N) is a row of panels, each all K rows of a few vectors of columns.
+"""
 
 from typing import Any
 
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
+from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, panel_width
 from seqmodel.kernels.code.jit import compiled_once, function
-from seqmodel.kernels.run import memory, team
-from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
+from seqmodel.kernels.run import memory
+from seqmodel.kernels.run.signature import STORED, Array, Signature, packed
+from seqmodel.kernels.run.team import Job, Kernel, compile_kernels, parallel_for
 
-PANEL = 2  # vectors
-
-_SIZES = ("K", "N", "row_stride", "column_stride")
-_ADDRESSES = ("matrix", "panels")
+_PACK = Signature(
+    "pack",
+    ("K", "N"),
+    (
+        Array("matrix", ("K", "N"), STORED, strides=("row_stride", "column_stride")),
+        packed("panels", "K", "N"),
+    ),
+)
 
 
 def packing(b: Tensor) -> tuple[Tensor, Job]:
-    """B (K, N) as panels (N / width, K, width), zeros behind the last column, and their filling."""
+    """Panels (ceil(N / width), K, width) for B (K, N), and the job that fills them.
+
+    The last panel is padded with zeros.
+    """
     b = b if 1 in b.stride() else b.contiguous()
-    (K, N), lanes = b.shape, vector_lanes(b.element_size())
-    width = PANEL * lanes
+    (K, N), itemsize = b.shape, b.element_size()
+    width = panel_width(itemsize)
     panels = memory.buffer(b, -(-N // width), K, width)
-    return panels, Job(_kernel(b.element_size()), [K, N, *b.stride(), b, panels])
+    return panels, _kernel(itemsize).job({"K": K, "N": N, "matrix": b, "panels": panels})
 
 
 def pack(b: Tensor) -> Tensor:
     """The panels of `packing`, filled."""
     panels, job = packing(b)
-    team.share_out([job], 1)
+    parallel_for([job], 1)
     return panels
 
 
@@ -36,7 +47,7 @@ def pack(b: Tensor) -> Tensor:
 def _kernel(itemsize: int) -> Kernel:
     module = ir.Module("pack")
     with function(module, "pack", [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
-        b, f = e.builder, e.fields(fields, _SIZES, _ADDRESSES)
+        b, f = e.builder, _PACK.load(e, fields)
         width = PANEL * e.lanes
         panels = b.sdiv(e.add(f["N"], width - 1), e.int(width))
         first, last = e.share(panels, thread, threads)
@@ -46,7 +57,7 @@ def _kernel(itemsize: int) -> Kernel:
                 _copy_rows(e, f, panel)
             with columns, e.loop(first, last) as panel:
                 _copy_columns(e, f, panel)
-    return compile_kernels(module, ("pack",))["pack"]
+    return compile_kernels(module, itemsize, [_PACK])["pack"]
 
 
 def _copy_rows(e: Emitter, f: dict[str, Any], panel: Any) -> None:
@@ -58,7 +69,7 @@ def _copy_rows(e: Emitter, f: dict[str, Any], panel: Any) -> None:
 def copy_panel(
     e: Emitter, source: Any, stride: Any, columns: Any, k: Any, to: Any, vectors: int
 ) -> None:
-    """Copy k rows of so many columns into a panel that many vectors wide, zeros behind the last."""
+    """Copy k rows of `columns` columns into a panel `vectors` wide, padded with zeros."""
     masks = [e.first_lanes(e.builder.sub(columns, e.int(v * e.lanes))) for v in range(vectors)]
     with e.loop(0, k) as n:
         for v in range(vectors):
@@ -67,10 +78,9 @@ def copy_panel(
 
 
 def _copy_columns(e: Emitter, f: dict[str, Any], panel: Any) -> None:
-    """A vector of a column at a time, whose numbers then go to as many rows of the panel.
+    """Read a vector down a column at a time and scatter it over the panel's rows.
 
-    Row by row, the columns' strides, often a power of two, would keep what is read again for the
-    next row in a few places of the cache.
+    Read row by row, columns whose stride is a power of two would evict each other from the cache.
     """
     b, width = e.builder, PANEL * e.lanes
     first = e.mul(panel, width)

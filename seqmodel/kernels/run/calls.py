@@ -1,77 +1,96 @@
-"""Compiled functions that one user after another calls, each over memory of its own."""
+"""Kernels called one after another by many users, each with an arena of its own.
 
-from collections.abc import Sequence
+Sampling draws many pieces over the same weights: the weights are shared, while states and buffers
+lie in each piece's arena, at the same offsets for all.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
-_ALIGNED = 64  # bytes: a vector that lies across two lines of the cache takes twice as long
+from seqmodel.kernels.run.signature import Signature
+
+_ALIGNED = 64  # bytes: a vector that straddles two cache lines takes twice as long to load
 
 
 @dataclass(frozen=True)
-class Own:
-    """An array in the memory of each user: its place, before there is any memory."""
+class Slot:
+    """An array at a fixed offset in every user's arena."""
 
     start: int
     """In bytes."""
     shape: tuple[int, ...]
-    kind: DTypeLike
+    dtype: torch.dtype
 
     def of(self, memory: NDArray[np.uint8]) -> NDArray[Any]:
-        """The array in a user's memory."""
-        return np.ndarray(self.shape, self.kind, memory, self.start)
+        """The array in one user's arena."""
+        return np.ndarray(self.shape, _numpy(self.dtype), memory, self.start)
+
+    def is_contiguous(self) -> bool:
+        """Always; with `shape` and `dtype` what a signature checks."""
+        return True
 
 
-class Room:
-    """What a user needs, laid out once for all of them."""
+def _numpy(dtype: torch.dtype) -> np.dtype[Any]:
+    return torch.empty(0, dtype=dtype).numpy().dtype
+
+
+class Arena:
+    """The layout of the memory that each user has."""
 
     def __init__(self) -> None:
         self._size = 0
 
-    def take(self, *shape: int, kind: DTypeLike = np.float64, spare: int = 0) -> Own:
-        """Room for an array, and `spare` bytes behind it."""
-        taken = Own(self._size, shape, kind)
-        size = int(np.prod(shape)) * np.dtype(kind).itemsize + spare
+    def take(self, *shape: int, dtype: torch.dtype = torch.float64, spare: int = 0) -> Slot:
+        """A slot for an array, followed by `spare` bytes."""
+        slot = Slot(self._size, shape, dtype)
+        size = int(np.prod(shape)) * dtype.itemsize + spare
         self._size += -(-size // _ALIGNED) * _ALIGNED
-        return taken
+        return slot
 
     def memory(self) -> NDArray[np.uint8]:
-        """Memory for a further user, uninitialised."""
+        """Memory for one more user, uninitialised."""
         memory: NDArray[np.uint8] = torch.empty(self._size, dtype=torch.uint8).numpy()
         return memory
 
 
-@dataclass(frozen=True)
 class Call:
-    """A compiled function at an address, and the fields it takes.
+    """A compiled function at an address, and its fields: numbers, tensors and slots."""
 
-    Those are numbers, what all users read, and what each has of its own.
-    """
-
-    function: int
-    fields: Sequence[int | Tensor | Own]
+    def __init__(
+        self,
+        function: int,
+        signature: Signature,
+        itemsize: int,
+        fields: Mapping[str, int | Tensor | Slot | None],
+        stored: int | None = None,
+    ) -> None:
+        """ValueError where `fields` are not what `signature` declares."""
+        self.function = function
+        self.fields: list[int | Tensor | Slot] = signature.ordered(itemsize, fields, stored)
 
 
 class Fields:
-    """The fields of several calls in a row, as the functions see them."""
+    """The fields of several calls, one after another, as the functions read them."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         fields = [field for call in calls for field in call.fields]
         self._shared = np.array([_number(field) for field in fields], np.int64)
-        self._own = np.array([isinstance(field, Own) for field in fields], np.int64)
+        self._in_arena = np.array([isinstance(field, Slot) for field in fields], np.int64)
         self._alive = calls
 
     def over(self, memory: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The fields of the user whose memory this is."""
-        filled: NDArray[np.int64] = self._shared + memory.ctypes.data * self._own
+        """The fields for the user whose arena this is."""
+        filled: NDArray[np.int64] = self._shared + memory.ctypes.data * self._in_arena
         return filled
 
 
-def _number(field: int | Tensor | Own) -> int:
-    if isinstance(field, Own):
+def _number(field: int | Tensor | Slot) -> int:
+    if isinstance(field, Slot):
         return field.start
     return field if isinstance(field, int) else field.data_ptr()

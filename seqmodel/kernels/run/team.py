@@ -1,15 +1,15 @@
-"""Threads for the compiled loops: torch's own, so that two pools never fight over the cores.
+"""Running kernels on several threads: torch's own, so that no two pools compete for the cores.
 
-Torch computes on the threads of an OpenMP library. Where that is GNU's (Linux), the loops run on
-the very same threads: GOMP_parallel starts them within microseconds, and they are awake already
-from the matrix product before. Elsewhere, and in a forked process (GNU's pool does not survive a
-fork), Python threads take the shares, a little slower to start.
+Torch computes on OpenMP's threads. Where the library is GNU's (Linux), kernels run on the same
+threads: GOMP_parallel starts them within microseconds, and they are still awake from torch's last
+operation. Elsewhere, and after a fork (which GNU's pool does not survive), kernels run on Python
+threads, which start a little slower.
 """
 
 import ctypes
 import os
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -19,65 +19,85 @@ import torch
 from llvmlite import binding, ir
 from torch import Tensor
 
-from seqmodel.kernels import device as cpu
+from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.run.signature import THREADS, Signature
 
-_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process, for threads do not fork
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process id: threads do not fork
 _share_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _SHARE = ir.FunctionType(ir.VoidType(), [POINTER, INT, INT])
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled function (fields, thread, threads): one thread's share of the work."""
+    """A compiled function (fields, thread, threads) that does one thread's share of the work."""
 
-    name: str
+    signature: Signature
+    itemsize: int
     address: int
     library: Library
     """The code, kept alive."""
 
+    @property
+    def name(self) -> str:
+        """The signature's name."""
+        return self.signature.name
+
+    def job(self, fields: Mapping[str, int | Tensor | None]) -> "Job":
+        """The kernel with its fields, by name; ValueError where they are not as declared."""
+        threads = fields.get(THREADS)
+        assert threads is None or isinstance(threads, int)
+        return Job(self, self.signature.numbers(self.itemsize, fields), threads, fields)
+
 
 class Job(NamedTuple):
-    """A kernel and the fields it takes: numbers, and tensors, of which it takes the address."""
+    """A kernel to be run over its fields."""
 
     kernel: Kernel
-    fields: Sequence[int | Tensor]
+    numbers: list[int]
+    """The fields as the kernel reads them."""
+    threads: int | None
+    """How many threads its per-thread buffers are for; None if it has none."""
+    fields: Mapping[str, int | Tensor | None]
+    """Keeps the tensors alive."""
 
-    def numbers(self) -> list[int]:
-        """The fields as the kernel sees them."""
-        return [f if isinstance(f, int) else f.data_ptr() for f in self.fields]
 
-
-def compile_kernels(module: Any, names: Sequence[str]) -> dict[str, Kernel]:
-    """Compile a module whose functions `names` take (fields, thread, threads)."""
+def compile_kernels(
+    module: Any, itemsize: int, signatures: Sequence[Signature]
+) -> dict[str, Kernel]:
+    """Compile a module with a function (fields, thread, threads) for each signature, so named."""
     library = Library(module)
-    return {name: Kernel(name, library.address(name), library) for name in names}
+    return {s.name: Kernel(s, itemsize, library.address(s.name), library) for s in signatures}
 
 
-def share_out(jobs: Sequence[Job], threads: int) -> None:
-    """Run jobs in a row on so many threads, and return when all are done.
+def parallel_for(jobs: Sequence[Job], threads: int) -> None:
+    """Run jobs one after another, each split over `threads`, and return when all are done.
 
-    Each thread computes its share of a job; the next job begins when all have. Waking the threads
-    costs more than many a job does, so that what can run in a row should.
+    Waking the threads costs more than many a job does: pass jobs together where possible.
+    ValueError if a job's buffers are for another number of threads.
     """
     head, numbers = [threads, len(jobs)], list[int]()
     for job in jobs:
+        if job.threads not in (None, threads):
+            raise ValueError(
+                f"kernel {job.kernel.name} has buffers for {job.threads} threads, not {threads}"
+            )
         head += job.kernel.address, 2 + 2 * len(jobs) + len(numbers)
-        numbers += job.numbers()
+        numbers += job.numbers
     fields = array("q", head + numbers)
     address, _ = fields.buffer_info()
     if threads == 1:
-        _in_a_row().alone(address)
-    elif _openmp() and not cpu.forked():
-        _in_a_row().together(address, threads)
+        _sequence().on_one_thread(address)
+    elif _openmp() and not device.forked():
+        _sequence().on_team(address, threads)
     else:
         _on_python_threads(jobs, threads)
 
 
 @lru_cache(maxsize=1)
 def _openmp() -> dict[str, int]:
-    """The addresses of what is used of GNU's OpenMP library, none where torch has another."""
+    """Addresses of the functions used of GNU's OpenMP library; empty if torch has another one."""
     names = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
     try:
         library = ctypes.CDLL(None)
@@ -87,17 +107,13 @@ def _openmp() -> dict[str, int]:
     return {name: address for name, address in found.items() if address}
 
 
-class _InARow:
-    """The compiled loop over jobs: see `_write_in_a_row` for how they are given.
-
-    `alone` runs them on this thread. `together` runs them on OpenMP's threads, which wait for each
-    other between two jobs.
-    """
+class _Sequence:
+    """The compiled loop over jobs; see `_write_sequence` for their layout."""
 
     def __init__(self) -> None:
-        module = ir.Module("in_a_row")
-        with function(module, "alone", [POINTER], 4) as (e, jobs):
-            _write_in_a_row(e, jobs, e.int(0), e.int(1), lambda: None)
+        module = ir.Module("sequence")
+        with function(module, "one_thread", [POINTER], 4) as (e, jobs):
+            _write_sequence(e, jobs, e.int(0), e.int(1), lambda: None)
         if _openmp():
             with function(module, "team", [POINTER], 4) as (e, jobs):
                 b = e.builder
@@ -106,31 +122,32 @@ class _InARow:
                     for name in ("omp_get_thread_num", "omp_get_num_threads")
                 )
                 barrier = _declare(module, "GOMP_barrier", ir.VoidType())
-                _write_in_a_row(e, jobs, thread, awake, lambda: b.call(barrier, []))
+                _write_sequence(e, jobs, thread, awake, lambda: b.call(barrier, []))
         self._library = Library(module)
-        self.alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._library.address("alone"))
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        self.on_one_thread = kind(self._library.address("one_thread"))
         if _openmp():
             kinds = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
             self._parallel = ctypes.CFUNCTYPE(None, *kinds)(_openmp()["GOMP_parallel"])
             self._team = self._library.address("team")
 
-    def together(self, jobs: int, threads: int) -> None:
-        """Run the jobs on so many threads."""
+    def on_team(self, jobs: int, threads: int) -> None:
+        """Run the jobs on OpenMP's threads, with a barrier between two jobs."""
         self._parallel(self._team, jobs, threads, 0)
 
 
 @compiled_once
-def _in_a_row() -> _InARow:
-    return _InARow()
+def _sequence() -> _Sequence:
+    return _Sequence()
 
 
-def _write_in_a_row(
+def _write_sequence(
     e: Emitter, jobs: Any, thread: Any, awake: Any, wait: Callable[[], object]
 ) -> None:
-    """Jobs are given as integers: how many shares each has, how many jobs there are, then of each
-    the kernel's address and the place of its fields among these integers.
+    """Jobs lie in one array of integers: the number of shares, the number of jobs, for each job the
+    kernel's address and the index of its fields in this array, then all fields.
 
-    OpenMP may wake fewer threads than there are shares; each takes its own and every further one.
+    OpenMP may provide fewer threads than there are shares: thread n of m takes shares n, n + m, ...
     """
     b = e.builder
 
@@ -148,7 +165,7 @@ def _write_in_a_row(
 
 
 def _declare(module: Any, name: str, returns: Any) -> Any:
-    """A function of the OpenMP library without arguments."""
+    """A function of the OpenMP library that takes no arguments."""
     binding.add_symbol(name, _openmp()[name])
     return ir.Function(module, ir.FunctionType(returns, []), name)
 
@@ -159,7 +176,7 @@ def _on_python_threads(jobs: Sequence[Job], threads: int) -> None:
     if pool is None:
         pool = _pools[key] = ThreadPoolExecutor(threads - 1, "seqmodel-cpu")
     for job in jobs:
-        fields = array("q", job.numbers())
+        fields = array("q", job.numbers)
         share = partial(_share_type(job.kernel.address), fields.buffer_info()[0])
         others = [pool.submit(share, k, threads) for k in range(1, threads)]
         share(0, threads)
@@ -168,5 +185,5 @@ def _on_python_threads(jobs: Sequence[Job], threads: int) -> None:
 
 
 def thread_count(rows: int) -> int:
-    """As many threads as torch uses, but no more than there are rows."""
+    """The number of threads torch uses, at most one per row."""
     return max(1, min(torch.get_num_threads(), rows))

@@ -1,15 +1,15 @@
-"""Trivial models of audio that every figure is shown beside.
+"""Trivial models of audio, shown beside every figure.
 
-Each predicts a sample by a distribution of one shape around a linear prediction from the samples
-before it in the piece, zeros before its start:
+Each predicts a sample by a distribution of fixed shape around a linear prediction from the
+preceding samples of the piece, with zeros before its start:
 
 - `silence`: a Laplace distribution around zero: most samples are quiet;
 - `gaussian`: a Gaussian at the mean of all samples;
 - `linear`: a Gaussian around the linear predictor of order 16 with the least squared error.
 
-Scales and predictor are those of the training split, no scale below one 16-bit step. A density is
-one of standardised samples; where the model gives probabilities of 16-bit levels, so do these, by
-the same distributions.
+Scales and predictor are fitted to the training split, with no scale below one 16-bit step.
+Densities are those of standardised samples. If the model gives probabilities of 16-bit levels, so
+do these, from the same distributions.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,19 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from seqmodel.data.dataset import Split
-from seqmodel.media.definitions import AudioFrames
+from seqmodel.media.definitions import FrameDefinition, Pieces
 
 ORDER = 16
 STEP = 1 / 32768
 LOWEST, HIGHEST = -1.0, 1 - STEP
 
-# Samples that are in memory at a time, however long a piece is.
+# Samples in memory at a time, however long the piece.
 BLOCK = 2**16
 
 
 def audio_nats_per_frame(
-    train: Split, split: Split, frame: AudioFrames, *, discrete: bool
+    train: Pieces, split: Pieces, frame: FrameDefinition, *, discrete: bool
 ) -> dict[str, float]:
     """Nats per frame of each baseline, fitted to `train`, on every frame of `split`.
 
@@ -54,8 +53,8 @@ def audio_nats_per_frame(
     return {name: float(total / split.frames) for name, total in nats.items()}
 
 
-def _columns(split: Split) -> Iterator[NDArray[np.float64]]:
-    """Each sample, the `ORDER` before it and 1, in blocks (N, ORDER + 2) of a piece."""
+def _columns(split: Pieces) -> Iterator[NDArray[np.float64]]:
+    """Rows of (sample, the `ORDER` samples before it, 1), in blocks (N, ORDER + 2) of a piece."""
     frame = split.frame
     rows_at_once = max(1, BLOCK // frame.frame_size) * frame.rows_per_frame
     for i in range(len(split)):
@@ -71,12 +70,12 @@ def _columns(split: Split) -> Iterator[NDArray[np.float64]]:
 def _fit(products: NDArray[np.float64], order: int) -> tuple[NDArray[np.float64], float]:
     """The least squares predictor x_t ~ a + sum_i l_i x_(t-i), i = 1 .. order.
 
-    From the products of the training split's columns; as the weights (ORDER + 2,) by which columns
-    give its error, and the deviation of that error.
+    Takes the product matrix of the training split's columns. Returns the weights (ORDER + 2,) that
+    turn a row of columns into the prediction error, and the deviation of that error.
     """
     count = products[-1, -1]
     used = [*range(1, order + 1), ORDER + 1]
-    # A rounding's variance keeps digital silence from leaving nothing to fit.
+    # The variance of rounding keeps the system regular for digital silence.
     ridge = np.diag([count * STEP**2 / 12] * order + [0.0])
     error = np.zeros(ORDER + 2)
     error[0] = 1.0
@@ -114,12 +113,12 @@ def _level_nats(
     lower: NDArray[np.float64],
     upper: NDArray[np.float64],
 ) -> float:
-    """The nats of levels whose steps end at `lower` and `upper`, of a symmetric distribution.
+    """The nats of levels between `lower` and `upper`, for a symmetric distribution.
 
-    The lowest level takes all below it, the highest all above it.
+    The lowest level also takes the whole tail below it, the highest that above it.
     """
     lowest, highest = samples <= LOWEST, samples >= HIGHEST
-    # Above the middle the mirror image is counted, where the two chances differ in their digits.
+    # Above the centre use the mirror image, where the two probabilities do not cancel.
     mirrored = lower > 0
     below, above = np.where(mirrored, -upper, lower), np.where(mirrored, -lower, upper)
     inside = log_cdf(above) + np.log1p(-np.exp(log_cdf(below) - log_cdf(above)))

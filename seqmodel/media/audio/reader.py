@@ -1,9 +1,10 @@
-"""Audio files to mono samples, in blocks: whatever libsndfile reads, at the rate that is wanted.
+"""Audio files to mono samples, in blocks: whatever libsndfile reads, at any rate.
 
-What a file claims of itself is checked before it counts, and none of it is allocated: blocks are
+A header's claims are checked before they are used, and nothing is allocated by them: blocks are
 read until there are no more.
 """
 
+import hashlib
 import os
 import re
 import stat
@@ -17,55 +18,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
-from seqmodel.media.definitions import FULL_SCALE, MAX_RATE
+from seqmodel.media.audio.frames import FULL_SCALE, MAX_RATE
 
 if TYPE_CHECKING:
     from soundfile import LibsndfileError, SoundFile
 
-SUFFIXES = (
-    {".wav", ".wave", ".bwf", ".rf64", ".w64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".mp2"}
-    | {".aif", ".aiff", ".aifc", ".caf", ".au", ".snd", ".sph", ".nist", ".voc", ".ircam", ".sf"}
-    | {".avr", ".paf", ".pvf", ".svx", ".8svx", ".iff"}
-)
-"""The files that are read, by their names' ends in lower case."""
-
 BLOCK = 8192
-"""Samples of each channel read at a time; what is sound is told from what is not by blocks."""
+"""Samples of each channel read at a time; of a damaged file, whole blocks are kept."""
 
 MAX_RATIO = 256
-"""Farther apart two rates are not resampled: one of them is a slip or a damaged header."""
+"""Between two rates; a larger one is taken for a typing error or a damaged header."""
+
+LOUDEST = 4.0
+"""12 dB above full scale. Samples beyond full scale are clipped, which does little harm to a mix
+that is slightly too hot; larger ones mean that the file's full scale is not 1."""
 
 MAX_SAMPLES = 2**31
-"""Of one recording, 13 hours at 44.1 kHz: a longer one is a broken file or a mistaken rate."""
+"""In one recording, 13 hours at 44.1 kHz; a longer one is a broken file or a mistaken rate."""
 
-# What fits into 16 bits as libsndfile decodes it, compressed or not.
+# Encodings that libsndfile decodes to at most 16 bits.
 SIXTEEN_BITS = (
     {"PCM_S8", "PCM_U8", "PCM_16", "ULAW", "ALAW", "ALAC_16", "DWVW_12", "DWVW_16"}
     | {"IMA_ADPCM", "MS_ADPCM", "VOX_ADPCM", "NMS_ADPCM_16", "NMS_ADPCM_24", "NMS_ADPCM_32"}
     | {"GSM610", "G721_32", "G723_24", "G723_40", "DPCM_8", "DPCM_16"}
 )
 UNKNOWN_LENGTH = 2**63 - 1
-# libsndfile's note on a header that counts more bytes than the file has left.
+# libsndfile's log line for a header that claims more bytes than the file holds.
 CUT_OFF = re.compile(
     r"^ *(?:data|SSND|riff|Riff size|Data Size) *: (\d+) \(should be (\d+)\)", re.MULTILINE
 )
 
 
 class _BreakError(Exception):
-    """Here the sound of a file ends before its time; the message says why."""
+    """The sound of a file ends here, too early; the message says why."""
 
 
 class Recording:
-    """An audio file opened for reading, once through; a context manager.
+    """An audio file opened for reading once; a context manager.
 
     Attributes:
         container, subtype: such as "WAV" and "PCM_16", in libsndfile's words.
         rate: samples per second.
         channels: their number.
-        remarks: what was forgiven, complete when all blocks have been read.
+        remarks: what was wrong with the file and how it was read anyway; complete once all blocks
+            have been read.
 
     Raises:
-        SourceError: when the file cannot be opened, or claims what cannot be.
+        SourceError: if the file cannot be opened, or its header is impossible.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,32 +72,44 @@ class Recording:
         self.container, self.subtype = self._file.format, self._file.subtype
         self.rate, self.channels = self._file.samplerate, self._file.channels
         self.remarks: list[str] = []
+        self._content = hashlib.sha256()
         if not 1 <= self.rate <= MAX_RATE:
             self._file.close()
-            raise SourceError(f"claims {self.rate:,} samples a second")
+            raise SourceError(f"claims {self.rate:,} samples per second")
         cut = CUT_OFF.search(self._file.extra_info)
         if cut and int(cut[1]) > int(cut[2]):
             self.remarks.append(
-                f"its header counts {int(cut[1]):,} bytes of which {int(cut[2]):,} are there; "
-                "read as far as it goes"
+                f"its header claims {int(cut[1]):,} bytes but {int(cut[2]):,} are there; read as "
+                "far as it goes"
             )
 
     @property
     def sixteen_bits(self) -> bool:
-        """Whether every sample is a whole multiple of 1/32768."""
+        """Whether every sample is a multiple of 1/32768."""
         return self.subtype in SIXTEEN_BITS and self.container != "SDS"  # it scales by 32767
 
+    def is_exact(self, rate: int) -> bool:
+        """Whether `mono(rate)` yields the file's own samples, all of 16 bits."""
+        return self.sixteen_bits and self.channels == 1 and self.rate == rate
+
+    @property
+    def content(self) -> str:
+        """SHA-256 of all samples read so far, before mixing and resampling."""
+        return self._content.hexdigest()
+
     def blocks(self) -> Iterator[NDArray[np.float32]]:
-        """All samples in [-1, 1), or beyond where the file goes beyond, (n, channels) at a time.
+        """All samples, (n, channels) at a time: in [-1, 1), or beyond if the file goes beyond.
 
         Raises:
-            SourceError: when nothing in the file is sound, or a sample is no finite number.
+            SourceError: if the file holds no sound, or a sample that is not finite or beyond
+                `LOUDEST`.
         """
         done = 0
         broken = ""
         try:
             while len(block := self._read()):
                 self._check(block, done)
+                self._content.update(block.astype("<f4", copy=False).tobytes())
                 done += len(block)
                 yield block
         except _BreakError as error:
@@ -124,12 +135,18 @@ class Recording:
         return block
 
     def _check(self, block: NDArray[np.float32], done: int) -> None:
-        """Refuse a block, `done` samples into the file, that holds what its header rules out."""
+        """Refuse a block, `done` samples into the file, of impossible samples."""
         finite = np.isfinite(block)
         if not finite.all():
             sample, channel = np.argwhere(~finite)[0]
             value, place = block[sample, channel], done + sample
             raise SourceError(f"holds {value} at {place / self.rate:.3f} s (sample {place:,})")
+        peak = float(np.abs(block).max())
+        if peak > LOUDEST:
+            raise SourceError(
+                f"holds samples up to {peak:,.6g} where full scale is 1; divide them by their full "
+                "scale, such as 32,768"
+            )
         if self.sixteen_bits and (block * FULL_SCALE % 1).any():
             raise _BreakError(f"there are more bits than the {self.subtype} of its header has")
 
@@ -137,12 +154,12 @@ class Recording:
         """The mean of the channels, (n,) at a time, resampled to `rate` samples per second.
 
         Raises:
-            SourceError: as `blocks`, and when the rates are too far apart or there are more than
+            SourceError: as `blocks`; also if the rates are too far apart or there are more than
                 `MAX_SAMPLES` samples.
         """
         if not 1 / MAX_RATIO <= rate / self.rate <= MAX_RATIO:
             raise SourceError(
-                f"has {self.rate:,} samples a second, too far from {rate:,} to be resampled"
+                f"has {self.rate:,} samples per second, too far from {rate:,} to be resampled"
             )
         samples = 0
         for block in self._resampled(rate):
@@ -183,38 +200,38 @@ def _open(path: Path) -> "SoundFile":
     import soundfile
 
     class Stream(soundfile.SoundFile):  # type: ignore[misc]  # it states no types
-        # Else soundfile seeks to where it is after every block, which damaged files do not survive.
+        # Otherwise soundfile seeks after every block, which fails in damaged files.
         def seekable(self) -> bool:
             return False
 
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe's opening would wait for a writer
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
             raise SourceError("is no file")
-        # libsndfile, given a name, would look into what stands beside it, and say less of errors.
+        # Given a name, libsndfile would also open neighbouring files, and report errors worse.
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
         raise SourceError((error.strerror or str(error)).lower()) from error
     with _no_noise():
         try:
-            return Stream(descriptor)  # which closes it, also where it fails
+            return Stream(descriptor)  # which closes it even if it fails
         except soundfile.LibsndfileError as error:
             raise SourceError(f"is no audio that can be read ({_reason(error)})") from error
 
 
 def _reason(error: "LibsndfileError") -> str:
-    """What libsndfile says, without its ornaments."""
+    """libsndfile's message without its prefixes."""
     text: str = error.error_string.strip().removeprefix("Error : ").rstrip(".").lower()
-    if text.startswith("file does not exist"):  # its word for an MP3 without a sound frame
+    if text.startswith("file does not exist"):  # what it says of an MP3 without a frame
         return "no sound in it"
     return text
 
 
 @contextmanager
 def _no_noise() -> Iterator[None]:
-    """Keep what the MPEG decoder says to stderr from being seen; it is no user's business."""
+    """Hide what the MPEG decoder prints to stderr."""
     try:
         stderr = os.dup(2)
-    except OSError:  # closed: nothing is to be seen
+    except OSError:  # closed already
         yield
         return
     null = os.open(os.devnull, os.O_WRONLY)

@@ -1,6 +1,6 @@
-"""Samples to audio, 16 bits, mono, block by block: where they go may be a pipe, which never seeks.
+"""Samples to audio, 16 bits, mono, block by block, without seeking: the target may be a pipe.
 
-Every format but FLAC is written as its samples come.
+Every format but FLAC is written while its samples are drawn.
 """
 
 import io
@@ -11,11 +11,11 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.definitions import FULL_SCALE, AudioFrames
+from seqmodel.media.audio.frames import AudioFrames, to_levels
 
-HEADER_BYTES = 44  # a WAV's, of which the first 8 do not count into its size
+HEADER_BYTES = 44  # of a WAV; its size field does not count the first 8
 MAX_SAMPLES = (2**32 - 1 - (HEADER_BYTES - 8)) // 2
-"""More do not fit into a WAV, whose size is a number of 32 bits."""
+"""In a WAV, whose size field has 32 bits."""
 
 MAX_FLAC_RATE = 655_350
 
@@ -29,9 +29,9 @@ def write_audio(
 ) -> None:
     """Write `length` frames, at most `MAX_SAMPLES` samples, given in blocks (n,) of raw samples.
 
-    `kind` is wav, flac, raw or npy. The first three hold 16-bit levels, raw nothing but them,
-    little-endian; npy holds the frames (length, F) as float32. But for FLAC, a block's bytes leave
-    the process before the next is asked for.
+    `kind` is wav, flac, raw or npy. The first three hold 16-bit levels, raw nothing else,
+    little-endian; npy holds the frames (length, F) as float32. Except for FLAC, each block is
+    flushed before the next is asked for.
     """
     if kind == "flac":
         file.write(_flac(blocks, frame.rate))
@@ -48,9 +48,7 @@ def write_audio(
 
 
 def _levels(samples: NDArray[np.float32]) -> NDArray[np.int16]:
-    """Raw samples as the nearest 16-bit levels; those beyond full scale become the last."""
-    levels: NDArray[np.float32] = np.rint(samples * np.float32(FULL_SCALE))
-    return levels.clip(-FULL_SCALE, FULL_SCALE - 1).astype("<i2")
+    return to_levels(samples).astype("<i2")
 
 
 def _floats(samples: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -58,7 +56,7 @@ def _floats(samples: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _wav_header(rate: int, samples: int) -> bytes:
-    """The header of a WAV of known length: nothing in it has to be mended in the end."""
+    """The header of a WAV of known length, which needs no correction at the end."""
     size = 2 * samples
     return struct.pack(
         "<4sI4s4sIHHIIHH4sI",
@@ -76,7 +74,7 @@ def _npy_header(length: int, frame_size: int) -> bytes:
 
 
 def _flac(blocks: Iterable[NDArray[np.float32]], rate: int) -> bytes:
-    """A whole FLAC: its header, written last, holds a checksum of all samples."""
+    """A whole FLAC; its header holds a checksum of all samples, so it is written last."""
     import soundfile
 
     buffer = io.BytesIO()

@@ -1,7 +1,7 @@
-"""Trivial models that every figure is shown beside: a model worse than these has learned little.
+"""Trivial models of music, shown beside every figure: a model no better has learned little.
 
-All three are note n-grams: each note's chance to sound given its own last k frames, k = 0 being
-its marginal frequency and k = 1 the previous frame repeated with the right amount of doubt.
+All three are note n-grams: the probability of each note given its own last k frames. k = 0 is its
+marginal frequency, k = 1 repeats the previous frame with a fitted probability of change.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.data.dataset import Split
+from seqmodel.media.definitions import Pieces
 
 BASELINES: Mapping[str, int] = {"marginal": 0, "repeat": 1, "note_ngram": 8}
-"""Name -> number of own past frames that a note's chance depends on."""
+"""Name -> k."""
 
-# Pseudo-counts with which a note's own counts are drawn to the frequency over all notes.
+# Pseudo-counts that smooth a frequency towards that of the next shorter context.
 PRIOR = 2.0
 
 
@@ -26,7 +26,7 @@ class NoteNgram:
     Before the first frame there is silence.
     """
 
-    def __init__(self, train: Split, order: int) -> None:
+    def __init__(self, train: Pieces, order: int) -> None:
         self.order = order
         notes = train[0].shape[1]
         on = np.zeros((2**order, notes), np.int64)
@@ -37,7 +37,7 @@ class NoteNgram:
             on += np.bincount(cell[roll == 1], minlength=on.size).reshape(on.shape)
         probability = np.full((1, notes), 0.5)
         for k in range(order + 1):
-            # Contexts of the last k frames: the low k bits, whatever stands above them.
+            # Contexts of the last k frames: the low k bits, summed over the higher ones.
             on_k = on.reshape(-1, 2**k, notes).sum(axis=0)
             seen_k = seen.reshape(-1, 2**k, notes).sum(axis=0)
             shorter = np.tile(probability, (2**k // len(probability), 1))
@@ -58,7 +58,7 @@ class NoteNgram:
         return contexts
 
 
-def baseline_nats_per_frame(train: Split, split: Split) -> dict[str, float]:
+def baseline_nats_per_frame(train: Pieces, split: Pieces) -> dict[str, float]:
     """Nats per frame of each baseline, counted on `train` and scored on every frame of `split`."""
     return {
         name: sum(float(ngram.nats(roll).sum()) for roll in split) / split.frames

@@ -1,9 +1,8 @@
 """Standard MIDI files to notes: a small reader of our own, with a compiled loop over events.
 
-It is strict about lengths before it trusts them and forgiving about what it can step over:
-unknown chunks, odd system messages, meta events with impossible contents, running status carried
-over a meta event, data bytes above 127, track lengths that lie, a file that ends too early. What
-it had to forgive stands in `Score.remarks`.
+It checks every length before use and tolerates what others write: unknown chunks, odd system
+messages, meta events with impossible contents, running status carried over a meta event, data
+bytes above 127, wrong track lengths, a file that ends too early. `Score.remarks` lists each repair.
 """
 
 import struct
@@ -31,22 +30,22 @@ Restrike = Literal["close", "discard"]
 class Score:
     """The notes of a MIDI file and what is needed to place them in time.
 
-    The five arrays of notes have one entry per note (N,), in no particular order of time.
+    The five arrays of notes have one entry per note (N,), in no particular order.
 
     Attributes:
         on_tick: int64 (N,), where each note begins, in ticks from the start.
-        off_tick: int64 (N,), where it ends; never before `on_tick`, perhaps at it.
+        off_tick: int64 (N,), where it ends; at or after `on_tick`.
         pitch: uint8 (N,), 0 to 127.
         channel: uint8 (N,), 0 to 15; 9 is the drums.
         track: int64 (N,), the track's position in the file, from 0.
-        ticks_per_unit: ticks in what a tempo measures: a beat, or three frames of SMPTE time.
-        smpte: whether ticks are real time and the file knows of no beat.
-        tempo_tick: int64 (M,), rising, the first 0: where each tempo begins.
+        ticks_per_unit: ticks in the unit of a tempo: a beat, or three frames of SMPTE time.
+        smpte: whether ticks are real time, so that the file has no beats.
+        tempo_tick: int64 (M,), increasing from 0: where each tempo begins.
         tempo: int64 (M,), microseconds per `ticks_per_unit`.
         format: 0, 1 or 2 as the file says.
         tracks: number of tracks found.
         last_tick: where the longest track ends.
-        remarks: what was forgiven, each a short phrase.
+        remarks: what was repaired, each a short phrase.
     """
 
     on_tick: NDArray[np.int64]
@@ -67,16 +66,16 @@ class Score:
 def read_score(data: bytes, *, restrike: Restrike = "close") -> Score:
     """Read the notes of a standard MIDI file, or of one wrapped in RIFF.
 
-    Within a track a note is known by its channel and pitch. One struck again while it sounds ends
-    there (`restrike="close"`) or is forgotten for the new one ("discard", the published rolls'
-    rule). A note-off without a note, and a note without an end, are ignored. A note-on of
-    velocity 0 is a note-off. Of a track that is cut short the notes that are whole are kept.
-    The independent patterns of a format 2 file are laid one after the other.
+    Within a track a note is identified by channel and pitch. One struck again while it sounds ends
+    there (`restrike="close"`) or is discarded in favour of the new one ("discard", the published
+    rolls' rule). A note-off without a note and a note without an end are ignored. A note-on of
+    velocity 0 is a note-off. Of a truncated track the complete notes are kept. The independent
+    patterns of a format 2 file follow each other.
 
     Memory is bounded by a small multiple of the file's size, whatever lengths it claims.
 
     Raises:
-        SourceError: when there is nothing to be read, in one line without the file's name.
+        SourceError: if nothing can be read; one line without the file's name.
     """
     start = _find_header(data)
     size = int.from_bytes(data[start + 4 : start + 8])
@@ -90,7 +89,7 @@ def read_score(data: bytes, *, restrike: Restrike = "close") -> Score:
 
 
 def _find_header(data: bytes) -> int:
-    """Return where the file's header begins: 0, or within the RIFF wrapper."""
+    """The position of the file's header: 0, or inside a RIFF wrapper."""
     if not data:
         raise SourceError("is empty")
     start = 0
@@ -102,7 +101,7 @@ def _find_header(data: bytes) -> int:
 
 
 def _clock(division: int) -> tuple[int, int | None]:
-    """Return (ticks per unit of tempo, the fixed tempo of SMPTE time) of the header's 16 bits."""
+    """(Ticks per unit of tempo, the fixed tempo of SMPTE time or None), from the header."""
     if division < 0x8000:
         if division == 0:
             raise SourceError("has a division of 0 ticks per beat, so its notes have no time")
@@ -114,14 +113,14 @@ def _clock(division: int) -> tuple[int, int | None]:
 
 
 class _Reader:
-    """One reading of one file: walks the chunks and gathers what its tracks hold."""
+    """One pass over one file: walks the chunks and collects what its tracks hold."""
 
     def __init__(self, data: bytes, file_format: int, restrike: Restrike) -> None:
         self.data = data
         self.bytes = np.frombuffer(data, dtype=np.uint8)
         self.format = file_format
         self.close = restrike == "close"
-        # A note takes 3 bytes at least (delta, pitch, velocity), a tempo 7.
+        # A note takes at least 3 bytes (delta, pitch, velocity), a tempo 7.
         self.notes = np.empty((len(data) // 3 + 1, 3), dtype=np.int64)
         self.tempos = np.empty((len(data) // 7 + 1, 2), dtype=np.int64)
         self.sounding = np.empty(16 * 128, dtype=np.int64)
@@ -130,64 +129,64 @@ class _Reader:
         self.counts = [0, 0]
         self.last_tick = 0
         self.track_starts: list[int] = []
-        self.forgiven: dict[str, int] = {}
+        self.repairs: dict[str, int] = {}
 
-    def forgive(self, what: str, times: int = 1) -> None:
+    def record_repair(self, what: str, times: int = 1) -> None:
         if times:
-            self.forgiven[what] = self.forgiven.get(what, 0) + times
+            self.repairs[what] = self.repairs.get(what, 0) + times
 
     def read_chunks(self, position: int, tracks: int) -> None:
-        """Read the tracks from `position`, just behind the header that announces so many.
+        """Read up to `tracks` tracks from `position`, the end of the header.
 
-        The announcement counts: behind the last track there may be remains of an earlier file.
+        No more than the header announces: the rest may be left over from an earlier file.
         """
         data = self.data
-        expected = tracks or len(data)  # 0: whoever wrote it never came back to the header
+        expected = tracks or len(data)  # 0: its writer never updated the header
         while len(self.track_starts) < expected and 0 <= position <= len(data) - 8:
             size = int.from_bytes(data[position + 4 : position + 8])
             if data[position : position + 4] == b"MTrk":
                 position = self.read_track(position + 8, size)
             else:
-                self.forgive("unknown chunk skipped")
+                self.record_repair("unknown chunk skipped")
                 after = position + 8 + size
-                # A length that leads out of the file is no length: look for the next track.
+                # The length is wrong if it points beyond the file: search for the next track.
                 position = after if after <= len(data) else data.find(b"MTrk", position + 1)
         if not self.track_starts:
             raise SourceError("has no track (it is cut short, or was never finished)")
         if len(self.track_starts) < tracks:
-            self.forgive(f"{len(self.track_starts)} of {tracks} tracks found")
+            self.record_repair(f"{len(self.track_starts)} of {tracks} tracks found")
 
     def read_track(self, start: int, size: int) -> int:
-        """Read the track whose events begin at `start`; return where the next chunk begins."""
+        """Read the track whose events begin at `start`; returns the position of the next chunk."""
         data = self.data
-        # The patterns of format 2 know nothing of each other; played they follow on.
+        # Patterns of format 2 are independent; here they follow each other.
         first_tick = self.last_tick if self.format == 2 else 0
         stop = min(start + size, len(data))
         outcome, position, tick = self.read_events(start, stop, first_tick)
         if outcome != ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
-            # No end of track where the length says, and no chunk behind it: the length lies.
-            self.forgive("track longer than it says")
+            # Neither an end of track nor another chunk where the length points: it is wrong.
+            self.record_repair("track longer than it says")
             outcome, position, tick = self.read_events(start, len(data), first_tick)
             stop = position
         elif outcome == ENDED and position < stop and data[position : position + 4] == b"MTrk":
-            self.forgive("track shorter than it says")
+            self.record_repair("track shorter than it says")
             stop = position
         if outcome == TOO_LATE or tick > MAX_TICK:
-            raise SourceError("has a time too far on to be music (a damaged or mistaken delta)")
+            raise SourceError("has a time too late to be music (a damaged delta)")
         if outcome in (CUT_SHORT, LOST):
-            self.forgive("track damaged or cut short, its whole notes kept")
+            self.record_repair("track damaged or truncated, its complete notes kept")
         elif outcome == NO_END:
-            self.forgive("track without an end")
+            self.record_repair("track without an end")
         self.note_count, self.tempo_count = self.counts
         self.track_starts.append(first_tick)
         self.last_tick = max(self.last_tick, tick)
         return stop
 
     def read_events(self, start: int, stop: int, first_tick: int) -> tuple[int, int, int]:
-        """Read the present track from data[start:stop]; a second reading replaces the first.
+        """Read a track from data[start:stop]; a second call replaces what the first has read.
 
         Returns:
-            (outcome, where it stopped, last tick).
+            (outcome, position reached, last tick).
         """
         self.sounding.fill(-1)
         outcome, position, tick, *self.counts = read_events(
@@ -206,11 +205,11 @@ class _Reader:
         return outcome, position, tick
 
     def score(self, ticks_per_unit: int, smpte_tempo: int | None) -> Score:
-        """Return what was read."""
+        """What has been read."""
         if self.format == 2:
-            self.forgive("format 2, its patterns laid one after the other")
+            self.record_repair("format 2, its patterns read one after the other")
         elif self.format > 2:
-            self.forgive(f"unknown format {self.format} read as format 1")
+            self.record_repair(f"unknown format {self.format} read as format 1")
         notes = self.notes[: self.note_count]
         tempo_tick, tempo = self.tempo_map(smpte_tempo)
         return Score(
@@ -228,17 +227,17 @@ class _Reader:
             last_tick=self.last_tick,
             remarks=tuple(
                 what if times == 1 else f"{what} ({times} times)"
-                for what, times in self.forgiven.items()
+                for what, times in self.repairs.items()
             ),
         )
 
     def tempo_map(self, smpte_tempo: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the tempos of all tracks by tick; of several at one tick the last counts."""
+        """The tempos of all tracks by tick; of several at one tick the last one is used."""
         if smpte_tempo is not None:
             return np.zeros(1, dtype=np.int64), np.full(1, smpte_tempo)
         tempos = self.tempos[: self.tempo_count]
         stopped = tempos[:, 1] == 0
-        self.forgive("tempo of no length ignored", int(stopped.sum()))
+        self.record_repair("tempo of 0 ignored", int(stopped.sum()))
         tempos = tempos[~stopped]
         starts = self.track_starts if self.format == 2 else [0]
         tick = np.concatenate([starts, tempos[:, 0]])

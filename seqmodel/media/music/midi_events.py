@@ -7,21 +7,21 @@ from seqmodel.media.compiled import compiled
 from seqmodel.media.music.midi_format import LARGEST_QUANTITY
 
 ENDED = 0
-"""An end-of-track event was met."""
+"""An end-of-track event was read."""
 NO_END = 1
 """The bytes ran out between two events."""
 CUT_SHORT = 2
 """The bytes ran out within an event."""
 LOST = 3
-"""A data byte stood where an event should begin, before any status."""
+"""A data byte came where the first event should begin."""
 TOO_LATE = 4
-"""A delta is beyond what the format allows."""
+"""A delta exceeds what the format allows."""
 
 SET_TEMPO = 0x51
 END_OF_TRACK = 0x2F
 
 
-# One loop in one function: every call it made would be compiled and checked for itself.
+# One function, since numba compiles and checks every call separately.
 @compiled
 def read_events(  # noqa: PLR0911, PLR0912, PLR0915
     data: NDArray[np.uint8],
@@ -40,23 +40,23 @@ def read_events(  # noqa: PLR0911, PLR0912, PLR0915
 
     Args:
         data: the file's bytes.
-        position: the first event's place.
-        stop: where the track's bytes end.
+        position: of the first event.
+        stop: the end of the track's bytes.
         tick: the time at which the track begins.
         track: the track's number, for its notes.
-        close: whether a note struck again ends there; else the earlier one is forgotten.
-        sounding: (16 * 128,), for channel * 128 + pitch the tick it was struck, -1 if silent.
+        close: whether a restruck note ends there; otherwise the earlier one is discarded.
+        sounding: (16 * 128,), by channel * 128 + pitch the tick of its onset, -1 if silent.
         notes: (_, 3), rows of (on tick, off tick, track << 11 | channel << 7 | pitch).
         note_count: rows of `notes` in use.
         tempos: (_, 2), rows of (tick, microseconds per beat).
         tempo_count: rows of `tempos` in use.
 
     Returns:
-        (outcome, where it stopped, last tick, note_count, tempo_count).
+        (outcome, position reached, last tick, note_count, tempo_count).
     """
     status = 0
     while position < stop:
-        # The time since the event before: seven bits a byte, the high bit says that more follow.
+        # The time since the previous event: 7 bits per byte, the high bit says that more follow.
         delta = 0
         more = True
         while more and position < stop:
@@ -79,15 +79,14 @@ def read_events(  # noqa: PLR0911, PLR0912, PLR0915
             return LOST, position, tick, note_count, tempo_count
 
         if event < 0xF0:
-            # Only a channel's message is a running status, and it stays one over all the others.
+            # Only channel messages set the running status, and no other event clears it.
             status = event
             kind = event >> 4
             width = 1 if kind in (0xC, 0xD) else 2
             if position + width > stop:
                 return CUT_SHORT, position, tick, note_count, tempo_count
             if kind in (8, 9):
-                # Above 127 is no pitch or velocity, but it is in its place: what it says is kept
-                # as far as it can be.
+                # Above 127 is out of range, but it is where the pitch belongs: clamp it.
                 pitch = min(int(data[position]), 127)
                 key = (event & 15) << 7 | pitch
                 struck = sounding[key]

@@ -1,25 +1,25 @@
-"""What the standard MIDI file format fixes, and the limits this project adds to it.
+"""Constants of the standard MIDI file format, and this project's own limits.
 
-They stand apart from the reader so that using them does not load the compiler.
+They are apart from the reader so that using them does not load the compiler.
 """
 
 DRUM_CHANNEL = 9
-"""Channel 10 of the musicians, who count from 1."""
+"""Channel 10 to musicians, who count from 1."""
 
 DEFAULT_TEMPO = 500_000
-"""Microseconds per beat until the file says otherwise: 120 beats per minute."""
+"""Microseconds per beat before the first tempo event: 120 beats per minute."""
 
 LONGEST_TEMPO = 2**24 - 1
-"""Microseconds per beat that a tempo event can hold."""
+"""The most microseconds per beat that a tempo event can hold."""
 
 LARGEST_DIVISION = 2**15 - 1
-"""Ticks per beat that a header can hold."""
+"""The most ticks per beat that a header can hold."""
 
 LARGEST_QUANTITY = 2**28 - 1
-"""The largest number of the format's variable length, in deltas and in lengths."""
+"""The largest variable-length quantity, in deltas and in lengths."""
 
 MAX_TICK = 2**38
-"""The last tick that is read: no music lasts so long, and tick * tempo stays within 64 bits."""
+"""The last tick that is read: longer than any music, and tick * tempo fits into 64 bits."""
 
 SMPTE_TEMPO = {24: 125_000, 25: 120_000, 29: 100_100, 30: 100_000}
 """Microseconds in three frames of film, by the format's frame rates.

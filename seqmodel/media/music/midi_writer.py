@@ -16,10 +16,10 @@ from seqmodel.media.music.midi_format import (
 )
 
 FINE_DIVISION = 480
-"""Ticks per beat where nothing asks for more: what most sequencers use."""
+"""Ticks per beat by default, as in most sequencers."""
 
 SMOOTH_TICKS = 16
-"""Ticks in a step of real time from which on the rounding to ticks is not heard."""
+"""Ticks in a step of real time above which rounding to ticks is inaudible."""
 
 VELOCITY = 80
 PIANO = 0
@@ -28,10 +28,10 @@ PIANO = 0
 def midi_bytes(roll: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.0) -> bytes:
     """Return a MIDI file of the roll (T, 88), 1 where a pitch from 21 to 108 sounds.
 
-    Consecutive frames of a pitch are one note of a piano. Reading the bytes on the same grid gives
-    back the roll exactly: frame t begins at the tick nearest to its exact time, which is never
-    half a step away, and a roll that ends in silence ends with a note of no length, which fills
-    no frame but counts for the piece's length. The same roll gives the same bytes.
+    Consecutive frames of a pitch are one piano note. Reading the bytes on the same grid gives back
+    exactly the roll: frame t begins at the tick nearest to its exact time, always less than half a
+    step away, and a roll that ends in silence ends with a note of length 0, which fills no frame
+    but counts towards the length. The same roll gives the same bytes.
 
     Args:
         roll: the frames, zeros and ones, at least one.
@@ -39,15 +39,15 @@ def midi_bytes(roll: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.0)
         tempo_bpm: beats per minute. Frames of a grid in seconds keep their length in seconds.
 
     Raises:
-        UsageError: when the roll is not such an array, the tempo is out of the format's range, a
-            step is finer than the finest tick at this tempo, or the piece too long to be written.
+        UsageError: if the roll is not such an array, the tempo is out of the format's range, a
+            step is shorter than the shortest tick at this tempo, or the piece is too long.
     """
     if roll.ndim != 2 or roll.shape[1] != NOTES or len(roll) == 0:
         raise UsageError(f"a piano-roll has at least one frame of {NOTES} notes, not {roll.shape}")
     if not np.isin(roll, (0, 1)).all():
         raise UsageError("a piano-roll holds zeros and ones only")
     if not 60e6 / LONGEST_TEMPO <= tempo_bpm <= 60e6:
-        raise UsageError(f"--tempo must be 3.6 to 60 million beats a minute, not {tempo_bpm:g}")
+        raise UsageError(f"--tempo must be 3.6 to 60 million beats per minute, not {tempo_bpm:g}")
     tempo = min(round(60e6 / tempo_bpm), LONGEST_TEMPO)
     division, numerator, denominator = _ticks_per_step(grid, tempo)
     if len(roll) * numerator // denominator > MAX_TICK:
@@ -58,7 +58,7 @@ def midi_bytes(roll: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.0)
     track.append(mido.Message("program_change", program=PIANO))
     now = 0
     for frame, kind, note in _events(roll):
-        # Nearest tick, in whole numbers however long the piece: no drift.
+        # Nearest tick, in integers: no drift however long the piece.
         tick = (2 * frame * numerator + denominator) // (2 * denominator)
         while tick - now > LARGEST_QUANTITY:
             track.append(mido.MetaMessage("text", time=LARGEST_QUANTITY))
@@ -73,7 +73,7 @@ def midi_bytes(roll: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.0)
 
 
 def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
-    """Return (division, numerator, denominator): ticks per beat, and per step as a fraction."""
+    """(Ticks per beat, numerator and denominator of the ticks per step)."""
     if grid.steps_per_beat is not None:
         ticks = max(1, FINE_DIVISION // grid.steps_per_beat)
         return ticks * grid.steps_per_beat, ticks, 1
@@ -83,17 +83,14 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
     while division * grid.step_nanoseconds < SMOOTH_TICKS * beat and division < LARGEST_DIVISION:
         division = min(2 * division, LARGEST_DIVISION)
     numerator = division * grid.step_nanoseconds
-    # A step of one tick or more is never rounded by as much as half a step.
+    # A step of at least one tick is rounded by less than half a step.
     if numerator < beat:
         raise UsageError(f"{grid} is finer than a MIDI tick at this tempo; raise --tempo")
     return division, numerator, beat
 
 
 def _events(roll: NDArray[np.uint8]) -> list[tuple[int, str, int]]:
-    """Return (frame, "note_off" or "note_on", pitch) in order.
-
-    Ends come before beginnings in a frame, as they do in the alphabet.
-    """
+    """(Frame, "note_off" or "note_on", pitch) in order; "note_off" sorts first in a frame."""
     edge = np.zeros((len(roll) + 2, NOTES), dtype=np.int8)
     edge[1:-1] = roll
     change = np.diff(edge, axis=0)

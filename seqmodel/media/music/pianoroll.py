@@ -1,4 +1,4 @@
-"""Notes to piano-rolls, in exact integer arithmetic, and the bytes that rolls are stored as."""
+"""Notes to piano-rolls, in exact integer arithmetic, and rolls to bytes."""
 
 from typing import TYPE_CHECKING
 
@@ -13,28 +13,30 @@ if TYPE_CHECKING:
     from seqmodel.media.music.midi import Score
 
 PACKED_BYTES = (NOTES + 7) // 8
-"""Of a frame as it is stored, one bit a note."""
+"""In a stored frame, one bit per note."""
 
 
 def piano_roll(score: "Score", grid: Grid, *, drums: bool, transpose: int = 0) -> NDArray[np.uint8]:
-    """Return the score as a piano-roll: uint8 (T, 88), 1 where a pitch from 21 to 108 sounds.
+    """The score as a piano-roll: uint8 (T, 88), 1 where a pitch from 21 to 108 sounds.
 
-    The frame of a tick is floor(tick / step + 1/2); a note fills the frames from that of its
-    beginning up to, and not with, that of its end, which may be none; T is the greatest frame of
-    an end. A grid in seconds follows the tempo.
+    The frame of a tick is floor(tick / step + 1/2). A note fills the frames from that of its onset
+    up to but excluding that of its end, perhaps none. T is the last frame of an end. A grid in
+    seconds follows the tempo.
 
     Args:
         score: the notes.
-        grid: the steps that time is cut into.
-        drums: whether the notes of channel 10 count.
-        transpose: semitones added to every pitch; then those outside the piano's range move into
-            it by octaves.
+        grid: the length of a frame.
+        drums: whether to keep the notes of channel 10.
+        transpose: semitones added to every pitch, before pitches outside the piano's range are
+            moved into it by octaves.
 
     Raises:
-        SourceError: when there are no notes, or none as long as a step; when the piece has more
-            than `MAX_FRAMES` frames; when the grid is in beats and the file knows of none.
+        SourceError: if there are no notes, or the piece ends within half a step; if it has more
+            than `MAX_FRAMES` frames; if the grid is in beats and the file has none.
     """
-    from seqmodel.media.music.filling import fill  # the compiler, of no use to those who transpose
+    from seqmodel.media.music.filling import (
+        fill,  # loads the compiler, which transposing does not need
+    )
 
     if grid.steps_per_beat is not None and score.smpte:
         raise SourceError("is in SMPTE time, which has no beats; use --step-seconds")
@@ -60,16 +62,16 @@ def piano_roll(score: "Score", grid: Grid, *, drums: bool, transpose: int = 0) -
     frames_of = _frames_in_beats if grid.steps_per_beat else _frames_in_seconds
     begin, end = frames_of(score, grid, on_tick), frames_of(score, grid, off_tick)
     row = _fold(pitch.astype(np.int64) + transpose) - LOWEST_PITCH
-    # One pitch's frames lie side by side while they are filled.
+    # Filled transposed, so that the frames of a note are contiguous.
     roll = np.zeros((NOTES, length), dtype=np.uint8)
     fill(roll, row, begin, end)
     return np.ascontiguousarray(roll.T)
 
 
 def transpose_roll(roll: NDArray[np.uint8], semitones: int) -> NDArray[np.uint8]:
-    """Return the roll (T, 88) moved up by so many semitones, or down where negative.
+    """The roll (T, 88) transposed up by `semitones`, or down if negative.
 
-    Notes that leave the piano's range come back into it by octaves, so that none is lost.
+    Notes that leave the piano's range come back into it by octaves, so none is lost.
     """
     moved = np.zeros_like(roll)
     first = max(0, -semitones)
@@ -82,23 +84,23 @@ def transpose_roll(roll: NDArray[np.uint8], semitones: int) -> NDArray[np.uint8]
 
 
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the roll (T, 88) as (T, 11) bytes, the lowest note in the highest bit."""
+    """The roll (T, 88) as (T, 11) bytes, the lowest note in the highest bit."""
     return np.packbits(roll, axis=1)
 
 
 def unpack(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the roll that `pack` was given."""
+    """The inverse of `pack`."""
     return np.unpackbits(packed).reshape(-1, NOTES)  # 88 bits fill 11 bytes
 
 
 def _fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return pitches moved by the fewest octaves that bring them within the piano's range."""
+    """Pitches moved by octaves into the piano's range, as few as possible."""
     pitch = np.where(pitch < LOWEST_PITCH, LOWEST_PITCH + (pitch - LOWEST_PITCH) % 12, pitch)
     return np.where(pitch > HIGHEST_PITCH, HIGHEST_PITCH - (HIGHEST_PITCH - pitch) % 12, pitch)
 
 
 def _frame_of_last(score: "Score", grid: Grid, tick: int) -> int:
-    """Return the frame of one tick in Python's integers, which no file can overflow."""
+    """The frame of one tick, in Python integers: no file can make them overflow."""
     if grid.steps_per_beat is not None:
         return (2 * tick * grid.steps_per_beat + score.ticks_per_unit) // (2 * score.ticks_per_unit)
     assert grid.step_nanoseconds is not None
@@ -114,18 +116,18 @@ def _frame_of_last(score: "Score", grid: Grid, tick: int) -> int:
 
 
 def _frames_in_beats(score: "Score", grid: Grid, tick: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the frames of ticks (N,): none is beyond `MAX_FRAMES`, so nothing overflows."""
+    """The frames of ticks (N,); all are within `MAX_FRAMES`, so nothing overflows."""
     assert grid.steps_per_beat is not None
     beat = score.ticks_per_unit
     return (2 * grid.steps_per_beat * tick + beat) // (2 * beat)
 
 
 def _frames_in_seconds(score: "Score", grid: Grid, tick: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the frames of ticks (N,) at the score's tempos, with nothing rounded on the way.
+    """The frames of ticks (N,) at the score's tempos, without intermediate rounding.
 
-    Elapsed time is counted in microseconds / ticks_per_unit, below 2^38 ticks * 2^24. Its
-    nanoseconds are twice 1000 times that over ticks_per_unit, so whole microseconds are split
-    off first; flooring in two stages gives the floor of the whole.
+    Elapsed time is in units of microseconds / ticks_per_unit, below 2^38 ticks * 2^24. Twice its
+    nanoseconds would overflow, so whole microseconds are split off first; flooring in two stages
+    equals flooring once.
     """
     assert grid.step_nanoseconds is not None
     elapsed = np.zeros_like(score.tempo)

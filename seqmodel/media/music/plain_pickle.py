@@ -1,7 +1,7 @@
-"""Pickles of plain data, read by an unpickler that can build nothing but containers and integers.
+"""Pickles of plain data, read by an unpickler that builds only containers and integers.
 
-A pickle is a program that may call any function of any module. Here the only names it can look
-up are those by which NumPy writes an integer, and they lead to stand-ins of our own.
+A pickle is a program that may call any function of any module. Here it can look up only the names
+by which NumPy writes integers, and gets stand-ins of our own for them.
 """
 
 import io
@@ -16,12 +16,12 @@ INTEGER_BYTES = {"i1": 1, "i2": 2, "i4": 4, "i8": 8, "u1": 1, "u2": 2, "u4": 4, 
 
 
 def load_plain(data: bytes) -> Any:
-    """Return what a pickle holds: dicts, lists, tuples, sets, strings, numbers.
+    """What a pickle holds: dicts, lists, tuples, sets, strings, numbers.
 
-    NumPy's integers, also those written under Python 2, become plain integers.
+    NumPy integers, also from Python 2, become plain integers.
 
     Raises:
-        SourceError: when it asks for anything else, or is damaged.
+        SourceError: if it asks for anything else, or is damaged.
     """
     try:
         return _PlainUnpickler(io.BytesIO(data), encoding="latin1").load()
@@ -32,7 +32,7 @@ def load_plain(data: bytes) -> Any:
 
 
 class _IntegerType:
-    """Stands for numpy.dtype of an integer, of which it keeps size, sign and byte order."""
+    """Stands in for an integer numpy.dtype: its size, sign and byte order."""
 
     def __init__(self, code: str, *_: object) -> None:
         if code not in INTEGER_BYTES:
@@ -45,7 +45,7 @@ class _IntegerType:
 
 
 def _integer(kind: _IntegerType, raw: str | bytes) -> int:
-    """Stands for numpy's scalar constructor; Python 2 wrote the bytes as a string."""
+    """Stands in for numpy's scalar constructor; Python 2 wrote the bytes as a string."""
     data = raw.encode("latin1") if isinstance(raw, str) else raw
     if len(data) != INTEGER_BYTES[kind.code]:
         raise SourceError("holds a damaged NumPy integer")
@@ -55,7 +55,7 @@ def _integer(kind: _IntegerType, raw: str | bytes) -> int:
 
 
 def _bytes(text: str, _: str) -> bytes:
-    """Stands for the codec by which Python 3 writes bytes in an old pickle: always Latin-1."""
+    """Stands in for the codec by which Python 3 writes bytes in an old pickle: always Latin-1."""
     return text.encode("latin1")
 
 
@@ -67,11 +67,10 @@ STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-# The unpickler in Python, not the one in C, whose table of back-references takes the size that
-# four bytes of the file ask for, up to 64 GB.
+# The Python unpickler: the one in C sizes its memo by four bytes of the file, up to 64 GB.
 class _PlainUnpickler(pickle._Unpickler):
     dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
-    # It allocates the length it claims before it reads, and rolls have no bytearrays.
+    # It allocates whatever length the file claims, and rolls have no bytearrays.
     del dispatch[pickle.BYTEARRAY8[0]]
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
@@ -81,5 +80,5 @@ class _PlainUnpickler(pickle._Unpickler):
             raise SourceError(
                 f"asks for {module_name}.{global_name}; only containers and integers are read"
             ) from None
-        # A wrapper made anew: a pickle may set attributes of what it is given.
+        # A fresh wrapper each time: a pickle may set attributes on what it gets.
         return partial(stand_in)

@@ -16,7 +16,7 @@ from seqmodel.media.music.plain_pickle import load_plain
 Rolls = dict[str, list[NDArray[np.uint8]]]
 
 SUFFIXES = (".mat", ".pickle", ".pkl", ".npz", ".npy")
-"""The files that `read_published` knows, by their names' ends in lower case."""
+"""Of the files that `read_published` reads, in lower case."""
 
 SPLIT_NAMES = {
     "train": "train",
@@ -31,21 +31,21 @@ MAT_VARIABLES = {"traindata": "train", "validdata": "valid", "testdata": "test"}
 
 
 def read_published(path: Path) -> Rolls:
-    """Read a file of published piano-rolls; nothing in it is ever run.
+    """Read a file of published piano-rolls, without executing anything in it.
 
     - `.mat`: cell arrays `traindata`, `validdata`, `testdata` of (T, 88) zeros and ones.
     - `.pickle`, `.pkl`: a dict of split -> pieces -> frames -> MIDI pitches 21 to 108.
-    - `.npz`: one (T, 88) array a piece, named `<split>_<anything>` or `<split>/<anything>`, such
-      as `train_0`; an array of any other name belongs to no split.
+    - `.npz`: one (T, 88) array per piece, named `<split>_<anything>` or `<split>/<anything>`, such
+      as `train_0`; an array with any other name belongs to no split.
     - `.npy`: one (T, 88) array, of no split.
 
     Returns:
-        The rolls of every split, each uint8 (T, 88), in the file's order, which for `.npz` is the
-        order of the archive. The key is "train", "valid" or "test", or "" for pieces of no split.
+        The rolls of every split, each uint8 (T, 88), in the file's order. The key is "train",
+        "valid" or "test", or "" for pieces of no split.
 
     Raises:
-        SourceError: when the file cannot be read or holds anything else, in one line without
-            the file's name.
+        SourceError: if the file cannot be read or holds anything else; one line without the
+            file's name.
     """
     readers = {
         ".mat": _read_mat,
@@ -95,7 +95,7 @@ def _read_pickle(data: bytes) -> Rolls:
     splits = load_plain(data)
     if not isinstance(splits, dict):
         raise SourceError("is a pickle of something else than a dict of splits")
-    # A pickle may mention one piece a million times; an honest frame takes a byte of its own.
+    # A pickle may refer to one piece a million times; an honest frame takes at least a byte.
     left = len(data)
     rolls: Rolls = {}
     for name, pieces in splits.items():
@@ -115,7 +115,7 @@ def _read_pickle(data: bytes) -> Rolls:
 
 
 def _roll_of_pitches(frames: list[Any] | tuple[Any, ...], where: str) -> NDArray[np.uint8]:
-    """Return the roll (T, 88) of T collections of MIDI pitches."""
+    """The roll (T, 88) of T collections of MIDI pitches."""
     _check_length(len(frames), where)
     roll = np.zeros((len(frames), NOTES), dtype=np.uint8)
     for time, frame in enumerate(frames):
@@ -150,7 +150,7 @@ def _read_npy(data: bytes) -> Rolls:
 
 
 def _read_array(stream: Any, name: str) -> NDArray[np.uint8]:
-    """Read one .npy stream as a roll; what it claims is checked before it is allocated."""
+    """Read one .npy stream as a roll; its header is checked before anything is allocated."""
     try:
         version = np.lib.format.read_magic(stream)
         read_header = (
@@ -161,8 +161,8 @@ def _read_array(stream: Any, name: str) -> NDArray[np.uint8]:
         shape, _, dtype = read_header(stream)
         if dtype.hasobject:
             raise SourceError(
-                f"holds Python objects in {name}, which only running them could read; save one "
-                f"(T, {NOTES}) array a piece instead, named like train_0"
+                f"holds Python objects in {name}, readable only by running code; save one "
+                f"(T, {NOTES}) array per piece instead, named like train_0"
             )
         _check_shape(shape, name)
         stream.seek(0)
@@ -173,7 +173,7 @@ def _read_array(stream: Any, name: str) -> NDArray[np.uint8]:
 
 
 def _checked_roll(array: NDArray[Any], where: str) -> NDArray[np.uint8]:
-    """Return the array as a roll, uint8 (T, 88) of zeros and ones."""
+    """The array as a roll, uint8 (T, 88) of zeros and ones."""
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
         raise SourceError(f"holds no numbers in {where}")
     _check_shape(array.shape, where)

@@ -1,4 +1,4 @@
-"""The key of a piece: by how many semitones its tonic lies from C."""
+"""The key of a piece: how many semitones its tonic is from C."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from seqmodel.media.music.midi_format import DRUM_CHANNEL
 if TYPE_CHECKING:
     from seqmodel.media.music.midi import Score
 
-# How much of a piece's time each degree of the scale takes, in semitones above the tonic:
+# The share of a piece's time taken by each pitch, in semitones above the tonic:
 # J. Albrecht and D. Shanahan, "The Use of Large Corpora to Train a New Type of Key-Finding
 # Algorithm", Music Perception 31(1), 2013, table 1.
 MAJOR = (0.238, 0.006, 0.111, 0.006, 0.137, 0.094, 0.016, 0.214, 0.009, 0.080, 0.008, 0.081)
@@ -18,14 +18,14 @@ MINOR = (0.220, 0.006, 0.104, 0.123, 0.019, 0.103, 0.012, 0.214, 0.062, 0.022, 0
 
 
 def semitones_to_c(score: "Score") -> int:
-    """Return the transposition, from -5 to 6 semitones, that moves the estimated tonic to C.
+    """The transposition, from -5 to 6 semitones, that moves the estimated tonic to C.
 
-    The time that each of the twelve pitch classes sounds, in ticks, is correlated with the
-    profiles of the major and the minor key on every tonic, and the best key's tonic is taken, so
-    that a piece in A minor goes to C minor. Drums do not count. Key signatures in the file do not
-    either: many files have none or a wrong one, and they cannot tell a mode from its relatives.
+    The time each pitch class sounds, in ticks, is correlated with the profiles of all major and
+    minor keys, and the tonic of the best key is taken, so a piece in A minor goes to C minor.
+    Drums are ignored. So are key signatures: many files have none or a wrong one, and they do not
+    distinguish a mode from its relatives.
 
-    Returns 0 where the notes favour no key, as where there are none.
+    Returns 0 if the notes favour no key, or there are none.
     """
     pitched = score.channel != DRUM_CHANNEL
     duration = (score.off_tick - score.on_tick)[pitched]
@@ -40,10 +40,9 @@ def semitones_to_c(score: "Score") -> int:
 
 
 def _standardised(profile: tuple[float, ...]) -> NDArray[np.float64]:
-    """Return the profile with mean 0 and length 1.
+    """The profile with mean 0 and norm 1.
 
-    Products with it are then correlations, but for what is the same for every key: the spread of
-    the piece's own times.
+    Products with it are correlations, up to a factor that is the same for every key.
     """
     centred = np.array(profile) - np.mean(profile)
     standardised: NDArray[np.float64] = centred / np.linalg.norm(centred)

@@ -1,7 +1,7 @@
-"""The Bernoulli output's likelihood straight from h, in one compiled pass each way.
+"""The Bernoulli output's score, compiled: from h to nats in one pass, and back in one pass.
 
-The plain path reads and writes the logits a dozen times; here a block of rows stays in the nearest
-cache from the product to the nats, and the loss's gradient is computed where the logits stood.
+The plain path reads and writes the logits a dozen times. Here a block of rows stays in the
+first-level cache from the matrix product to the nats, and gradients overwrite the logits.
 """
 
 import math
@@ -12,11 +12,12 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter, Lanes
 from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.linear.matmul import MatMul
 from seqmodel.kernels.linear.packing import packing
-from seqmodel.kernels.linear.product import Product
 from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.team import Job, share_out
-from seqmodel.outputs.shared import linear_score as linear_cpu
+from seqmodel.kernels.run.signature import Array, Signature, packed
+from seqmodel.kernels.run.team import Job, parallel_for
+from seqmodel.outputs.shared import linear_score
 from seqmodel.outputs.shared.linear_score import BlockKernel, LinearNats
 
 
@@ -25,30 +26,30 @@ class BernoulliNats(LinearNats):
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, frames: Tensor) -> Tensor:
-        """The logits' nats; their slopes are kept."""
+        """The nats; their slopes by the logits are saved."""
         h = h.contiguous()
         nats, slope, jobs = _nats(h, weight, bias, frames)
-        share_out(jobs, linear_cpu.threads_for(len(slope)))
+        parallel_for(jobs, linear_score.threads_for(len(slope)))
         ctx.save_for_backward(h, weight, slope)
         return nats
 
 
 class WeightedBernoulliNats(torch.autograd.Function):
-    """As `BernoulliNats`, with weights (...) -> the sum of the frames' nats times their weights.
+    """As `BernoulliNats`, with weights (...) -> the weighted sum of the frames' nats.
 
-    What flows back into the nats is known beforehand then, but for a factor, so that value and
-    gradients are computed under one waking of the threads.
+    Up to a factor the gradient of the nats is then known in advance, so that the value and all
+    gradients are computed in one parallel section.
     """
 
     @staticmethod
     def forward(
         ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, frames: Tensor, weights: Tensor
     ) -> Tensor:
-        """The sum; the gradients are kept."""
+        """The sum; the gradients are saved."""
         h = h.contiguous()
         nats, slope, jobs = _nats(h, weight, bias, frames)
-        d = linear_cpu.gradients(h, weight, slope, weights)
-        share_out([*jobs, *d.jobs], linear_cpu.threads_for(len(slope)))
+        d = linear_score.gradients(h, weight, slope, weights)
+        parallel_for([*jobs, *d.jobs], linear_score.threads_for(len(slope)))
         ctx.save_for_backward(d.h, d.weight, d.bias)
         return torch.dot(nats.view(-1), weights.reshape(-1))
 
@@ -64,27 +65,28 @@ class WeightedBernoulliNats(torch.autograd.Function):
 def _nats(
     h: Tensor, weight: Tensor, bias: Tensor, frames: Tensor
 ) -> tuple[Tensor, Tensor, list[Job]]:
-    """The nats (...), their slopes (rows, D) by the logits, and the jobs that fill both."""
-    *leading, H = h.shape
-    rows, D = math.prod(leading), len(weight)
+    """The nats (...), their slopes by the logits (rows, D), and the jobs that compute both."""
+    leading, (D, H) = h.shape[:-1], weight.shape
+    rows = math.prod(leading)
     slope, nats = memory.large_buffer(h, rows, D), memory.buffer(h, *leading)
-    packed, packing_weight = packing(weight.t())
+    panels, packing_weight = packing(weight.t())
     forward = _FORWARD.job(
         h.element_size(),
         {
-            "rows": rows, "H": H, "D": D, "h": h, "weight": packed, "bias": bias.contiguous(),
-            "frames": frames.contiguous(), "slope": slope, "nats": nats,
+            "rows": rows, "H": H, "D": D, "h": h.view(rows, -1), "weight": panels,
+            "bias": bias.contiguous(), "frames": frames.reshape(rows, -1).contiguous(),
+            "slope": slope, "nats": nats.view(rows),
         },
     )  # fmt: skip
     return nats, slope, [packing_weight, forward]
 
 
-def _write_forward(e: Emitter, f: dict[str, Any], multiply: Product, start: Any, rows: Any) -> None:
+def _write_forward(e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any) -> None:
     H, D = f["H"], f["D"]
     logits = e.offset(f["slope"], e.mul(start, D))
     h = e.offset(f["h"], e.mul(start, H))
-    multiply(e, h, H, f["weight"], logits, D, rows, H, D, False)
-    whole = e.builder.and_(D, e.int(-e.lanes))  # of the notes, in full vectors
+    matmul(e, h, H, f["weight"], logits, D, rows, H, D, False)
+    whole = e.builder.and_(D, e.int(-e.lanes))  # notes in full vectors
     with e.loop(start, e.add(start, rows)) as r:
         total = [e.zero()]
         with e.carrying(0, whole, e.lanes, total) as (j, inside):
@@ -98,13 +100,13 @@ def _write_forward(e: Emitter, f: dict[str, Any], multiply: Product, start: Any,
 
 
 def _write_notes(e: Emitter, f: dict[str, Any], r: Any, j: Any, lanes: Lanes | None) -> Vector:
-    """The nats of row r's notes from j on; their slopes are left where the logits stood."""
+    """The nats of row r's notes from j on; their slopes overwrite the logits."""
     row = e.mul(r, f["D"])
     place = e.offset(f["slope"], row, j)
     bias = Vector(e, e.load(e.offset(f["bias"], j), lanes))
     x = Vector(e, e.load(e.offset(f["frames"], row, j), lanes))
-    # A note that sounds costs what its silence would at the opposite logit. Taken so, a sure
-    # model's nats and slopes keep all their digits.
+    # -log p of a note is that of its absence at the negated logit. Computed this way, confident
+    # predictions lose no precision.
     sign = 1.0 - x * 2.0
     nats, probability = ((Vector(e, e.load(place, lanes)) + bias) * sign).softplus()
     e.store((sign * probability).value, place, lanes)
@@ -112,15 +114,17 @@ def _write_notes(e: Emitter, f: dict[str, Any], r: Any, j: Any, lanes: Lanes | N
 
 
 _FORWARD = BlockKernel(
-    "bernoulli_forward",
-    ("rows", "H", "D"),
-    (
-        "h",  # (rows, H)
-        "weight",  # packed
-        "bias",  # (D,)
-        "frames",  # (rows, D)
-        "slope",  # (rows, D): the gradient of a row's nats
-        "nats",  # (rows,)
+    Signature(
+        "bernoulli_forward",
+        ("rows", "H", "D"),
+        (
+            Array("h", ("rows", "H")),
+            packed("weight", "H", "D"),
+            Array("bias", ("D",)),
+            Array("frames", ("rows", "D")),
+            Array("slope", ("rows", "D")),  # the gradient of a row's nats
+            Array("nats", ("rows",)),
+        ),
     ),
     _write_forward,
 )

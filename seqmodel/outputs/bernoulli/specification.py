@@ -1,32 +1,56 @@
 """Frames of notes that are independent given the past."""
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodel.kernels import device as cpu
+from seqmodel.config import Config
+from seqmodel.data.dataset import Split
+from seqmodel.kernels import device
+from seqmodel.outputs.bernoulli.figures import NoteFigures, describe
+from seqmodel.outputs.protocol import CompiledDraw, Drawn, Loss, Output
+
+if TYPE_CHECKING:
+    from seqmodel.kernels.run.calls import Arena, Slot
+    from seqmodel.media.definitions import FrameDefinition
 
 
-class BernoulliOutput(nn.Module):
+class BernoulliOutput(Output):
     """Notes independent given the past: p(x_t) = prod_k Bernoulli(x_tk; sigmoid(logit_tk)).
 
-    With `end`, one further logit behind the notes' gives the probability that the piece ends after
-    this frame. Everything is computed from logits: log(sigmoid) and log(1 - sigmoid) lose all
-    digits where the model is sure.
+    With `end`, one more logit after the notes' gives the probability that the piece ends with this
+    frame. Everything is computed from logits: log(sigmoid) and log(1 - sigmoid) lose all precision
+    where the model is confident.
     """
+
+    discrete = True
+    frame_type = np.uint8
 
     def __init__(self, hidden_size: int, notes: int, *, end: bool = False) -> None:
         super().__init__()
         self.notes, self.end = notes, end
-        self.uniforms_per_frame = notes + 1
+        self.frame_size, self.uniforms_per_frame = notes, notes + 1
         self.linear = nn.Linear(hidden_size, notes + end)
+
+    @classmethod
+    def build(cls, config: Config, frame: "FrameDefinition") -> Self:
+        """See `Output.build`."""
+        assert config.hidden is not None
+        return cls(config.hidden, frame.frame_size, end=config.end)
+
+    def start_at(self, train: Split) -> None:
+        """Start at the frequency of each note and of ends in the training split."""
+        self.start_at_marginals(train.totals(), train.frames, len(train))
 
     def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
         """Set the bias to the frequencies of notes (D,) and ends, so that training starts there.
 
-        Half a count is added to both sides: a note never seen stays possible.
+        Half a count is added on either side, so that a note never seen stays possible.
         """
         counts = np.append(note_counts, pieces) if self.end else note_counts
         logits = np.log(counts + 0.5) - np.log(frames - counts + 0.5)
@@ -41,18 +65,15 @@ class BernoulliOutput(nn.Module):
     def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """-log p(x_t | x_<t) of frames (..., D) of zeros and ones, summed over notes: (...).
 
-        `past` is unused: all that counts of it is in the logits.
+        `past` is unused: the logits already depend on it.
         """
         notes = logits[..., : self.notes]
         return F.binary_cross_entropy_with_logits(notes, frames, reduction="none").sum(-1)
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """`nats(forward(h), frames)`: h (T, B, H), frames (T, B, D) -> (T, B).
-
-        Compiled where it can be; the same to a few roundings, in its gradients too.
-        """
+        """`nats(forward(h), frames)`: h (T, B, H), frames (T, B, D) -> (T, B)."""
         weight, bias = self._of_notes()
-        if not h.numel() or cpu.why_not((h, weight, bias, frames)) is not None:
+        if not h.numel() or device.why_not((h, weight, bias, frames)) is not None:
             return self.nats(self(h), frames)
         from seqmodel.outputs.bernoulli.score import (
             BernoulliNats,  # the compiler loads at first use
@@ -62,17 +83,28 @@ class BernoulliOutput(nn.Module):
         return nats
 
     def weighted_score(self, h: Tensor, frames: Tensor, weights: Tensor) -> Tensor:
-        """The sum of `score(h, frames)` times weights (T, B), for training: cheaper at once."""
+        """The sum of `score(h, frames)` times weights (T, B), in one fused pass for training."""
         weight, bias = self._of_notes()
-        if not h.numel() or cpu.why_not((h, weight, bias, frames, weights)) is not None:
+        if not h.numel() or device.why_not((h, weight, bias, frames, weights)) is not None:
             return (self.nats(self(h), frames) * weights).sum()
         from seqmodel.outputs.bernoulli.score import WeightedBernoulliNats  # as above
 
         total: Tensor = WeightedBernoulliNats.apply(h, weight, bias, frames, weights)  # type: ignore[no-untyped-call]
         return total
 
+    def loss(
+        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: Tensor
+    ) -> Loss:
+        """See `Output.loss`."""
+        nats = self.weighted_score(h, frames, weights)
+        if not self.end:
+            return Loss(nats, nats.detach())
+        steps = torch.arange(len(frames), device=h.device).unsqueeze(1)
+        ends = self.end_score(h, (steps == lengths - 1).to(h))
+        return Loss(nats + torch.dot(ends.view(-1), weights.view(-1)), nats.detach())
+
     def _of_notes(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of the notes' logits."""
+        """Weight and bias of the notes' logits, without the end's."""
         weight, bias = self.linear.weight, self.linear.bias
         return (weight[: self.notes], bias[: self.notes]) if self.end else (weight, bias)
 
@@ -95,9 +127,9 @@ class BernoulliOutput(nn.Module):
     ) -> Tensor:
         """Draw a frame (..., D) of zeros and ones; `past` is unused.
 
-        Of the `uniforms` (..., D + 1), from [0, 1), those of the notes that are below the
-        probability become notes. The logits are divided by `temperature`; at 0 each note takes its
-        likelier value.
+        A note sounds where its number of `uniforms` (..., D + 1), in [0, 1), is below its
+        probability. The logits are divided by `temperature`; at 0 each note takes its likelier
+        value.
         """
         if temperature == 0:
             return self.predicted(logits).to(logits.dtype)
@@ -105,10 +137,32 @@ class BernoulliOutput(nn.Module):
         return (uniforms[..., : self.notes] < torch.sigmoid(notes)).to(logits.dtype)
 
     def ends(self, logits: Tensor, uniforms: Tensor) -> Tensor:
-        """Draw whether the piece ends (...) after the frame, by the last of the `uniforms`.
+        """Draw whether the piece ends (...) with the frame, by the last of the `uniforms`.
 
-        Never by a temperature, since a piece's length is no matter of its boldness.
+        The temperature does not apply: it is about which notes sound, not about a piece's length.
         """
         if not self.end:
             return torch.zeros(uniforms.shape[:-1], dtype=torch.bool)
         return uniforms[..., self.notes] < torch.sigmoid(logits[..., self.notes])
+
+    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+        """See `Output.draw_frame`."""
+        logits = self(h)
+        frame = self.draw(logits, past, uniforms, temperature)
+        return Drawn(frame, self.ends(logits, uniforms))
+
+    def compiled_draw(
+        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
+    ) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
+        from seqmodel.outputs.bernoulli.draw import BernoulliDraw  # loads the compiler
+
+        return BernoulliDraw(self, h, x, arena, chunk, temperature)
+
+    def figures(self) -> NoteFigures:
+        """Accuracy, precision and recall over all notes; the nats of ends, where they are known."""
+        return NoteFigures(self)
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Output.describe`."""
+        return describe(figures)

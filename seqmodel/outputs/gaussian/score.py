@@ -1,7 +1,7 @@
-"""The Gaussian mixture's likelihood straight from h, in one compiled pass each way.
+"""The Gaussian mixture's score, compiled: from h to nats in one pass, and back in one pass.
 
-The plain path reads and writes all means and scales two dozen times. Here the components of a row,
-which lie side by side, are the lanes of vectors, and a block of rows stays in the nearest cache.
+The plain path reads and writes all means and scales two dozen times. Here a row's components, which
+are adjacent in memory, fill the vectors, and a block of rows stays in the first-level cache.
 """
 
 import math
@@ -11,12 +11,13 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.folding import tables_apart
+from seqmodel.kernels.linear.folding import per_thread_tables
+from seqmodel.kernels.linear.matmul import MatMul
 from seqmodel.kernels.linear.packing import packing
-from seqmodel.kernels.linear.product import Product
 from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.team import share_out
-from seqmodel.outputs.shared import linear_score as linear_cpu
+from seqmodel.kernels.run.signature import Array, Signature, packed, per_thread
+from seqmodel.kernels.run.team import parallel_for
+from seqmodel.outputs.shared import linear_score
 from seqmodel.outputs.shared.linear_score import BlockKernel, LinearNats
 from seqmodel.outputs.shared.mixture_score import MixtureParameters, log_and_inverse
 
@@ -28,32 +29,33 @@ class GaussianMixtureNats(LinearNats):
     def forward(
         ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, z: Tensor, floor: float
     ) -> Tensor:
-        """The mixtures' nats; their slopes are kept."""
-        (*leading, H), N, F = h.shape, len(weight), z.shape[-1]
+        """The nats; their slopes by the layer's outputs are saved."""
+        leading, (N, H), F = h.shape[:-1], weight.shape, z.shape[-1]
         rows, K = math.prod(leading), N // (2 * F + 1)
         h = h.contiguous()
         slope = memory.large_buffer(h, rows, N)
         nats = memory.buffer(h, *leading)
-        threads = linear_cpu.threads_for(rows)
-        packed, packing_weight = packing(weight.t())
+        threads = linear_score.threads_for(rows)
+        panels, packing_weight = packing(weight.t())
         forward = _FORWARD.job(
             h.element_size(),
             {
-                "rows": rows, "H": H, "N": N, "F": F, "K": K, "h": h,
-                "weight": packed, "bias": bias.contiguous(), "z": z.contiguous(),
-                "floor": h.new_tensor(floor), "slope": slope, "nats": nats,
-                "energies": tables_apart(h, threads, K),
+                "rows": rows, "H": H, "N": N, "F": F, "K": K, "threads": threads,
+                "h": h.view(rows, -1), "weight": panels, "bias": bias.contiguous(),
+                "z": z.reshape(rows, -1).contiguous(), "floor": h.new_tensor([floor]),
+                "slope": slope, "nats": nats.view(rows),
+                "energies": per_thread_tables(h, threads, K),
             },
         )  # fmt: skip
-        share_out([packing_weight, forward], threads)
+        parallel_for([packing_weight, forward], threads)
         ctx.save_for_backward(h, weight, slope)
         return nats
 
 
-def _write_forward(e: Emitter, f: dict[str, Any], multiply: Product, start: Any, rows: Any) -> None:
+def _write_forward(e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any) -> None:
     H, N = f["H"], f["N"]
     h = e.offset(f["h"], e.mul(start, H))
-    multiply(e, h, H, f["weight"], e.offset(f["slope"], e.mul(start, N)), N, rows, H, N, False)
+    matmul(e, h, H, f["weight"], e.offset(f["slope"], e.mul(start, N)), N, rows, H, N, False)
     with e.loop(start, e.add(start, rows)) as r:
         _write_row(e, f, r)
 
@@ -62,7 +64,7 @@ def _write_row(e: Emitter, f: dict[str, Any], r: Any) -> None:
     F, K = f["F"], f["K"]
     parameters = MixtureParameters(
         e, e.offset(f["slope"], e.mul(r, f["N"])), f["bias"], e.add(F, F, 1), K,
-        e.offset(f["energies"], e.mul(f["thread"], e.apart(K))),
+        e.offset(f["energies"], e.mul(f["thread"], e.padded(K))),
     )  # fmt: skip
 
     def energy(k: Any, lanes: Any) -> Vector:
@@ -87,17 +89,19 @@ def _write_row(e: Emitter, f: dict[str, Any], r: Any) -> None:
 
 
 _FORWARD = BlockKernel(
-    "gaussian_forward",
-    ("rows", "H", "N", "F", "K"),
-    (
-        "h",  # (rows, H)
-        "weight",  # packed
-        "bias",  # (N,), N = (2 F + 1) K
-        "z",  # (rows, F)
-        "floor",  # one number
-        "energies",  # (K,) of each thread apart
-        "slope",  # (rows, N)
-        "nats",  # (rows,)
+    Signature(
+        "gaussian_forward",
+        ("rows", "H", "N", "F", "K"),
+        (
+            Array("h", ("rows", "H")),
+            packed("weight", "H", "N"),
+            Array("bias", ("(2 * F + 1) * K",)),
+            Array("z", ("rows", "F")),
+            Array("floor", ("1",)),
+            per_thread("energies", "K"),
+            Array("slope", ("rows", "N")),
+            Array("nats", ("rows",)),
+        ),
     ),
     _write_forward,
 )

@@ -1,20 +1,29 @@
 """Blocks of samples from a mixture of diagonal Gaussians."""
 
 import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from seqmodel.kernels import device as cpu
+from seqmodel.data.dataset import Split
+from seqmodel.kernels import device
+from seqmodel.outputs.gaussian.figures import DensityFigures, describe
+from seqmodel.outputs.protocol import CompiledDraw
 from seqmodel.outputs.shared.levels import STEP, above_zero, choose, nearest_level
+from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput, windows
 
-# Deviations, standardised. Narrower, the first random swings of the means would cost too much.
+if TYPE_CHECKING:
+    from seqmodel.kernels.run.calls import Arena, Slot
+
+# Standardised. Any narrower, and the first random moves of the means would cost too much.
 _NARROWEST_START = 0.1
 
 
-class GaussianMixtureOutput(nn.Module):
+class GaussianMixtureOutput(SampleBlocksOutput):
     """p(z_t | x_<t) = sum_k w_tk prod_f N(z_tf; mu_tfk, sigma_tfk), from one linear layer on h_t.
 
     The output of the speech models of Chung et al. (2014, section 4.1), after Graves (2013,
@@ -28,6 +37,8 @@ class GaussianMixtureOutput(nn.Module):
     Parameters are (..., 2F + 1, K): the mixture's logits, F rows of means, F of log scales.
     """
 
+    discrete = False
+
     def __init__(
         self,
         hidden_size: int,
@@ -38,15 +49,18 @@ class GaussianMixtureOutput(nn.Module):
         deviation: float,
         context: int,
     ) -> None:
-        """`mean` and `deviation` are of the training samples; `context` is how many go before."""
-        super().__init__()
-        self.frame_size, self.components, self.context = frame_size, components, context
-        self.mean, self.deviation = mean, deviation
+        super().__init__(
+            hidden_size, frame_size, components, mean=mean, deviation=deviation, context=context
+        )
         self.floor = STEP / deviation
         self.uniforms_per_frame = 1 + frame_size
         self.linear = nn.Linear(hidden_size, (2 * frame_size + 1) * components)
         with torch.no_grad():  # the biases alone decide where it starts
             self.linear.weight.mul_(0.1)
+
+    def start_at(self, train: Split) -> None:
+        """Start at blocks of the training data."""
+        self.start_at_data(windows(train, 0))
 
     def start_at_data(self, blocks: NDArray[np.floating]) -> None:
         """Set the biases by raw blocks (N, F) of the training data.
@@ -79,24 +93,21 @@ class GaussianMixtureOutput(nn.Module):
         return -self._joint(parameters, frames).logsumexp(-1)
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)` for training.
-
-        Compiled where it can be; the same to a few roundings, in its gradients too.
-        """
+        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
         weight, bias = self.linear.weight, self.linear.bias
-        if not h.numel() or cpu.why_not((h, weight, bias, frames)) is not None:
+        if not h.numel() or device.why_not((h, weight, bias, frames)) is not None:
             return self.nats(self(h), frames, past)
         from seqmodel.outputs.gaussian.score import GaussianMixtureNats  # the compiler loads late
 
-        z = self._standardised(frames)
+        z = self.standardised(frames)
         nats: Tensor = GaussianMixtureNats.apply(h, weight, bias, z, self.floor)  # type: ignore[no-untyped-call]
         return nats
 
     def floor_share(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """The share (...) of a block's samples that the floor decides: exp(log scale) < floor.
 
-        Asked of the component with the highest responsibility for the block. Where the share is
-        high the nats measure the floor, not the model.
+        Looks at the component with the highest responsibility for the block. Where the share is
+        high, the nats measure the floor and not the model.
         """
         likeliest = self._joint(parameters, frames).argmax(-1)
         log_scales = _of_component(self._parts(parameters)[2], likeliest)
@@ -107,8 +118,8 @@ class GaussianMixtureOutput(nn.Module):
     ) -> Tensor:
         """Draw raw blocks (B, F), rounded to 16-bit levels; `past` (B, C) is unused.
 
-        Of a row's `uniforms` (B, F + 1), float64 from [0, 1), the first chooses the component: the
-        first whose cumulated weight exceeds it. Each other u gives a sample of the block,
+        The first of a row's `uniforms` (B, F + 1), float64 in [0, 1), chooses the component: the
+        first whose cumulative weight exceeds it. Each other u gives a sample of the block,
         mu + temperature sigma n, where n = ndtri(u), the standard normal's inverse distribution
         function; u = 0 is taken as 2^-54. The logits are divided by `temperature`; at 0 the block
         is the likeliest component's mean.
@@ -120,8 +131,21 @@ class GaussianMixtureOutput(nn.Module):
         z = _of_component(means, component) + temperature * sigma * noise
         return nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
 
-    def _standardised(self, samples: Tensor) -> Tensor:
-        return (samples - self.mean) / self.deviation
+    def compiled_draw(
+        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
+    ) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
+        from seqmodel.outputs.gaussian.draw import gaussian_draw  # loads the compiler
+
+        return gaussian_draw(self, h, x, arena, chunk, temperature)
+
+    def figures(self) -> DensityFigures:
+        """Nats per sample, and the share of samples at the floor."""
+        return DensityFigures(self)
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Output.describe`."""
+        return describe(figures, self.mean, self.deviation)
 
     def _rows(self, outputs: Tensor) -> Tensor:
         return outputs.view(*outputs.shape[:-1], 2 * self.frame_size + 1, self.components)
@@ -139,7 +163,7 @@ class GaussianMixtureOutput(nn.Module):
         """log w_k + log N_k(z) of each component: (..., K)."""
         logits, means, log_scales = self._parts(parameters)
         log_sigmas = self._log_sigmas(log_scales)
-        z = self._standardised(frames)
+        z = self.standardised(frames)
         errors = (z.unsqueeze(-1) - means) * torch.exp(-log_sigmas)
         terms = errors.square() / 2 + log_sigmas + math.log(2 * math.pi) / 2
         return torch.log_softmax(logits, -1) - terms.sum(-2)

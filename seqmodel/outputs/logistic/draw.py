@@ -7,47 +7,56 @@ from torch import Tensor
 from seqmodel.kernels.code.jit import Library, compiled_once
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.packing import pack
-from seqmodel.kernels.run.calls import Own, Room
+from seqmodel.kernels.run.calls import Arena, Slot
+from seqmodel.kernels.run.signature import Array, packed
 from seqmodel.outputs.logistic.specification import WIDTH, DiscretisedLogisticOutput
-from seqmodel.outputs.shared.audio_draw import AudioDraw, Frame, compile_draw
+from seqmodel.outputs.shared.audio_draw import AudioDraw, Frame, compile_draw, draw_signature
 from seqmodel.outputs.shared.levels import above_zero
 
-_SIZES = ("H",)
-_ADDRESSES = (
-    "h",  # (H,)
-    "weight",  # B, packed
-    "bias",  # (F M,): a, for each sample
-    "states",  # (F, M): B h + a, to which each sample adds its A p
-    "window",  # A, packed
-    "mixture",  # V, packed
-    "mixture_bias", "outputs",  # (3 K,)
-    "predictor",  # (C,): l + r d
-    "residual",  # (1,): r
-)  # fmt: skip
+_SIGNATURE = draw_signature(
+    "logistic_draw",
+    ("H", "M"),
+    (
+        Array("h", ("H",)),
+        packed("weight", "H", "F * M"),  # B
+        Array("bias", ("F * M",)),  # a, for each sample
+        Array("states", ("F", "M")),  # B h + a, to which each sample adds its A p
+        packed("window", "C", "M"),  # A
+        packed("mixture", "M", "3 * K"),  # V
+        Array("mixture_bias", ("3 * K",)),
+        Array("outputs", ("3 * K",)),
+        Array("predictor", ("C",)),  # l + r d
+        Array("residual", ("1",)),  # r
+    ),
+)
 
 
 def logistic_draw(
-    output: DiscretisedLogisticOutput, h: Own, x: Own, room: Room, chunk: int, temperature: float
+    output: DiscretisedLogisticOutput,
+    h: Slot,
+    x: Slot,
+    arena: Arena,
+    chunk: int,
+    temperature: float,
 ) -> AudioDraw:
     """The draw from h (H,), for a unit that reads x (C,).
 
-    The residual's deviation r goes into v: scales come out times r.
+    The residual's deviation r is folded into v, so that scales come out multiplied by r.
     """
     weight, residual = output.linear.weight, output.residual.double()
     bias = output.mixture.bias.double().clone()
     bias[2 * output.components :] += residual.log()
-    fields: dict[str, int | Tensor | Own] = {
-        "H": h.shape[0],
-        "h": h, "weight": pack(weight.t()),
+    fields: dict[str, int | Tensor | Slot] = {
+        "H": h.shape[0], "M": WIDTH, "h": h, "weight": pack(weight.t()),
         "bias": output.window.bias.double().repeat(output.frame_size),
-        "states": room.take(output.frame_size, WIDTH),
+        "states": arena.take(output.frame_size, WIDTH),
         "window": pack(output.window.weight.t()), "mixture": pack(output.mixture.weight.t()),
-        "mixture_bias": bias, "outputs": room.take(3 * output.components),
+        "mixture_bias": bias, "outputs": arena.take(3 * output.components),
         "predictor": output.predictor.double() + residual * output.correction.double(),
         "residual": residual.reshape(1),
     }  # fmt: skip
     library = _library(weight.element_size())
-    return AudioDraw(output, x, room, chunk, temperature, library, fields, _split)
+    return AudioDraw(output, x, arena, chunk, temperature, library, _SIGNATURE, fields, _split)
 
 
 def _split(uniforms: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,7 +66,7 @@ def _split(uniforms: Tensor) -> tuple[Tensor, Tensor]:
 
 @compiled_once
 def _library(stored: int) -> Library:
-    return compile_draw(_SIZES, _ADDRESSES, stored, _write)
+    return compile_draw(_SIGNATURE, stored, _write)
 
 
 def _write(frame: Frame) -> None:

@@ -1,7 +1,7 @@
-"""The discretised logistics' likelihood straight from h, in one compiled pass.
+"""The discretised logistics' score, compiled: from h to nats in one pass.
 
-The forward pass takes a block of rows through both layers and back: it leaves the slope of each
-row's nats by the outputs of either layer. What remains backward is scaling, and products.
+The forward pass takes a block of rows through both layers and back, and leaves the slopes of each
+row's nats by both layers' outputs. The backward pass only scales them and multiplies matrices.
 """
 
 import math
@@ -12,20 +12,21 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
-from seqmodel.kernels.linear.folding import tables_apart
+from seqmodel.kernels.linear.folding import per_thread_tables
+from seqmodel.kernels.linear.matmul import MatMul
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.linear.packing import packing
-from seqmodel.kernels.linear.product import Product
 from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.team import share_out
-from seqmodel.outputs.shared import linear_score as linear_cpu
+from seqmodel.kernels.run.signature import Array, Signature, packed, per_thread
+from seqmodel.kernels.run.team import parallel_for
+from seqmodel.outputs.shared import linear_score
 from seqmodel.outputs.shared.levels import HIGHEST, LOWEST, STEP
 from seqmodel.outputs.shared.linear_score import BlockKernel
 from seqmodel.outputs.shared.mixture_score import MixtureParameters, log_and_inverse
 
 
 class Blocks(NamedTuple):
-    """What is known of the samples, and the units of the mixtures."""
+    """The samples, what the mixtures see of the past, and the units they compute in."""
 
     frames: Tensor
     """(..., F), raw."""
@@ -56,38 +57,40 @@ class LogisticNats(torch.autograd.Function):
         mixture_bias: Tensor,
         blocks: Blocks,
     ) -> Tensor:
-        """The blocks' nats; the slopes by both layers' outputs are kept."""
-        *leading, H = h.shape
-        rows, F = math.prod(leading), blocks.z.shape[-1]
-        (M, C), (K3, _) = window.shape, mixture.shape
+        """The nats; their slopes by both layers' outputs are saved."""
+        leading, H, F = h.shape[:-1], states.shape[1], blocks.z.shape[-1]
+        rows, (M, C), (K3, _) = math.prod(leading), window.shape, mixture.shape
         h, windows = h.contiguous(), blocks.windows.contiguous()
         hidden = memory.large_buffer(h, rows * F, M)
         outputs = memory.large_buffer(h, rows * F, K3)
         inputs = memory.large_buffer(h, rows, F * M)
         nats = memory.buffer(h, *leading)
-        threads, packed = linear_cpu.threads_for(rows), {}
+        threads, matrices = linear_score.threads_for(rows), {}
         for name, matrix in (
             ("states", states.t()), ("window", window.t()),
             ("mixture", mixture.t()), ("mixture_back", mixture),
         ):  # fmt: skip
-            packed[name] = packing(matrix)
+            matrices[name] = packing(matrix)
         forward = _FORWARD.job(
             h.element_size(),
             {
-                **{name: panels for name, (panels, _) in packed.items()},
-                "rows": rows, "H": H, "F": F, "M": M, "C": C, "K": K3 // 3, "h": h,
-                "windows": windows, "window_bias": window_bias.contiguous(),
-                "mixture_bias": mixture_bias.contiguous(), "linear": linear.contiguous(),
-                "frames": blocks.frames.contiguous(), "z": blocks.z.contiguous(),
+                **{name: panels for name, (panels, _) in matrices.items()},
+                "rows": rows, "H": H, "F": F, "M": M, "C": C, "K": K3 // 3, "threads": threads,
+                "h": h.view(rows, -1), "windows": windows,
+                "window_bias": window_bias.contiguous(),
+                "mixture_bias": mixture_bias.contiguous(),
+                "linear": linear.reshape(rows, -1).contiguous(),
+                "frames": blocks.frames.reshape(rows, -1).contiguous(),
+                "z": blocks.z.reshape(rows, -1).contiguous(),
                 "units": h.new_tensor([
                     blocks.residual, math.log(blocks.residual), blocks.floor,
                     blocks.step, math.log(blocks.step),
                 ]),
-                "energies": tables_apart(h, threads, K3 // 3),
-                "hidden": hidden, "outputs": outputs, "inputs": inputs, "nats": nats,
+                "energies": per_thread_tables(h, threads, K3 // 3),
+                "hidden": hidden, "outputs": outputs, "inputs": inputs, "nats": nats.view(rows),
             },
         )  # fmt: skip
-        share_out([*(job for _, job in packed.values()), forward], threads)
+        parallel_for([*(job for _, job in matrices.values()), forward], threads)
         ctx.save_for_backward(h, states, windows, hidden, outputs, inputs)
         ctx.residual = blocks.residual
         return nats
@@ -98,15 +101,15 @@ class LogisticNats(torch.autograd.Function):
         """The gradients of all but the blocks."""
         h, states, windows, hidden, outputs, inputs = ctx.saved_tensors
         (samples, M), rows = hidden.shape, len(inputs)
-        d = linear_cpu.gradients(h, states, inputs, d_nats)
+        d = linear_score.gradients(h, states, inputs, d_nats)
         d_outputs = (outputs.view(rows, -1) * d_nats.reshape(rows, 1)).view(samples, -1)
         d_window = memory.buffer(h, M, windows.shape[1])
         d_mixture = memory.buffer(h, d_outputs.shape[1], M)
-        threads = linear_cpu.threads_for(rows)
+        threads = linear_score.threads_for(rows)
         to_window = outer(d.outputs.view(samples, M), windows, d_window, threads)
         to_mixture = outer(d_outputs, hidden, d_mixture, threads)
-        share_out([*d.jobs, *to_window, *to_mixture], threads)
-        # A prediction moves all means, as offsets do in units of the residual.
+        parallel_for([*d.jobs, *to_window, *to_mixture], threads)
+        # The prediction shifts all means, which the mixture offsets in units of the residual.
         d_linear = d_outputs.view(*h.shape[:-1], -1, 3, d_outputs.shape[1] // 3)[..., 1, :].sum(-1)
         return (
             d.h, d_linear / ctx.residual, d.weight, d_window, d.bias.view(-1, M).sum(0),
@@ -114,7 +117,7 @@ class LogisticNats(torch.autograd.Function):
         )  # fmt: skip
 
 
-def _write_forward(e: Emitter, f: dict[str, Any], multiply: Product, start: Any, rows: Any) -> None:
+def _write_forward(e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any) -> None:
     H, F, M, C, K = (f[name] for name in "HFMCK")
     FM, K3 = e.mul(F, M), e.mul(K, 3)
     first, samples = e.mul(start, F), e.mul(rows, F)
@@ -124,8 +127,8 @@ def _write_forward(e: Emitter, f: dict[str, Any], multiply: Product, start: Any,
 
     hidden, outputs, inputs = at("hidden", M), at("outputs", K3), at("inputs", M)
     h = e.offset(f["h"], e.mul(start, H))
-    multiply(e, h, H, f["states"], hidden, FM, rows, H, FM, False)
-    multiply(e, at("windows", C), C, f["window"], hidden, M, samples, C, M, True)
+    matmul(e, h, H, f["states"], hidden, FM, rows, H, FM, False)
+    matmul(e, at("windows", C), C, f["window"], hidden, M, samples, C, M, True)
     with e.loop(0, samples) as n:
         row = e.mul(n, M)
 
@@ -136,14 +139,14 @@ def _write_forward(e: Emitter, f: dict[str, Any], multiply: Product, start: Any,
             e.store(u.value, place, lanes)
 
         e.columns(M, activate)
-    multiply(e, hidden, M, f["mixture"], outputs, K3, samples, M, K3, False)
+    matmul(e, hidden, M, f["mixture"], outputs, K3, samples, M, K3, False)
     with e.loop(start, e.add(start, rows)) as r:
         total = [e.zero()]
         with e.carrying(0, F, 1, total) as (j, inside):
             nats = _write_sample(e, f, e.add(e.mul(r, F), j))
             inside[0] = (Vector(e, inside[0]) + nats).value
         e.store(total[0], e.offset(f["nats"], r), e.first_lanes(e.int(1)))
-    multiply(e, outputs, K3, f["mixture_back"], inputs, M, samples, K3, M, False)
+    matmul(e, outputs, K3, f["mixture_back"], inputs, M, samples, K3, M, False)
     with e.loop(0, samples) as n:
         row = e.mul(n, M)
 
@@ -161,7 +164,7 @@ def _write_sample(e: Emitter, f: dict[str, Any], n: Any) -> Vector:
     K = f["K"]
     parameters = MixtureParameters(
         e, e.offset(f["outputs"], e.mul(n, K, 3)), f["mixture_bias"], 3, K,
-        e.offset(f["energies"], e.mul(f["thread"], e.apart(K))),
+        e.offset(f["energies"], e.mul(f["thread"], e.padded(K))),
     )  # fmt: skip
 
     def energy(k: Any, lanes: Any) -> Vector:
@@ -174,11 +177,11 @@ def _write_sample(e: Emitter, f: dict[str, Any], n: Any) -> Vector:
         )
 
         def but_highest(value: Vector) -> Vector:
-            """This value, but 0 at the highest level."""
+            """`value`, or 0 at the highest level."""
             return value.replaced(raw, ">=", HIGHEST * STEP, 0.0)
 
         def but_lowest(value: Vector) -> Vector:
-            """This value, but 0 at the lowest level."""
+            """`value`, or 0 at the lowest level."""
             return value.replaced(raw, "<=", LOWEST * STEP, 0.0)
 
         log_scale = parameters.get(2, k, lanes) + log_residual
@@ -190,7 +193,7 @@ def _write_sample(e: Emitter, f: dict[str, Any], n: Any) -> Vector:
         above, above_slope = map(but_lowest, (error - half).softplus())  # -log s(-a)
         width = step * inverse
         power, rest = (width * -1.0).exp_parts()
-        less_one = power * rest + (power - 1.0)  # exp(-w) - 1, with all its digits near zero
+        less_one = power * rest + (power - 1.0)  # exp(-w) - 1, exact near zero
         ratio = less_one * -1.0 / width
         within = but_highest(but_lowest(log_step - log_total + ratio.log()))
         within_slope = but_highest(but_lowest((less_one + 1.0) / ratio))
@@ -205,19 +208,27 @@ def _write_sample(e: Emitter, f: dict[str, Any], n: Any) -> Vector:
 
 
 _FORWARD = BlockKernel(
-    "logistic_forward",
-    ("rows", "H", "F", "M", "C", "K"),
-    (
-        "h",  # (rows, H)
-        "states", "window", "mixture", "mixture_back",  # packed
-        "window_bias", "mixture_bias",  # (M,), (3 K,)
-        "windows",  # (rows F, C)
-        "linear", "frames", "z",  # (rows, F)
-        "units",  # residual, its log, floor, step, its log
-        "energies",  # (K,) of each thread apart
-        "hidden",  # (rows F, M)
-        "outputs", "inputs",  # (rows F, 3 K), (rows F, M): the slopes of a row's nats by them
-        "nats",  # (rows,)
+    Signature(
+        "logistic_forward",
+        ("rows", "H", "F", "M", "C", "K"),
+        (
+            Array("h", ("rows", "H")),
+            packed("states", "H", "F * M"),
+            packed("window", "C", "M"),
+            packed("mixture", "M", "3 * K"),
+            packed("mixture_back", "3 * K", "M"),
+            Array("window_bias", ("M",)),
+            Array("mixture_bias", ("3 * K",)),
+            Array("windows", ("rows * F", "C")),
+            *(Array(name, ("rows", "F")) for name in ("linear", "frames", "z")),
+            Array("units", ("5",)),  # residual, its log, floor, step, its log
+            per_thread("energies", "K"),
+            Array("hidden", ("rows * F", "M")),
+            # The slopes of a row's nats by both layers' outputs.
+            Array("outputs", ("rows * F", "3 * K")),
+            Array("inputs", ("rows", "F * M")),
+            Array("nats", ("rows",)),
+        ),
     ),
     _write_forward,
-)  # fmt: skip
+)

@@ -1,7 +1,8 @@
-"""Blocks of 16-bit samples, one after the other, each from a mixture of discretised logistics."""
+"""Blocks of 16-bit samples, one sample at a time, each from a mixture of discretised logistics."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -9,10 +10,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqmodel.kernels import device as cpu
+from seqmodel.data.dataset import Split
+from seqmodel.kernels import device
+from seqmodel.outputs.logistic.figures import LevelFigures, describe
+from seqmodel.outputs.protocol import CompiledDraw
 from seqmodel.outputs.shared.levels import HIGHEST, LOWEST, STEP, above_zero, choose, nearest_level
+from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput, windows
 
-WIDTH = 64  # M, the hidden numbers per sample
+if TYPE_CHECKING:
+    from seqmodel.kernels.run.calls import Arena, Slot
+
+WIDTH = 64  # M, the hidden width per sample
 
 
 class Mixture(NamedTuple):
@@ -23,30 +31,31 @@ class Mixture(NamedTuple):
     log_scales: Tensor
 
 
-class DiscretisedLogisticOutput(nn.Module):
+class DiscretisedLogisticOutput(SampleBlocksOutput):
     """P(x_t | x_<t) = prod_j P(x_tj | h_t, the C samples before it), over the 16-bit levels.
 
     A level's probability is a mixture of K logistics' over the step around it, the lowest and the
-    highest level taking the tails too (Salimans et al. 2017, PixelCNN++, equation 2): x is counted,
-    not scored by a density. Samples that lie between levels are scored by the step around them.
+    highest level taking the tails too (Salimans et al. 2017, PixelCNN++, equation 2): scores are
+    probabilities, not densities. Samples between levels are scored by the step around them.
 
-    Within the block a small network on the sample's own past, shared by all places j, reads what
-    h_t cannot know yet (the sample-level tier of Mehri et al. 2017, SampleRNN). With p_j the C
-    standardised samples before sample j and M = WIDTH:
+    Within the block a small network, shared by all positions j, reads the samples just before
+    sample j, which h_t cannot know yet (the sample-level tier of Mehri et al. 2017, SampleRNN).
+    With p_j the C standardised samples before sample j and M = WIDTH:
 
         u_j = tanh(B_j h + A p_j + a)
         logits, offsets, log scales = V u_j + v
         mean_k = (l + r d) . p_j + r offset_k
         scale_k = floor + r exp(log scale_k)
 
-    l is the linear predictor of the training data, r the deviation of its residual: constants, in
-    whose units the learned d and offsets start near 0, so that a step of the optimizer cannot throw
-    the prediction far off. The floor is a tenth of a 16-bit step: a logistic so narrow is certain
-    of its level already.
+    l is the linear predictor of the training data and r the deviation of its residual, both
+    constant. The learned d and offsets are in units of r and start near 0, so that no optimizer
+    step throws the prediction far off. The floor is a tenth of a 16-bit step: a logistic that
+    narrow is already certain of its level.
 
     Parameters are B h, (..., F, M).
     """
 
+    discrete = True
     predictor: Tensor
     residual: Tensor
 
@@ -60,10 +69,9 @@ class DiscretisedLogisticOutput(nn.Module):
         deviation: float,
         context: int,
     ) -> None:
-        """`mean` and `deviation` are of the training samples; `context` is how many go before."""
-        super().__init__()
-        self.frame_size, self.components, self.context = frame_size, components, context
-        self.mean, self.deviation = mean, deviation
+        super().__init__(
+            hidden_size, frame_size, components, mean=mean, deviation=deviation, context=context
+        )
         self.step = STEP / deviation  # in standardised units, as the floor
         self.floor = self.step / 10
         self.uniforms_per_frame = 2 * frame_size
@@ -76,14 +84,19 @@ class DiscretisedLogisticOutput(nn.Module):
         with torch.no_grad():  # v alone decides where it starts
             self.mixture.weight.mul_(0.1)
 
-    def start_at_data(self, windows: NDArray[np.floating], targets: NDArray[np.floating]) -> None:
-        """Start at the linear prediction of raw `targets` (N,) from the `windows` (N, C) before.
+    def start_at(self, train: Split) -> None:
+        """Start at the linear prediction of the training data."""
+        found = windows(train, self.context)
+        self.start_at_data(found[:, : self.context], found[:, self.context])
 
-        The predictor is the least squares one, each window's sample blurred by the variance of a
-        rounding to 16 bits (the ridge). The components get equal weights, no offset, and as scales
-        the residual's absolute value at evenly spaced ranks.
+    def start_at_data(self, before: NDArray[np.floating], targets: NDArray[np.floating]) -> None:
+        """Start at the linear prediction of raw `targets` (N,) from the samples `before` (N, C).
+
+        The predictor is the least-squares one; the ridge is the variance of rounding to 16 bits.
+        The components get equal weights, no offset, and as scales the residual's absolute value at
+        evenly spaced ranks.
         """
-        z = (windows.astype(np.float64) - self.mean) / self.deviation
+        z = (before.astype(np.float64) - self.mean) / self.deviation
         target = (targets.astype(np.float64) - self.mean) / self.deviation
         ridge = len(z) * self.step**2 / 12 * np.eye(self.context)
         predictor = np.linalg.solve(z.T @ z + ridge, z.T @ target)
@@ -110,11 +123,8 @@ class DiscretisedLogisticOutput(nn.Module):
         return self.sample_nats(parameters, frames, past).sum(-1)
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-        """`nats(forward(h), frames, past)` for training.
-
-        Compiled where it can be; the same to a few roundings, in its gradients too.
-        """
-        if not h.numel() or cpu.why_not((h, frames, past, *self.parameters())) is not None:
+        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
+        if not h.numel() or device.why_not((h, frames, past, *self.parameters())) is not None:
             return self.nats(self(h), frames, past)
         from seqmodel.outputs.logistic.score import Blocks, LogisticNats  # the compiler loads late
 
@@ -124,27 +134,27 @@ class DiscretisedLogisticOutput(nn.Module):
             h, self._linear(samples).view(frames.shape),
             self.linear.weight, self.window.weight, self.window.bias,
             self.mixture.weight, self.mixture.bias,
-            Blocks(frames, self._standardised(frames), samples, *scales),
+            Blocks(frames, self.standardised(frames), samples, *scales),
         )  # fmt: skip
         return nats
 
     def sample_nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (..., F) of each sample, given h, the past and the block's samples before it."""
         mixture = self._mixture(parameters, self._windows(frames, past))
-        return -_log_probability(mixture, self._standardised(frames), frames, self.step)
+        return -_log_probability(mixture, self.standardised(frames), frames, self.step)
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
     ) -> Tensor:
         """Draw raw blocks (B, F) of 16-bit levels after `past` (B, C), sample by sample.
 
-        Of a row's `uniforms` (B, 2F), float64 from [0, 1), sample j takes two: number 2j chooses
-        the component, the first whose cumulated weight exceeds it; with u, number 2j + 1, the
+        Sample j takes two of a row's `uniforms` (B, 2F), float64 in [0, 1): number 2j chooses the
+        component, the first whose cumulative weight exceeds it; with u, number 2j + 1, the
         sample is mean + temperature scale (log(u) - log(1 - u)), rounded to the nearest level;
         u = 0 is taken as 2^-54. The logits are divided by `temperature`; at 0 the sample is the
         likeliest component's mean.
         """
-        window, frame = self._standardised(past.to(parameters.dtype)), []
+        window, frame = self.standardised(past.to(parameters.dtype)), []
         for j in range(self.frame_size):
             mixture = self._mixture(parameters[..., j, :], window)
             logits, means, log_scales = (part.double() for part in mixture)
@@ -153,16 +163,29 @@ class DiscretisedLogisticOutput(nn.Module):
             noise = temperature * (u.log() - (-u).log1p())
             z = means.gather(-1, component) + noise * log_scales.gather(-1, component).exp()
             sample = nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
-            window = torch.cat([window[..., 1:], self._standardised(sample)], -1)
+            window = torch.cat([window[..., 1:], self.standardised(sample)], -1)
             frame.append(sample)
         return torch.cat(frame, -1)
 
-    def _standardised(self, samples: Tensor) -> Tensor:
-        return (samples - self.mean) / self.deviation
+    def compiled_draw(
+        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
+    ) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
+        from seqmodel.outputs.logistic.draw import logistic_draw  # loads the compiler
+
+        return logistic_draw(self, h, x, arena, chunk, temperature)
+
+    def figures(self) -> LevelFigures:
+        """Nats and bits per sample."""
+        return LevelFigures(self.frame_size)
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Output.describe`."""
+        return describe(figures)
 
     def _windows(self, frames: Tensor, past: Tensor) -> Tensor:
         """The C samples before each of the block's, standardised: (..., F, C), a view."""
-        known = self._standardised(torch.cat([past, frames[..., :-1]], -1))
+        known = self.standardised(torch.cat([past, frames[..., :-1]], -1))
         return known.unfold(-1, self.context, 1)
 
     def _linear(self, p: Tensor) -> Tensor:

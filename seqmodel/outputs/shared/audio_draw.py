@@ -1,8 +1,8 @@
-"""What the compiled draws of audio share: the line of samples, and `levels` in compiled code."""
+"""What compiled draws of audio share: the history of samples, and `levels` in compiled code."""
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,70 +14,79 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.product import RowProduct
-from seqmodel.kernels.run.calls import Call, Own, Room
+from seqmodel.kernels.linear.matmul import RowMatMul
+from seqmodel.kernels.run.calls import Arena, Call, Slot
+from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
 from seqmodel.outputs.logistic.specification import DiscretisedLogisticOutput
 from seqmodel.outputs.shared.levels import HIGHEST, LOWEST, STEP
 
-_SIZES = ("F", "C", "K", "choices")
-_ADDRESSES = (
-    "frames",  # (chunk, F): raw samples
-    "line",  # (C + chunk F,): the C samples before the chunk and then its own, standardised
-    "x",  # (C,): the last C samples so far, standardised, for the unit
-    "uniforms",  # (chunk, choices): for the components
-    "noise",  # (chunk, F)
-    "constants",  # as below
+_SIZES = ("F", "C", "K", "choices", "chunk")
+_ARRAYS = (
+    Array("frames", ("chunk", "F")),  # raw samples
+    Array("line", ("C + chunk * F",)),  # the C samples before the chunk, then its own; standardised
+    Array("x", ("C",)),  # the last C samples, standardised, for the unit
+    Array("uniforms", ("chunk", "choices")),  # that choose components
+    Array("noise", ("chunk", "F")),
+    Array("constants", ("4",)),  # as below
 )
 _CONSTANTS = ("mean", "deviation", "floor", "temperature")
-_ITEMSIZE = 8  # bytes: draws are of float64 throughout
+_ITEMSIZE = 8  # bytes: float64 throughout
+
+
+def draw_signature(name: str, sizes: tuple[str, ...], arrays: tuple[Array, ...]) -> Signature:
+    """The fields of an audio draw: those they share, and an output's own."""
+    return Signature(name, (*_SIZES, *sizes), (*_ARRAYS, *arrays))
+
 
 AudioOutput = GaussianMixtureOutput | DiscretisedLogisticOutput
 Split = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""From uniforms (chunk, U) those that choose components (chunk, choices), and noise (chunk, F)."""
+"""Splits uniforms (chunk, U) into those that choose components (chunk, choices) and the noise that
+the others stand for (chunk, F)."""
 
 
 class AudioDraw:
-    """The compiled draw of single frames from h, and what it reads and writes.
+    """A compiled draw, frame by frame, and the buffers that it reads and writes.
 
-    `call` is that of draw(fields, n), which draws frame n of a chunk from what the unit made of
-    x (C,), the last C samples standardised, and moves x on; it returns 0, since audio has no end.
+    `call` is draw(fields, n): it draws frame n of a chunk and updates x (C,), the last C samples,
+    standardised, which the unit reads next. It returns 0, since audio has no end.
     """
 
     def __init__(
         self,
         output: AudioOutput,
-        x: Own,
-        room: Room,
+        x: Slot,
+        arena: Arena,
         chunk: int,
         temperature: float,
         library: Library,
-        own: Mapping[str, int | Tensor | Own],
+        signature: Signature,
+        own: Mapping[str, int | Tensor | Slot],
         split: Split,
     ) -> None:
-        """`own` are the fields of this output's draw, by the names with which it was compiled."""
+        """`own` are this output's own fields; its packed matrices are of its weights' type."""
         F, (C,) = output.frame_size, x.shape
         choices = output.uniforms_per_frame - F
         self._x, self._split, self._temperature = x, split, temperature
         self._shape = chunk, output.uniforms_per_frame
-        self._frames, self._noise = room.take(chunk, F), room.take(chunk, F)
-        self._uniforms, self._line = room.take(chunk, choices), room.take(C + chunk * F)
-        # Divided by next to nothing, the logits leave weight to the highest alone.
+        self._frames, self._noise = arena.take(chunk, F), arena.take(chunk, F)
+        self._uniforms, self._line = arena.take(chunk, choices), arena.take(C + chunk * F)
+        # Divided by the least positive number, all logits but the highest lose their weight.
         divisor = temperature or sys.float_info.min
         values = output.mean, output.deviation, output.floor, divisor
-        constants = torch.tensor(values, dtype=torch.float64)
-        buffers = [self._frames, self._line, x, self._uniforms, self._noise]
-        sizes = [F, C, output.components, choices]
-        own_sizes = [value for value in own.values() if isinstance(value, int)]
-        own_addresses = [value for value in own.values() if not isinstance(value, int)]
-        fields = [*sizes, *own_sizes, *buffers, constants, *own_addresses]
-        self.call = Call(library.address("draw"), fields)
+        fields: dict[str, int | Tensor | Slot] = {
+            "F": F, "C": C, "K": output.components, "choices": choices, "chunk": chunk,
+            "frames": self._frames, "line": self._line, "x": x, "uniforms": self._uniforms,
+            "noise": self._noise, "constants": torch.tensor(values, dtype=torch.float64),
+        }  # fmt: skip
+        stored = output.linear.weight.element_size()
+        self.call = Call(library.address("draw"), signature, _ITEMSIZE, fields | {**own}, stored)
 
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
-        """Take the uniforms of the next frames, a chunk of them."""
+        """Take the uniforms of the next chunk of frames."""
         choices, noise = self._split(torch.from_numpy(uniforms.take(*self._shape)))
-        # At 0 the first component that has weight is the likeliest.
+        # At temperature 0 only the likeliest component has weight, so that a uniform of 0 finds it.
         self._uniforms.of(memory)[:] = choices if self._temperature > 0 else 0
         np.multiply(noise, self._temperature, out=self._noise.of(memory))
         x = self._x.of(memory)
@@ -89,13 +98,13 @@ class AudioDraw:
 
 
 class Frame:
-    """A frame as the code that draws it sees it."""
+    """What the code that draws a frame has to work with."""
 
-    def __init__(self, e: Emitter, field: dict[str, Any], n: Any, multiply: RowProduct) -> None:
-        self.e, self.field, self._n, self._multiply = e, field, n, multiply
+    def __init__(self, e: Emitter, field: dict[str, Any], n: Any, matmul: RowMatMul) -> None:
+        self.e, self.field, self._n, self._matmul = e, field, n, matmul
         self._start = e.mul(n, field["F"])
-        self.of_weights = Emitter(e.builder, multiply.stored)
-        """Finds its way among packed numbers."""
+        self.of_weights = Emitter(e.builder, matmul.stored)
+        """Computes addresses within packed matrices."""
 
     def load(self, name: str, j: Any, lanes: Any) -> Vector:
         """Numbers from `j` on of the field `name`."""
@@ -114,7 +123,7 @@ class Frame:
         return self.load("noise", self.e.add(self._start, j), lanes)
 
     def before(self, j: Any) -> Any:
-        """Where the C samples before sample `j` lie, standardised."""
+        """The address of the C samples before sample `j`, standardised."""
         return self.e.offset(self.field["line"], self._start, j)
 
     def affine(self, a: Any, k: Any, weight: Any, bias: Any, c: Any, columns: Any) -> None:
@@ -124,12 +133,12 @@ class Frame:
 
     def add_product(self, a: Any, k: Any, weight: Any, c: Any, columns: Any) -> None:
         """C (columns,) += a B; a (k,), B packed."""
-        self._multiply(self.e, a, weight, c, k, columns, True)
+        self._matmul(self.e, a, weight, c, k, columns, True)
 
     def choose(self, name: str, j: Any) -> Any:
-        """As `levels.choose`: the component by the logits in the field `name`, and uniform `j`.
+        """As `levels.choose`: a component, from the logits in the field `name` and uniform `j`.
 
-        The field holds cumulated weights afterwards.
+        Cumulative weights overwrite the logits.
         """
         e, b, K, logits = self.e, self.e.builder, self.field["K"], self.field[name]
         highest = [e.constant(-math.inf)]
@@ -142,7 +151,7 @@ class Frame:
 
         def weigh(k: Any, lanes: Any) -> None:
             exponent = (self.load(name, k, lanes) - top) / temperature
-            weight = exponent.exp().replaced(exponent, "<", -745.0, 0.0)  # no number is so small
+            weight = exponent.exp().replaced(exponent, "<", -745.0, 0.0)  # where exp underflows
             e.store(weight.value, e.offset(logits, k), lanes)
 
         e.columns(K, weigh)
@@ -163,7 +172,7 @@ class Frame:
         return passed[0]
 
     def put(self, j: Any, z: Vector, lanes: Any) -> None:
-        """Samples from `j` on, standardised, into the line, at their nearest levels."""
+        """Append samples from `j` on, given standardised, rounded to their nearest levels."""
         e, field = self.e, self.field
         mean, deviation = self.constant("mean"), self.constant("deviation")
         level = ((z * deviation + mean) * (1 / STEP)).clamp(float(LOWEST), float(HIGHEST))
@@ -174,22 +183,20 @@ class Frame:
         e.store(((raw - mean) / deviation).value, place, lanes)
 
     def move_on(self) -> None:
-        """Leave in x what the unit reads next."""
+        """Set x to what the unit reads next."""
         self.e.copy(self.before(self.field["F"]), self.field["x"], self.field["C"])
 
 
-def compile_draw(
-    sizes: Sequence[str], addresses: Sequence[str], stored: int, write: Callable[[Frame], None]
-) -> Library:
-    """The draw that puts the samples `write` writes; its own fields are `sizes`, `addresses`.
+def compile_draw(signature: Signature, stored: int, write: Callable[[Frame], None]) -> Library:
+    """A draw that appends the samples that `write` puts.
 
-    Packed matrices take `stored` bytes a number.
+    Packed matrices take `stored` bytes per number.
     """
-    module = ir.Module("audio_draw")
-    multiply = RowProduct.of(module, _ITEMSIZE, stored)
+    module = ir.Module(signature.name)
+    matmul = RowMatMul.of(module, _ITEMSIZE, stored)
     made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
     e, (fields, n) = Emitter(ir.IRBuilder(made.append_basic_block()), _ITEMSIZE), made.args
-    frame = Frame(e, e.fields(fields, (*_SIZES, *sizes), (*_ADDRESSES, *addresses)), n, multiply)
+    frame = Frame(e, signature.load(e, fields), n, matmul)
     write(frame)
     frame.move_on()
     e.builder.ret(e.int(0))

@@ -1,6 +1,6 @@
-"""What the outputs over audio share: the levels of 16-bit samples, and the choice of a component.
+"""What audio outputs share: the levels of 16-bit samples, and the choice of a component.
 
-Raw samples lie in [-1, 1); those of 16 bits are whole multiples of `STEP`, their levels.
+Raw samples are in [-1, 1); 16-bit ones are integer multiples of `STEP`, their levels.
 """
 
 import torch
@@ -11,23 +11,23 @@ STEP = 1 / 32768
 
 
 def nearest_level(samples: Tensor) -> Tensor:
-    """The raw samples rounded to the nearest level, those out of range to the last one."""
+    """Raw samples rounded to the nearest level; those out of range, to the first or last."""
     return (samples / STEP).round().clamp(LOWEST, HIGHEST) * STEP
 
 
 def choose(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
     """Choose components (...) by their logits (..., K), divided by `temperature`.
 
-    Taken is the first whose cumulated weight exceeds the uniform (...); at temperature 0 the
+    The first whose cumulative weight exceeds the uniform (...) is chosen; at temperature 0 the
     likeliest.
     """
     if temperature == 0:
         return logits.argmax(-1)
-    cumulated = torch.softmax(logits / temperature, -1).cumsum(-1)
-    cumulated = cumulated / cumulated[..., -1:]  # else rounding may leave it below a uniform
-    return (cumulated <= uniforms.unsqueeze(-1)).sum(-1)
+    cumulative = torch.softmax(logits / temperature, -1).cumsum(-1)
+    cumulative = cumulative / cumulative[..., -1:]  # rounding may have left the last below 1
+    return (cumulative <= uniforms.unsqueeze(-1)).sum(-1)
 
 
 def above_zero(uniforms: Tensor) -> Tensor:
-    """The uniforms, 0 taken as 2^-54, half the least that follows it: its noise is finite then."""
+    """The uniforms, 0 replaced by 2^-54, half the least positive one: its noise is finite."""
     return uniforms.clamp(min=2.0**-54)

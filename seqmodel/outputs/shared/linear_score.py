@@ -1,8 +1,8 @@
-"""What compiled scores of a linear layer's outputs share: all but the likelihood itself.
+"""What compiled scores of a linear layer's outputs share: everything but the likelihood itself.
 
-Rows of h go through the layer a block at a time; a row's nats are computed while its outputs are in
-the nearest cache, and the nats' slope is left where the outputs stood. The backward pass, which is
-the same for every likelihood, is here.
+Rows of h pass through the layer a block at a time. A row's nats are computed while its outputs are
+in the first-level cache, and their slopes overwrite the outputs. The backward pass is the same for
+every likelihood and is here.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,52 +16,49 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import compiled_once, function
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.folding import folding, tables_apart
+from seqmodel.kernels.linear.folding import folding, per_thread_tables
+from seqmodel.kernels.linear.matmul import MatMul
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.linear.packing import packing
-from seqmodel.kernels.linear.product import Product
 from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.team import Job, Kernel, compile_kernels, share_out, thread_count
+from seqmodel.kernels.run.signature import Array, Signature, packed, per_thread
+from seqmodel.kernels.run.team import Job, Kernel, compile_kernels, parallel_for, thread_count
 
 _BLOCK = 16  # rows
 
 
 def threads_for(rows: int) -> int:
-    """How many threads share so many rows."""
+    """The number of threads for `rows` rows."""
     return thread_count(-(-rows // _BLOCK))
 
 
 @dataclass(frozen=True)
 class BlockKernel:
-    """A kernel that passes over rows a block at a time, the blocks shared out among threads."""
+    """A kernel over blocks of rows, split over the threads."""
 
-    name: str
-    sizes: tuple[str, ...]
-    """Fields that hold a number, "rows" among them."""
-    addresses: tuple[str, ...]
-    """Fields that hold the address of a tensor."""
-    write: Callable[[Emitter, dict[str, Any], Product, Any, Any], None]
-    """Writes the body: (emitter, fields, product, the block's first row, how many rows).
+    signature: Signature
+    """Its sizes include "rows"."""
+    write: Callable[[Emitter, dict[str, Any], MatMul, Any, Any], None]
+    """Writes the body: (emitter, fields, matmul, the block's first row, its number of rows).
 
-    "thread" among the fields is the number of the thread.
+    The field "thread" is the thread's number.
     """
     begin: Callable[[Emitter, dict[str, Any]], None] = lambda e, fields: None
     """Writes what a thread does before its first block: (emitter, fields)."""
 
     def job(self, itemsize: int, fields: Mapping[str, int | Tensor]) -> Job:
-        """The pass over all rows."""
-        return Job(
-            _compiled(self, itemsize), [fields[name] for name in (*self.sizes, *self.addresses)]
-        )
+        """The pass over all rows; ValueError where the fields are not as declared."""
+        return _compiled(self, itemsize).job(fields)
 
 
 @compiled_once
 def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
-    module = ir.Module(kernel.name)
-    multiply = Product.of(module, itemsize)
+    signature = kernel.signature
+    module = ir.Module(signature.name)
+    matmul = MatMul.of(module, itemsize)
     arguments = [POINTER, INT, INT]
-    with function(module, kernel.name, arguments, itemsize) as (e, fields, thread, threads):
-        b, f = e.builder, e.fields(fields, kernel.sizes, kernel.addresses)
+    with function(module, signature.name, arguments, itemsize) as (e, fields, thread, threads):
+        b, f = e.builder, signature.load(e, fields)
         f["thread"] = thread
         kernel.begin(e, f)
         blocks = b.sdiv(e.add(f["rows"], _BLOCK - 1), e.int(_BLOCK))
@@ -70,12 +67,12 @@ def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
             start = e.mul(block, _BLOCK)
             left = b.sub(f["rows"], start)
             rows = b.select(b.icmp_signed("<", left, e.int(_BLOCK)), left, e.int(_BLOCK))
-            kernel.write(e, f, multiply, start, rows)
-    return compile_kernels(module, (kernel.name,))[kernel.name]
+            kernel.write(e, f, matmul, start, rows)
+    return compile_kernels(module, itemsize, [signature])[signature.name]
 
 
 class Gradients(NamedTuple):
-    """The gradients of a linear layer, once the jobs have run."""
+    """The gradients of a linear layer; valid once the jobs have run."""
 
     h: Tensor
     """(..., H)"""
@@ -97,13 +94,14 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradi
     threads = threads_for(rows)
     d_h, d_weight = memory.buffer(h, *h.shape), memory.buffer(weight, N, H)
     scaled = memory.large_buffer(h, rows, N)
-    sums, d_bias = tables_apart(h, threads, N), memory.buffer(h, N)
-    packed, packing_weight = packing(weight)
+    sums, d_bias = per_thread_tables(h, threads, N), memory.buffer(h, N)
+    panels, packing_weight = packing(weight)
     backward = _BACKWARD.job(
         h.element_size(),
         {
-            "rows": rows, "H": H, "N": N, "d_h": d_h, "weight": packed, "sums": sums,
-            "slope": slope, "scaled": scaled, "d_nats": d_nats.contiguous(),
+            "rows": rows, "H": H, "N": N, "threads": threads, "d_h": d_h.view(rows, -1),
+            "weight": panels, "sums": sums, "slope": slope, "scaled": scaled,
+            "d_nats": d_nats.reshape(rows).contiguous(),
         },
     )  # fmt: skip
     to_weight = outer(scaled, h.view(rows, H), d_weight, threads)
@@ -112,10 +110,10 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradi
 
 
 class LinearNats(torch.autograd.Function):
-    """What scores have in common: their backward pass.
+    """The backward pass that scores have in common.
 
-    The forward pass takes h (..., H), weight, bias and what else it needs, and saves h, the weight
-    and the slope of each row's nats by the layer's outputs.
+    A forward pass takes h (..., H), weight, bias and whatever else it needs, and saves h, weight
+    and the slopes of each row's nats by the layer's outputs.
     """
 
     @staticmethod
@@ -124,13 +122,11 @@ class LinearNats(torch.autograd.Function):
         """The gradients of h, weight and bias."""
         h, weight, slope = ctx.saved_tensors
         d = gradients(h, weight, slope, d_nats)
-        share_out(d.jobs, threads_for(len(slope)))
+        parallel_for(d.jobs, threads_for(len(slope)))
         return d.h, d.weight, d.bias, *[None] * (len(ctx.needs_input_grad) - 3)
 
 
-def _write_backward(
-    e: Emitter, f: dict[str, Any], multiply: Product, start: Any, rows: Any
-) -> None:
+def _write_backward(e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any) -> None:
     H, N = f["H"], f["N"]
     sums = _sums(e, f)
     with e.loop(start, e.add(start, rows)) as r:
@@ -146,23 +142,26 @@ def _write_backward(
         e.columns(N, scale)
     scaled = e.offset(f["scaled"], e.mul(start, N))
     d_h = e.offset(f["d_h"], e.mul(start, H))
-    multiply(e, scaled, N, f["weight"], d_h, H, rows, N, H, False)
+    matmul(e, scaled, N, f["weight"], d_h, H, rows, N, H, False)
 
 
 def _sums(e: Emitter, f: dict[str, Any]) -> Any:
-    return e.offset(f["sums"], e.mul(f["thread"], e.apart(f["N"])))
+    return e.offset(f["sums"], e.mul(f["thread"], e.padded(f["N"])))
 
 
 _BACKWARD = BlockKernel(
-    "linear_backward",
-    ("rows", "H", "N"),
-    (
-        "d_h",  # (rows, H)
-        "weight",  # packed
-        "sums",  # (N,) of each thread apart
-        "slope", "scaled",  # (rows, N): the gradient of a row's nats, and that of the loss
-        "d_nats",  # (rows,)
+    Signature(
+        "linear_backward",
+        ("rows", "H", "N"),
+        (
+            Array("d_h", ("rows", "H")),
+            packed("weight", "N", "H"),
+            per_thread("sums", "N"),
+            Array("slope", ("rows", "N")),  # the gradient of a row's nats
+            Array("scaled", ("rows", "N")),  # the gradient of the loss
+            Array("d_nats", ("rows",)),
+        ),
     ),
     _write_backward,
     lambda e, f: e.clear(_sums(e, f), f["N"]),
-)  # fmt: skip
+)

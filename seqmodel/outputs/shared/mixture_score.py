@@ -1,4 +1,4 @@
-"""The likelihood under a mixture, as instructions: the components are the lanes of vectors."""
+"""A mixture's nats and their slopes, as instructions; vectors run over the components."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,27 +12,27 @@ from seqmodel.kernels.code.vectors import Vector
 
 @dataclass(frozen=True)
 class MixtureParameters:
-    """Parameters (R, K) of a mixture of K components, whose first row are the logits.
+    """Parameters (R, K) of a mixture of K components; the first row holds the logits.
 
-    With energy_k = -log p_k, p_k the components' densities, the nats are the log of the sum of
-    exp(logit_k), less that of exp(logit_k - energy_k).
+    With energy_k = -log p_k, p_k being the components' densities, the nats are
+    logsumexp(logit) - logsumexp(logit - energy).
     """
 
     e: Emitter
     values: Any
-    """The address of a layer's outputs; the nats' slopes by them take their place."""
+    """The address of a layer's outputs, which the nats' slopes overwrite."""
     bias: Any
-    """The address of what the layer adds to them."""
+    """The address of the layer's bias."""
     rows: Any
     components: Any
     energies: Any
-    """The address of room for K numbers."""
+    """The address of scratch space for K numbers."""
 
     def nats(self, energy: Callable[[Any, Any], Vector]) -> Vector:
         """The nats, in every lane.
 
-        `energy(k, lanes)` is that of the components from k on, and puts its slopes by the
-        parameters in their place, with `put`.
+        `energy(k, lanes)` computes the energies of the components from k on, and overwrites their
+        parameters, but for the logits, with the energies' slopes, using `put`.
         """
         e, lowest = self.e, self.e.constant(-math.inf)
         highest = [lowest, lowest]
@@ -51,7 +51,7 @@ class MixtureParameters:
         return peaks[0] - peaks[1] + (totals[0] / totals[1]).log()
 
     def get(self, row: Any, k: Any, lanes: Any) -> Vector:
-        """Parameters of one row, the bias added."""
+        """Parameters of one row, including the bias."""
         bias = self.e.offset(self.bias, self.e.mul(row, self.components), k)
         return self._value(row, k, lanes) + Vector(self.e, self.e.load(bias, lanes))
 
@@ -61,7 +61,7 @@ class MixtureParameters:
 
     @contextmanager
     def _each(self, values: list[Any]) -> Iterator[tuple[Any, Any, list[Any]]]:
-        """A loop over the components, some at a time."""
+        """A loop over the components, a vector at a time."""
         e = self.e
         with e.carrying(0, self.components, e.lanes, values) as (k, inside):
             yield k, e.first_lanes(e.builder.sub(self.components, k)), inside
@@ -69,14 +69,14 @@ class MixtureParameters:
     def _exponents(
         self, energy: Callable[[Any, Any], Vector], k: Any, lanes: Any
     ) -> tuple[Vector, Vector]:
-        """Before the sample is seen, and after."""
+        """The logits, and the logits less the energies."""
         logits, energies = self.get(0, k, lanes), energy(k, lanes)
         self.put(logits, 0, k, lanes)
         self.e.store(energies.value, self.e.offset(self.energies, k), lanes)
         return logits, logits - energies
 
     def _weights(self, peaks: list[Vector], k: Any, lanes: Any) -> tuple[Vector, Vector]:
-        """The exponentials of both, each over that of its peak, in place of logits and energies."""
+        """The exponentials of both relative to their peaks, replacing logits and energies."""
         e, place = self.e, self.e.offset(self.energies, k)
         logits, energies = self._value(0, k, lanes), Vector(e, e.load(place, lanes))
         before, after = (logits - peaks[0]).exp(), (logits - energies - peaks[1]).exp()
@@ -102,6 +102,6 @@ def log_and_inverse(scale: Vector, log_scale: Vector, floor: Vector) -> tuple[Ve
     """log(floor + scale) and 1 / (floor + scale), where `scale` is exp(log_scale)."""
     total = scale + floor
     one = Vector(scale.to, scale.to.constant(1.0))
-    # Where exp is clamped the floor is far below the last digit.
+    # Where exp is clamped, the floor is far below the last digit.
     limit = 0.9 * scale.to.precision.largest
     return total.log().replaced(log_scale, ">", limit, log_scale), one / total

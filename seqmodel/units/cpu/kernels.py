@@ -1,126 +1,92 @@
-"""The loops over time, rows and columns around a unit's cell, and the compiled unit itself.
+"""The loops over time, rows and columns around a unit's cell.
 
-A thread takes a share of the batch through all of time, so threads never wait for each other.
+A thread takes a share of the batch through all of time, so that threads never wait for each other.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
-from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, Lanes
 from seqmodel.kernels.code.jit import compiled_once, function
 from seqmodel.kernels.code.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
-from seqmodel.kernels.linear.notes import NUMBER, NotesFunctions
-from seqmodel.kernels.linear.product import Product as Multiply
-from seqmodel.kernels.run.team import Job, compile_kernels
-from seqmodel.units.cpu.cells import CELLS, Cell, Product, Stage
-from seqmodel.units.registry import UnitSpec, unit_spec
-
-SIZES = ("T", "B", "I", "H", "few_notes", "dh_step", "dh_row", "dc_step", "dc_row")
-ADDRESSES = (
-    "x", "dx",  # (T, B, I); dx if it is wanted
-    "slots", "d_slots",  # (T, B, slots, H)
-    "first_h", "first_c",  # (B, H), the initial state
-    "h", "c",  # (T + 1, B, H), the initial state first
-    "dh", "dc",  # (T, B, H), from outside, strides above
-    "carried_h", "carried_c",  # (B, H), the gradient on its way to the previous step
-    "b", "V", "bU",
-    "sums",  # (sums, H) of each thread apart: the gradients of b, V and bU, in this order
-    "numbers", "counts", "listed",  # of `Notes`, to fill; if x is data, which may be a piano-roll
-    "W", "U0", "U1",  # packed, U one a product
-)  # fmt: skip
-FIELDS = SIZES + ADDRESSES
+from seqmodel.kernels.linear.matmul import MatMul
+from seqmodel.kernels.linear.sparse import INDEX, SparseFunctions
+from seqmodel.kernels.run.team import compile_kernels
+from seqmodel.units.cells import Stage
+from seqmodel.units.cpu import fields
+from seqmodel.units.cpu.plan import Plan
+from seqmodel.units.registry import unit_spec
 
 Functions = tuple[Function, Function]
-"""The gates' activation and the other."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What of a unit's cell exists: the slots and products that its terms leave."""
-
-    spec: UnitSpec
-    cell: Cell
-    bias: bool
-
-    def owners(self, term: str) -> list[str]:
-        """The gates that have `term`."""
-        return self.spec.gates_with(term) if self.bias or term not in ("b", "bU") else []
-
-    @cached_property
-    def products(self) -> list[Product]:
-        """The products of all stages, in order, but for those of gates without U."""
-        return [p for stage in self.cell.stages for p in self.kept(stage.products)]
-
-    def kept(self, products: tuple[Product, ...]) -> list[Product]:
-        """Those of `products` whose gates have U."""
-        return [p for p in products if set(p.gates) <= set(self.spec.gates_with("U"))]
-
-    @cached_property
-    def sums(self) -> list[tuple[str, str]]:
-        """(term, gate) of each sum over time and rows that the backward pass keeps."""
-        return [(term, gate) for term in ("b", "V", "bU") for gate in self.owners(term)]
-
-    @cached_property
-    def product_rows(self) -> list[tuple[int, int]]:
-        """The gates of each product as a span among those that U stacks."""
-        owners = self.owners("U")
-        starts = [(owners.index(p.gates[0]), len(p.gates)) for p in self.products]
-        return [(start, start + count) for start, count in starts]
-
-    @cached_property
-    def input_slots(self) -> tuple[int, int]:
-        """The span of the slots of the gates that have W."""
-        owners = self.owners("W")
-        return self.slot(owners[0]), self.slot(owners[-1]) + 1
-
-    def adds(self, product: Product) -> bool:
-        """Whether a product goes to where W x waits already: a gate's own slot."""
-        return product.into == product.gates[0] and "W" in self.spec.gates[product.into]
-
-    def slot(self, name: str) -> int:
-        """The place of a slot."""
-        return self.cell.slots.index(name)
+"""The gate activation and the activation."""
 
 
 class Addresses:
-    """What forward and backward share: addresses of everything, at a row or a place in it."""
+    """A kernel's fields, and addresses within its arrays."""
 
-    def __init__(self, plan: Plan, e: Emitter, args: Any, thread: Any, threads: Any) -> None:
-        self.plan, self.e, self.thread = plan, e, thread
-        self.passed_on = False  # whether the code so far sets h's gradient, or only will add to it
-        self.field = e.fields(args, SIZES, ADDRESSES)
+    def __init__(
+        self, plan: Plan, e: Emitter, field: dict[str, Any], thread: Any, threads: Any
+    ) -> None:
+        self.plan, self.e, self.field, self.thread = plan, e, field, thread
+        self.passed_on = False  # whether h's gradient has been set, so that projections add to it
         self.first, self.last = e.share(self.field["B"], thread, threads)
 
     def place(self, name: str, row: Any, width: int = 1, part: int = 0, j: Any = 0) -> Any:
-        """The address of number `j` of `part` of the row, a row holding `width` parts of H."""
+        """The address of number `j` in `part` of a row of `width` parts of H numbers."""
         H = self.field["H"]
         return self.e.offset(self.field[name], self.e.mul(row, width, H), self.e.mul(part, H), j)
 
     def slot(self, name: str, row: Any, slot: str, j: Any = 0) -> Any:
-        """The address of a slot of the row in `slots` or `d_slots`."""
+        """The address of number `j` of a row's slot, in `slots` or `d_slots`."""
         slots = self.plan.cell.slots
         return self.place(name, row, len(slots), slots.index(slot), j)
 
     def sum_place(self, n: int, j: Any) -> Any:
         """The address of number `j` of the thread's sum `n`."""
         H = self.field["H"]
-        sums = self.e.apart(self.e.mul(H, len(self.plan.sums)))
+        sums = self.e.padded(self.e.mul(H, len(self.plan.sums)))
         return self.e.offset(self.field["sums"], self.e.mul(self.thread, sums), self.e.mul(H, n), j)
 
     def stride(self, width: int) -> Any:
-        """From row to row."""
+        """The distance between rows of `width` parts."""
         return self.e.mul(self.field["H"], width)
+
+    def length(self, r: Any) -> Any:
+        """The length of row `r`, in a batch with a row shorter than T."""
+        b = self.e.builder
+        return b.load(b.gep(self.field["lengths"], [r], source_etype=INT), typ=INT)
+
+    @contextmanager
+    def rows_whose_length(self, relation: str, t: Any) -> Iterator[Any]:
+        """A loop over the rows whose length is in `relation` to t, skipped while t < shortest."""
+        b = self.e.builder
+        some = b.icmp_signed(">=", self.e.int(t), self.field["shortest"])
+        with b.if_then(some), self.e.loop(self.first, self.last) as r:
+            here = b.icmp_signed(relation, self.length(r), self.e.int(t))
+            with b.if_then(here):
+                yield r
+
+    def start_gradients(self, r: Any, count: Any) -> None:
+        """Set the carried gradients of `count` rows from r on to those of their final states."""
+        b = self.e.builder
+        numbers = self.e.mul(count, self.field["H"])
+        for state in self.plan.spec.state:
+            carried = self.place(f"carried_{state}", r)
+            given = b.icmp_unsigned("!=", self.field[f"d_final_{state}"], POINTER(None))
+            with b.if_else(given) as (some, none):
+                with some:
+                    self.e.copy(self.place(f"d_final_{state}", r), carried, numbers)
+                with none:
+                    self.e.clear(carried, numbers)
 
 
 class Columns:
-    """One vector's worth of columns from `j` on, for all rows: what of the weights belongs to them.
+    """A vector of columns from `j` on, and the weights of these columns.
 
-    The rows are the inner loop, so that this is loaded once for all, and sums stay in registers.
+    Rows are the inner loop, so that the weights are loaded once and sums stay in registers.
     """
 
     def __init__(
@@ -135,7 +101,7 @@ class Columns:
         }
 
 
-class _At:
+class _Position:
     """The columns at step `t` of row `r`."""
 
     def __init__(self, columns: Columns, t: Any, r: Any) -> None:
@@ -161,7 +127,7 @@ class _At:
         return self._load(self.kernel.place(state, row, j=self.j))
 
 
-class ForwardAt(_At):
+class ForwardPosition(_Position):
     """See `cells.Forward`."""
 
     def net(self, gate: str, c: Vector | None = None) -> Vector:
@@ -175,7 +141,7 @@ class ForwardAt(_At):
         return Vector(self.kernel.e, self.kernel.e.zero()) if total is None else total
 
     def keep(self, slot: str, value: Vector) -> None:
-        """Into the slot."""
+        """Store a value in the slot."""
         self._store(value, self.kernel.slot("slots", self.row, slot, self.j))
 
     def new(self, state: str, value: Vector) -> None:
@@ -185,11 +151,11 @@ class ForwardAt(_At):
 
     def second_bias(self, gate: str) -> Vector | float:
         """The bias bU."""
-        return self.weights.get(("bU", gate), -0.0)  # the zero that changes no number
+        return self.weights.get(("bU", gate), -0.0)  # x + -0.0 is x, even for -0.0
 
 
-class _Backward(_At):
-    """See `cells.Backward`; `sums` are those of the rows so far, and of this one in the end."""
+class _BackwardPosition(_Position):
+    """See `cells.Backward`; adds this row's part to `sums`."""
 
     def __init__(self, columns: Columns, t: Any, r: Any, sums: list[Any]) -> None:
         super().__init__(columns, t, r)
@@ -197,8 +163,10 @@ class _Backward(_At):
 
     def d_now(self, state: str) -> Vector:
         k, e = self.kernel, self.kernel.e
-        step, row = k.field[f"d{state}_step"], k.field[f"d{state}_row"]
-        outside = e.offset(k.field[f"d{state}"], e.mul(self.t, step), e.mul(self.r, row), self.j)
+        if state != "h":  # only the final c is an output
+            return self.passed(state)
+        step, row = k.field["d_h_step"], k.field["d_h_row"]
+        outside = e.offset(k.field["d_h"], e.mul(self.t, step), e.mul(self.r, row), self.j)
         return self._load(outside) + self.passed(state)
 
     def d_net(self, gate: str, value: Vector, c: Vector | None = None) -> Vector:
@@ -232,117 +200,146 @@ class _Backward(_At):
         self._store(value, self.kernel.place(f"carried_{state}", self.r, j=self.j))
 
 
-def _write_forward(k: Addresses, multiply: Multiply, functions: Functions) -> None:
+def _write_forward(k: Addresses, matmul: MatMul, functions: Functions) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     b, H, rows = e.builder, k.field["H"], e.builder.sub(k.last, k.first)
     for state in plan.spec.state:
-        first, kept = k.field[f"first_{state}"], k.place(state, k.first)
-        with b.if_then(b.icmp_unsigned("!=", first, POINTER(None))):
-            e.copy(e.offset(first, e.mul(k.first, H)), kept, e.mul(rows, H))
-    may_list = b.icmp_unsigned("!=", k.field["numbers"], POINTER(None))
-    of_loop = [may_list, e.int(0)]  # whether all frames so far are listed, and their notes
+        first = k.place(f"first_{state}", k.first)
+        e.copy(first, k.place(state, k.first), e.mul(rows, H))
+    may_list = b.icmp_unsigned("!=", k.field["indices"], POINTER(None))
+    of_loop = [may_list, e.int(0)]  # whether all frames so far are listed; how many ones they have
     with e.carrying(0, k.field["T"], 1, of_loop) as (t, inside):
         start = e.add(e.mul(t, k.field["B"]), k.first)
-        inside[:] = _write_input(k, multiply, start, rows, *inside)
+        inside[:] = _write_input(k, matmul, start, rows, *inside)
+        with k.rows_whose_length("<=", t) as r:  # x is arbitrary there
+            first, last = plan.input_slots
+            net = k.slot("slots", e.add(e.mul(t, k.field["B"]), r), plan.cell.slots[first])
+            e.clear(net, e.mul(H, last - first))
         for stage in plan.cell.stages:
-            for p in plan.kept(stage.products):
-                u = k.field[f"U{plan.products.index(p)}"]
+            for p in plan.kept(stage.projections):
+                u = k.field[f"U{plan.projections.index(p)}"]
                 if p.source == "h":
                     source = [k.place("h", start), k.stride(1)]
                 else:
                     source = [k.slot("slots", start, p.source), k.stride(width)]
                 target = [k.slot("slots", start, p.into), k.stride(width)]
                 columns = e.mul(H, len(p.gates))
-                multiply(e, *source, u, *target, rows, H, columns, plan.adds(p))
+                matmul(e, *source, u, *target, rows, H, columns, plan.adds(p))
 
             def place(j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage) -> None:
                 columns = Columns(k, j, lanes, functions)
                 with e.loop(k.first, k.last) as r:
-                    stage.forward(ForwardAt(columns, t, r))
+                    stage.forward(ForwardPosition(columns, t, r))
 
             e.columns(H, place)
+        with k.rows_whose_length("<=", t) as r:
+            for state in plan.spec.state:
+                e.clear(k.place(state, e.add(e.mul(e.add(t, 1), k.field["B"]), r)), H)
     with b.if_then(may_list):
-        place = b.gep(k.field["listed"], [k.thread], source_etype=NUMBER)
-        b.store(b.zext(of_loop[0], NUMBER), place)
+        place = b.gep(k.field["listed"], [k.thread], source_etype=INDEX)
+        b.store(b.zext(of_loop[0], INDEX), place)
 
 
 def _write_input(
-    k: Addresses, multiply: Multiply, start: Any, rows: Any, listing: Any, notes: Any
+    k: Addresses, matmul: MatMul, start: Any, rows: Any, listing: Any, ones: Any
 ) -> tuple[Any, Any]:
-    """W x of the rows of one step from row `start` on, and whether they are listed too.
+    """W x of one step's rows from `start` on; returns the new `listing` and `ones`.
 
-    As long as x turns out binary and sparse, notes are listed and columns of W summed.
+    As long as x is binary and sparse, the indices of its ones are listed and columns of W summed.
     """
     e, plan, I = k.e, k.plan, k.field["I"]  # noqa: E741
     b, itemsize = e.builder, e.precision.itemsize
-    functions = NotesFunctions.of(b.module, itemsize, itemsize)
+    functions = SparseFunctions.of(b.module, itemsize, itemsize)
     first, last = plan.input_slots
     x = e.offset(k.field["x"], e.mul(start, I))
     net, stride = k.slot("slots", start, plan.cell.slots[first]), k.stride(len(plan.cell.slots))
     N = e.mul(k.field["H"], last - first)
-    numbers, counts = (
-        b.gep(k.field[name], [e.mul(start, size)], source_etype=NUMBER)
-        for name, size in (("numbers", I), ("counts", 1))
+    indices, counts = (
+        b.gep(k.field[name], [e.mul(start, size)], source_etype=INDEX)
+        for name, size in (("indices", I), ("counts", 1))
     )
     before = b.block
     with b.if_then(listing):
-        more = b.call(functions.list_rows, [x, rows, I, numbers, counts])
-        total = e.add(notes, more)
-        few = b.icmp_signed("<=", total, k.field["few_notes"])
+        more = b.call(functions.list_rows, [x, rows, I, indices, counts])
+        total = e.add(ones, more)
+        sparse = b.icmp_signed("<=", total, k.field["sparse_limit"])
         tried = b.block
     listed, so_far = b.phi(listing.type), b.phi(INT)
-    for value, none, found in ((listed, listing, few), (so_far, notes, total)):
+    for value, none, found in ((listed, listing, sparse), (so_far, ones, total)):
         value.add_incoming(none, before)
         value.add_incoming(found, tried)
-    with b.if_else(listed) as (sparse, dense):
-        with sparse:
-            b.call(functions.sum_columns, [numbers, counts, rows, k.field["W"], I, N, net, stride])
+    with b.if_else(listed) as (summed, dense):
+        with summed:
+            b.call(functions.sum_columns, [indices, counts, rows, k.field["W"], I, N, net, stride])
         with dense:
-            multiply(e, x, I, k.field["W"], net, stride, rows, I, N, False)
+            matmul(e, x, I, k.field["W"], net, stride, rows, I, N, False)
     return listed, so_far
 
 
-def _write_backward(k: Addresses, multiply: Multiply, functions: Functions) -> None:
+def _write_backward(k: Addresses, matmul: MatMul, functions: Functions) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     H, rows = k.field["H"], e.builder.sub(k.last, k.first)
-    for state in plan.spec.state:
-        e.clear(k.place(f"carried_{state}", k.first), e.mul(rows, H))
+    k.start_gradients(k.first, rows)
     e.clear(k.sum_place(0, 0), e.mul(H, len(plan.sums)))
     with e.loop(0, k.field["T"]) as i:
         t = e.builder.sub(k.field["T"], e.add(i, 1))
         start = e.add(e.mul(t, k.field["B"]), k.first)
         k.passed_on = False
+        with k.rows_whose_length("==", e.add(t, 1)) as r:
+            k.start_gradients(r, 1)
+        with k.rows_whose_length("<=", t) as r:
+            row = e.add(e.mul(t, k.field["B"]), r)
+            e.clear(k.place("d_slots", row, width), k.stride(width))
+        dense = e.builder.icmp_signed("<", t, k.field["shortest"])
         for stage in reversed(plan.cell.stages):
 
-            def place(j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage) -> None:
+            def place(
+                j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage, dense: Any = dense
+            ) -> None:
                 columns = Columns(k, j, lanes, functions)
-                sums = [e.load(k.sum_place(n, j), lanes) for n in range(len(plan.sums))]
-                with e.carrying(k.first, k.last, 1, sums) as (r, inside):
-                    started = list(inside)
-                    stage.backward(_Backward(columns, t, r, inside))
-                    changed = [n for n, value in enumerate(inside) if value is not started[n]]
-                for n in changed:
-                    e.store(sums[n], k.sum_place(n, j), lanes)
+
+                def over_rows(ragged: bool) -> None:
+                    sums = [e.load(k.sum_place(n, j), lanes) for n in range(len(plan.sums))]
+                    with e.carrying(k.first, k.last, 1, sums) as (r, inside):
+                        started = list(inside)
+                        if ragged:
+                            going_on = e.builder.icmp_signed(">", k.length(r), t)
+                            with e.when(going_on, inside) as of_row:
+                                stage.backward(_BackwardPosition(columns, t, r, of_row))
+                        else:
+                            stage.backward(_BackwardPosition(columns, t, r, inside))
+                        changed = [n for n, value in enumerate(inside) if value is not started[n]]
+                    for n in changed:
+                        e.store(sums[n], k.sum_place(n, j), lanes)
+
+                # In most frames no row has ended, and the test in the loop would cost time.
+                with e.builder.if_else(dense) as (all_rows, some_rows):
+                    with all_rows:
+                        over_rows(ragged=False)
+                    with some_rows:
+                        over_rows(ragged=True)
 
             e.columns(H, place)
-            for p in plan.kept(stage.products):
-                u = k.field[f"U{plan.products.index(p)}"]
+            for p in plan.kept(stage.projections):
+                u = k.field[f"U{plan.projections.index(p)}"]
                 source = [k.slot("d_slots", start, p.into), k.stride(width)]
                 if p.source == "h":
                     target = [k.place("carried_h", k.first), k.stride(1)]
                 else:
                     target = [k.slot("d_slots", start, p.source), k.stride(width)]
                 adds = p.source == "h" and k.passed_on
-                multiply(e, *source, u, *target, rows, e.mul(H, len(p.gates)), H, adds)
+                matmul(e, *source, u, *target, rows, e.mul(H, len(p.gates)), H, adds)
                 k.passed_on = k.passed_on or p.source == "h"
-        with e.builder.if_then(e.builder.icmp_unsigned("!=", k.field["dx"], POINTER(None))):
+        with e.builder.if_then(e.builder.icmp_unsigned("!=", k.field["d_x"], POINTER(None))):
             first, last = plan.input_slots
             d_net = k.slot("d_slots", start, plan.cell.slots[first])
-            dx = e.offset(k.field["dx"], e.mul(start, k.field["I"]))
-            multiply(
-                e, d_net, k.stride(width), k.field["W"], dx, k.field["I"],
+            d_x = e.offset(k.field["d_x"], e.mul(start, k.field["I"]))
+            matmul(
+                e, d_net, k.stride(width), k.field["W"], d_x, k.field["I"],
                 rows, e.mul(H, last - first), k.field["I"], False,
             )  # fmt: skip
+    with k.rows_whose_length("==", 0) as r:
+        k.start_gradients(r, 1)
 
 
 class CompiledUnit:
@@ -352,18 +349,18 @@ class CompiledUnit:
         self, name: str, itemsize: int, gate_activation: str, activation: str, bias: bool
     ) -> None:
         self.activations = gate_activation, activation
-        self.plan = Plan(unit_spec(name), CELLS[name], bias)
+        self.plan = Plan(unit_spec(name), bias)
         module = ir.Module(name)
-        multiply = Multiply.of(module, itemsize)
+        matmul = MatMul.of(module, itemsize)
         functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
-        for kernel, write in (("forward", _write_forward), ("backward", _write_backward)):
-            with function(module, kernel, [POINTER, INT, INT], itemsize) as (e, *args):
-                write(Addresses(self.plan, e, *args), multiply, functions)
-        self._kernels = compile_kernels(module, ("forward", "backward"))
-
-    def job(self, kernel: str, fields: Mapping[str, int | Tensor]) -> Job:
-        """`forward` or `backward` over fields, FIELDS by name; those unused may be missing."""
-        return Job(self._kernels[kernel], [fields.get(name, 0) for name in FIELDS])
+        signatures = fields.forward(self.plan), fields.backward(self.plan)
+        for signature, write in zip(signatures, (_write_forward, _write_backward), strict=True):
+            with function(module, signature.name, [POINTER, INT, INT], itemsize) as (e, *args):
+                array, *share = args
+                field = signature.load(e, array)
+                write(Addresses(self.plan, e, field, *share), matmul, functions)
+        kernels = compile_kernels(module, itemsize, signatures)
+        self.forward, self.backward = kernels["forward"], kernels["backward"]
 
 
 @compiled_once

@@ -6,43 +6,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.linear.folding import folding, tables_apart
-from seqmodel.kernels.linear.notes import DENSITY, Notes, add_rows
+from seqmodel.kernels.linear.folding import folding, per_thread_tables
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.linear.packing import packing
+from seqmodel.kernels.linear.sparse import DENSITY, SparseFrames, add_rows
 from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.team import Job, share_out, thread_count
+from seqmodel.kernels.run.team import Job, parallel_for, thread_count
 from seqmodel.units import specification
-from seqmodel.units.cpu.kernels import CompiledUnit, Plan, compiled_unit
+from seqmodel.units.cpu.kernels import CompiledUnit, compiled_unit
+from seqmodel.units.cpu.plan import Plan
 from seqmodel.units.registry import UnitSpec
 from seqmodel.units.weights import StackedWeights
 
-Fields = dict[str, int | Tensor]
+Fields = dict[str, int | Tensor | None]
 
 
 def weight_fields(plan: Plan, weights: Sequence[Tensor | None], H: int) -> tuple[Fields, list[Job]]:
-    """The weights W, U, V, b and bU as the forward loops take them, and who packs them."""
+    """The weights W, U, V, b and bU as fields of the forward loops, and the jobs that pack them."""
     w, u, *vectors = weights
     assert w is not None
     matrices = {"W": w.t()}
-    matrices |= {f"U{k}": _gate_rows(u, rows, H).t() for k, rows in enumerate(plan.product_rows)}
+    matrices |= {f"U{k}": _gate_rows(u, rows, H).t() for k, rows in enumerate(plan.gate_spans)}
     fields, jobs = _packed(matrices)
     return fields | _present(**dict(zip(("V", "b", "bU"), vectors, strict=True))), jobs
 
 
-def note_fields(notes: Notes, numbers: int) -> Fields:
-    """What the forward loops need in order to list the notes of `numbers` numbers, if few sound."""
-    few = int(DENSITY * numbers) // len(notes.listed)
-    return {"few_notes": few, **vars(notes)}
-
-
 class Recurrence(torch.autograd.Function):
-    """x, the weights and the initial state -> every state tensor at every step."""
+    """x, the weights and the initial state -> h at every step, and the final state."""
 
     @staticmethod
     def forward(
         ctx: Any,
         unit: CompiledUnit,
+        lengths: Tensor | None,
         x: Tensor,
         w: Tensor,
         u: Tensor | None,
@@ -57,94 +53,125 @@ class Recurrence(torch.autograd.Function):
         slots = memory.large_buffer(x, T * B, len(plan.cell.slots) * H)
         steps = [memory.buffer(x, T + 1, B, H) for _ in state]
         fields, jobs = weight_fields(plan, (w, u, v, b, b_u), H)
-        fields |= {"T": T, "B": B, "I": I, "H": H, "x": x.contiguous(), "slots": slots}
+        fields |= {"T": T, "B": B, "I": I, "H": H, "threads": threads}
+        fields |= {"x": x.contiguous(), "slots": slots}
         for name, kept, first in zip(plan.spec.state, steps, state, strict=True):
             fields |= {name: kept, f"first_{name}": first.contiguous()}
-        ctx.notes = None
-        if not ctx.needs_input_grad[1]:  # x is data then, and may be a piano-roll
-            ctx.notes = Notes.room(T * B, I, threads)
-            fields |= note_fields(ctx.notes, x.numel())
-        share_out([*jobs, unit.job("forward", fields)], threads)
-        if ctx.notes is not None and 0 in ctx.notes.listed.tolist():
-            ctx.notes = None
-        ctx.unit = unit
+        fields |= _length_fields(T, lengths)
+        ctx.sparse = None
+        if B and not ctx.needs_input_grad[2]:  # x is data then, and may be a piano-roll
+            ctx.sparse = SparseFrames.empty(T * B, I, threads)
+            fields |= vars(ctx.sparse) | {"sparse_limit": int(DENSITY * x.numel()) // threads}
+        parallel_for([*jobs, unit.forward.job(fields)], threads)
+        if ctx.sparse is not None and 0 in ctx.sparse.listed.tolist():
+            ctx.sparse = None
+        ctx.unit, ctx.lengths = unit, lengths
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, w, u, v, b, b_u, slots, *steps, *state)
-        return tuple(kept[1:] for kept in steps)
+        if lengths is None:
+            return steps[0][1:], *(kept[-1].clone() for kept in steps)
+        rows = torch.arange(B)
+        return steps[0][1:], *(kept[lengths, rows] for kept in steps)
 
     @staticmethod
     def backward(ctx: Any, *outside: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Run the backward loops, then the products over all frames at once."""
-        if torch.is_grad_enabled():  # somebody will differentiate what comes out of here
+        """Run the backward loops, then sum the outer products over all frames."""
+        d_h, *d_final = outside
+        if torch.is_grad_enabled():  # these gradients will be differentiated again
             return _through_specification(ctx, outside)
         unit = ctx.unit
-        x, w, u, v, b, b_u, slots, *steps = ctx.saved_tensors[: 7 + len(outside)]
+        x, w, u, v, b, b_u, slots, *steps = ctx.saved_tensors[: 7 + len(d_final)]
         x, plan = x.contiguous(), unit.plan
         (T, B, I), H = x.shape, steps[0].shape[2]  # noqa: E741
         threads = thread_count(B)
         d_slots = memory.large_buffer(slots, *slots.shape)
         carried = [memory.buffer(slots, B, H) for _ in steps]
-        sums = tables_apart(slots, threads, len(plan.sums) * H)
-        _, needs_x, needs_w, needs_u, *_ = ctx.needs_input_grad
-        matrices = {f"U{k}": _gate_rows(u, rows, H) for k, rows in enumerate(plan.product_rows)}
+        sums = per_thread_tables(slots, threads, len(plan.sums) * H)
+        _, _, needs_x, needs_w, needs_u, *_ = ctx.needs_input_grad
+        matrices = {f"U{k}": _gate_rows(u, rows, H) for k, rows in enumerate(plan.gate_spans)}
         d_x = memory.buffer(x, T, B, I) if needs_x else None
         if d_x is not None:
             matrices["W"] = w
         fields, jobs = _packed(matrices)
-        fields |= _present(V=v, b=b, bU=b_u, dx=d_x)
+        fields |= _present(V=v, b=b, bU=b_u, d_x=d_x)
         fields |= {
-            "T": T, "B": B, "I": I, "H": H, "slots": slots, "d_slots": d_slots, "sums": sums,
+            "T": T, "B": B, "I": I, "H": H, "threads": threads,
+            "slots": slots, "d_slots": d_slots, "sums": sums,
         }  # fmt: skip
+        fields |= _length_fields(T, ctx.lengths)
+        gradient = slots.new_zeros(1, 1, H).expand(T, B, H) if d_h is None else d_h
+        gradient = gradient if gradient.stride(2) == 1 else gradient.contiguous()
+        fields["d_h"] = gradient
         for name, kept, on_its_way, given in zip(
-            plan.spec.state, steps, carried, outside, strict=True
+            plan.spec.state, steps, carried, d_final, strict=True
         ):
-            gradient = slots.new_zeros(1, 1, H) if given is None else given
-            gradient = gradient if gradient.stride(2) == 1 else gradient.contiguous()
-            step, row = (0, 0) if given is None else gradient.stride()[:2]
-            fields |= {
-                name: kept, f"carried_{name}": on_its_way, f"d{name}": gradient,
-                f"d{name}_step": step, f"d{name}_row": row,
-            }  # fmt: skip
+            fields |= {name: kept, f"carried_{name}": on_its_way}
+            fields |= _present(**{f"d_final_{name}": given})
         d_sums = memory.buffer(sums, len(plan.sums) * H)
-        jobs += unit.job("backward", fields), folding(sums, d_sums.view(-1, 1))
+        jobs += unit.backward.job(fields), folding(sums, d_sums.view(-1, 1))
 
-        d_w, d_u = None, None
-        if needs_w:
-            d_w = memory.buffer(w, *w.shape)
-            d_net = _columns(d_slots, plan.input_slots, H)
-            if ctx.notes is None:
-                jobs += outer(d_net, x.view(T * B, I), d_w, threads)
-            else:
-                tables, adding = add_rows(d_net, ctx.notes, B, threads)
-                jobs += adding, folding(tables, d_w)
-        if needs_u and u is not None:
-            d_u = memory.buffer(u, *u.shape)
+        d_w = memory.buffer(w, *w.shape) if needs_w else None
+        d_u = memory.buffer(u, *u.shape) if needs_u else None
+        if d_w is not None:
+            inside = _inside(x, ctx.lengths).view(T * B, I)
+            jobs += _input_gradient(plan, d_slots, inside, ctx.sparse, B, d_w, threads)
+        if d_u is not None:
             before = steps[0][:-1].view(T * B, H)
-            for product, rows in zip(plan.products, plan.product_rows, strict=True):
-                into = plan.slot(product.into)
-                d_product = _columns(d_slots, (into, into + len(product.gates)), H)
-                own = plan.slot(product.source) if product.source != "h" else 0
-                source = before if product.source == "h" else _columns(slots, (own, own + 1), H)
-                jobs += outer(d_product, source, _gate_rows(d_u, rows, H), threads)
-        share_out(jobs, threads)
-        start, of_vectors = 0, list[Tensor | None]()  # of b, V and bU, as they lie in the sums
-        for vector in (b, v, b_u):
-            if vector is None:
-                of_vectors.append(None)
-                continue
-            of_vectors.append(d_sums[start : start + vector.numel()].view(vector.shape))
-            start += vector.numel()
-        d_b, d_v, d_bu = of_vectors
-        return None, d_x, d_w, d_u, d_v, d_b, d_bu, *carried
+            jobs += _recurrent_gradient(plan, d_slots, slots, before, d_u, threads)
+        parallel_for(jobs, threads)
+        d_b, d_v, d_bu = _cut(d_sums, (b, v, b_u))  # in the order of `Plan.sums`
+        return None, None, d_x, d_w, d_u, d_v, d_b, d_bu, *carried
+
+
+def _input_gradient(
+    plan: Plan,
+    d_slots: Tensor,
+    x: Tensor,
+    sparse: SparseFrames | None,
+    batch: int,
+    d_w: Tensor,
+    threads: int,
+) -> list[Job]:
+    """The jobs that compute W's gradient from x (T B, I)."""
+    d_net = _columns(d_slots, plan.input_slots, d_slots.shape[1] // len(plan.cell.slots))
+    if sparse is None:
+        return outer(d_net, x, d_w, threads)
+    tables, adding = add_rows(d_net, sparse, batch, threads)
+    return [adding, folding(tables, d_w)]
+
+
+def _recurrent_gradient(
+    plan: Plan, d_slots: Tensor, slots: Tensor, h: Tensor, d_u: Tensor, threads: int
+) -> list[Job]:
+    """The jobs that compute U's gradient; h (T B, H) is the state before each step."""
+    jobs, H = list[Job](), h.shape[1]
+    for p, rows in zip(plan.projections, plan.gate_spans, strict=True):
+        into, source = plan.slot(p.into), h
+        if p.source != "h":
+            slot = plan.slot(p.source)
+            source = _columns(slots, (slot, slot + 1), H)
+        d_projected = _columns(d_slots, (into, into + len(p.gates)), H)
+        jobs += outer(d_projected, source, _gate_rows(d_u, rows, H), threads)
+    return jobs
+
+
+def _cut(numbers: Tensor, shaped_like: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Consecutive parts of `numbers` in the shapes of these tensors; None for None."""
+    start, parts = 0, list[Tensor | None]()
+    for tensor in shaped_like:
+        size = 0 if tensor is None else tensor.numel()
+        part = numbers[start : start + size]
+        parts.append(None if tensor is None else part.view(tensor.shape))
+        start += size
+    return parts
 
 
 def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    """The gradients as functions that can be differentiated in their turn, slowly."""
-    unit, count = ctx.unit, len(outside)
+    """The gradients, themselves differentiable; slow."""
+    unit, count = ctx.unit, len(outside) - 1
     x, *weights = ctx.saved_tensors[:6]
-    needs = ctx.needs_input_grad[1:]
-    # Other names of the same tensors: the derivative is for what each is here, not for what one
-    # may owe to another further up.
+    needs = ctx.needs_input_grad[2:]
+    # Aliases: inputs may depend on one another, and each gradient is for its input alone.
     inputs = [
         None if t is None else t.view_as(t)
         for t in (x, *weights, *ctx.saved_tensors[7 + count : 7 + 2 * count])
@@ -154,14 +181,15 @@ def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[
     )
     first = inputs[0]
     assert first is not None
-    steps = specification.run(
+    h, final = specification.run(
         unit.plan.spec,
         given,
         first,
         tuple(t for t in inputs[6:] if t is not None),
+        ctx.lengths,
         *unit.activations,
     )
-    reached = [(s, g) for s, g in zip(steps, outside, strict=True) if g is not None]
+    reached = [(s, g) for s, g in zip((h, *final), outside, strict=True) if g is not None]
     asked = [t for t, needed in zip(inputs, needs, strict=True) if needed and t is not None]
     found = iter(
         torch.autograd.grad(
@@ -169,18 +197,34 @@ def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[
             create_graph=True, allow_unused=True,
         )
     )  # fmt: skip
-    return None, *(
-        next(found) if n and t is not None else None for t, n in zip(inputs, needs, strict=True)
+    return (
+        None,
+        None,
+        *(next(found) if n and t is not None else None for t, n in zip(inputs, needs, strict=True)),
     )
 
 
 def _packed(matrices: Mapping[str, Tensor]) -> tuple[Fields, list[Job]]:
-    """The matrices as panels, by their names, and who fills them."""
+    """The matrices packed, by name, and the jobs that do it."""
     fields, jobs = Fields(), []
     for name, matrix in matrices.items():
         fields[name], job = packing(matrix)
         jobs.append(job)
     return fields, jobs
+
+
+def _length_fields(T: int, lengths: Tensor | None) -> Fields:
+    if lengths is None:
+        return {"shortest": T + 1}
+    return {"shortest": int(lengths.min()), "lengths": lengths}
+
+
+def _inside(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """x (T, B, I), zero where a row has ended: nan times a gradient of zero would be nan."""
+    if lengths is None:
+        return x
+    ended = torch.arange(len(x)).unsqueeze(1) >= lengths
+    return x.masked_fill(ended.unsqueeze(2), 0)
 
 
 def _columns(slots: Tensor, span: tuple[int, int], size: int) -> Tensor:
@@ -201,14 +245,17 @@ def run(
     weights: StackedWeights,
     x: Tensor,
     state: Sequence[Tensor],
+    lengths: Tensor | None,
     gate_activation: str,
     activation: str,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, tuple[Tensor, ...]]:
     """As `specification.run`, for float32 or float64 on the CPU."""
     term = weights.stacked
     unit = compiled_unit(
         spec.name, x.element_size(), gate_activation, activation, term["b"] is not None
     )
     given = [term[name] for name in ("W", "U", "V", "b", "bU")]
-    steps: tuple[Tensor, ...] = Recurrence.apply(unit, x, *given, *state)  # type: ignore[no-untyped-call]
-    return steps
+    if lengths is not None and (not len(lengths) or int(lengths.min()) >= len(x)):
+        lengths = None
+    h, *final = Recurrence.apply(unit, lengths, x, *given, *state)  # type: ignore[no-untyped-call]
+    return h, tuple(final)

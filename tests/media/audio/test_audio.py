@@ -216,13 +216,13 @@ def test_rates_too_far_apart_are_refused(tmp_path, rate, ok):
         assert len(read(path, 8000)[0]) == pytest.approx(1000 * 8000 / rate, abs=1)
     else:
         assert reason(path, 8000) == (
-            f"has {rate} samples a second, too far from 8,000 to be resampled"
+            f"has {rate} samples per second, too far from 8,000 to be resampled"
         )
 
 
 def test_an_impossible_rate_is_refused(tmp_path):
     (tmp_path / "a.wav").write_bytes(wav(rate=2_000_000_000))
-    assert reason(tmp_path / "a.wav") == "claims 2,000,000,000 samples a second"
+    assert reason(tmp_path / "a.wav") == "claims 2,000,000,000 samples per second"
 
 
 def test_a_recording_longer_than_any_is_refused_as_it_is_read(tmp_path, monkeypatch):

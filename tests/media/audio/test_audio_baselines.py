@@ -11,8 +11,8 @@ from scipy import stats
 from seqmodel.data.dataset import Split
 from seqmodel.media.audio import baselines as audio_baselines
 from seqmodel.media.audio.baselines import audio_nats_per_frame
-from seqmodel.media.definitions import AudioFrames
-from seqmodel.outputs import GaussianMixtureOutput
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
 
 STEP = 1 / 32768
 NAMES = ["silence", "gaussian", "linear"]

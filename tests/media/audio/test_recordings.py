@@ -14,9 +14,9 @@ from test_files import tree
 
 from seqmodel.data.prepare import prepare
 from seqmodel.errors import UsageError
-from seqmodel.media.audio import recordings
-from seqmodel.media.audio.recordings import Moments, whole_frames
-from seqmodel.media.definitions import AudioSettings
+from seqmodel.media.audio import corpus as recordings
+from seqmodel.media.audio.corpus import Moments, whole_frames
+from seqmodel.media.audio.frames import AudioSettings
 
 FLOATS = st.floats(-1, 1, width=32)
 
@@ -86,7 +86,7 @@ def test_clips_of_a_recording_are_all_of_it_and_in_one_split(tmp_path):
         count = -(-len(kept) // clip)
         names = [source] if count == 1 else [f"{source}#piece/{k}" for k in range(count)]
         mine = [found.pop(name) for name in names]
-        assert {split for split, _ in mine} == {split_by_hash(kept)}
+        assert {split for split, _ in mine} == {split_by_hash(samples)}
         assert {len(samples) for _, samples in mine[:-1]} <= {clip}
         np.testing.assert_array_equal(np.concatenate([samples for _, samples in mine]), kept)
     assert found == {}

@@ -79,8 +79,8 @@ def test_it_is_said_as_one_would():
     assert [str(grid) for grid in grids] == [
         "4 steps per beat",
         "1 step per beat",
-        "0.6 s a step",
-        "60 s a step",
+        "0.6 s per step",
+        "60 s per step",
     ]
 
 
@@ -90,14 +90,22 @@ def test_seconds_per_frame():
     assert Grid.of_seconds("0.6").seconds_per_frame(77) == 0.6
 
 
+HEAVY = {"numba", "scipy", "mido", "torch", "soundfile", "soxr", "matplotlib"}
+
+
 @pytest.mark.parametrize(
-    "module", ["grid", "pianoroll", "tonic", "published", "definitions", "audio"]
+    ("module", "heavy"),
+    [
+        *((f"music.{name}", HEAVY) for name in ("grid", "pianoroll", "tonic", "published")),
+        *((name, HEAVY) for name in ("music.frames", "audio.frames", "audio.reader")),
+        *((name, HEAVY | {"numpy"}) for name in ("definitions", "registry")),
+    ],
 )
-def test_heavy_imports_wait_until_they_are_needed(module):
+def test_heavy_imports_wait_until_they_are_needed(module, heavy):
     """Guards the start of `seqmodel --help` and of training: no compiler, no scipy, no mido."""
     check = (
-        f"import sys, seqmodel.media.music.{module}; "
-        "heavy = {'numba', 'scipy', 'mido', 'torch', 'soundfile', 'soxr'}; "
+        f"import sys, seqmodel.media.{module}; "
+        f"heavy = {heavy}; "
         "sys.exit(bool(heavy & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -94,7 +94,7 @@ def test_a_tempo_cut_short_is_none(kept):
     data = header() + chunk(b"MTrk", note(0, 5) + tempo(0, 1000))[:-kept]
     score = read_score(data)
     assert score.tempo.tolist() == [500_000]
-    assert score.remarks == ("track damaged or cut short, its whole notes kept",)
+    assert score.remarks == ("track damaged or truncated, its complete notes kept",)
 
 
 @pytest.mark.parametrize("kept", range(22, 38))
@@ -103,7 +103,7 @@ def test_a_file_cut_short_keeps_its_whole_notes(kept):
     data = midi_file(note(0, 5) + note(5, 5))[:kept]
     score = read_score(data)
     assert notes_of(score) == [(0, 5, 60, 0, 0)][: kept >= 30]
-    assert any("cut short" in remark or "end" in remark for remark in score.remarks)
+    assert any("truncated" in remark or "end" in remark for remark in score.remarks)
 
 
 def test_the_tempo_map_merges_the_tracks():
@@ -114,7 +114,7 @@ def test_the_tempo_map_merges_the_tracks():
     score = read_score(data)
     assert score.tempo_tick.tolist() == [0, 5, 20]
     assert score.tempo.tolist() == [400_000, 250_000, 300_000]
-    assert score.remarks == ("tempo of no length ignored",)
+    assert score.remarks == ("tempo of 0 ignored",)
 
 
 def test_patterns_of_format_2_follow_one_another():
@@ -156,8 +156,8 @@ MANY_FAR = b"".join(quantity(2**28 - 1) + b"\xf8" for _ in range(1100))
         (midi_file(note(0, 5), division=0), "division of 0"),
         (midi_file(note(0, 5), division=0x8000), "time code"),
         (midi_file(note(0, 5), division=0xE800), "time code"),
-        (midi_file(STRIKE + TOO_FAR + b"\x80\x3c\x40"), "too far"),
-        (midi_file(STRIKE + MANY_FAR + RELEASE), "too far"),
+        (midi_file(STRIKE + TOO_FAR + b"\x80\x3c\x40"), "too late"),
+        (midi_file(STRIKE + MANY_FAR + RELEASE), "too late"),
     ],
 )
 def test_the_hopeless_is_refused_in_one_line(data, reason):

@@ -1,9 +1,8 @@
-"""The matrix product inside the loops over time: C (+)= A B, a few rows of A at a time.
+"""The matrix product inside the loops over time: C (+)= A B, with few rows in A and B packed.
 
-A tile of C stays in registers while its row of A meets B, whose columns lie packed in panels a few
-vectors wide: each number of B is read once for all rows of the tile, each of A once for all the
-columns of the panel. The panels are the outer loop, so that one stays in the nearest cache while
-all rows of the thread pass over it.
+A tile of C, a few rows by one panel of columns, is summed in registers: each number of B is loaded
+once for all rows of the tile, each of A once for all columns of the panel. The outer loop runs over
+panels, so that a panel stays in the first-level cache while all of the thread's rows use it.
 """
 
 from dataclasses import dataclass
@@ -11,29 +10,28 @@ from typing import Any
 
 from llvmlite import binding, ir
 
-from seqmodel.kernels.code.emit import INT, POINTER, REGISTERS, Emitter
+from seqmodel.kernels.code.emit import INT, PANEL, POINTER, REGISTERS, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.linear.packing import PANEL
 
-ROWS = 8 if REGISTERS == 32 else 4  # of a tile: ROWS x PANEL sums, and B's vectors, fit registers
-_CHAINS = 8  # independent sums that keep the multipliers busy; fewer rows take several k at once
-_ROW_WIDTH = 12  # vectors of a lone row's tile, whose sums wait for nothing but multipliers
+ROWS = 8 if REGISTERS == 32 else 4  # in a tile: ROWS x PANEL sums and a row of B fit registers
+_CHAINS = 8  # independent sums needed to hide multiply-add latency; small tiles unroll over k
+_ROW_WIDTH = 12  # vectors in the tile of a single row: enough independent sums without unrolling
 _BIT = ir.IntType(1)
 _KINDS = [POINTER, INT, POINTER, POINTER, INT, INT, INT, INT, _BIT]
 _ROW_KINDS = [POINTER, POINTER, POINTER, INT, INT, _BIT]
 
 
 @dataclass(frozen=True)
-class Product:
-    """The function that multiplies, as a module that calls it knows it."""
+class MatMul:
+    """The matrix product, declared in a module that calls it."""
 
     function: Any
 
     @classmethod
-    def of(cls, module: Any, itemsize: int) -> "Product":
+    def of(cls, module: Any, itemsize: int) -> "MatMul":
         """The product for numbers of `itemsize` bytes, compiled once, declared in `module`."""
-        name = f"seqmodel_product_{itemsize}"
-        binding.add_symbol(name, _library(itemsize).address("product"))
+        name = f"seqmodel_matmul_{itemsize}"
+        binding.add_symbol(name, _library(itemsize).address("matmul"))
         return cls(ir.Function(module, ir.FunctionType(ir.VoidType(), _KINDS), name))
 
     def __call__(
@@ -46,18 +44,18 @@ class Product:
 
 
 @dataclass(frozen=True)
-class RowProduct:
-    """The product of a single row. B may be stored in float32 where all else is float64."""
+class RowMatMul:
+    """The product of a single row. B may be float32 where everything else is float64."""
 
     function: Any
     stored: int
-    """The bytes of a number of B."""
+    """Bytes per number of B."""
 
     @classmethod
-    def of(cls, module: Any, itemsize: int, stored: int) -> "RowProduct":
+    def of(cls, module: Any, itemsize: int, stored: int) -> "RowMatMul":
         """The product for numbers of `itemsize` bytes, those of B of `stored`, in `module`."""
-        name = f"seqmodel_row_product_{itemsize}_{stored}"
-        binding.add_symbol(name, _row_library(itemsize, stored).address("product"))
+        name = f"seqmodel_row_matmul_{itemsize}_{stored}"
+        binding.add_symbol(name, _row_library(itemsize, stored).address("matmul"))
         return cls(ir.Function(module, ir.FunctionType(ir.VoidType(), _ROW_KINDS), name), stored)
 
     def __call__(self, e: Emitter, a: Any, b: Any, c: Any, *sizes: Any) -> None:
@@ -67,25 +65,25 @@ class RowProduct:
 
 
 def _wide(rows: int) -> int:
-    """How many vectors a tile of so many rows is wide: few rows take several panels at once."""
+    """The vectors across a tile of `rows` rows: low tiles span several panels."""
     return max(PANEL, _CHAINS // rows // PANEL * PANEL)
 
 
 @compiled_once
 def _library(itemsize: int) -> Library:
-    module = ir.Module("product")
+    module = ir.Module("matmul")
     tiles = {
         rows: [write_tile(module, itemsize, rows, v + 1) for v in range(_wide(rows))]
         for rows in range(1, ROWS + 1)
     }
-    with function(module, "product", _KINDS, itemsize) as (e, *args):
+    with function(module, "matmul", _KINDS, itemsize) as (e, *args):
         a, a_stride, b, c, c_stride, rows, k, columns, adds = args
         builder, width = e.builder, e.int(PANEL * e.lanes)
-        for few in range(1, ROWS):
-            if _wide(few) > PANEL:
-                is_few = builder.icmp_signed("==", rows, e.int(few))
-                width = builder.select(is_few, e.int(_wide(few) * e.lanes), width)
-        # Rows are shared out evenly among as few tiles as hold them: 9 are 5 and 4, not 8 and 1.
+        for low in range(1, ROWS):
+            if _wide(low) > PANEL:
+                is_low = builder.icmp_signed("==", rows, e.int(low))
+                width = builder.select(is_low, e.int(_wide(low) * e.lanes), width)
+        # Rows are split evenly over the fewest tiles that hold them: 9 into 5 and 4, not 8 and 1.
         blocks = builder.sdiv(e.add(rows, ROWS - 1), e.int(ROWS))
         with e.loop(0, columns, width) as j, e.loop(0, blocks) as block:
             first = builder.sdiv(e.mul(rows, block), blocks)
@@ -112,9 +110,9 @@ def _library(itemsize: int) -> Library:
 
 @compiled_once
 def _row_library(itemsize: int, stored: int) -> Library:
-    module = ir.Module("row_product")
+    module = ir.Module("row_matmul")
     tiles = [write_tile(module, itemsize, 1, v + 1, stored=stored) for v in range(_ROW_WIDTH)]
-    with function(module, "product", _ROW_KINDS, itemsize) as (e, a, b, c, k, columns, adds):
+    with function(module, "matmul", _ROW_KINDS, itemsize) as (e, a, b, c, k, columns, adds):
         builder, none = e.builder, e.int(0)
         of_b = Emitter(builder, stored)
         with e.loop(0, columns, _ROW_WIDTH * e.lanes) as j:
@@ -126,7 +124,7 @@ def _row_library(itemsize: int, stored: int) -> Library:
 
 
 def _call_by_width(e: Emitter, tiles: list[Any], vectors: Any, places: list[Any]) -> None:
-    """Call the tile that is so many vectors wide; the last if none is wide enough."""
+    """Call the tile that is `vectors` wide, or the last if none is wide enough."""
     b = e.builder
     widest, done = b.append_basic_block(), b.append_basic_block()
     switch = b.switch(vectors, widest)
@@ -149,11 +147,11 @@ def write_tile(
     *,
     stored: int | None = None,
 ) -> Any:
-    """A function for a tile of so many rows and vectors; its last vector may be a partial one.
+    """A function that computes a tile of `rows` x `vectors`, the last vector perhaps partial.
 
-    A's numbers for one row lie side by side, `a_stride` from row to row; if `transposed`, those of
-    one k do, a vector's width from k to k, and `a_stride` is the number of rows to write. B's take
-    `stored` bytes, unless as many as all others.
+    A is stored by rows, `a_stride` apart; if `transposed`, by columns, a vector apart, and
+    `a_stride` is then the number of rows to write. B's numbers take `stored` bytes (default
+    `itemsize`).
     """
     name = f"{'outer' if transposed else 'tile'}_{rows}x{vectors}"
     kinds = [POINTER, INT, POINTER, POINTER, INT, INT, INT, _BIT]
@@ -220,8 +218,8 @@ def write_tile(
 
 
 def _row_of_b(e: Emitter, of_b: Emitter, b: Any, k: Any, row: Any, vectors: int) -> list[Any]:
-    """So many vectors of one of B's k rows, from panels of B's own type."""
-    numbers = PANEL * of_b.lanes  # of a panel's row
+    """`vectors` vectors of one row of B, widened from its own type."""
+    numbers = PANEL * of_b.lanes  # in a row of a panel
     width, found = numbers // e.lanes, []
     for v in range(vectors):
         panel, within = divmod(v, width)

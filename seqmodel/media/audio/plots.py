@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-from seqmodel.plots.music import NOTE_COLOUR, PRIMER_COLOUR, png_bytes
+from seqmodel.plots.png import ACCENT, PRIMARY, png_bytes
 
 COLUMNS = 1000
-"""What is drawn of a recording however long it is: more than these no picture shows."""
+"""Columns in the picture of a recording of any length; the picture is no wider."""
 
 WINDOW_SECONDS = 0.032
-"""Of a spectrogram: long enough for the harmonics of a voice, short enough for its syllables."""
+"""A spectrogram window: long enough for the harmonics of a voice, short enough for syllables."""
 
 DEEPEST = 80.0
-"""Decibels below the loudest that are drawn."""
+"""The dynamic range of a spectrogram, in decibels below its loudest point."""
 
 
 def plot_recording(
@@ -37,9 +37,9 @@ def recording_png(
 ) -> bytes:
     """The PNG of mono samples, `samples` in all given in blocks (n,): waveform and spectrogram.
 
-    The first `primer` samples, which were given and not drawn from the model, stand out in colour.
-    Neither memory nor the picture grow with the recording: of a long one each column shows the
-    extremes of its stretch of time, and the spectrum of that stretch's beginning.
+    The first `primer` samples, given rather than drawn from the model, have another colour.
+    Neither memory nor the picture grows with the recording: each column shows the extremes of its
+    stretch of time and the spectrum at its beginning.
     """
     from matplotlib.figure import Figure
 
@@ -51,7 +51,7 @@ def recording_png(
     wave, spectrum = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2))
     starts = np.arange(len(low)) * hop / rate
     heard = -(-primer // hop)
-    for part, colour in ((slice(heard), PRIMER_COLOUR), (slice(heard, None), NOTE_COLOUR)):
+    for part, colour in ((slice(heard), ACCENT), (slice(heard, None), PRIMARY)):
         wave.fill_between(
             starts[part], low[part], high[part], step="post", color=colour, linewidth=0.5
         )
@@ -77,10 +77,10 @@ def recording_png(
 def columns(
     blocks: Iterable[NDArray[np.float32]], window: int, hop: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
-    """A column for every `hop` samples begun: lowest (C,), highest (C,), power (C, window/2 + 1).
+    """One column per `hop` samples: lowest (C,), highest (C,), power (C, window/2 + 1).
 
-    The power is that of a Hann window from the column's beginning on, with silence behind the last
-    sample; 1 is that of a sine of full scale.
+    The power is that of a Hann window at the column's beginning, padded with silence after the
+    last sample; a full-scale sine has power 1.
     """
     reach = max(window, hop)
     shape = np.hanning(window)
@@ -101,7 +101,7 @@ def columns(
 def plot_sample_values(
     path: Path, shares: Mapping[str, NDArray[np.float64]], *, title: str
 ) -> None:
-    """Draw how often samples are of each size, equal bins (N,) from -1 to 1, one line per split."""
+    """Draw a histogram of sample values, (N,) equal bins from -1 to 1, one line per split."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")

@@ -7,10 +7,9 @@ import torch
 from seqmodel.data.dataset import Split
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.audio.baselines import audio_nats_per_frame
-from seqmodel.media.definitions import AudioFrames
-from seqmodel.model.sequence import build_model
-from seqmodel.training import start
-from seqmodel.training.start import start_at_data
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.model.build import build_model
+from seqmodel.outputs.shared import sample_blocks
 
 F, C = 3, 7
 LENGTHS = (5, 1, 12, 2, 40, 1, 1, 8)
@@ -27,10 +26,10 @@ def split():
 
 
 def shown(monkeypatch, config, split):
-    """What `start_at_data` hands to the model's output."""
+    """What `start_at` finds for the model's output."""
     model, given = build_model(config, split.frame), []
     monkeypatch.setattr(model.output, "start_at_data", lambda *arrays: given.extend(arrays))
-    start_at_data(model, split)
+    model.output.start_at(split)
     return given
 
 
@@ -46,7 +45,7 @@ def windows(split, stride):
 @pytest.mark.parametrize("frames", [1000, 70, 35, 20, 7, 1])
 def test_frames_are_taken_evenly_from_all_pieces(monkeypatch, make_audio_config, split, frames):
     """Guards against each piece's first frame only, zeros before it, and against a seam."""
-    monkeypatch.setattr(start, "FRAMES", frames)
+    monkeypatch.setattr(sample_blocks, "_FRAMES", frames)
     expected = windows(split, max(1, sum(LENGTHS) // frames))
     (blocks,) = shown(monkeypatch, make_audio_config(output="gaussian"), split)
     np.testing.assert_array_equal(blocks, expected[:, C:])
@@ -68,7 +67,7 @@ def test_a_model_starts_at_a_trivial_one(make_audio_config, audio_dataset, outpu
     model = build_model(config, audio_dataset.frame)
     train = audio_dataset["train"]
     unaware = likelihood(model, train).nats_per_frame
-    start_at_data(model, train)
+    model.output.start_at(train)
     ours = likelihood(model, train).nats_per_frame
     theirs = audio_nats_per_frame(train, train, train.frame, discrete=output == "logistic")
     assert ours < theirs[baseline] + worse
@@ -78,7 +77,7 @@ def test_a_model_starts_at_a_trivial_one(make_audio_config, audio_dataset, outpu
 def test_music_starts_at_its_marginals(make_config, dataset, rolls):
     """And ends of pieces are among them."""
     model = build_model(make_config(end=True), dataset.frame)
-    start_at_data(model, dataset["train"])
+    model.output.start_at(dataset["train"])
     frames = np.concatenate(rolls["train"])
     counts = np.append(frames.sum(0), len(rolls["train"]))
     chances = torch.sigmoid(model.output.linear.bias.detach().double()).numpy()

@@ -1,20 +1,16 @@
-"""Pictures: a piano-roll, the learning curve of a run. PNG bytes depend on the data alone."""
+"""Pictures of music: a piano-roll, how often each note sounds."""
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from seqmodel.plots.png import ACCENT, PRIMARY, png_bytes
 
 OCTAVE = 12
-NOTE_COLOUR, PRIMER_COLOUR = "#1f4e79", "#c8782a"
 SILENCE_COLOUR = "#ffffff00"  # transparent
 
 
@@ -29,7 +25,7 @@ def plot_piano_roll(
 ) -> None:
     """Draw a piano-roll (T, D) to `path`, time to the right, pitch upwards, Cs marked.
 
-    The first `primer` frames, which were given and not drawn from the model, stand out in colour.
+    The first `primer` frames, given rather than drawn from the model, have another colour.
     """
     write_file(path, piano_roll_png(roll, lowest_pitch, title=title, unit=unit, primer=primer))
 
@@ -52,7 +48,7 @@ def piano_roll_png(
         aspect="auto",
         interpolation="nearest",
         zorder=2,  # above the lines that mark the Cs
-        cmap=ListedColormap([SILENCE_COLOUR, NOTE_COLOUR, PRIMER_COLOUR]),
+        cmap=ListedColormap([SILENCE_COLOUR, PRIMARY, ACCENT]),
         vmin=0,
         vmax=2,
         extent=(0, max(frames, 1), lowest_pitch - 0.5, lowest_pitch + notes - 0.5),
@@ -73,7 +69,7 @@ def piano_roll_png(
 def plot_note_frequencies(
     path: Path, frequencies: Mapping[str, NDArray[Any]], lowest_pitch: int, *, title: str
 ) -> None:
-    """Draw how often each note sounds, (D,) shares of all frames, one line per split."""
+    """Draw how often each note sounds, as shares (D,) of all frames, one line per split."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
@@ -88,43 +84,3 @@ def plot_note_frequencies(
     axes.grid(linewidth=0.5, color="0.85")
     axes.legend(frameon=False)
     write_file(path, png_bytes(figure))
-
-
-def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
-    """Draw nats per frame on train and valid over the epochs of a run, the best epoch marked."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    epochs = [line["epoch"] for line in metrics]
-    valid = [line["valid_nats_per_frame"] for line in metrics]
-    axes.plot(
-        epochs,
-        [line["train_nats_per_frame"] for line in metrics],
-        color="0.6",
-        label="train (as trained on)",
-    )
-    axes.plot(epochs, valid, color=NOTE_COLOUR, label="valid")
-    best = int(np.argmin(valid))
-    axes.plot(epochs[best], valid[best], "o", color=PRIMER_COLOUR)
-    axes.annotate(
-        f"{valid[best]:.3f}",
-        (epochs[best], valid[best]),
-        textcoords="offset points",
-        xytext=(0, 8),
-        ha="center",
-    )
-    axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_ylabel("nats per frame")
-    axes.grid(linewidth=0.5, color="0.85")
-    axes.legend(frameon=False)
-    write_file(path, png_bytes(figure))
-
-
-def png_bytes(figure: "Figure") -> bytes:
-    """The picture as PNG, the same for the same picture."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
-    return buffer.getvalue()

@@ -1,8 +1,8 @@
-"""Inputs that are binary and mostly zero, as piano-rolls are.
+"""Sparse binary inputs, such as piano-rolls.
 
-W x is then the sum of a few columns of W, and the gradient of W the sum of a few rows of the net
-inputs' gradient: at four notes of 88, a twentieth of the dense product's arithmetic. Which notes
-sound is listed once, for both.
+W x is then a sum of a few columns of W, and W's gradient a sum of a few rows of the net inputs'
+gradient: with four ones among 88, a twentieth of the dense product's arithmetic. The indices of the
+ones are listed once and serve both.
 """
 
 from dataclasses import dataclass
@@ -12,64 +12,75 @@ import torch
 from llvmlite import binding, ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.linear.folding import tables_apart
-from seqmodel.kernels.linear.packing import PANEL
+from seqmodel.kernels.linear.folding import per_thread_tables
+from seqmodel.kernels.run.signature import Array, Signature, per_thread
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
 
 DENSITY = 0.2
-"""Of ones among all numbers; up to there the sum of columns is well ahead of the product."""
+"""The share of ones up to which summing columns is well ahead of the dense product."""
 
-NUMBER = ir.IntType(32)
-_SIZES = ("T", "B", "I", "N", "d_stride")
-_ADDRESSES = ("d", "tables", "numbers", "counts")
+INDEX = ir.IntType(32)
+_ADD_ROWS = Signature(
+    "add_rows",
+    ("T", "B", "I", "N"),
+    (
+        Array("d", ("T * B", "N"), strides=("d_stride",)),
+        per_thread("tables", "I * N"),
+        Array("indices", ("T * B", "I"), torch.int32),
+        Array("counts", ("T * B",), torch.int32),
+    ),
+)
 _LIST_KINDS = [POINTER, INT, INT, POINTER, POINTER]
 _SUM_KINDS = [POINTER, POINTER, INT, POINTER, INT, INT, POINTER, INT]
 
 
 @dataclass(frozen=True)
-class Notes:
-    """Room for the places of the ones in binary frames, of every frame apart."""
+class SparseFrames:
+    """The indices of the ones in binary frames, once a kernel has filled them in."""
 
-    numbers: Tensor
-    """(frames, I) int32: the places within a frame, rising, as many as there are."""
+    indices: Tensor
+    """(frames, I) int32: a frame's indices, ascending, in the first places of its row."""
     counts: Tensor
-    """(frames,) int32: how many those are."""
+    """(frames,) int32: how many indices each frame has."""
     listed: Tensor
-    """(threads,) int32: whether the thread has listed all its frames, 1, or given up, 0."""
+    """(threads,) int32: 1 where the thread has listed all its frames, 0 where it has given up."""
 
     @classmethod
-    def room(cls, frames: int, inputs: int, threads: int) -> "Notes":
-        """Room for the notes of so many frames, nothing listed yet."""
+    def empty(cls, frames: int, inputs: int, threads: int) -> "SparseFrames":
+        """Buffers for this many frames."""
         sizes = ((frames, inputs), (frames,), (threads,))
         return cls(*(torch.empty(size, dtype=torch.int32) for size in sizes))
 
 
-def add_rows(d: Tensor, notes: Notes, batch: int, threads: int) -> tuple[Tensor, Job]:
-    """D' X, the gradient of W, for binary X as `notes`; D (T x B, N).
+def add_rows(d: Tensor, x: SparseFrames, batch: int, threads: int) -> tuple[Tensor, Job]:
+    """D' X, the gradient of W, for binary X; D (T x B, N).
 
-    What the job leaves are tables (I, N) of each thread, to be folded. Each thread takes the rows
-    of the batch that were its own in the loops: they are near it.
+    The job leaves a table (I, N) per thread, to be folded. Each thread takes the batch rows that it
+    had in the loops over time: they are in its cache.
     """
-    (frames, N), I = d.shape, notes.numbers.shape[1]  # noqa: E741
-    tables = tables_apart(d, threads, I * N)
-    sizes = (frames // batch, batch, I, N, d.stride(0))
-    fields = (*sizes, d, tables, notes.numbers, notes.counts)
-    return tables, Job(_adding(d.element_size()), fields)
+    (frames, N), I = d.shape, x.indices.shape[1]  # noqa: E741
+    tables = per_thread_tables(d, threads, I * N)
+    return tables, _adding(d.element_size()).job(
+        {
+            "T": frames // batch, "B": batch, "I": I, "N": N, "threads": threads,
+            "d": d, "tables": tables, "indices": x.indices, "counts": x.counts,
+        }
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class NotesFunctions:
-    """Functions over the frames of some rows, as a module that calls them knows them."""
+class SparseFunctions:
+    """Functions over the frames of some rows, declared in a module that calls them."""
 
     list_rows: Any
-    """list_rows(x, rows, I, numbers, counts): the notes' count, or a huge one: x is not binary."""
+    """list_rows(x, rows, I, indices, counts): how many ones, or 2^62 if x is not binary."""
     sum_columns: Any
-    """sum_columns(numbers, counts, rows, W, I, N, target, stride): W x, W packed."""
+    """sum_columns(indices, counts, rows, W, I, N, target, stride): W x, W packed."""
 
     @classmethod
-    def of(cls, module: Any, itemsize: int, stored: int) -> "NotesFunctions":
+    def of(cls, module: Any, itemsize: int, stored: int) -> "SparseFunctions":
         """The functions for numbers of `itemsize` bytes, those of W of `stored`, in `module`."""
         library = _library(itemsize, stored)
         declared = []
@@ -85,7 +96,7 @@ class NotesFunctions:
 
 @compiled_once
 def _library(itemsize: int, stored: int) -> Library:
-    module = ir.Module("notes")
+    module = ir.Module("sparse")
     made = ir.Function(module, ir.FunctionType(INT, _LIST_KINDS), "list_rows")
     builder = ir.IRBuilder(made.append_basic_block())
     builder.ret(_write_list(Emitter(builder, itemsize), *made.args))
@@ -98,28 +109,28 @@ def _library(itemsize: int, stored: int) -> Library:
 def _adding(itemsize: int) -> Kernel:
     module = ir.Module("add_rows")
     with function(module, "add_rows", [POINTER, INT, INT], itemsize) as (e, fields, *share):
-        _write_add(e, e.fields(fields, _SIZES, _ADDRESSES), *share)
-    return compile_kernels(module, ("add_rows",))["add_rows"]
+        _write_add(e, _ADD_ROWS.load(e, fields), *share)
+    return compile_kernels(module, itemsize, [_ADD_ROWS])["add_rows"]
 
 
-def _number(e: Emitter, numbers: Any, n: Any) -> Any:
+def _index(e: Emitter, indices: Any, n: Any) -> Any:
     b = e.builder
-    return b.zext(b.load(b.gep(numbers, [n], source_etype=NUMBER), typ=NUMBER), INT)
+    return b.zext(b.load(b.gep(indices, [n], source_etype=INDEX), typ=INDEX), INT)
 
 
-def _row(e: Emitter, numbers: Any, row: Any, inputs: Any) -> Any:
-    return e.builder.gep(numbers, [e.mul(row, inputs)], source_etype=NUMBER)
+def _row(e: Emitter, indices: Any, row: Any, inputs: Any) -> Any:
+    return e.builder.gep(indices, [e.mul(row, inputs)], source_etype=INDEX)
 
 
-def _write_list(e: Emitter, x: Any, rows: Any, inputs: Any, numbers: Any, counts: Any) -> Any:
+def _write_list(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts: Any) -> Any:
     b, word = e.builder, 64
     mask = ir.IntType(e.lanes)
-    of_all = [e.int(0), ir.Constant(mask, 0)]  # the notes' count, and where x is not binary
+    of_all = [e.int(0), ir.Constant(mask, 0)]  # how many ones; lanes where x is not binary
     with e.carrying(0, rows, 1, of_all) as (row, inside):
-        frame, into = e.offset(x, e.mul(row, inputs)), _row(e, numbers, row, inputs)
+        frame, into = e.offset(x, e.mul(row, inputs)), _row(e, indices, row, inputs)
         of_row = [e.int(0), inside[1]]
-        # Bits by the word: the loop over the bits of one ends when it likes, which the processor
-        # cannot foresee, so there should be few such loops.
+        # A word of bits at a time: the exit of the loop over a word's bits is unpredictable, so the
+        # fewer words the better.
         with e.carrying(0, inputs, word, of_row) as (j, of_word):
             bits, strange = e.int(0), of_word[1]
             for k in range(0, word, e.lanes):
@@ -130,15 +141,15 @@ def _write_list(e: Emitter, x: Any, rows: Any, inputs: Any, numbers: Any, counts
                 strange = b.or_(strange, b.bitcast(other, mask))
                 bits = b.or_(bits, b.shl(b.zext(b.bitcast(on, mask), INT), e.int(k)))
             of_word[:] = _append_bits(e, bits, j, into, of_word[0]), strange
-        count = b.trunc(of_row[0], NUMBER)
-        b.store(count, b.gep(counts, [row], source_etype=NUMBER))
+        count = b.trunc(of_row[0], INDEX)
+        b.store(count, b.gep(counts, [row], source_etype=INDEX))
         inside[:] = e.add(inside[0], of_row[0]), of_row[1]
     binary = b.icmp_signed("==", of_all[1], ir.Constant(mask, 0))
     return b.select(binary, of_all[0], e.int(2**62))
 
 
-def _append_bits(e: Emitter, bits: Any, j: Any, numbers: Any, count: Any) -> Any:
-    """Append j + the place of each bit to the numbers; returns their new count."""
+def _append_bits(e: Emitter, bits: Any, j: Any, indices: Any, count: Any) -> Any:
+    """Append j + the index of each set bit; returns the new count."""
     b = e.builder
     before, head = b.block, b.append_basic_block()
     body, after = b.append_basic_block(), b.append_basic_block()
@@ -150,7 +161,7 @@ def _append_bits(e: Emitter, bits: Any, j: Any, numbers: Any, count: Any) -> Any
     b.cbranch(b.icmp_signed("!=", rest, e.int(0)), body, after)
     b.position_at_end(body)
     lowest = e.add(j, b.cttz(rest, ir.Constant(ir.IntType(1), 1)))
-    b.store(b.trunc(lowest, NUMBER), b.gep(numbers, [place], source_etype=NUMBER))
+    b.store(b.trunc(lowest, INDEX), b.gep(indices, [place], source_etype=INDEX))
     rest.add_incoming(b.and_(rest, b.sub(rest, e.int(1))), body)
     place.add_incoming(e.add(place, 1), body)
     b.branch(head)
@@ -159,7 +170,7 @@ def _append_bits(e: Emitter, bits: Any, j: Any, numbers: Any, count: Any) -> Any
 
 
 def _write_sum(
-    e: Emitter, stored: int, numbers: Any, counts: Any, rows: Any, table: Any, inputs: Any,
+    e: Emitter, stored: int, indices: Any, counts: Any, rows: Any, table: Any, inputs: Any,
     columns: Any, target: Any, stride: Any,
 ) -> None:  # fmt: skip
     b, of_table = e.builder, Emitter(e.builder, stored)
@@ -167,14 +178,14 @@ def _write_sum(
     at_once = 2 * PANEL  # vectors
 
     def block(row: Any, j: Any, vectors: int, lanes: Any) -> None:
-        """So many vectors of a row's columns from j on; `lanes` masks the last of them."""
-        of_row, sums = _row(e, numbers, row, inputs), [e.zero()] * vectors
-        with e.carrying(0, _number(e, counts, row), 1, sums) as (n, inside):
-            note = _number(e, of_row, n)
+        """`vectors` vectors of a row's columns from j on; `lanes` masks the last."""
+        of_row, sums = _row(e, indices, row, inputs), [e.zero()] * vectors
+        with e.carrying(0, _index(e, counts, row), 1, sums) as (n, inside):
+            index = _index(e, of_row, n)
             for v in range(vectors):
                 panel, within = divmod(v, width)
                 start = e.mul(e.add(j, panel * width * e.lanes), inputs)
-                place = e.add(start, e.mul(note, width * e.lanes), within * e.lanes)
+                place = e.add(start, e.mul(index, width * e.lanes), within * e.lanes)
                 number = e.widened(of_table.offset(table, place), of_table)
                 inside[v] = b.fadd(inside[v], number)
         for v in range(vectors):
@@ -200,18 +211,18 @@ def _write_sum(
 
 
 def _write_add(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-    """Add up each note's rows of D, over the thread's share of the batch, in its own table."""
+    """Add a frame's row of D to its indices' rows of the thread's table, over its batch rows."""
     b, B, I, N = e.builder, f["B"], f["I"], f["N"]  # noqa: E741
     first, last = e.share(B, thread, threads)
     size = e.mul(I, N)
-    table = e.offset(f["tables"], e.mul(thread, e.apart(size)))
+    table = e.offset(f["tables"], e.mul(thread, e.padded(size)))
     e.clear(table, size)
     with e.loop(0, f["T"]) as t, e.loop(first, last) as row:
         frame = e.add(e.mul(t, B), row)
-        numbers = _row(e, f["numbers"], frame, I)
+        indices = _row(e, f["indices"], frame, I)
         source = e.offset(f["d"], e.mul(frame, f["d_stride"]))
-        with e.loop(0, _number(e, f["counts"], frame)) as n:
-            target = e.offset(table, e.mul(_number(e, numbers, n), N))
+        with e.loop(0, _index(e, f["counts"], frame)) as n:
+            target = e.offset(table, e.mul(_index(e, indices, n), N))
 
             def add(j: Any, lanes: Any, target: Any = target, source: Any = source) -> None:
                 place = e.offset(target, j)

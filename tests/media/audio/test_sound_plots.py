@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from seqmodel.plots.sound import columns, plot_recording, plot_sample_values
+from seqmodel.media.audio.plots import columns, plot_recording, plot_sample_values
 
 RATE = 8000
 

@@ -1,0 +1,78 @@
+"""Options that only some media have, in a command that knows none of them by name.
+
+Typer reads a command's options from its signature. A command that takes the options of all media as
+`**media_options` therefore gets a signature with one parameter for each, so that adding a medium
+changes no command.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import typer
+
+from seqmodel.errors import UsageError
+from seqmodel.media.definitions import Medium, Option
+from seqmodel.media.registry import MEDIA
+
+Command = TypeVar("Command", bound=Callable[..., None])
+Rows = Callable[[Medium], tuple[Option, ...]]
+"""Which of a medium's options a command takes."""
+
+
+def with_media_options(rows: Rows) -> Callable[[Command], Command]:
+    """Give a command the options of all media, listed before its keyword-only parameters."""
+
+    def decorate(command: Command) -> Command:
+        own = list(inspect.signature(command).parameters.values())
+        own = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
+        before = [one for one in own if one.kind is not one.KEYWORD_ONLY]
+        after = [one for one in own if one.kind is one.KEYWORD_ONLY]
+        medias = [_parameter(option) for option in _distinct(rows)]
+        command.__signature__ = inspect.Signature([*before, *medias, *after])  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def options_of(
+    medium: Medium, given: Mapping[str, Any], rows: Rows, why_not: str
+) -> dict[str, Any]:
+    """The given options that are the medium's.
+
+    UsageError for one that is set but belongs to other media; `why_not` says what it was used for,
+    such as "a.wav is audio".
+    """
+    known = {option.name for option in rows(medium)}
+    for option in _distinct(rows):
+        unset = given.get(option.name) is None or given[option.name] is False  # 0 is a value
+        if option.name not in known and not unset:
+            owners = [other.name for other in MEDIA.values() if option in rows(other)]
+            raise UsageError(f"{option.flag} is for {' or '.join(owners)}, and {why_not}")
+    return {name: given.get(name) for name in known}
+
+
+def _distinct(rows: Rows) -> Iterable[Option]:
+    found: dict[str, Option] = {}
+    for medium in MEDIA.values():
+        for option in rows(medium):
+            found.setdefault(option.name, option)
+    return found.values()
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    kind: Any = Literal[option.choices] if option.choices else option.kind
+    info: Any = typer.Option(
+        option.flag,
+        metavar=option.metavar,
+        help=option.help,
+        min=option.least,
+        max=option.most,
+        show_default=False,
+    )
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, info],
+    )

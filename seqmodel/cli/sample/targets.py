@@ -1,0 +1,60 @@
+"""Where `seqmodel sample` writes its pieces: to files or to stdout."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from seqmodel.errors import SeqmodelError, UsageError
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The places of `number` pieces: OUT, or out-1.mid, out-2.mid, ...
+
+    Raises:
+        UsageError: if several pieces are to go to stdout.
+    """
+
+    out: Path
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.to_stdout and self.number > 1:
+            raise UsageError("-n above 1 needs a file name, not stdout")
+
+    @property
+    def to_stdout(self) -> bool:
+        """Whether OUT was `-`."""
+        return str(self.out) == "-"
+
+    def __iter__(self) -> Iterator[Path]:
+        if self.number == 1:
+            return iter([self.out])
+        numbers = range(1, self.number + 1)
+        return (self.out.with_name(f"{self.out.stem}-{k}{self.out.suffix}") for k in numbers)
+
+    def check(self, *, force: bool) -> None:
+        """SeqmodelError if a file cannot be written or may not be replaced."""
+        from seqmodel.files import check_writable, refuse_existing
+
+        if not self.to_stdout:
+            for target in self:
+                refuse_existing(target, force=force)
+                check_writable(target)
+
+    @contextmanager
+    def opened(self, target: Path) -> Iterator[BinaryIO]:
+        """Yield what `target` is written to: stdout, or a file that appears once it is complete."""
+        if not self.to_stdout:
+            from seqmodel.files import new_file
+
+            with new_file(target) as file:
+                yield file
+            return
+        if sys.stdout is None:  # as after >&-
+            raise SeqmodelError("cannot write to stdout: it is closed")
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()

@@ -1,0 +1,38 @@
+"""Everything that `seqmodel eval` says of a run: its likelihood beside the trivial baselines."""
+
+from collections.abc import Callable
+from typing import Any
+
+from seqmodel.data.dataset import Dataset, Split, open_dataset
+from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.runs.folder import Run
+
+
+def report(
+    run: Run,
+    dataset: Dataset,
+    split: str,
+    *,
+    batch_size: int = 32,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """The score of a run on one split of a dataset, as plain values: see README.md here."""
+    pieces = dataset[split]
+    scores = likelihood(run.model, pieces, batch_size=batch_size, progress=progress)
+    standardisation = run.frame.standardisation()
+    return {
+        "run": str(run.folder),
+        "data": str(dataset.folder),
+        "split": split,
+        "epoch": run.epoch,
+        **({} if standardisation is None else {"standardisation": standardisation}),
+        **scores.to_json(),
+        "baselines": _baselines(run, dataset, pieces),
+    }
+
+
+def _baselines(run: Run, dataset: Dataset, pieces: Split) -> dict[str, float]:
+    """The baselines fitted to the dataset's own train, or to the run's where it has none."""
+    fitted = dataset if "train" in dataset.splits else open_dataset(str(run.config.data))
+    discrete = run.model.output.discrete
+    return run.frame.medium.baselines(fitted["train"], pieces, run.frame, discrete=discrete)

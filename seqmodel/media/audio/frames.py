@@ -1,0 +1,190 @@
+"""A frame of audio: a block of samples, and the settings that it is prepared by."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import SourceError, UsageError
+from seqmodel.media.definitions import FrameDefinition, Medium, differences
+from seqmodel.media.words import plural
+
+if TYPE_CHECKING:
+    from seqmodel.media.audio.corpus import AudioCorpus
+
+FULL_SCALE = 32768
+"""The 16-bit level that would be 1.0; the highest there is is one less."""
+
+MAX_RATE = 1_000_000
+MAX_FRAME_SAMPLES = 65_536
+"""Larger values are taken for typing errors."""
+
+
+@dataclass(frozen=True)
+class AudioSettings:
+    """How audio is to be cut into frames, as asked for; `AudioFrames` is the result.
+
+    Raises:
+        UsageError: if a value is out of range.
+    """
+
+    rate: int | None = None
+    """Samples per second; None: that of the sources, if all agree."""
+    frame_size: int = 10
+    context: int = 20
+    clip_seconds: float | None = None
+    """Longer recordings are cut into pieces of this length."""
+
+    def __post_init__(self) -> None:
+        if self.rate is not None:
+            _check_range("--rate", self.rate, MAX_RATE)
+        _check_range("--frame", self.frame_size, MAX_FRAME_SAMPLES)
+        _check_range("--context", self.context, MAX_FRAME_SAMPLES)
+        clip = self.clip_seconds
+        if clip is not None and not (math.isfinite(clip) and clip > 0):
+            raise UsageError(f"--clip-seconds must be above 0, not {clip}")
+
+    @property
+    def medium(self) -> Medium:
+        """Audio."""
+        from seqmodel.media.audio.medium import AUDIO
+
+        return AUDIO
+
+    def corpus(self, paths: Sequence[Path], folder: Path) -> "AudioCorpus":
+        """Begin a dataset; `Settings.corpus`."""
+        from seqmodel.media.audio.corpus import AudioCorpus
+
+        return AudioCorpus(self, paths, folder)
+
+
+@dataclass(frozen=True)
+class AudioFrames:
+    """A frame of `frame_size` mono samples, predicted from the last `context` ones.
+
+    Samples are stored as they are; mean and deviation tell a model how to standardise them.
+
+    Raises:
+        SourceError: if a value is one that `prepare` never writes.
+    """
+
+    values: ClassVar[Literal["samples"]] = "samples"
+    row_shape: ClassVar[tuple[int, ...]] = ()
+    variants: ClassVar[range] = range(0)
+
+    rate: int
+    """Samples per second."""
+    frame_size: int = 10
+    context: int = 20
+    dtype: Literal["int16", "float32"] = "int16"
+    """int16, in units of 1/32768; older datasets may hold float32."""
+    mean: float = 0.0
+    deviation: float = 1.0
+    """Of all samples of the training split, in [-1, 1); 1 if all are equal."""
+
+    def __post_init__(self) -> None:
+        limits = (MAX_RATE, MAX_FRAME_SAMPLES, MAX_FRAME_SAMPLES)
+        sizes = (self.rate, self.frame_size, self.context)
+        if (
+            not all(type(n) is int and 1 <= n <= m for n, m in zip(sizes, limits, strict=True))
+            or self.dtype not in ("int16", "float32")
+            or not all(type(value) is float for value in (self.mean, self.deviation))
+            or not (math.isfinite(self.mean) and 0 < self.deviation < math.inf)
+        ):
+            raise SourceError(f"holds impossible frames: {asdict(self)}")
+
+    @property
+    def medium(self) -> Medium:
+        """Audio."""
+        from seqmodel.media.audio.medium import AUDIO
+
+        return AUDIO
+
+    @property
+    def row_dtype(self) -> np.dtype[Any]:
+        """A stored sample's type, on any machine."""
+        return np.dtype("<i2" if self.dtype == "int16" else "<f4")
+
+    @property
+    def rows_per_frame(self) -> int:
+        """A row of a shard is one sample."""
+        return self.frame_size
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Rate, frame and context."""
+        frames = f"frames of {plural(self.frame_size, 'sample')}"
+        return (f"{self.rate:,} Hz", frames, f"context {self.context}")
+
+    @property
+    def layout_options(self) -> str:
+        """Frame and context."""
+        return f"--frame {self.frame_size} --context {self.context}"
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Frame and context: a piece's hash is of its samples, however they are cut."""
+        return f"{self.frame_size} {self.context}".encode()
+
+    def encode(self, values: NDArray[np.float32]) -> NDArray[Any]:
+        """Samples in [-1, 1) as they are stored, of any shape; those beyond are clipped."""
+        if self.dtype == "int16":
+            return to_levels(values).astype(self.row_dtype)
+        return values.astype(self.row_dtype)
+
+    def decode(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """Stored samples (T * frame_size,) as frames (T, frame_size), values in [-1, 1)."""
+        samples = rows.astype(np.float32)
+        if self.dtype == "int16":
+            samples /= FULL_SCALE
+        return samples.reshape(-1, self.frame_size)
+
+    def canonical(self, rows: NDArray[Any]) -> bytes:
+        """The samples as 32-bit floats, little-endian."""
+        return self.decode(rows).astype("<f4", copy=False).tobytes()
+
+    def vary(self, frames: NDArray[np.float32], variant: int) -> NDArray[np.float32]:
+        """The frames as they are: audio has no `variants`."""
+        return frames
+
+    def duration(self, frames: int) -> str:
+        """Such as "61.1 s"."""
+        return f"{frames * (self.frame_size / self.rate):,.1f} s"
+
+    def standardisation(self) -> dict[str, float]:
+        """What densities refer to."""
+        return {"mean": self.mean, "deviation": self.deviation}
+
+    def differences(self, other: FrameDefinition) -> list[str]:
+        """How these frames differ in meaning from others."""
+        return differences(self, other)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for the manifest."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "AudioFrames":
+        """The inverse of `to_json`; SourceError or TypeError for damaged values."""
+        return cls(**values)
+
+    def __str__(self) -> str:
+        return ", ".join(self.labels)
+
+
+def to_levels(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The nearest 16-bit levels, -32768 to 32767, of samples in [-1, 1); those beyond are clipped.
+
+    Scaling by a power of two is exact, so samples that come from 16 bits give back their levels.
+    """
+    levels: NDArray[np.float32] = np.rint(samples * np.float32(FULL_SCALE))
+    return levels.clip(-FULL_SCALE, FULL_SCALE - 1)
+
+
+def _check_range(option: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise UsageError(f"{option} must be from 1 to {most:,}, not {value:,}")

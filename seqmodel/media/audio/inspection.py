@@ -1,0 +1,103 @@
+"""What an audio file or a dataset of audio holds, as values, text and a picture."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import SeqmodelError, SourceError
+from seqmodel.media.audio.frames import FULL_SCALE, AudioFrames, AudioSettings
+from seqmodel.media.audio.plots import plot_recording, plot_sample_values
+from seqmodel.media.audio.reader import Recording
+from seqmodel.media.definitions import Pieces
+from seqmodel.media.words import plural
+
+CLIPPED = 1 - 1 / FULL_SCALE
+"""From here on a sample is as loud as a 16-bit one can be."""
+BINS = 201
+"""Of a histogram of samples; odd, so that silence is in the middle of a bin."""
+FRAMES_AT_ONCE = 100_000
+
+
+def inspect_audio(path: Path, plot: Path | None) -> dict[str, Any]:
+    """What an audio file holds: format, length and loudness, and what `prepare` makes of it.
+
+    Peak, loudness and clipped samples are over all channels; dB are relative to full scale.
+    """
+    frame_size = AudioSettings().frame_size
+    samples, clipped, peak, squares = 0, 0, 0.0, 0.0
+    try:
+        with Recording(path) as recording:
+            for block in recording.blocks():
+                samples += len(block)
+                size = np.abs(block)
+                clipped += int((size >= CLIPPED).sum())
+                peak = max(peak, float(size.max()))
+                squares += float(np.square(block, dtype=np.float64).sum())
+        if plot is not None:
+            with Recording(path) as again:
+                mono = again.mono(again.rate)
+                plot_recording(plot, mono, samples, again.rate, title=str(path))
+    except SourceError as error:
+        raise SeqmodelError(f"{path}: {error}") from error
+    mean_square = squares / (samples * recording.channels)
+    return {
+        "path": str(path),
+        "kind": "audio",
+        "container": recording.container,
+        "subtype": recording.subtype,
+        "rate": recording.rate,
+        "channels": recording.channels,
+        "samples": samples,
+        "seconds": round(samples / recording.rate, 3),
+        "peak": round(peak, 4),
+        "rms_db": round(10 * math.log10(mean_square), 2) if mean_square else None,
+        "clipped_samples": clipped,
+        "frame_size": frame_size,
+        "frames": samples // frame_size,
+        "dtype": "int16",
+        "remarks": recording.remarks,
+    }
+
+
+def file_lines(values: Mapping[str, Any]) -> list[str]:
+    """The values of `inspect_audio` as lines of text."""
+    level = "silent" if values["rms_db"] is None else f"RMS {values['rms_db']:.1f} dB"
+    return [
+        f"{values['path']}: {values['container']} {values['subtype']}, {values['rate']:,} Hz, "
+        f"{plural(values['channels'], 'channel')}",
+        f"  {values['seconds']:,.3f} s, {plural(values['samples'], 'sample')}",
+        f"  peak {values['peak']:.4f}, {level}, {values['clipped_samples']:,} clipped",
+        f"  {plural(values['frames'], 'frame')} of {values['frame_size']} samples, mono, stored as "
+        f"{values['dtype']}",
+        *(f"  repaired: {remark}" for remark in values["remarks"]),
+    ]
+
+
+def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) -> dict[str, Any]:
+    """How long each split lasts; the picture shows how often each sample value comes."""
+    seconds = {}
+    for name, split in splits.items():
+        frame = split.frame
+        assert isinstance(frame, AudioFrames)
+        seconds[name] = round(split.frames * (frame.frame_size / frame.rate), 3)
+    if plot is not None:
+        shares = {name: _sample_values(split) for name, split in splits.items()}
+        plot_sample_values(plot, shares, title=title)
+    return {"seconds": seconds}
+
+
+def _sample_values(split: Pieces) -> NDArray[np.float64]:
+    """(BINS,) shares of the samples of a split by value; those beyond full scale count as its."""
+    counts = np.zeros(BINS, np.int64)
+    step = FRAMES_AT_ONCE * split.frame.rows_per_frame
+    for i in range(len(split)):
+        rows = split.stored(i)
+        for start in range(0, len(rows), step):
+            values = np.clip(split.frame.decode(rows[start : start + step]), -1, 1)
+            counts += np.histogram(values, BINS, (-1, 1))[0]
+    shares: NDArray[np.float64] = counts / counts.sum()
+    return shares

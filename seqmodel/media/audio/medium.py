@@ -1,0 +1,163 @@
+"""Audio: recordings, as mono 16-bit samples."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqmodel.media.definitions import (
+    FrameDefinition,
+    Medium,
+    Option,
+    Pieces,
+    SampleRequest,
+    Sampling,
+)
+from seqmodel.media.words import plural
+
+if TYPE_CHECKING:
+    from seqmodel.media.audio.frames import AudioFrames, AudioSettings
+
+SUFFIXES = frozenset(
+    {".wav", ".wave", ".bwf", ".rf64", ".w64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".mp2"}
+    | {".aif", ".aiff", ".aifc", ".caf", ".au", ".snd", ".sph", ".nist", ".voc", ".ircam", ".sf"}
+    | {".avr", ".paf", ".pvf", ".svx", ".8svx", ".iff"}
+)
+"""Of the files that libsndfile reads."""
+
+DEFAULT_SECONDS = 2.0
+"""Of a sampled piece."""
+
+# AudioSettings' field for each option whose name differs.
+FIELDS = {"frame": "frame_size"}
+
+
+class Audio(Medium):
+    """`Medium` of sound; a frame is a block of samples in [-1, 1)."""
+
+    name = "audio"
+    suffixes = SUFFIXES
+    file_kinds = "audio (.wav .flac .mp3 ...)"
+    presets: Mapping[str, Mapping[str, Any]] = {
+        "default": {
+            "dropout": 0.0,
+            "weight_noise": 0.0,
+            "learning_rate": 0.004,
+            "batch_size": 8,
+            "truncate": 200,
+        },
+        "paper": {"batch_size": 16, "truncate": 200},
+    }
+    # Chung et al. 2014, Table 1.
+    paper_hidden: Mapping[str, int] = {"lstm": 195, "gru": 227, "tanh": 400}
+    paper_params = 169_000
+    prepare_options = (
+        Option(
+            "rate",
+            int,
+            "Audio: samples per second.  [default: the files', if all agree]",
+            metavar="HZ",
+        ),
+        Option("context", int, "Audio: samples a frame is predicted from.  [default: 20]"),
+        Option("frame", int, "Audio: samples in a frame.  [default: 10]"),
+        Option(
+            "clip_seconds",
+            float,
+            "Audio: cut longer recordings into pieces of this length.",
+            metavar="SECONDS",
+        ),
+    )
+    inspect_options: tuple[Option, ...] = ()
+    sample_options: tuple[Option, ...] = ()
+    formats = ("wav", "flac", "raw", "npy", "png")
+    default_length = f"{DEFAULT_SECONDS:g} seconds of audio"
+
+    def frame_from_json(self, values: Mapping[str, Any]) -> "AudioFrames":
+        """`Medium.frame_from_json`."""
+        from seqmodel.media.audio.frames import AudioFrames
+
+        return AudioFrames.from_json(values)
+
+    def settings(
+        self, options: Mapping[str, Any], paths: Sequence[Path]
+    ) -> tuple["AudioSettings", Sequence[str]]:
+        """`Medium.settings`."""
+        from seqmodel.media.audio.frames import AudioSettings
+
+        given = {name: value for name, value in options.items() if value is not None}
+        return AudioSettings(**{FIELDS.get(name, name): given[name] for name in given}), []
+
+    def baselines(
+        self, train: Pieces, valid: Pieces, frame: FrameDefinition, *, discrete: bool
+    ) -> dict[str, float]:
+        """`Medium.baselines`: linear prediction."""
+        from seqmodel.media.audio.baselines import audio_nats_per_frame
+
+        return audio_nats_per_frame(train, valid, frame, discrete=discrete)
+
+    def kind_of_file(self, path: Path) -> str | None:
+        """ "audio"."""
+        return "audio" if path.suffix.lower() in SUFFIXES else None
+
+    def inspect_file(
+        self, path: Path, options: Mapping[str, Any], plot: Path | None
+    ) -> dict[str, Any]:
+        """`Medium.inspect_file`."""
+        from seqmodel.media.audio.inspection import inspect_audio
+
+        return inspect_audio(path, plot)
+
+    def file_lines(self, values: Mapping[str, Any]) -> list[str]:
+        """`Medium.file_lines`."""
+        from seqmodel.media.audio.inspection import file_lines
+
+        return file_lines(values)
+
+    def inspect_splits(
+        self, splits: Mapping[str, Pieces], plot: Path | None, title: str
+    ) -> dict[str, Any]:
+        """How long each split lasts."""
+        from seqmodel.media.audio.inspection import inspect_splits
+
+        return inspect_splits(splits, plot, title)
+
+    def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
+        """How long each split lasts."""
+        frame = self.frame_from_json(values["frame"])
+        splits = values["splits"].items()
+        return {name: frame.duration(counts["frames"]) for name, counts in splits}
+
+    def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
+        """How samples are stored and standardised."""
+        frame = manifest["frame"]
+        return [
+            f"  stored as {frame['dtype']}; train has mean {frame['mean']:.4g} and deviation "
+            f"{frame['deviation']:.4g}"
+        ]
+
+    def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
+        """How many recordings lost precision."""
+        rounded = manifest["rounded_to_16_bits"]
+        if not rounded:
+            return []
+        return [
+            f"rounded {plural(rounded, 'file')} to 16 bits: finer than that, not mono, or at "
+            "another rate"
+        ]
+
+    def split_advice(self, manifest: Mapping[str, Any]) -> str | None:
+        """All clips of one recording are in one split, so more clips do not help."""
+        if manifest.get("clip_seconds") is None:
+            return None
+        return (
+            "all clips of a recording stay in one split, so cut it into several files, put these "
+            "into folders named train, valid and test, and prepare the three folders together"
+        )
+
+    def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
+        """`Medium.sampling`."""
+        from seqmodel.media.audio.sampling import AudioSampling
+
+        return AudioSampling(frame, request)
+
+
+AUDIO = Audio()

@@ -1,0 +1,165 @@
+"""Sampled audio: how long a piece is, what it goes on from, how it is written."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import SeqmodelError, SourceError, UsageError
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.audio.medium import DEFAULT_SECONDS
+from seqmodel.media.audio.plots import recording_png
+from seqmodel.media.audio.reader import Recording
+from seqmodel.media.audio.writer import MAX_FLAC_RATE, MAX_SAMPLES, write_audio
+from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
+from seqmodel.media.words import clock, plural
+
+MAX_PRIMER_SAMPLES = 2**24
+"""35 minutes at 8 kHz; a primer is held in memory."""
+
+INAUDIBLE = 0.01
+"""A piece whose deviation is this share of the training samples', 40 dB down, counts as silent."""
+
+
+class AudioSampling(Sampling):
+    """`Sampling` of recordings, each written while it is drawn."""
+
+    def __init__(self, frame: FrameDefinition, request: SampleRequest) -> None:
+        assert isinstance(frame, AudioFrames)
+        self._frame, self._request = frame, request
+        if request.kind == "flac" and frame.rate > MAX_FLAC_RATE:
+            raise UsageError(
+                f"a FLAC has at most {MAX_FLAC_RATE:,} samples per second, the run {frame.rate:,}: "
+                "name a .wav"
+            )
+        self.length = self._length()
+        self.remarks: list[str] = []
+        self.primer = self._read_primer()
+        self._heard = len(self.primer) if request.include_prime else 0
+        if (self._heard + self.length) * frame.frame_size > MAX_SAMPLES:
+            raise UsageError(self._too_long("--include-prime"))
+
+    def write(
+        self,
+        file: BinaryIO,
+        chunks: Iterable[NDArray[np.float32]],
+        progress: Callable[[int, int], None],
+    ) -> Written:
+        """`Sampling.write`."""
+        frame, request = self._frame, self._request
+        total = self._heard + self.length
+        samples = total * frame.frame_size
+        piece = _Measured(chunks, lambda done: progress(done, self.length * frame.frame_size))
+        blocks = chain([self.primer[: self._heard].reshape(-1)], piece)
+        if request.kind == "png":
+            primer = self._heard * frame.frame_size
+            file.write(
+                recording_png(blocks, samples, frame.rate, title=request.title, primer=primer)
+            )
+        else:
+            write_audio(request.kind, file, blocks, frame, total)
+        audible = piece.deviation > INAUDIBLE * frame.deviation
+        return Written(
+            f"{samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at {frame.rate:,} Hz)",
+            "" if audible else "silent: try a higher --temperature",
+        )
+
+    def _length(self) -> int:
+        frame, request = self._frame, self._request
+        most = MAX_SAMPLES // frame.frame_size
+        if request.length is not None:
+            length = request.length
+        else:
+            seconds = DEFAULT_SECONDS if request.seconds is None else request.seconds
+            length = max(1, round(min(seconds * frame.rate / frame.frame_size, most + 1)))
+        if length > most:
+            raise UsageError(self._too_long("--seconds" if request.length is None else "--length"))
+        return length
+
+    def _too_long(self, option: str) -> str:
+        return (
+            f"{option} asks for more than the {MAX_SAMPLES:,} samples of the longest WAV "
+            f"({clock(MAX_SAMPLES / self._frame.rate)} at {self._frame.rate:,} Hz)"
+        )
+
+    def _read_primer(self) -> NDArray[np.float32]:
+        path = self._request.prime
+        if path is None:
+            return np.empty((0, self._frame.frame_size), np.float32)
+        try:
+            if path.suffix.lower() == ".npy":
+                return self._load_frames(path)
+            return self._load_recording(path)
+        except SourceError as error:
+            raise SeqmodelError(f"--prime {path}: {error}") from error
+
+    def _load_recording(self, path: Path) -> NDArray[np.float32]:
+        """The last whole frames of an audio file, so that the new piece follows its very end."""
+        frame, blocks, samples = self._frame, [], 0
+        with Recording(path) as recording:
+            for block in recording.mono(frame.rate):
+                blocks.append(block)
+                samples += len(block)
+                self._check_length(samples)
+        frames = samples // frame.frame_size
+        if not frames:
+            raise SourceError(f"is shorter than a frame of {plural(frame.frame_size, 'sample')}")
+        remarks = list(recording.remarks)
+        if recording.rate != frame.rate:
+            remarks.append(f"resampled from {recording.rate:,} to {frame.rate:,} Hz")
+        self.remarks += [f"{path}: {remark}" for remark in remarks]
+        line = np.concatenate(blocks)[samples - frames * frame.frame_size :]
+        return frame.decode(frame.encode(line))
+
+    def _load_frames(self, path: Path) -> NDArray[np.float32]:
+        """The frames of a .npy that `write_audio` wrote, taken to be at the run's rate."""
+        size = self._frame.frame_size
+        if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
+            raise SourceError("is no file")
+        try:
+            stored = np.load(path, mmap_mode="r", allow_pickle=False)
+            shape, kind = stored.shape, stored.dtype.kind
+        except OSError as error:
+            raise SourceError((error.strerror or str(error)).lower()) from error
+        except Exception as error:  # a damaged header makes NumPy raise nearly anything
+            raise SourceError("is damaged or no .npy file of numbers") from error
+        if kind != "f" or len(shape) != 2 or shape[0] < 1 or shape[1] != size:
+            raise SourceError(
+                f"holds {stored.dtype} of shape {shape}, not samples of shape (T, {size}), the "
+                "frames of the run"
+            )
+        self._check_length(stored.size)
+        if not (np.abs(stored) <= 1).all():  # also false for nan
+            raise SourceError("holds values that are no samples, which lie from -1 to 1")
+        return np.array(stored, np.float32)
+
+    def _check_length(self, samples: int) -> None:
+        if samples > MAX_PRIMER_SAMPLES:
+            longest = clock(MAX_PRIMER_SAMPLES / self._frame.rate)
+            raise SourceError(f"is longer than {longest}; its end alone will do")
+
+
+class _Measured:
+    """The samples of a piece in blocks (n,), and their deviation once they have been drawn."""
+
+    def __init__(self, chunks: Iterable[NDArray[np.float32]], tell: Callable[[int], None]) -> None:
+        self._chunks, self._tell = chunks, tell
+        self._count, self._sum, self._squares = 0, 0.0, 0.0
+
+    def __iter__(self) -> Iterator[NDArray[np.float32]]:
+        for chunk in self._chunks:
+            block = chunk.reshape(-1)
+            self._count += len(block)
+            self._sum += float(block.sum(dtype=np.float64))
+            self._squares += float(np.square(block, dtype=np.float64).sum())
+            yield block
+            self._tell(self._count)
+
+    @property
+    def deviation(self) -> float:
+        mean = self._sum / self._count
+        return math.sqrt(max(0.0, self._squares / self._count - mean**2))

@@ -1,0 +1,113 @@
+"""A frame of music: which of the piano's 88 notes sound."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.media.definitions import FrameDefinition, Medium, differences
+from seqmodel.media.music.grid import NOTES, Grid
+from seqmodel.media.music.pianoroll import PACKED_BYTES, pack, transpose_roll, unpack
+
+if TYPE_CHECKING:
+    from seqmodel.media.music.corpus import MusicCorpus
+    from seqmodel.media.music.midi import Restrike
+
+
+@dataclass(frozen=True)
+class PianoRollFrames:
+    """How music becomes frames; stored as 11 bytes each, 88 bits."""
+
+    values: ClassVar[Literal["binary"]] = "binary"
+    frame_size: ClassVar[int] = NOTES
+    context: ClassVar[int] = NOTES
+    """A model reads the previous frame."""
+    mean: ClassVar[float] = 0.0
+    deviation: ClassVar[float] = 1.0
+    row_dtype: ClassVar[np.dtype[Any]] = np.dtype("u1")
+    row_shape: ClassVar[tuple[int, ...]] = (PACKED_BYTES,)
+    rows_per_frame: ClassVar[int] = 1
+    layout_options: ClassVar[str] = ""
+    fingerprint: ClassVar[bytes] = b""
+    variants: ClassVar[range] = range(-5, 7)
+    """Semitones to transpose by: each of the twelve keys once."""
+
+    grid: Grid
+    restrike: "Restrike" = "close"
+    drums: bool = False
+    transpose_to_c: bool = False
+
+    @property
+    def medium(self) -> Medium:
+        """Music."""
+        from seqmodel.media.music.medium import MUSIC
+
+        return MUSIC
+
+    def corpus(self, paths: Sequence[Path], folder: Path) -> "MusicCorpus":
+        """Begin a dataset; `Settings.corpus`."""
+        from seqmodel.media.music.corpus import MusicCorpus
+
+        return MusicCorpus(self)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Grid, restrike rule, drums and key."""
+        return (
+            str(self.grid),
+            f"restrike {self.restrike}",
+            f"drums {'kept' if self.drums else 'dropped'}",
+            "transposed to C" if self.transpose_to_c else "in its own key",
+        )
+
+    def decode(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Stored rows (T, 11) as frames (T, 88), zeros and ones."""
+        return unpack(rows)
+
+    def encode(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Frames (T, 88) as stored rows (T, 11)."""
+        return pack(values)
+
+    def canonical(self, rows: NDArray[np.uint8]) -> bytes:
+        """The stored bytes: there is one way to store a roll."""
+        return rows.tobytes()
+
+    def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
+        """Frames (T, 88) transposed by `variant` semitones."""
+        return transpose_roll(frames, variant)
+
+    def duration(self, frames: int) -> None:
+        """None: on a grid of beats, how long a frame lasts depends on the tempo."""
+
+    def standardisation(self) -> None:
+        """None: zeros and ones are read as they are."""
+
+    def differences(self, other: FrameDefinition) -> list[str]:
+        """How these frames differ in meaning from others."""
+        return differences(self, other)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for the manifest."""
+        return {
+            "notes": NOTES,
+            "grid": self.grid.to_json(),
+            "restrike": self.restrike,
+            "drums": self.drums,
+            "transpose_to_c": self.transpose_to_c,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "PianoRollFrames":
+        """The inverse of `to_json`; SourceError, KeyError or TypeError for damaged values."""
+        return cls(
+            Grid.from_json(values["grid"]),
+            values["restrike"],
+            values["drums"],
+            values["transpose_to_c"],
+        )
+
+    def __str__(self) -> str:
+        return f"{NOTES} notes, {self.grid}"

@@ -1,0 +1,191 @@
+"""Music: MIDI files and published piano-rolls."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqmodel.errors import UsageError
+from seqmodel.media.definitions import (
+    FrameDefinition,
+    Medium,
+    Option,
+    Pieces,
+    SampleRequest,
+    Sampling,
+)
+
+if TYPE_CHECKING:
+    from seqmodel.media.music.frames import PianoRollFrames
+    from seqmodel.media.music.grid import Grid
+
+MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi"})
+ROLL_SUFFIXES = frozenset({".mat", ".pickle", ".pkl", ".npz", ".npy"})
+
+STEPS_PER_BEAT = 4
+PUBLISHED_STEPS_PER_BEAT = 2
+"""The published rolls of Boulanger-Lewandowski et al. 2012 are in eighth notes."""
+
+DEFAULT_LENGTH = 256
+"""Frames of a sampled piece."""
+DEFAULT_TEMPO = 120.0
+
+
+class Music(Medium):
+    """`Medium` of piano-rolls; a frame is 88 zeros and ones."""
+
+    name = "music"
+    suffixes = MIDI_SUFFIXES | ROLL_SUFFIXES
+    file_kinds = "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy)"
+    presets: Mapping[str, Mapping[str, Any]] = {}
+    # Chung et al. 2014, Table 1.
+    paper_hidden: Mapping[str, int] = {"lstm": 36, "gru": 46, "tanh": 100}
+    paper_params = 18_500
+    prepare_options = (
+        Option(
+            "steps_per_beat",
+            int,
+            "MIDI: frames in a quarter note.  [default: 4; published rolls have 2]",
+        ),
+        Option("step_seconds", str, "MIDI: frames of this length instead.", metavar="SECONDS"),
+        Option(
+            "restrike",
+            str,
+            "MIDI: a note struck again while it sounds ends there, or is discarded.  "
+            "[default: close]",
+            choices=("close", "discard"),
+        ),
+        Option(
+            "drums",
+            str,
+            "MIDI: what to do with channel 10.  [default: drop]",
+            choices=("drop", "keep"),
+        ),
+        Option("transpose_to_c", bool, "MIDI: move each piece's estimated tonic to C."),
+    )
+    inspect_options = (
+        Option(
+            "steps_per_beat",
+            int,
+            "The grid a MIDI file is shown on.  [default: 4]",
+            least=1,
+        ),
+    )
+    sample_options = (
+        Option(
+            "tempo",
+            float,
+            "Music: beats per minute, in the file and for --seconds.  "
+            f"[default: {DEFAULT_TEMPO:g}]",
+            least=4.0,
+            most=1000.0,
+        ),
+    )
+    formats = ("mid", "npy", "png")
+    default_length = (
+        f"{DEFAULT_LENGTH} of music, or with --end as long as the longest training piece at most"
+    )
+
+    def frame_from_json(self, values: Mapping[str, Any]) -> "PianoRollFrames":
+        """`Medium.frame_from_json`."""
+        from seqmodel.media.music.frames import PianoRollFrames
+
+        return PianoRollFrames.from_json(values)
+
+    def settings(
+        self, options: Mapping[str, Any], paths: Sequence[Path]
+    ) -> tuple["PianoRollFrames", Sequence[str]]:
+        """`Medium.settings`; the default grid depends on whether the files are MIDI or rolls."""
+        from seqmodel.media.music.frames import PianoRollFrames
+
+        grid, remarks = _grid(paths, options.get("steps_per_beat"), options.get("step_seconds"))
+        frame = PianoRollFrames(
+            grid,
+            options.get("restrike") or "close",
+            options.get("drums") == "keep",
+            bool(options.get("transpose_to_c")),
+        )
+        return frame, remarks
+
+    def baselines(
+        self, train: Pieces, valid: Pieces, frame: FrameDefinition, *, discrete: bool
+    ) -> dict[str, float]:
+        """`Medium.baselines`: note n-grams."""
+        from seqmodel.media.music.baselines import baseline_nats_per_frame
+
+        return baseline_nats_per_frame(train, valid)
+
+    def kind_of_file(self, path: Path) -> str | None:
+        """ "midi" or "roll"; published rolls are inspected as datasets, once prepared."""
+        suffix = path.suffix.lower()
+        return "midi" if suffix in MIDI_SUFFIXES else "roll" if suffix == ".npy" else None
+
+    def inspect_file(
+        self, path: Path, options: Mapping[str, Any], plot: Path | None
+    ) -> dict[str, Any]:
+        """`Medium.inspect_file`."""
+        from seqmodel.media.music import inspection
+        from seqmodel.media.music.grid import Grid
+
+        if self.kind_of_file(path) == "roll":
+            return inspection.inspect_roll(path, plot)
+        grid = Grid.of_beats(options.get("steps_per_beat") or STEPS_PER_BEAT)
+        return inspection.inspect_midi(path, grid, plot)
+
+    def file_lines(self, values: Mapping[str, Any]) -> list[str]:
+        """`Medium.file_lines`."""
+        from seqmodel.media.music import inspection
+
+        return inspection.file_lines(values)
+
+    def inspect_splits(
+        self, splits: Mapping[str, Pieces], plot: Path | None, title: str
+    ) -> dict[str, Any]:
+        """How many notes sound in a frame."""
+        from seqmodel.media.music import inspection
+
+        return inspection.inspect_splits(splits, plot, title)
+
+    def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
+        """How many notes sound in a frame."""
+        densities = values["notes_per_frame"].items()
+        return {name: f"{density:.2f} notes per frame" for name, density in densities}
+
+    def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
+        """Nothing more."""
+        return []
+
+    def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
+        """Nothing more."""
+        return []
+
+    def split_advice(self, manifest: Mapping[str, Any]) -> None:
+        """None: adding files helps."""
+
+    def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
+        """`Medium.sampling`."""
+        from seqmodel.media.music.sampling import MusicSampling
+
+        return MusicSampling(frame, request)
+
+
+MUSIC = Music()
+
+
+def _grid(
+    paths: Sequence[Path], steps_per_beat: int | None, step_seconds: str | None
+) -> tuple["Grid", list[str]]:
+    """The grid that was asked for or fits the files, and what there is to say about it."""
+    from seqmodel.media.music.grid import Grid
+
+    if steps_per_beat is not None and step_seconds is not None:
+        raise UsageError("--steps-per-beat and --step-seconds exclude each other")
+    if step_seconds is not None:
+        return Grid.of_seconds(step_seconds), []
+    if steps_per_beat is not None:
+        return Grid.of_beats(steps_per_beat), []
+    suffixes = {path.suffix.lower() for path in paths}
+    if suffixes and suffixes <= ROLL_SUFFIXES:
+        return Grid.of_beats(PUBLISHED_STEPS_PER_BEAT), []
+    mixed = not suffixes.isdisjoint(ROLL_SUFFIXES)
+    remarks = ["rolls state no grid of their own: that of the MIDI files is taken"] * mixed
+    return Grid.of_beats(STEPS_PER_BEAT), remarks

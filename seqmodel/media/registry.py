@@ -1,0 +1,34 @@
+"""The media, one row each. The first is assumed of a file whose name says nothing."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from seqmodel.errors import SourceError
+from seqmodel.media.audio.medium import AUDIO
+from seqmodel.media.definitions import FrameDefinition, Medium
+from seqmodel.media.music.medium import MUSIC
+
+MEDIA: dict[str, Medium] = {
+    "music": MUSIC,
+    "audio": AUDIO,
+}
+
+
+def medium_of_file(path: Path) -> Medium:
+    """The medium that a file's name says it holds."""
+    suffix = path.suffix.lower()
+    named = (medium for medium in MEDIA.values() if suffix in medium.suffixes)
+    return next(named, next(iter(MEDIA.values())))
+
+
+def definition_from_json(medium: str, values: Mapping[str, Any]) -> FrameDefinition:
+    """The frame definition that `to_json` of this medium wrote.
+
+    Raises:
+        SourceError: if there is no such medium or its values are damaged; KeyError or TypeError
+            if they are of another shape altogether.
+    """
+    if medium not in MEDIA:
+        raise SourceError(f"holds frames of an unknown medium: {medium!r}")
+    return MEDIA[medium].frame_from_json(values)

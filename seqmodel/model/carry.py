@@ -1,0 +1,30 @@
+"""What the model knows of the past."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from seqmodel.units.module import AnyState, CellState, State, UnitState
+
+
+class Carry(NamedTuple):
+    """The unit's state and the encoder's past (B, C): all that the next frame depends on."""
+
+    state: AnyState
+    past: Tensor
+
+    def tensors(self) -> list[Tensor]:
+        """All its tensors: the states from the lowest layer up, then the past."""
+        return [tensor for layer in self.layers() for tensor in layer] + [self.past]
+
+    def like(self, tensors: Sequence[Tensor]) -> "Carry":
+        """A carry of the same structure from other tensors, in the order of `tensors()`."""
+        rest = iter(tensors)
+        layers = [type(layer)(*(next(rest) for _ in layer)) for layer in self.layers()]
+        state = layers[0] if isinstance(self.state, State | CellState) else tuple(layers)
+        return Carry(state, next(rest))
+
+    def layers(self) -> Sequence[UnitState]:
+        """The states of the unit's layers, the lowest first."""
+        return (self.state,) if isinstance(self.state, State | CellState) else self.state

@@ -1,0 +1,102 @@
+"""What the unit reads: frames and the numbers before them, as unit inputs."""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from seqmodel.kernels.device import one_thread
+
+
+class Encoded(NamedTuple):
+    """Frames ready for the unit and for the output."""
+
+    inputs: Tensor
+    """(T, B R, I): what the unit reads before each frame."""
+    frames: Tensor
+    """(T, B, F), in the model's type."""
+    past: Tensor
+    """(T, B, C): the numbers before each frame."""
+    last: Tensor
+    """(B, C): the numbers before the frame that follows."""
+
+
+class Encoder(Protocol):
+    """Turns the past into unit inputs, and keeps as much of it as that takes.
+
+    A model may run several unit rows for each piece, such as one per note: the inputs, and with
+    them h and the unit's state, then have B R rows, those of a piece side by side.
+
+    Attributes:
+        input_size: I, the size of a unit row's input.
+        rows: R, the number of unit rows for each piece.
+        binary: whether inputs are zeros and ones, which may be read as a sparse set.
+    """
+
+    input_size: int
+    rows: int
+    binary: bool
+
+    def start(self, like: Tensor, batch_size: int) -> Tensor:
+        """The past (B, C) before the first frame: zeros of the type and device of `like`."""
+
+    def encode(self, frames: Tensor, past: Tensor) -> Encoded:
+        """Encode frames (T, B, F), of any type of number, that follow `past` (B, C)."""
+
+    def inputs(self, past: Tensor) -> Tensor:
+        """The unit inputs (B R, I) for the frame that follows `past` (B, C)."""
+
+    def append(self, past: Tensor, frame: Tensor) -> Tensor:
+        """The past (B, C) once `frame` (B, F) is part of it."""
+
+
+class WindowEncoder:
+    """The unit reads the last C numbers, standardised: C = I, one row per piece.
+
+    A sequence is a line of numbers, and a frame the next F of it; the line begins after zeros. For
+    music C = F = 88: the unit reads the frame before.
+    """
+
+    rows = 1
+
+    def __init__(
+        self, context: int, *, mean: float = 0.0, deviation: float = 1.0, binary: bool = False
+    ) -> None:
+        self.input_size, self.binary = context, binary
+        self.mean, self.deviation = mean, deviation
+
+    def start(self, like: Tensor, batch_size: int) -> Tensor:
+        """See `Encoder`."""
+        return like.new_zeros(batch_size, self.input_size)
+
+    def encode(self, frames: Tensor, past: Tensor) -> Encoded:
+        """See `Encoder`. What comes back are views of one line wherever that can be."""
+        with one_thread():
+            frames, before, last = _in_line(frames, past)
+        return Encoded(self.inputs(before), frames, before, last)
+
+    def inputs(self, past: Tensor) -> Tensor:
+        """See `Encoder`."""
+        if self.mean == 0 and self.deviation == 1:
+            return past
+        return (past - self.mean) / self.deviation
+
+    def append(self, past: Tensor, frame: Tensor) -> Tensor:
+        """See `Encoder`."""
+        return torch.cat([past, frame], 1)[:, -self.input_size :]
+
+
+def _in_line(frames: Tensor, past: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Frames (T, B, F) in line behind the past (B, C), in its type.
+
+    Returns the frames, and as views of the line the C numbers before each (T, B, C) and the last
+    C of all (B, C).
+    """
+    (T, B, F), C = frames.shape, past.shape[1]
+    if C == F:
+        steps = past.new_empty(T + 1, B, F)
+        steps[0], steps[1:] = past, frames
+        return steps[1:], steps[:-1], steps[-1]
+    frames = frames.to(past)
+    line = torch.cat([past, frames.transpose(0, 1).reshape(B, T * F)], 1)
+    return frames, line.unfold(1, C, F)[:, :T].transpose(0, 1), line[:, T * F :]

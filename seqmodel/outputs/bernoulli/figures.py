@@ -1,0 +1,68 @@
+"""How often the predicted notes are right, and how surprising the ends of pieces are."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from seqmodel.outputs.protocol import Window
+
+if TYPE_CHECKING:
+    from seqmodel.outputs.bernoulli.specification import BernoulliOutput
+
+LABELS = {
+    "end_nats_per_piece": "end, nats per piece",
+    "accuracy": "accuracy",
+    "precision": "precision",
+    "recall": "recall",
+}
+
+
+class NoteFigures:
+    """Counts of notes over all frames of a split (Bay, Ehmann, Downie 2009).
+
+    A note is predicted where it is more likely on than off. accuracy is TP / (TP + FP + FN),
+    precision TP / (TP + FP), recall TP / (TP + FN).
+    """
+
+    def __init__(self, output: "BernoulliOutput") -> None:
+        self._output = output
+        self._true = self._false = self._missed = 0
+        self._end_nats = 0.0
+
+    def add(self, window: Window) -> None:
+        """Take in the frames of a window."""
+        logits = self._output(window.h)
+        predicted = self._output.predicted(logits)[window.inside]
+        sounding = window.frames[window.inside] > 0
+        self._true += int((predicted & sounding).sum())
+        self._false += int((predicted & ~sounding).sum())
+        self._missed += int((~predicted & sounding).sum())
+        if self._output.end:
+            nats = self._output.end_nats(logits, window.ends.to(logits)).double()
+            self._end_nats += float(nats[window.inside].sum())
+
+    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The figures by name."""
+        true, false, missed = self._true, self._false, self._missed
+        figures = {
+            "accuracy": _ratio(true, true + false + missed),
+            "precision": _ratio(true, true + false),
+            "recall": _ratio(true, true + missed),
+        }
+        if self._output.end:
+            figures["end_nats_per_piece"] = self._end_nats / pieces
+        return figures
+
+
+def describe(figures: Mapping[str, float]) -> list[str]:
+    """The figures as lines of text, one each."""
+    names = [
+        name
+        for name in ("end_nats_per_piece", "accuracy", "precision", "recall")
+        if name in figures
+    ]
+    return [f"{LABELS.get(name, name):24} {figures[name]:9.4f}" for name in names]
+
+
+def _ratio(part: int, whole: int) -> float:
+    """part / whole, or 0 where no note sounds and none is predicted."""
+    return part / whole if whole else 0.0

@@ -1,0 +1,45 @@
+"""Nats per sample, and how many samples lie where the floor of the scale decides their density."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from seqmodel.outputs.protocol import Window
+
+if TYPE_CHECKING:
+    from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
+
+
+class DensityFigures:
+    """Figures of densities of samples.
+
+    floor_share is the share of samples where the floor, not the model, decides the density.
+    """
+
+    def __init__(self, output: "GaussianMixtureOutput") -> None:
+        self._output = output
+        self._at_floor = 0.0
+
+    def add(self, window: Window) -> None:
+        """Take in the frames of a window."""
+        parameters = self._output(window.h)
+        share = self._output.floor_share(parameters, window.frames, window.past)
+        self._at_floor += float(share.double()[window.inside].sum())
+
+    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The figures by name."""
+        return {
+            "nats_per_sample": nats / (frames * self._output.frame_size),
+            "floor_share": self._at_floor / frames,
+        }
+
+
+def describe(figures: Mapping[str, float], mean: float, deviation: float) -> list[str]:
+    """The figures as lines of text, and what the densities refer to."""
+    more = math.log(deviation)
+    return [
+        f"nats per sample          {figures['nats_per_sample']:9.4f}",
+        f"samples at the floor     {figures['floor_share']:9.4f}",
+        f"  densities of (sample - {mean:.3g}) / {deviation:.3g}; add {more:.4f} nats",
+        "  per sample for those of samples in [-1, 1)",
+    ]

@@ -1,0 +1,173 @@
+"""What an output owes the rest: everything about p(x_t | x_<t), once the past is summed up in h.
+
+Training, evaluation and sampling know outputs by this class alone. Adding one takes a folder beside
+`bernoulli/` and a row in `outputs.registry`; README.md in this folder walks through the smallest.
+
+Shapes: T frames, B pieces, F numbers in a frame, C numbers of past. h is (T, B R, H), R being how
+many unit rows the model's encoder runs for each piece (1, but for models that run a row per note).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from seqmodel.config import Config
+from seqmodel.data.dataset import Split
+
+if TYPE_CHECKING:
+    from seqmodel.kernels.run.calls import Arena, Call, Slot
+    from seqmodel.kernels.uniforms import Uniforms
+    from seqmodel.media.definitions import FrameDefinition
+
+
+class Loss(NamedTuple):
+    """The weighted nats of a window."""
+
+    total: Tensor
+    """What training descends: the frames' nats and, where the output knows them, the ends'."""
+    nats: Tensor
+    """The frames' nats alone, detached."""
+
+
+class Drawn(NamedTuple):
+    """One new frame of each piece."""
+
+    frame: Tensor
+    """(B, F)"""
+    ended: Tensor
+    """(B,) booleans: whether the piece ends with this frame."""
+
+
+class Window(NamedTuple):
+    """Frames of a batch, as an output scores them."""
+
+    h: Tensor
+    """(T, B R, H)"""
+    frames: Tensor
+    """(T, B, F)"""
+    past: Tensor
+    """(T, B, C), the numbers before each frame."""
+    lengths: Tensor
+    """(B,) how many frames of this window belong to the piece; <= 0 once it has ended."""
+    ends: Tensor
+    """(T, B) booleans: whether the frame is its piece's last."""
+    inside: Tensor
+    """(T, B) booleans: whether the frame belongs to the piece at all, or is padding."""
+
+
+class Figures(Protocol):
+    """Adds up, window by window, what an output reports beside its nats."""
+
+    def add(self, window: Window) -> None:
+        """Take in the frames of a window; padding must not count."""
+
+    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The figures by name, given the split's total nats and its numbers of frames and pieces.
+
+        The names stand in `eval --json`, and as `valid_NAME` in metrics.jsonl.
+        """
+
+
+class NoFigures:
+    """The figures of an output that reports nothing but its nats."""
+
+    def add(self, window: Window) -> None:
+        """See `Figures`."""
+
+    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """See `Figures`."""
+        return {}
+
+
+class CompiledDraw(Protocol):
+    """A draw in compiled code, which `sampling.compiled` calls for frame after frame.
+
+    `call` is that of draw(fields, n): it draws frame n of a chunk from h, leaves what the unit
+    reads next in x, and returns 1 if the piece ends there, else 0.
+    """
+
+    call: "Call"
+
+    def refill(self, memory: NDArray[np.uint8], uniforms: "Uniforms") -> None:
+        """Take the uniforms of the next chunk."""
+
+    def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[Any]:
+        """The first `count` frames of the chunk (count, F)."""
+
+
+class Output(nn.Module, ABC):
+    """The distribution of the next frame, given h and the numbers before the frame.
+
+    Attributes:
+        discrete: whether nats are of probabilities, which compare with anyone's, or of a density.
+        frame_type: the NumPy type of drawn frames.
+        frame_size: F.
+        uniforms_per_frame: how many uniforms `draw_frame` takes for each frame.
+    """
+
+    discrete: ClassVar[bool]
+    frame_type: ClassVar[type[np.generic]]
+    frame_size: int
+    uniforms_per_frame: int
+
+    @classmethod
+    @abstractmethod
+    def build(cls, config: Config, frame: "FrameDefinition") -> Self:
+        """The output that a resolved config describes for such frames, freshly initialised.
+
+        Raises:
+            UsageError: when the config asks for what this output does not have.
+        """
+
+    def start_at(self, train: Split) -> None:
+        """Set the weights so that training starts near the marginals of the training split.
+
+        By default they stay as they were initialised.
+        """
+
+    @abstractmethod
+    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """-log p(x_t | x_<t) in nats, exact: (T, B), differentiable.
+
+        Compiled where it can be; the same as the specification to a few roundings.
+        """
+
+    def loss(
+        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: Tensor
+    ) -> Loss:
+        """The nats of each frame times its weight (T, B), summed. Padding has weight 0.
+
+        `lengths` (B,) is as in `Window`.
+        """
+        total = torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
+        return Loss(total, total.detach())
+
+    def figures(self) -> Figures:
+        """A fresh accumulator of this output's figures; by default it has none but the nats."""
+        return NoFigures()
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """The figures as lines of text, as `seqmodel eval` prints them."""
+        return []
+
+    @abstractmethod
+    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+        """Draw a frame of each piece: the specification of sampling.
+
+        h is (B R, H), past (B, C), uniforms (B, uniforms_per_frame) float64 in [0, 1). How many
+        steps a frame takes is the output's own business.
+        """
+
+    def compiled_draw(
+        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
+    ) -> CompiledDraw | None:
+        """The compiled draw of the same frames from h (H,), or None where there is none.
+
+        It leaves the last C numbers, standardised, in x (C,) for the unit.
+        """
+        return None

@@ -1,0 +1,96 @@
+"""What the outputs over blocks of samples share."""
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqmodel.config import Config
+from seqmodel.data.dataset import Split
+from seqmodel.errors import UsageError
+from seqmodel.outputs.protocol import Drawn, Output
+
+if TYPE_CHECKING:
+    from seqmodel.media.definitions import FrameDefinition
+
+# Frames that an output looks at to find its start, taken evenly from all pieces.
+_FRAMES = 20_000
+
+
+class SampleBlocksOutput(Output):
+    """An output over blocks of F raw samples in [-1, 1), given the C samples before them.
+
+    It computes with z = (x - mean) / deviation, those of the training samples.
+    """
+
+    frame_type = np.float32
+
+    def __init__(
+        self,
+        hidden_size: int,
+        frame_size: int,
+        components: int,
+        *,
+        mean: float,
+        deviation: float,
+        context: int,
+    ) -> None:
+        """`components` is the number of the mixture's components, `context` C."""
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.frame_size, self.components, self.context = frame_size, components, context
+        self.mean, self.deviation = mean, deviation
+
+    @classmethod
+    def build(cls, config: Config, frame: "FrameDefinition") -> Self:
+        """See `Output.build`."""
+        if config.end:
+            raise UsageError("--end is for music, not for audio")
+        assert config.hidden is not None
+        return cls(
+            config.hidden,
+            frame.frame_size,
+            config.components,
+            mean=frame.mean,
+            deviation=frame.deviation,
+            context=frame.context,
+        )
+
+    @abstractmethod
+    def forward(self, h: Tensor) -> Tensor:
+        """What the frame's distribution takes of h (..., H)."""
+
+    @abstractmethod
+    def draw(
+        self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw raw blocks (B, F) of 16-bit levels after `past` (B, C), from `forward(h)`."""
+
+    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+        """See `Output.draw_frame`; sound has no end."""
+        frame = self.draw(self(h), past, uniforms, temperature)
+        return Drawn(frame, torch.zeros(len(frame), dtype=torch.bool, device=frame.device))
+
+    def standardised(self, samples: Tensor) -> Tensor:
+        """z of raw samples."""
+        return (samples - self.mean) / self.deviation
+
+
+def windows(train: Split, context: int) -> NDArray[np.float32]:
+    """Raw frames, each behind the `context` samples before it: (N, context + frame_size).
+
+    About 20,000 of them, evenly from all pieces.
+    """
+    frame_size = train.frame.frame_size
+    stride = max(1, train.frames // _FRAMES)
+    found, skip = [], 0
+    for piece in train:
+        line = np.concatenate([np.zeros(context, np.float32), piece.ravel()])
+        all_windows = sliding_window_view(line, context + frame_size)[::frame_size]
+        found.append(all_windows[skip::stride].copy())
+        skip = (skip - len(all_windows)) % stride
+    return np.concatenate(found)

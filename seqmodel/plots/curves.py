@@ -1,0 +1,43 @@
+"""The learning curve of a run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqmodel.files import write_file
+from seqmodel.plots.png import ACCENT, PRIMARY, png_bytes
+
+
+def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
+    """Draw nats per frame on train and valid over the epochs of a run, marking the best."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    epochs = [line["epoch"] for line in metrics]
+    valid = [line["valid_nats_per_frame"] for line in metrics]
+    axes.plot(
+        epochs,
+        [line["train_nats_per_frame"] for line in metrics],
+        color="0.6",
+        label="train (as trained on)",
+    )
+    axes.plot(epochs, valid, color=PRIMARY, label="valid")
+    best = int(np.argmin(valid))
+    axes.plot(epochs[best], valid[best], "o", color=ACCENT)
+    axes.annotate(
+        f"{valid[best]:.3f}",
+        (epochs[best], valid[best]),
+        textcoords="offset points",
+        xytext=(0, 8),
+        ha="center",
+    )
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_ylabel("nats per frame")
+    axes.grid(linewidth=0.5, color="0.85")
+    axes.legend(frameon=False)
+    write_file(path, png_bytes(figure))

@@ -1,0 +1,16 @@
+"""What all pictures share: their colours and the way they become PNG."""
+
+import io
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PRIMARY, ACCENT = "#1f4e79", "#c8782a"
+
+
+def png_bytes(figure: "Figure") -> bytes:
+    """The picture as PNG; its bytes depend on nothing but the data."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
+    return buffer.getvalue()

@@ -1,0 +1,80 @@
+"""What every backend provides: one layer over time, for the cases that it supports."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from seqmodel.units.definition import UnitSpec
+from seqmodel.units.weights import StackedWeights
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything a backend may base its answer on when asked whether it can run, and how fast."""
+
+    spec: UnitSpec
+    dtype: torch.dtype
+    device: torch.device
+    batch_size: int
+    input_size: int
+    hidden_size: int
+    gate_activation: str = "sigmoid"
+    activation: str = "tanh"
+    bias: bool = True
+
+    @property
+    def step_flops(self) -> int:
+        """Floating-point operations of one time step's matrix products, forward and backward.
+
+        Each matrix takes part in three products: forward, backward to its input, and for its own
+        gradient. All other work is linear in H.
+        """
+        spec, H = self.spec, self.hidden_size
+        elements = len(spec.gates_with("W")) * H * self.input_size
+        elements += len(spec.gates_with("U")) * H * H
+        return 3 * 2 * self.batch_size * elements
+
+
+class Run(Protocol):
+    """Runs one layer over time; differentiable in x, the weights and the initial state."""
+
+    def __call__(
+        self,
+        spec: UnitSpec,
+        weights: StackedWeights,
+        x: Tensor,
+        state: tuple[Tensor, ...],
+        lengths: Tensor | None,
+        gate_activation: str,
+        activation: str,
+        /,
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Run over x (T, B, I), T >= 1, from `state`, each (B, H) in the order of `spec.state`.
+
+        Returns the output h (T, B, H) and the final state, each (B, H).
+
+        `lengths` (B,), int64 on the CPU, each 0..T, makes the rows ragged; None means that all have
+        length T. From a row's length on h is exactly zero; its final state is the one at its
+        length, the initial state for 0. Nothing in x at or behind a row's length, not even nan,
+        reaches an output, a final state or a gradient, and x's own gradient is zero there.
+
+        A batch of no rows gives empty outputs and zero gradients.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One implementation of the units."""
+
+    name: str
+    why_not: Callable[[Case], str | None]
+    """Why it cannot run the case; None if it can. Called at every run, so it must be cheap."""
+    cost: Callable[[Case], float]
+    """Estimated seconds per time step, forward and backward, of a case that it can run."""
+    run: Run
+    compiled_steps: Callable[..., tuple[list[Any], list[Any]]] | None = None
+    """Compiles single steps for sampling, see `units.cpu.stepping.steps`; None if it cannot."""

@@ -1,0 +1,74 @@
+"""The fields that a unit's kernels take."""
+
+import torch
+
+from seqmodel.kernels.run.signature import THREADS, Array, Signature, packed, per_thread
+from seqmodel.units.cpu.plan import Plan
+
+_SIZES = ("T", "B", "I", "H")
+_LENGTHS = Array("lengths", ("B",), torch.int64, optional=True)
+"""Given where some row is shorter than T; `shortest` is the least of them, or above T."""
+
+
+def forward(plan: Plan) -> Signature:
+    """The fields of the forward loops."""
+    arrays = [Array("x", ("T", "B", "I")), _slots(plan, "slots")]
+    for state in plan.spec.state:
+        arrays.append(Array(f"first_{state}", ("B", "H")))
+        arrays.append(Array(state, ("T + 1", "B", "H")))  # the initial state first
+    arrays.append(Array("indices", ("T * B", "I"), torch.int32, optional=True))
+    arrays.append(Array("counts", ("T * B",), torch.int32, optional=True))
+    arrays.append(Array("listed", (THREADS,), torch.int32, optional=True))
+    fields = (*arrays, _LENGTHS, *_vectors(plan), *_matrices(plan, transposed=True))
+    return Signature("forward", _SIZES, fields, ("shortest", "sparse_limit"))
+
+
+def step(plan: Plan) -> Signature:
+    """The fields of a single step of one row."""
+    arrays = [Array("x", ("I",)), Array("slots", (f"{len(plan.cell.slots)}", "H"))]
+    # A state before the step and after it; in the end the former holds what the latter does.
+    arrays += [Array(state, ("2", "H")) for state in plan.spec.state]
+    arrays.append(Array("indices", ("I",), torch.int32, optional=True))
+    arrays.append(Array("counts", ("1",), torch.int32, optional=True))
+    fields = (*arrays, *_vectors(plan), *_matrices(plan, transposed=True))
+    return Signature("step", ("B", "I", "H"), fields, ("sparse_limit",))
+
+
+def backward(plan: Plan) -> Signature:
+    """The fields of the backward loops."""
+    arrays = [_slots(plan, "slots"), _slots(plan, "d_slots")]
+    arrays.append(Array("d_h", ("T", "B", "H"), strides=("d_h_step", "d_h_row")))
+    for state in plan.spec.state:
+        arrays.append(Array(state, ("T + 1", "B", "H")))
+        arrays.append(Array(f"d_final_{state}", ("B", "H"), optional=True))
+        # The gradient on its way to the previous step, in the end that of the initial state.
+        arrays.append(Array(f"carried_{state}", ("B", "H")))
+    arrays.append(Array("d_x", ("T", "B", "I"), optional=True))
+    arrays.append(per_thread("sums", f"{len(plan.sums)} * H"))
+    fields = (*arrays, _LENGTHS, *_vectors(plan), *_matrices(plan, transposed=False))
+    return Signature("backward", _SIZES, fields, ("shortest",))
+
+
+def _slots(plan: Plan, name: str) -> Array:
+    return Array(name, ("T * B", f"{len(plan.cell.slots)} * H"))
+
+
+def _vectors(plan: Plan) -> list[Array]:
+    vectors = []
+    for term in ("V", "b", "bU"):
+        count = len(plan.owners(term))
+        shape = (f"{count}", "H") if term == "V" else (f"{count} * H",)
+        vectors += [Array(term, shape)] if count else []
+    return vectors
+
+
+def _matrices(plan: Plan, *, transposed: bool) -> list[Array]:
+    """W and the rows of U of each projection, packed; backward W only if x needs gradients."""
+    shapes = {"W": (f"{len(plan.owners('W'))} * H", "I")}
+    shapes |= {f"U{k}": (f"{len(p.gates)} * H", "H") for k, p in enumerate(plan.projections)}
+    return [
+        packed(name, *(reversed(shape) if transposed else shape))
+        if transposed or name != "W"
+        else packed(name, *shape, optional=True)
+        for name, shape in shapes.items()
+    ]

@@ -1,0 +1,1 @@
+"""The units themselves, one file per family: gates, equations, step and cell side by side."""

@@ -1,0 +1,229 @@
+"""torch's own layers (cuDNN on a GPU) as a backend, for the three units that torch.nn has.
+
+Our stacked weights are rearranged into torch's flat ones:
+
+| unit            | our gates  | torch's    | torch's biases b_ih and b_hh   |
+|-----------------|------------|------------|--------------------------------|
+| tanh            | h          | h          | b and 0                        |
+| lstm-nopeephole | i, f, c, o | i, f, g, o | b and 0                        |
+| gru-reset-after | z, r, n    | r, z, n    | b and (0, 0, bU)               |
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.backends.cudnn import rnn as cudnn_rnn
+from torch.backends.cudnn.rnn import get_cudnn_mode
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from seqmodel.units import specification
+from seqmodel.units.contract import Backend, Case
+from seqmodel.units.definition import UnitSpec
+from seqmodel.units.weights import StackedWeights
+
+_LAYERS = {"tanh": "RNN", "lstm-nopeephole": "LSTM", "gru-reset-after": "GRU"}
+_FLOATS = (torch.float32, torch.float64)
+
+# Rough figures from the literature, not measured: no GPU was at hand. A cuDNN recurrence takes 10
+# to 30 us per time step and direction whatever its size, since the steps are launched one after
+# the other; beyond that a GPU of recent years sustains some TFLOP/s in such float32 products.
+CUDA_STEP_SECONDS = 40e-6
+CUDA_FLOPS = 5e12
+# Measured on the CPU where the compiled loops were: 12 (lstm) to 105 us (gru) per step.
+CPU_STEP_SECONDS = 50e-6
+CPU_FLOPS_PER_THREAD = 8e10
+
+
+def why_not(case: Case) -> str | None:
+    """Why torch's layers cannot run the case; None if they can."""
+    name, device = case.spec.name, case.device.type
+    if device not in ("cpu", "cuda"):
+        return f"it runs on cpu and cuda, not on {device}"
+    if case.dtype not in _FLOATS:
+        return f"it computes in float32 and float64, not in {case.dtype}"
+    if name not in _LAYERS:
+        return f"torch.nn has no layer that computes {name}"
+    if name == "tanh":
+        if case.activation not in ("tanh", "relu"):
+            return f"torch.nn.RNN has no activation {case.activation}"
+    elif (case.gate_activation, case.activation) != ("sigmoid", "tanh"):
+        return f"torch.nn.{_LAYERS[name]} has sigmoid gates and tanh only"
+    return None
+
+
+def cost(case: Case) -> float:
+    """Estimated seconds per time step."""
+    if case.device.type == "cuda":
+        return CUDA_STEP_SECONDS + case.step_flops / CUDA_FLOPS
+    return CPU_STEP_SECONDS + case.step_flops / (CPU_FLOPS_PER_THREAD * torch.get_num_threads())
+
+
+def run(
+    spec: UnitSpec,
+    weights: StackedWeights,
+    x: Tensor,
+    state: tuple[Tensor, ...],
+    lengths: Tensor | None,
+    gate_activation: str,
+    activation: str,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """See `contract.Run`. Only first derivatives: cuDNN has no others."""
+    frames = x.shape[1] if lengths is None else int(lengths.sum())
+    if not frames:  # torch's layers refuse an empty batch
+        return specification.run(spec, weights, x, state, lengths, gate_activation, activation)
+    mode = f"rnn_{activation}" if spec.name == "tanh" else _LAYERS[spec.name].lower()
+    flat = _flat_weights(spec, weights)
+    if lengths is None or int(lengths.min()) > 0:
+        h, *final = _layer(mode, lengths, x, *state, *flat)
+        return h, tuple(final)
+    # Packed sequences have at least one frame: rows of length 0 are left out.
+    rows = lengths.nonzero().squeeze(1)
+    h = x.new_zeros(*x.shape[:2], state[0].shape[1])
+    there = rows.to(x.device)
+    some = (tensor.index_select(0, there) for tensor in state)
+    outputs, *final = _layer(mode, lengths[rows], x.index_select(1, there), *some, *flat)
+    return h.index_copy(1, there, outputs), tuple(
+        first.index_copy(0, there, last) for first, last in zip(state, final, strict=True)
+    )
+
+
+BACKEND = Backend("torch-nn", why_not, cost, run)
+
+
+def _flat_weights(spec: UnitSpec, weights: StackedWeights) -> list[Tensor]:
+    """w_ih, w_hh, and if there are biases b_ih and b_hh, as differentiable functions of ours."""
+    w, u, b, b_u = (weights.stacked[term] for term in ("W", "U", "b", "bU"))
+    assert w is not None
+    assert u is not None
+    flat = [w, u]
+    if b is not None:
+        H = u.shape[1]
+        zeros = b.new_zeros(len(b) - (0 if b_u is None else H))
+        flat += [b, zeros if b_u is None else torch.cat([zeros, b_u])]
+    if spec.name != "gru-reset-after":
+        return flat
+    b_hh = flat.pop() if b is not None else None  # z and r have no second bias: in either order
+    flat = [torch.cat([part[1], part[0], part[2]]) for part in (t.chunk(3) for t in flat)]
+    return flat if b_hh is None else [*flat, b_hh]
+
+
+def _layer(mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor) -> Sequence[Tensor]:
+    """h (T, B, H) and the final states (B, H), from x, the initial states and the flat weights."""
+    if torch.is_grad_enabled():
+        outputs: tuple[Tensor, ...] = _Layer.apply(mode, lengths, x, *tensors)  # type: ignore[no-untyped-call]
+        return outputs
+    leaves = _leaves(mode, [False] * (1 + len(tensors)), x, *tensors)
+    with _full_precision(x):
+        return _call(mode, lengths, *leaves)
+
+
+class _Layer(torch.autograd.Function):
+    """`_call`, whose graph it records and differentiates on its own.
+
+    Only so is the backward pass within `_full_precision` too.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        """As `_call`."""
+        inputs = _leaves(mode, ctx.needs_input_grad[2:], x, *tensors)
+        with torch.enable_grad(), _full_precision(x):
+            outputs = _call(mode, lengths, *inputs)
+        ctx.graph = inputs, outputs
+        ctx.set_materialize_grads(False)
+        return tuple(output.detach() for output in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The gradients of x, the initial states and the flat weights."""
+        if torch.is_grad_enabled():  # the graph recorded here ends at copies of the inputs
+            raise RuntimeError(
+                "the torch-nn backend has no second derivatives; use the reference backend"
+            )
+        inputs, outputs = ctx.graph
+        given = {output: g for output, g in zip(outputs, gradients, strict=True) if g is not None}
+        with _full_precision(inputs[0]):
+            found = torch.autograd.grad(
+                list(given),
+                [tensor for tensor in inputs if tensor.requires_grad],
+                list(given.values()),
+                retain_graph=True,  # somebody may come again; it goes with `ctx`
+                allow_unused=True,
+            )
+        rest = iter(found)
+        return None, None, *(next(rest) if tensor.requires_grad else None for tensor in inputs)
+
+
+def _call(mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor) -> list[Tensor]:
+    """Call torch.lstm, torch.gru, torch.rnn_tanh or torch.rnn_relu; see `_layer`."""
+    layer, states = getattr(torch, mode), 2 if mode == "lstm" else 1
+    first = [state.unsqueeze(0).contiguous() for state in tensors[:states]]
+    weights = list(tensors[states:])
+    # biases, layers, dropout, training (without which cuDNN has no backward pass), bidirectional
+    options = (len(weights) == 4, 1, 0.0, torch.is_grad_enabled(), False)
+    if lengths is None:
+        start = first[0] if states == 1 else first
+        h, *final = layer(x.contiguous(), start, weights, *options, False)
+        return [h, *(state[0] for state in final)]
+    packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
+    order, back = packed.sorted_indices, packed.unsorted_indices
+    assert order is not None
+    assert back is not None
+    first = [state.index_select(1, order) for state in first]
+    start = first[0] if states == 1 else first
+    data, *final = layer(packed.data, packed.batch_sizes, start, weights, *options)
+    h, _ = pad_packed_sequence(packed._replace(data=data), total_length=len(x))
+    return [h, *(state[0].index_select(0, back) for state in final)]
+
+
+def _leaves(mode: str, needed: Sequence[bool], x: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """What `_call` takes, cut off from the graph; gradients are recorded where `needed`.
+
+    On a GPU the weights become views of one chunk of memory, as cuDNN requires: it would warn, and
+    copy them at each call.
+    """
+    leaves = [tensor.detach() for tensor in (x, *tensors)]
+    if torch.backends.cudnn.is_acceptable(x):  # type: ignore[no-untyped-call]
+        start = 3 if mode == "lstm" else 2
+        chunk = leaves[start:] = [weight.clone() for weight in leaves[start:]]
+        kind = get_cudnn_mode(mode.upper())  # type: ignore[no-untyped-call]
+        I, H = x.shape[2], chunk[1].shape[1]  # noqa: E741
+        # weights per layer; then projection, layers, batch first, bidirectional
+        torch._cudnn_rnn_flatten_weight(chunk, len(chunk), I, kind, H, 0, 1, False, False)
+    return tuple(leaf.requires_grad_(n) for leaf, n in zip(leaves, needed, strict=True))
+
+
+def _tf32_allowed() -> bool:
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # torch's newer settings are in use: then cuDNN's own is deliberate too
+        return True
+
+
+@contextmanager
+def _full_precision(x: Tensor) -> Iterator[None]:
+    """Within the block cuDNN computes in full float32, unless the user allows TF32 for products.
+
+    By torch's default cuDNN rounds the factors to 10 bits (TF32) although matrix products do not;
+    the specification would then be missed by a thousand times the rounding of float32. The setting
+    is the process's, so it holds only for the call.
+    """
+    if not x.is_cuda or x.dtype != torch.float32 or _tf32_allowed():
+        yield
+        return
+    # Torch 2.9 and later have a setting for each kind of operation, and refuse to mix it with the
+    # older one.
+    newer = hasattr(cudnn_rnn, "fp32_precision")
+    settings: Any = cudnn_rnn if newer else torch.backends.cudnn
+    name = "fp32_precision" if newer else "allow_tf32"
+    former = getattr(settings, name)
+    setattr(settings, name, "ieee" if newer else False)
+    try:
+        yield
+    finally:
+        setattr(settings, name, former)

@@ -1,0 +1,182 @@
+"""Which split a source goes to: the same one whatever `prepare` was asked to make of it."""
+
+import io
+
+import mido
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from noise import RATE, make_corpus, record
+
+from seqmodel.data.dataset import open_dataset
+from seqmodel.data.prepare import prepare
+from seqmodel.data.splits import Tally, hash_split
+from seqmodel.media.audio.frames import AudioSettings
+from seqmodel.media.definitions import Work
+from seqmodel.media.music.corpus import content_of
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.midi import read_score
+
+GRIDS = [Grid.of_beats(2), Grid.of_beats(4), Grid.of_beats(8), Grid.of_seconds("0.1")]
+WAYS = {
+    **{str(grid): PianoRollFrames(grid) for grid in GRIDS},
+    "discard": PianoRollFrames(GRIDS[0], restrike="discard"),
+    "drums": PianoRollFrames(GRIDS[0], drums=True),
+    "to C": PianoRollFrames(GRIDS[0], transpose_to_c=True),
+}
+NOTES = st.lists(
+    st.tuples(
+        *(st.integers(0, 40), st.integers(1, 9), st.integers(40, 80)), st.sampled_from([0, 1, 9])
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def midi(notes, division=96, *, tracks=1, tempo=500_000, start=0):
+    """(beat quarter, length, pitch, channel) as MIDI; a quarter of a beat is division / 4 ticks."""
+    events = [[] for _ in range(tracks)]
+    for k, (on, length, pitch, channel) in enumerate(notes):
+        for time, kind in ((on, "note_on"), (on + length, "note_off")):
+            tick = time * division // 4
+            message = mido.Message(kind, note=pitch, channel=channel, velocity=60)
+            events[k % tracks].append((tick, kind == "note_on", k, message))
+    file = mido.MidiFile(type=1, ticks_per_beat=division)
+    for number, some in enumerate(events):
+        track, now = mido.MidiTrack(), 0
+        if number == 0:
+            track.append(mido.MetaMessage("set_tempo", tempo=tempo))
+        for tick, *_, message in sorted(some, key=lambda event: event[:3]):
+            track.append(message.copy(time=tick - now))
+            now = tick
+        file.tracks.append(track)
+    return file
+
+
+def places(out):
+    """Source -> split."""
+    found = open_dataset(out)
+    return {source.split("#")[0]: name for name in found.splits for source in found[name].sources}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Sixty tunes with restruck notes, drums and notes between the steps of a coarse grid."""
+    folder = tmp_path_factory.mktemp("corpus")
+    random = np.random.default_rng(5)
+    for k in range(60):
+        on = random.integers(0, 64, 30)
+        length, pitch = random.integers(1, 12, 30), random.integers(40, 70, 30)
+        channel = random.choice([0, 1, 9], 30, p=[0.6, 0.3, 0.1])
+        notes = zip(on.tolist(), length.tolist(), pitch.tolist(), channel.tolist(), strict=True)
+        midi(list(notes), tempo=300_000 + 7_000 * k).save(folder / f"{k:02}.mid")
+    return folder
+
+
+def test_music_keeps_its_split_on_every_grid_and_by_every_rule(corpus, tmp_path):
+    """A piece tested on one grid and trained on another would leak through --init-from."""
+    found = {}
+    for name, frame in WAYS.items():
+        manifest = prepare([str(corpus)], tmp_path / name, frame)
+        assert manifest["split_rule"] == "source content"
+        found[name] = places(tmp_path / name)
+    first = found.pop(str(GRIDS[0]))
+    assert len(first) == 60
+    assert set(first.values()) == {"train", "valid", "test"}
+    for name, others in found.items():
+        assert others == first, name
+
+
+def test_audio_keeps_its_split_at_every_rate_and_frame(tmp_path):
+    corpus = make_corpus(tmp_path / "corpus")
+    record(corpus / "stereo.wav", 1003, seed=3, channels=2)
+    ways = [
+        AudioSettings(),
+        AudioSettings(rate=4000),
+        AudioSettings(rate=11_025),
+        AudioSettings(context=7),
+        AudioSettings(frame_size=17),
+        AudioSettings(clip_seconds=0.01),
+    ]
+    found = []
+    for k, way in enumerate(ways):
+        prepare([str(corpus)], tmp_path / str(k), way)
+        found.append(places(tmp_path / str(k)))
+    assert len(found[0]) == 41
+    assert set(found[0].values()) == {"train", "valid", "test"}
+    assert all(others == found[0] for others in found)
+
+
+def content(file):
+    buffer = io.BytesIO()
+    file.save(file=buffer)
+    return content_of(read_score(buffer.getvalue()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(notes=NOTES, data=st.data())
+def test_one_piece_encoded_in_two_ways_is_one_content(notes, data):
+    """Guards copies of a piece from another sequencer: other ticks, tempo, order and tracks."""
+    # One voice a pitch, so that what a note-off ends does not depend on the order of tracks.
+    notes = list({note[2:]: note for note in notes}.values())
+    other = data.draw(st.permutations(notes))
+    division = data.draw(st.sampled_from([4, 96, 480, 1024]))
+    again = midi(other, division, tracks=data.draw(st.integers(1, 3)), tempo=731_000)
+    assert content(again) == content(midi(notes))
+
+
+@settings(max_examples=60, deadline=None)
+@given(notes=NOTES, which=st.integers(0, 3), place=st.integers(0, 11))
+def test_another_note_is_another_content(notes, which, place):
+    """Guards a hash that leaves something out: different pieces would share a split for nothing."""
+    notes = [(20 * k, n, pitch, channel) for k, (_, n, pitch, channel) in enumerate(notes)]
+    place %= len(notes)
+    changed = list(notes[place])
+    changed[which] = 9 - changed[3] // 9 * 9 if which == 3 else changed[which] + 1
+    other = [*notes[:place], tuple(changed), *notes[place + 1 :]]
+    assert content(midi(other)) != content(midi(notes))
+
+
+def work(content, prepared):
+    return Work("a", content, prepared, None, [])
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["", "test"]))))
+def test_equal_works_share_a_split_and_all_others_go_by_their_content(works):
+    """Twins by source or by frames: whichever came first decides, unless a folder does."""
+    tally, split_of = Tally(), {}
+    for number, frames, folder in works:
+        source = f"{number * 429_496_729:08x}"
+        keys = ("content", number), ("frames", frames)
+        twins = [split_of[key] for key in keys if key in split_of]
+        split = tally.place(work(source, f"{frames}"), folder or None)
+        assert split == (folder or next(iter(twins), hash_split(source)))
+        for key in keys:
+            split_of.setdefault(key, split)
+
+
+def test_pieces_that_a_coarse_grid_makes_equal_share_a_split(tmp_path):
+    """Guards identical frames in train and test, which differ only in what the grid has dropped."""
+    for k in range(20):
+        midi([(0, 8, 50 + k, 0), (8, 8, 60, 0)]).save(tmp_path / f"{k:02}-a.mid")
+        file = midi([(0, 8, 50 + k, 0), (8, 8, 60, 0)], division=960)
+        file.tracks[0][1].time += 3  # a late beginning, far below a step
+        file.tracks[0][2].time -= 3
+        file.save(tmp_path / f"{k:02}-b.mid")
+    manifest = prepare([str(tmp_path)], tmp_path / "out", PianoRollFrames(Grid.of_beats(2)))
+    found = places(tmp_path / "out")
+    assert manifest["repeated_pieces"] == 20
+    assert manifest["also_in_another_split"] == []
+    for k in range(20):
+        assert found[f"{tmp_path}/{k:02}-a.mid"] == found[f"{tmp_path}/{k:02}-b.mid"]
+
+
+def test_a_recording_copied_into_both_channels_stays_with_the_original(tmp_path):
+    for k in range(12):
+        samples = record(tmp_path / f"in/{k:02}-a.wav", 400, seed=k)
+        soundfile.write(tmp_path / f"in/{k:02}-b.wav", samples.repeat(2, axis=1), RATE)
+    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", AudioSettings())
+    assert (manifest["repeated_pieces"], manifest["also_in_another_split"]) == (12, [])

@@ -1,0 +1,155 @@
+"""A medium is one folder and one row: with only these, every command below knows it."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+
+sys.path.append(str(Path(__file__).parents[1] / "cli"))
+from calling import call_main
+from third_medium import DNA, LETTERS, Letters
+
+from seqmodel.cli.media_options import options_of, with_media_options
+from seqmodel.data import batches
+from seqmodel.data.dataset import open_dataset
+from seqmodel.data.prepare import prepare
+from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.media.definitions import SampleRequest
+from seqmodel.media.registry import MEDIA, definition_from_json
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """The row in the registry."""
+    monkeypatch.setitem(MEDIA, "dna", DNA)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    random = np.random.default_rng(3)
+    for split, count in (("train", 5), ("valid", 2)):
+        (tmp_path / "in" / split).mkdir(parents=True)
+        for k in range(count):
+            text = "".join(random.choice(list(LETTERS), 5 + 3 * k))
+            (tmp_path / "in" / split / f"{k}.dna").write_text(text + "\n")
+    (tmp_path / "in/train/bad.dna").write_text("hello")
+    return tmp_path / "in"
+
+
+def letters(frames):
+    return "".join(LETTERS[k] for k in frames.argmax(axis=1))
+
+
+def test_a_dataset_of_it_is_prepared_read_and_batched(registered, corpus, tmp_path):
+    manifest = prepare([str(corpus)], tmp_path / "out", Letters())
+    assert (manifest["media"], manifest["alphabet"]) == ("dna", LETTERS)
+    assert [skip["source"] for skip in manifest["skipped"]] == [str(corpus / "train/bad.dna")]
+    dataset = open_dataset(tmp_path / "out")
+    dataset.check_content()
+    assert dataset.frame == definition_from_json("dna", manifest["frame"]) == Letters()
+    train = dataset["train"]
+    texts = [Path(source).read_text().strip() for source in train.sources]
+    assert [letters(frames) for frames in train] == texts
+    (first, *_) = map(json.loads, (tmp_path / "out/train.jsonl").read_text().splitlines())
+    assert first["guanine"] == texts[0].count("G")
+
+    (plan,) = batches.shuffled(train.lengths, 8, 1, 0)
+    plain = batches.load(train, plan)
+    varied = batches.load(train, plan, np.arange(len(plan)) % 2)
+    opposite = str.maketrans(LETTERS, LETTERS[::-1])
+    for k, i in enumerate(plan.tolist()):
+        length = len(texts[i])
+        assert letters(plain.frames[:length, k]) == texts[i]
+        expected = texts[i].translate(opposite) if k % 2 else texts[i]
+        assert letters(varied.frames[:length, k]) == expected
+        assert not plain.frames[length:, k].any()
+    drawn = batches.random_variants(dataset.frame, 1000, 1, 2, 3)
+    assert set(drawn.tolist()) == {0, 1}
+    figures = DNA.baselines(train, dataset["valid"], dataset.frame, discrete=False)
+    assert 0 < figures["marginal"] < 3
+
+
+def test_the_commands_know_it(registered, corpus, tmp_path):
+    out = tmp_path / "out"
+    result = call_main("prepare", corpus, "-o", out)
+    assert result.status == 0, result.err
+    assert result.out.splitlines()[0] == f"{out}: letters, strand as written"
+    shown = call_main("inspect", out)
+    assert shown.status == 0, shown.err
+    assert shown.out.splitlines()[0] == f"{out}: dataset of letters, strand as written"
+    assert shown.out.splitlines()[1].endswith(" G")
+    assert "  alphabet ACGT" in shown.out.splitlines()
+    file = corpus / "train/0.dna"
+    assert call_main("inspect", file).out == f"{file}: 5 letters\n"
+    refused = call_main("prepare", corpus, "-o", tmp_path / "no", "--rate", 8000)
+    assert (refused.status, refused.err) == (
+        2,
+        f"seqmodel: --rate is for audio, and {corpus}/train/0.dna is dna\n",
+    )
+
+
+def test_its_options_are_those_of_the_command(registered, tmp_path):
+    """Guards a list of options that is kept in the command and not with the medium."""
+    given: dict[str, Any] = {}
+
+    def rows(medium):
+        return medium.prepare_options
+
+    @with_media_options(rows)
+    def command(name: str, **options: Any) -> None:
+        given.update(options)
+
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    app(["x", "--complement"], standalone_mode=False)
+    assert given["complement"] is True
+    assert given["rate"] is None
+    assert options_of(DNA, given, rows, "x is dna") == {"complement": True}
+    with pytest.raises(UsageError, match="--complement is for dna, and x is audio"):
+        options_of(MEDIA["audio"], given, rows, "x is audio")
+    given.clear()
+    app(["x", "--rate", "0"], standalone_mode=False)
+    with pytest.raises(UsageError, match="--rate is for audio"):
+        options_of(DNA, given, rows, "x is dna")
+
+
+def test_samples_of_it_are_written(registered):
+    request = SampleRequest("dna", None, None, None, False, {}, "title", None)
+    file = io.BytesIO()
+    chunks = [np.eye(4, dtype=np.uint8)[[0, 2]], np.eye(4, dtype=np.uint8)[[3]]]
+    written = DNA.sampling(Letters(), request).write(file, chunks, lambda done, total: None)
+    assert (file.getvalue(), written.size) == (b"AGT", "3 letters")
+
+
+def test_without_its_row_it_is_unknown(corpus, tmp_path):
+    with pytest.raises(SeqmodelError, match="no file that could be read"):
+        prepare([str(corpus)], tmp_path / "out", Letters())
+
+
+def test_nothing_outside_its_folder_names_a_medium():
+    """Guards the claim of the README in media/: a branch on a medium would need a third."""
+    import ast
+
+    import seqmodel
+
+    root = Path(seqmodel.__file__).parent
+    kinds = {"PianoRollFrames", "AudioFrames", "AudioSettings", "Music", "Audio"}
+    found = []
+    for file in sorted(root.rglob("*.py")):
+        where = file.relative_to(root)
+        if where.parts[:2] in (("media", "music"), ("media", "audio")):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            asked = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+            called = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
+            compared = isinstance(node, ast.Compare) and any(
+                isinstance(part, ast.Constant) and part.value in MEDIA for part in ast.walk(node)
+            )
+            if compared or (called and asked & kinds):
+                found.append(f"{where}:{node.lineno}")
+    assert found == []

@@ -1,0 +1,192 @@
+"""Which backend runs a case, on which device, and what is said where none can."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from seqmodel.errors import UsageError
+from seqmodel.units import UNITS, make, unit_spec
+from seqmodel.units.backends import BACKENDS, backend_for, choose_device, stepper, why
+from seqmodel.units.contract import Case
+from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
+
+CPU, CUDA, META = (torch.device(kind) for kind in ("cpu", "cuda", "meta"))
+FLOATS = (torch.float32, torch.float64)
+TORCHS = ("tanh", "lstm-nopeephole", "gru-reset-after")
+"""The units that torch.nn computes."""
+
+
+def case(name="lstm-nopeephole", *, dtype=torch.float32, device=CPU, B=16, I=88, H=36, **options):  # noqa: E741
+    return Case(unit_spec(name), dtype, device, B, I, H, **options)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """As if torch saw a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("gate_activation", GATE_ACTIVATIONS)
+def test_compiled_code_runs_every_unit(name, gate_activation, activation, dtype):
+    """A backend that declines a case, so that the battery, and users, no longer get it."""
+    options = {"gate_activation": gate_activation, "activation": activation}
+    for bias in (True, False):
+        ours = case(name, dtype=dtype, bias=bias, **options)
+        assert BACKENDS["cpu"].why_not(ours) is None
+        assert BACKENDS["reference"].why_not(ours) is None
+        assert backend_for("auto", ours).name == why(ours)[0] == "cpu"
+
+
+def test_torchs_layers_run_what_they_compute():
+    """Peepholes dropped, or an activation other than the one asked for."""
+    torch_nn = BACKENDS["torch-nn"]
+    for name in UNITS:
+        for s in GATE_ACTIVATIONS:
+            for phi in ACTIVATIONS:
+                there = name in TORCHS and phi == "tanh" and s == "sigmoid"
+                there = there or (name == "tanh" and phi in ("tanh", "relu"))
+                for device in (CPU, CUDA):
+                    reason = torch_nn.why_not(
+                        case(name, device=device, gate_activation=s, activation=phi)
+                    )
+                    assert (reason is None) == there, (name, s, phi)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (case("gru-reset-after"), "cpu"),
+        (case("gru-reset-after", device=CUDA), "torch-nn"),
+        (case("tanh", device=CUDA, activation="relu"), "torch-nn"),
+        (case("tanh", device=CUDA, activation="sigmoid"), "reference"),
+        (case("gru", device=CUDA), "reference"),
+        (case("gru-reset-after", dtype=torch.bfloat16), "reference"),
+        (case("gru-reset-after", device=META), "reference"),
+    ],
+)
+def test_auto_takes_the_first_that_can_and_says_why(wanted, expected):
+    """A slower backend taken although a faster one can, or the reason of another one told."""
+    assert backend_for("auto", wanted).name == expected
+    name, reason = why(wanted)
+    assert name == expected
+    before = list(BACKENDS)[: list(BACKENDS).index(expected)]
+    assert reason.count("not ") >= len(before)
+    assert all(f"not {other}: {BACKENDS[other].why_not(wanted)}" in reason for other in before)
+
+
+def test_a_backend_that_cannot_is_an_error_never_another():
+    """A run on another backend than the one asked for."""
+    for name, unit, device in (("cpu", "lstm", CUDA), ("torch-nn", "lstm", CPU)):
+        reason = BACKENDS[name].why_not(case(unit, device=device))
+        with pytest.raises(UsageError) as caught:
+            backend_for(name, case(unit, device=device))
+        assert str(caught.value) == f"the {name} backend cannot run {unit} here: {reason}"
+    with pytest.raises(UsageError, match="torch-nn backend cannot run lstm"):
+        make("lstm", 3, 4, backend="torch-nn")(torch.zeros(2, 1, 3))
+
+
+def test_a_unit_asks_once_per_call(monkeypatch):
+    """Checks made twice: a small unit's whole step takes 0.6 ms."""
+    asked = []
+    cpu = BACKENDS["cpu"]
+    counting = replace(cpu, why_not=lambda case: asked.append(case) or cpu.why_not(case))
+    monkeypatch.setitem(BACKENDS, "cpu", counting)
+    unit = make("lstm", 3, 4, activation="relu", bias=False).double()
+    unit(torch.zeros(2, 5, 3, dtype=torch.float64))
+    assert asked == [unit.case(5)]
+    assert asked[0] == Case(UNITS["lstm"], torch.float64, CPU, 5, 3, 4, "sigmoid", "relu", False)
+
+
+# ---- steps for sampling -------------------------------------------------------------------------
+
+
+def test_steps_are_compiled_where_the_backend_can(monkeypatch):
+    """Sampling in compiled code though the specification was asked for, or the other way round."""
+    layers = make("gru", 3, 4, layers=2).units()
+    assert stepper(layers) is BACKENDS["cpu"].compiled_steps
+    for name in ("reference", "torch-nn"):
+        layers[1].backend = name
+        assert stepper(layers) is None
+    for layer in layers:
+        layer.backend = "cpu"
+        layer.to(torch.bfloat16)
+    assert stepper(layers) is None
+
+
+# ---- devices ------------------------------------------------------------------------------------
+
+
+def test_a_device_that_is_not_there_is_one_line(monkeypatch):
+    """A traceback from inside torch."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=r"^--device cuda: this torch .* sees no GPU; [^\n]*$"):
+        choose_device("cuda", case())
+    with pytest.raises(UsageError, match="no device 'gpu'; choose one of auto, cpu, cuda"):
+        choose_device("gpu", case())
+    assert choose_device("auto", case("lstm-nopeephole", H=2048, B=256)) == CPU
+    assert choose_device("cpu", case()) == CPU
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ({"H": 36, "B": 16}, CPU),  # 7 us per step here; a GPU needs some 40 to launch it
+        ({"H": 46, "B": 1}, CPU),
+        ({"H": 1024, "B": 128}, CUDA),
+        ({"H": 2048, "B": 32}, CUDA),
+    ],
+)
+def test_auto_takes_a_gpu_where_it_is_faster(gpu, size, expected):
+    """A GPU that waits for launches, or none where it would be many times faster."""
+    for name in TORCHS:
+        assert choose_device("auto", case(name, **size)) == expected
+
+
+def test_auto_takes_no_gpu_for_the_specification(gpu):
+    """Plain loops of small kernels on a GPU instead of compiled ones on the CPU."""
+    large = {"H": 2048, "B": 256}
+    for name in set(UNITS) - set(TORCHS):
+        assert choose_device("auto", case(name, **large)) == CPU
+        assert choose_device("cuda", case(name, **large)) == CUDA
+    assert choose_device("auto", case("tanh", activation="sigmoid", **large)) == CPU
+    assert choose_device("auto", case(**large), "reference") == CPU
+
+
+def test_the_configured_backend_decides_where_it_can_run(gpu):
+    """A device on which the backend asked for is an error."""
+    large = case(H=2048, B=256)
+    assert choose_device("auto", large, "cpu") == CPU
+    assert choose_device("auto", large, "torch-nn") == CUDA
+    with pytest.raises(UsageError, match="the cpu backend cannot run"):
+        choose_device("cuda", large, "cpu")
+
+
+def test_costs_are_near_what_was_measured_here():
+    """Constants off by a unit: microseconds for milliseconds, forward for a whole step."""
+    # README's bench: ms for T steps, on two threads.
+    measured = [
+        ("lstm", {"I": 88, "H": 36, "B": 16}, 1.44e-3 / 200),
+        ("gru", {"I": 88, "H": 100, "B": 16}, 3.88e-3 / 200),
+        ("lstm", {"I": 20, "H": 195, "B": 32}, 51e-3 / 500),
+        ("lstm", {"I": 88, "H": 46, "B": 1}, 0.53e-3 / 200),
+        ("tanh", {"I": 88, "H": 512, "B": 32}, 31e-3 / 200),
+    ]
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for name, size, seconds in measured:
+            assert 0.5 < BACKENDS["cpu"].cost(case(name, **size)) / seconds < 2, name
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_operations_are_those_of_the_matrices_that_the_unit_has(name):
+    """Gates without W or U (gru1 to 3) counted as if they had them."""
+    gates = make(name, 7, 5).gates().values()
+    weights = sum(terms[t].numel() for terms in gates for t in "WU" if terms[t] is not None)
+    # A product and a sum for each weight and row: forward, backward to what it multiplied, and
+    # for its own gradient.
+    assert case(name, I=7, H=5, B=2).step_flops == 2 * weights * 2 * 3
