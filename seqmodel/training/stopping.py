@@ -1,4 +1,4 @@
-"""Stopping when asked: a signal sets a flag, and the work is saved at the next update."""
+"""Stopping on request: a signal sets a flag, and the run saves itself at the next update."""
 
 import signal
 import threading
@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptError(SeqmodelError):
-    """The work was stopped by a signal and saved; the exit status is 128 + its number."""
+    """A signal stopped the work, which is saved; the exit status is 128 + the signal's number."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -20,20 +20,20 @@ class InterruptError(SeqmodelError):
 
 
 class StopRequest:
-    """Whether a signal has asked to stop, and which."""
+    """The signal that asked to stop, if one did."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Remember the signal; a second one ends the process at once, as if never caught."""
+        """Remember the signal; a second one ends the process at once, as by default."""
         self.signal = number
         signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Yield a request that SIGINT and SIGTERM set; the former handlers return with the block.
+    """Yield a request that SIGINT and SIGTERM set; previous handlers are restored afterwards.
 
     Outside the main thread, where Python allows no handlers, the request is never set.
     """

@@ -77,10 +77,11 @@ def window_gradient(
 ) -> Sums:
     """Leave the gradient of (the window's nats) / `total_frames` on the weights; see `update`."""
     _seed_generators(seed)
-    frames = torch.from_numpy(batch.frames)
-    carry = carry or model.start(frames.shape[1])
-    for weight in model.parameters():
+    weights = list(model.parameters())
+    for weight in weights:
         weight.grad = None
+    frames = torch.from_numpy(batch.frames).to(weights[0].device)
+    carry = carry or model.start(frames.shape[1])
     with weight_noise(model, noise):
         loss = window_loss(model, frames, batch.lengths, carry, total_frames)
         loss.total.backward()  # type: ignore[no-untyped-call]
