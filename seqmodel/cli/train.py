@@ -84,7 +84,9 @@ def train(
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="Code that runs the unit: auto, cpu or reference." + DEFAULT["backend"]),
+        typer.Option(
+            help="Code that runs the unit: auto, cpu, torch-nn or reference." + DEFAULT["backend"]
+        ),
     ] = None,
     optimizer: Annotated[
         str | None, typer.Option(help="adam or rmsprop." + DEFAULT["optimizer"])

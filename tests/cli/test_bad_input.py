@@ -265,7 +265,7 @@ TRAIN = {
     ),
     "train {data} --backend tpu": (
         2,
-        "there is no backend 'tpu'; choose one of auto, cpu, reference",
+        "there is no backend 'tpu'; choose one of auto, cpu, torch-nn, reference",
     ),
     "train {data} --preset best": (2, "--preset must be one of default, paper, not 'best'"),
     "train {data} --optimizer sgd": (2, "--optimizer must be one of adam, rmsprop, not 'sgd'"),
@@ -313,7 +313,7 @@ TRAIN = {
         "{bad}/thesis-run holds notes/thesis.tex, which is not part of a run folder; move it "
         "elsewhere or name another place",
     ),
-    "train {data} --device tpu": (2, "--device must be one of auto, cpu, cuda, not 'tpu'"),
+    "train {data} --device tpu": (2, "there is no device 'tpu'; choose one of auto, cpu, cuda"),
     "train {data} --lr inf": (2, "--learning-rate must be finite, not inf"),
     "train {data} --run {bad}/file/run": (
         1,
