@@ -1,6 +1,7 @@
 """What the parts on music share: the paper's models, and piano-rolls as sparse as real music."""
 
-import numpy as np
+import math
+
 import torch
 from torch import Tensor
 
@@ -9,7 +10,6 @@ from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import NOTES, Grid
 from seqmodel.model.build import build_model, with_hidden_size
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput
 
 ROLLS = PianoRollFrames(Grid.of_beats(4))
 NOTES_ON = 4
@@ -27,8 +27,8 @@ def music_model(unit: str) -> SequenceModel:
     """The paper's model of the unit, its output starting at the frequency of the notes."""
     config = resolve({"unit": unit, "hidden": paper_hidden(unit), "dropout": 0.0})
     model = build_model(config, ROLLS)
-    assert isinstance(model.output, BernoulliOutput)
-    model.output.start_at_marginals(np.full(NOTES, NOTES_ON), NOTES, 1)
+    odds = NOTES_ON / (NOTES - NOTES_ON)
+    torch.nn.init.constant_(model.output.get_parameter("linear.bias"), math.log(odds))
     return model
 
 

@@ -27,7 +27,7 @@ Counter = Callable[[int, int], None]
 
 def print_json(values: Mapping[str, Any]) -> None:
     """Print a result for machines."""
-    typer.echo(json.dumps(values, indent=2))
+    typer.echo(json.dumps(values, indent=2, allow_nan=False))
 
 
 def message(text: str, *, quiet: bool = False) -> None:

@@ -95,8 +95,8 @@ def _run(values: dict[str, Any]) -> list[str]:
             f"{values['unit_parameters']:,} parameters, {values['parameters']:,} with the output"
         )
         if mixture:  # figures of different outputs do not compare
-            output = "gaussian" if config["output"] == "auto" else config["output"]
-            lines.append(f"  {output} output, {plural(config['components'], 'component')}")
+            components = plural(config["components"], "component")
+            lines.append(f"  {values['output']} output, {components}")
         lines.append(f"  trained on {config['data']}, {values['frames']}")
     if best:
         lines.append(

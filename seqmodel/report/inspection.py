@@ -6,6 +6,7 @@ from typing import Any
 from seqmodel.data.dataset import MANIFEST, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.registry import medium_of_file
+from seqmodel.outputs.registry import output_name
 from seqmodel.plots.curves import plot_learning_curve
 from seqmodel.runs.folder import BEST, CONFIG, load_run, read_metrics
 
@@ -52,6 +53,7 @@ def inspect_run(path: Path, plot: Path | None) -> dict[str, Any]:
         values |= {
             "unit_parameters": run.model.unit.parameter_count(),
             "parameters": sum(weight.numel() for weight in run.model.parameters()),
+            "output": output_name(run.config.output, run.frame),
             "frames": str(run.frame),
             "config": run.config.__dict__,
         }
