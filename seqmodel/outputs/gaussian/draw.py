@@ -10,9 +10,9 @@ from seqmodel.kernels.code.jit import Library, compiled_once
 from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Arena, Slot
 from seqmodel.kernels.run.signature import STORED, Array, packed
-from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
 from seqmodel.outputs.shared.audio_draw import AudioDraw, Frame, compile_draw, draw_signature
 from seqmodel.outputs.shared.levels import above_zero
+from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput
 
 _SIGNATURE = draw_signature(
     "gaussian_draw",
@@ -31,7 +31,7 @@ _SIGNATURE = draw_signature(
 
 
 def gaussian_draw(
-    output: GaussianMixtureOutput, h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float
+    output: SampleBlocksOutput, h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float
 ) -> AudioDraw:
     """The draw from h (H,), for a unit that reads x (C,).
 

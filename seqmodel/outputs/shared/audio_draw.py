@@ -18,9 +18,8 @@ from seqmodel.kernels.linear.matmul import RowMatMul
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
-from seqmodel.outputs.logistic.specification import DiscretisedLogisticOutput
 from seqmodel.outputs.shared.levels import HIGHEST, LOWEST, STEP
+from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput
 
 _SIZES = ("F", "C", "K", "choices", "chunk")
 _ARRAYS = (
@@ -40,7 +39,6 @@ def draw_signature(name: str, sizes: tuple[str, ...], arrays: tuple[Array, ...])
     return Signature(name, (*_SIZES, *sizes), (*_ARRAYS, *arrays))
 
 
-AudioOutput = GaussianMixtureOutput | DiscretisedLogisticOutput
 Split = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Splits uniforms (chunk, U) into those that choose components (chunk, choices) and the noise that
 the others stand for (chunk, F)."""
@@ -55,7 +53,7 @@ class AudioDraw:
 
     def __init__(
         self,
-        output: AudioOutput,
+        output: SampleBlocksOutput,
         x: Slot,
         arena: Arena,
         chunk: int,

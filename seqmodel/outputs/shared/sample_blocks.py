@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
@@ -25,9 +25,15 @@ class SampleBlocksOutput(Output):
     """An output over blocks of F raw samples in [-1, 1), given the C samples before them.
 
     It computes with z = (x - mean) / deviation, those of the training samples.
+
+    Attributes:
+        floor: the smallest scale of a component, standardised.
+        linear: the layer that reads h.
     """
 
     frame_type = np.float32
+    floor: float
+    linear: nn.Linear
 
     def __init__(
         self,
@@ -41,7 +47,6 @@ class SampleBlocksOutput(Output):
     ) -> None:
         """`components` is the number of the mixture's components, `context` C."""
         super().__init__()
-        self.hidden_size = hidden_size
         self.frame_size, self.components, self.context = frame_size, components, context
         self.mean, self.deviation = mean, deviation
 
