@@ -1,7 +1,7 @@
 """Runs a cell's equations over NumPy arrays, forward and backward, without LLVM: for debugging.
 
-A breakpoint or a print in a family's cell shows numbers here where the kernels only emit instructions. It
-does what the kernels do, a step at a time, and is slow.
+A breakpoint or a print in a family's cell shows numbers here where the kernels only emit
+instructions. It does what the kernels do, a step at a time, and is slow.
 """
 
 from collections.abc import Callable, Mapping

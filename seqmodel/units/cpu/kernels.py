@@ -297,8 +297,6 @@ def _write_backward(k: Addresses, matmul: MatMul, functions: Functions) -> None:
         t = e.builder.sub(k.field["T"], e.add(i, 1))
         start = e.add(e.mul(t, k.field["B"]), k.first)
         k.passed_on = False
-        with k.rows_whose_length("==", e.add(t, 1)) as r:
-            k.start_gradients(r, 1)
         with k.rows_whose_length("<=", t) as r:
             row = e.add(e.mul(t, k.field["B"]), r)
             e.clear(k.place("d_slots", row, width), k.stride(width))
@@ -337,8 +335,8 @@ def _write_backward(k: Addresses, matmul: MatMul, functions: Functions) -> None:
                 e, d_net, k.stride(width), k.field["W"], d_x, k.field["I"],
                 rows, e.mul(H, last - first), k.field["I"], False,
             )  # fmt: skip
-    with k.rows_whose_length("==", 0) as r:
-        k.start_gradients(r, 1)
+        with k.rows_whose_length("==", t) as r:  # their last frame comes next
+            k.start_gradients(r, 1)
 
 
 class CompiledUnit:
