@@ -484,7 +484,7 @@ def test_plain_gate_weights_work_too() -> None:
     unit = make("gru-reset-after", 3, 20)
     x, state = torch.randn(5, 2, 3), tuple(unit.zero_state(2))
     runs = [
-        backends.BACKENDS[name](unit.spec, unit.gates(), x, state, "sigmoid", "tanh")[0]
+        backends.BACKENDS[name](unit.spec, unit.gates(), x, state, None, "sigmoid", "tanh")[0]
         for name in ("cpu", "reference")
     ]
     assert torch.allclose(*runs, atol=1e-6)
