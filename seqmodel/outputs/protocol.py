@@ -138,11 +138,16 @@ class Output(nn.Module, ABC):
         """
 
     def loss(
-        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: Tensor
+        self,
+        h: Tensor,
+        frames: Tensor,
+        past: Tensor,
+        weights: Tensor,
+        lengths: NDArray[np.int64],
     ) -> Loss:
         """The nats of each frame times its weight (T, B), summed. Padding has weight 0.
 
-        `lengths` (B,) is as in `Window`.
+        `lengths` (B,) holds what `Window.lengths` does.
         """
         total = torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
         return Loss(total, total.detach())

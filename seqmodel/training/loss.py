@@ -37,14 +37,13 @@ def window_loss(
     stands alone. Padding weighs nothing.
     """
     T = len(frames)
-    inside = lengths.clip(0, T)
-    count = int(inside.sum())
+    # Plain integers: for the few pieces of a batch NumPy takes longer.
+    inside = [min(max(length, 0), T) for length in lengths.tolist()]
+    count = sum(inside)
     weights = np.full(frames.shape[:2], 1 / (total_frames or count), np.float32)
-    for row, length in enumerate(inside.tolist()):
+    for row, length in enumerate(inside):
         weights[length:, row] = 0
-    ragged = torch.from_numpy(inside) if int(inside.min()) < T else None
+    ragged = torch.tensor(inside) if min(inside) < T else None
     h, frames, past, after = model.read(frames, carry, ragged)
-    loss = model.output.loss(
-        h, frames, past, torch.from_numpy(weights).to(h), torch.from_numpy(lengths).to(h.device)
-    )
+    loss = model.output.loss(h, frames, past, torch.from_numpy(weights).to(h), lengths)
     return WindowLoss(loss.total, loss.nats, count, after)

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -41,14 +41,21 @@ def compiled_once(compile_it: Callable[P, R]) -> Callable[P, R]:
     """Cache what `compile_it` returns, by its arguments, forever.
 
     One thread compiles at a time: of two copies one would be freed while another module may already
-    call it.
+    call it. Finding takes no lock, since it happens many times in each training step.
     """
-    kept = cache(compile_it)
+    kept: dict[tuple[Any, ...], R] = {}
 
     @wraps(compile_it)
     def find(*args: P.args, **kwargs: P.kwargs) -> R:
+        key = (*args, *kwargs.items()) if kwargs else args
+        try:
+            return kept[key]
+        except KeyError:
+            pass
         with _lock:
-            return kept(*args, **kwargs)  # type: ignore[arg-type]
+            if key not in kept:
+                kept[key] = compile_it(*args, **kwargs)
+            return kept[key]
 
     return find
 

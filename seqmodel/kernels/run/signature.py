@@ -25,7 +25,8 @@ THREADS = "threads"
 _DTYPES = {4: torch.float32, 8: torch.float64}
 
 
-@dataclass(frozen=True)
+# Equal by identity, as all declarations here: what is compiled is looked up by them at each call.
+@dataclass(frozen=True, eq=False)
 class Array:
     """An array that a kernel reads or writes."""
 
@@ -54,7 +55,7 @@ def per_thread(name: str, count: str, *, optional: bool = False) -> Array:
     return Array(name, (THREADS, f"-(-({count}) // SPACING) * SPACING"), optional=optional)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Signature:
     """A kernel's name and fields."""
 

@@ -29,7 +29,7 @@ _share_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_i
 _SHARE = ir.FunctionType(ir.VoidType(), [POINTER, INT, INT])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kernel:
     """A compiled function (fields, thread, threads) that does one thread's share of the work."""
 

@@ -93,14 +93,19 @@ class BernoulliOutput(Output):
         return total
 
     def loss(
-        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: Tensor
+        self,
+        h: Tensor,
+        frames: Tensor,
+        past: Tensor,
+        weights: Tensor,
+        lengths: NDArray[np.int64],
     ) -> Loss:
         """See `Output.loss`."""
         nats = self.weighted_score(h, frames, weights)
         if not self.end:
             return Loss(nats, nats.detach())
-        steps = torch.arange(len(frames), device=h.device).unsqueeze(1)
-        ends = self.end_score(h, (steps == lengths - 1).to(h))
+        last = torch.from_numpy(np.arange(len(frames))[:, None] == lengths - 1).to(h)
+        ends = self.end_score(h, last)
         return Loss(nats + torch.dot(ends.view(-1), weights.view(-1)), nats.detach())
 
     def _of_notes(self) -> tuple[Tensor, Tensor]:

@@ -32,7 +32,7 @@ def threads_for(rows: int) -> int:
     return thread_count(-(-rows // _BLOCK))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # looked up at each call, by identity
 class BlockKernel:
     """A kernel over blocks of rows, split over the threads."""
 
