@@ -326,5 +326,5 @@ def test_the_same_samples_cut_otherwise_are_not_resumed_on(call: Call, odd: Path
     assert (result.status, result.out) == (1, "")
     assert result.err == (
         f"seqmodel: {Path.cwd()}/d is not the dataset that r was trained on: prepare it again as "
-        "it was, or start a new run with --init-from\n"
+        "it was, or start a new run with --init-from r\n"
     )

@@ -110,13 +110,13 @@ def test_scores_are_taken_without_dropout_and_training_goes_on(
 ):
     """Dropout at evaluation would make every figure worse and no two the same."""
     trainer = train(make_config(layers=2, dropout=0.5, epochs=1), tmp_path / "run")
-    trainer.model.train()
-    first = likelihood(trainer.model, dataset["valid"])
-    assert trainer.model.training
-    assert likelihood(trainer.model, dataset["valid"]) == first
-    trainer.model.eval()
-    assert likelihood(trainer.model, dataset["valid"]) == first
-    assert not trainer.model.training
+    trainer.state.model.train()
+    first = likelihood(trainer.state.model, dataset["valid"])
+    assert trainer.state.model.training
+    assert likelihood(trainer.state.model, dataset["valid"]) == first
+    trainer.state.model.eval()
+    assert likelihood(trainer.state.model, dataset["valid"]) == first
+    assert not trainer.state.model.training
 
 
 def test_silence_predicted_as_silence_has_no_accuracy_but_no_error(tmp_path, write_dataset, run):
