@@ -5,7 +5,6 @@ above this file knows any backend by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -114,7 +113,7 @@ def choose_device(option: str, case: Case, backend: str = AUTO) -> torch.device:
     Raises:
         UsageError: for a device that is unknown or not there, or that `backend` cannot run on.
     """
-    cpu, gpu = (replace(case, device=torch.device(kind)) for kind in ("cpu", "cuda"))
+    cpu, gpu = (case._replace(device=torch.device(kind)) for kind in ("cpu", "cuda"))
     if check_device(option) != AUTO:
         chosen = cpu if option == "cpu" else gpu
         backend_for(backend, chosen)

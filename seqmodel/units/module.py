@@ -167,14 +167,14 @@ class Unit(nn.Module):
         )  # fmt: skip
 
     def _check(self, case: Case, x: Tensor, state: UnitState) -> None:
-        shapes = [tuple(tensor.shape) for tensor in state]
         expected = (case.batch_size, self.hidden_size)
-        if shapes != [expected] * len(self.spec.state):
+        if len(state) != len(self.spec.state) or any(s.shape != expected for s in state):
+            shapes = [tuple(tensor.shape) for tensor in state]
             raise ValueError(
                 f"state must be {', '.join(self.spec.state)}, each {expected}: {shapes}"
             )
         for what, tensor in (("x", x), *zip(self.spec.state, state, strict=True)):
-            if tensor.dtype != case.dtype or tensor.device != case.device:
+            if tensor.dtype is not case.dtype or tensor.device != case.device:
                 raise ValueError(
                     f"{what} must be {case.dtype} on {case.device} as the weights are, "
                     f"not {tensor.dtype} on {tensor.device}"
