@@ -193,9 +193,10 @@ def _checked_lengths(lengths: Tensor | None, T: int, B: int) -> Tensor | None:
     if lengths is None:
         return None
     lengths = lengths.to("cpu", torch.int64)
-    if lengths.shape != (B,) or not bool(((lengths >= 0) & (lengths <= T)).all()):
-        raise ValueError(f"lengths must be {B} of 0..{T}, not {lengths.tolist()}")
-    return lengths if bool((lengths < T).any()) else None
+    values = lengths.tolist()  # plain integers: torch's passes over so few take longer
+    if lengths.shape != (B,) or (values and not 0 <= min(values) <= max(values) <= T):
+        raise ValueError(f"lengths must be {B} of 0..{T}, not {values}")
+    return lengths if values and min(values) < T else None
 
 
 class Stack(nn.Module):

@@ -70,7 +70,7 @@ class Recurrence(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, w, u, v, b, b_u, slots, *steps, *state)
         if lengths is None:
-            return steps[0][1:], *(kept[-1].clone() for kept in steps)
+            return steps[0][1:], *(kept[-1] for kept in steps)
         rows = torch.arange(B)
         return steps[0][1:], *(kept[lengths, rows] for kept in steps)
 
@@ -246,7 +246,5 @@ def run(
         spec.name, x.element_size(), gate_activation, activation, term["b"] is not None
     )
     given = [term[name] for name in ("W", "U", "V", "b", "bU")]
-    if lengths is not None and (not len(lengths) or int(lengths.min()) >= len(x)):
-        lengths = None
     h, *final = Recurrence.apply(unit, lengths, x, *given, *state)  # type: ignore[no-untyped-call]
     return h, tuple(final)
