@@ -39,22 +39,11 @@ class GaussianMixtureOutput(SampleBlocksOutput):
 
     discrete = False
 
-    def __init__(
-        self,
-        hidden_size: int,
-        frame_size: int,
-        components: int,
-        *,
-        mean: float,
-        deviation: float,
-        context: int,
-    ) -> None:
-        super().__init__(
-            hidden_size, frame_size, components, mean=mean, deviation=deviation, context=context
-        )
-        self.floor = STEP / deviation
-        self.uniforms_per_frame = 1 + frame_size
-        self.linear = nn.Linear(hidden_size, (2 * frame_size + 1) * components)
+    def make_layers(self, hidden_size: int) -> None:
+        """See `SampleBlocksOutput.make_layers`."""
+        self.floor = STEP / self.deviation
+        self.uniforms_per_frame = 1 + self.frame_size
+        self.linear = nn.Linear(hidden_size, (2 * self.frame_size + 1) * self.components)
         with torch.no_grad():  # the biases alone decide where it starts
             self.linear.weight.mul_(0.1)
 

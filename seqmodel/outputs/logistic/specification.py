@@ -59,27 +59,16 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     predictor: Tensor
     residual: Tensor
 
-    def __init__(
-        self,
-        hidden_size: int,
-        frame_size: int,
-        components: int,
-        *,
-        mean: float,
-        deviation: float,
-        context: int,
-    ) -> None:
-        super().__init__(
-            hidden_size, frame_size, components, mean=mean, deviation=deviation, context=context
-        )
-        self.step = STEP / deviation  # in standardised units, as the floor
+    def make_layers(self, hidden_size: int) -> None:
+        """See `SampleBlocksOutput.make_layers`."""
+        self.step = STEP / self.deviation  # in standardised units, as the floor
         self.floor = self.step / 10
-        self.uniforms_per_frame = 2 * frame_size
-        self.linear = nn.Linear(hidden_size, frame_size * WIDTH, bias=False)  # B
-        self.window = nn.Linear(context, WIDTH)  # A, a
-        self.mixture = nn.Linear(WIDTH, 3 * components)  # V, v
-        self.correction = nn.Parameter(torch.zeros(context))  # d
-        self.register_buffer("predictor", torch.zeros(context))  # l
+        self.uniforms_per_frame = 2 * self.frame_size
+        self.linear = nn.Linear(hidden_size, self.frame_size * WIDTH, bias=False)  # B
+        self.window = nn.Linear(self.context, WIDTH)  # A, a
+        self.mixture = nn.Linear(WIDTH, 3 * self.components)  # V, v
+        self.correction = nn.Parameter(torch.zeros(self.context))  # d
+        self.register_buffer("predictor", torch.zeros(self.context))  # l
         self.register_buffer("residual", torch.ones(()))  # r
         with torch.no_grad():  # v alone decides where it starts
             self.mixture.weight.mul_(0.1)

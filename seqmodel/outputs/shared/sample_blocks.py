@@ -49,6 +49,11 @@ class SampleBlocksOutput(Output):
         super().__init__()
         self.frame_size, self.components, self.context = frame_size, components, context
         self.mean, self.deviation = mean, deviation
+        self.make_layers(hidden_size)
+
+    @abstractmethod
+    def make_layers(self, hidden_size: int) -> None:
+        """Set `floor`, `uniforms_per_frame`, `linear` and whatever else reads h (..., H)."""
 
     @classmethod
     def build(cls, config: Config, frame: "FrameDefinition") -> Self:
