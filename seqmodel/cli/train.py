@@ -258,7 +258,8 @@ class _Job:
         """Continue the run in `folder`."""
         from seqmodel.data.dataset import open_dataset
 
-        self._run(open_dataset(str(self.settings.data)), folder, resume=True)
+        dataset = open_dataset(str(self.settings.data))
+        self._run(dataset, folder, _device(self.device, self.settings, dataset), resume=True)
 
     def start(self, folder: Path | None, init_from: Path | None, *, force: bool) -> None:
         """Train a new run in `folder`, or in a new one in runs/."""
@@ -275,6 +276,7 @@ class _Job:
         path = Path(self.settings.data) if self.settings.data else sample_dataset(RUNS)
         dataset = open_dataset(path)
         _check_splits(dataset)
+        device = _device(self.device, self.settings, dataset)
         weights = _weights(init_from, self.settings, dataset) if init_from else None
         self.settings = replace(self.settings, data=str(path.resolve()))
         replaces = folder is not None and folder.exists()
@@ -289,7 +291,7 @@ class _Job:
         else:
             check_writable(folder / CONFIG)
         try:
-            self._run(dataset, folder, resume=replaces, init_from=weights)
+            self._run(dataset, folder, device, resume=replaces, init_from=weights)
         finally:
             for made in (folder, RUNS):  # an error before the first checkpoint leaves no folder
                 with suppress(OSError):
@@ -299,6 +301,7 @@ class _Job:
         self,
         dataset: "Dataset",
         folder: Path,
+        device: "torch.device",
         *,
         resume: bool,
         init_from: "Run | None" = None,
@@ -310,7 +313,6 @@ class _Job:
         from seqmodel.training.stopping import stop_on_signals
 
         settings, quiet = self.settings, self.quiet
-        device = _device(self.device, settings, dataset)
         train = search if settings.learning_rate_draws else train_run
         title = f"{folder}: {settings.unit} of {settings.hidden} units on {dataset.folder}"
         with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as listener:

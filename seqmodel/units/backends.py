@@ -119,6 +119,7 @@ def choose_device(option: str, case: Case, backend: str = AUTO) -> torch.device:
         backend_for(backend, chosen)
         return chosen.device
     if not torch.cuda.is_available():
+        backend_for(backend, cpu)
         return cpu.device
     here, there = _find(backend, cpu), _find(backend, gpu)
     if there is None or there is specification.BACKEND:

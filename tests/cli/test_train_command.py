@@ -191,3 +191,17 @@ def test_epochs_may_change_on_resume_but_not_with_a_cosine(call: Call, data: Pat
         "seqmodel: --epochs cannot change on --resume with --schedule cosine, which spreads the "
         "learning rate over the 1 epochs of cosine; start a new run with --init-from cosine\n"
     )
+
+
+def test_a_backend_that_cannot_run_the_unit_leaves_everything_as_it_was(call: Call, data: Path):
+    """Guards a good run against being replaced, with --force, before the mistake is noticed."""
+    quick = ("--hidden", 3, "--epochs", 1, "-q")
+    call_ok("train", data, *quick, "--run", "good")
+    before = {path.name: path.read_bytes() for path in Path("good").iterdir()}
+    for target in (("--run", "good", "--force"), ("--run", "new"), ()):
+        result = call("train", data, *quick, "--unit", "lstm", "--backend", "torch-nn", *target)
+        assert result.status == 2
+        assert result.err.startswith("seqmodel: the torch-nn backend cannot run lstm here: ")
+    assert {path.name: path.read_bytes() for path in Path("good").iterdir()} == before
+    assert not Path("new").exists()
+    assert not Path("runs").exists()
