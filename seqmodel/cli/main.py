@@ -54,9 +54,6 @@ def _main(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
-    from seqmodel.kernels.run.allocator import keep_freed_memory
-
-    keep_freed_memory()
 
 
 def main() -> None:
