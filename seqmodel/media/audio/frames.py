@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.definitions import FrameDefinition, Medium, differences
+from seqmodel.media.sound import FULL_SCALE, to_levels
 from seqmodel.media.words import plural
 
 if TYPE_CHECKING:
     from seqmodel.media.audio.corpus import AudioCorpus
-
-FULL_SCALE = 32768
-"""The 16-bit level that would be 1.0; the highest there is is one less."""
 
 MAX_RATE = 1_000_000
 MAX_FRAME_SAMPLES = 65_536
@@ -174,15 +172,6 @@ class AudioFrames:
 
     def __str__(self) -> str:
         return ", ".join(self.labels)
-
-
-def to_levels(samples: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The nearest 16-bit levels, -32768 to 32767, of samples in [-1, 1); those beyond are clipped.
-
-    Scaling by a power of two is exact, so samples that come from 16 bits give back their levels.
-    """
-    levels: NDArray[np.float32] = np.rint(samples * np.float32(FULL_SCALE))
-    return levels.clip(-FULL_SCALE, FULL_SCALE - 1)
 
 
 def _check_range(option: str, value: int, most: int) -> None:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError
-from seqmodel.media.audio.frames import FULL_SCALE, AudioFrames, AudioSettings
+from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 from seqmodel.media.audio.plots import plot_recording, plot_sample_values
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import Pieces
+from seqmodel.media.sound import FULL_SCALE
 from seqmodel.media.words import plural
 
 CLIPPED = 1 - 1 / FULL_SCALE

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
-from seqmodel.media.audio.frames import FULL_SCALE, MAX_RATE
+from seqmodel.media.audio.frames import MAX_RATE
+from seqmodel.media.sound import FULL_SCALE
 
 if TYPE_CHECKING:
     from soundfile import LibsndfileError, SoundFile

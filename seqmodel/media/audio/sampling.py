@@ -14,8 +14,9 @@ from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import DEFAULT_SECONDS
 from seqmodel.media.audio.plots import recording_png
 from seqmodel.media.audio.reader import Recording
-from seqmodel.media.audio.writer import MAX_FLAC_RATE, MAX_SAMPLES, write_audio
+from seqmodel.media.audio.writer import write_audio
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
+from seqmodel.media.sound import MAX_FLAC_RATE, MAX_SAMPLES, check_encoder
 from seqmodel.media.words import clock, plural
 
 MAX_PRIMER_SAMPLES = 2**24
@@ -31,6 +32,7 @@ class AudioSampling(Sampling):
     def __init__(self, frame: FrameDefinition, request: SampleRequest) -> None:
         assert isinstance(frame, AudioFrames)
         self._frame, self._request = frame, request
+        check_encoder(request.kind)
         if request.kind == "flac" and frame.rate > MAX_FLAC_RATE:
             raise UsageError(
                 f"a FLAC has at most {MAX_FLAC_RATE:,} samples per second, the run {frame.rate:,}: "

@@ -10,7 +10,8 @@ import scipy.io.wavfile
 import soundfile
 
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.audio.writer import MAX_FLAC_RATE, MAX_SAMPLES, write_audio
+from seqmodel.media.audio.writer import write_audio
+from seqmodel.media.sound import MAX_FLAC_RATE, MAX_SAMPLES
 
 FRAME = AudioFrames(11_025, frame_size=7)
 LEVELS = np.random.default_rng(1).integers(-32768, 32768, (60, 7)).astype(np.int16)

@@ -1,0 +1,34 @@
+"""Ogg files that depend on nothing but their sound.
+
+libsndfile takes a stream's serial number, which only matters where several streams share a file,
+from the clock, and has no setting for it. It is in the header of each page (RFC 3533, section 6).
+"""
+
+import zlib
+
+SERIAL, CHECKSUM = slice(14, 18), slice(22, 26)
+SEGMENTS = 26
+"""Where a page's header says how many segments the page has; their sizes follow, a byte each."""
+
+MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+"""Each byte with its bits in reverse order."""
+
+
+def without_serial(data: bytes) -> bytes:
+    """The Ogg file `data`, of one stream, with 0 for its serial number."""
+    file, start = bytearray(data), 0
+    while start < len(file):
+        body = start + SEGMENTS + 1 + file[start + SEGMENTS]
+        end = body + sum(file[start + SEGMENTS + 1 : body])
+        page = file[start:end]
+        page[SERIAL] = page[CHECKSUM] = bytes(4)
+        page[CHECKSUM] = _checksum(page).to_bytes(4, "little")
+        file[start:end] = page
+        start = end
+    return bytes(file)
+
+
+def _checksum(page: bytes | bytearray) -> int:
+    """Ogg's CRC of 32 bits: zlib's polynomial, but highest bit first, from 0 and not inverted."""
+    crc = zlib.crc32(page.translate(MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int(f"{crc:032b}"[::-1], 2)

@@ -1,0 +1,81 @@
+"""Sound files told by soundfile, by NumPy and by Ogg's own rules."""
+
+import io
+
+import numpy as np
+import pytest
+import soundfile
+
+from seqmodel.errors import UsageError
+from seqmodel.media.sound import check_encoder, write_sound
+
+RATE = 44_100
+TONE = (0.3 * np.sin(np.arange(5 * RATE) * 0.05)).astype(np.float32)
+LEVELS = np.rint(TONE * 32_768)
+
+
+def written(kind):
+    buffer = io.BytesIO()
+    write_sound(kind, buffer, np.array_split(TONE, 7), RATE, len(TONE))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "container", "error"),
+    [("wav", "WAV", 0), ("flac", "FLAC", 0), ("ogg", "OGG", 0.01), ("mp3", "MP3", 0.01)],
+)
+def test_every_kind_is_read_again(kind, container, error):
+    """Guards the rate, the length and the sound of each format; two of them are lossy."""
+    data = written(kind)
+    info = soundfile.info(io.BytesIO(data))
+    assert (info.format, info.samplerate, info.channels) == (container, RATE, 1)
+    sound, _ = soundfile.read(io.BytesIO(data))
+    assert len(sound) == len(TONE)
+    middle = slice(RATE, 4 * RATE)  # a lossy one is rough where the tone is switched on and off
+    assert np.abs(sound - LEVELS / 32_768)[middle].max() <= error
+
+
+def pages(data):
+    """An Ogg file's pages, by the letter of RFC 3533."""
+    while data:
+        assert data[:4] == b"OggS"
+        end = 27 + data[26] + sum(data[27 : 27 + data[26]])
+        yield data[:end]
+        data = data[end:]
+
+
+def crc(data):
+    """Ogg's checksum, bit by bit."""
+    register = 0
+    for byte in data:
+        register ^= byte << 24
+        for _ in range(8):
+            register = (register << 1) ^ (0x104C11DB7 if register >> 31 else 0)
+    return register
+
+
+def test_an_ogg_does_not_depend_on_the_clock():
+    """Guards `sample --seed`, whose bytes a random serial number would change, and players.
+
+    They skip a page whose checksum is wrong.
+    """
+    found = list(pages(written("ogg")))
+    assert len(found) > 3
+    for page in found:
+        assert page[14:18] == bytes(4)
+        blank = page[:22] + bytes(4) + page[26:]
+        assert int.from_bytes(page[22:26], "little") == crc(blank)
+
+
+def test_a_libsndfile_that_cannot_encode_is_told_of_beforehand(monkeypatch):
+    """Guards against a traceback of libsndfile 1.0 once everything has been drawn."""
+    monkeypatch.setattr(soundfile, "available_formats", lambda: {"WAV": "", "FLAC": ""})
+    monkeypatch.setattr(soundfile, "__libsndfile_version__", "1.0.31")
+    for kind in ("wav", "raw", "npy", "png", "flac"):
+        check_encoder(kind)
+    for kind in ("ogg", "mp3"):
+        with pytest.raises(UsageError) as caught:
+            check_encoder(kind)
+        assert str(caught.value) == (
+            f"libsndfile 1.0.31, as installed, cannot write {kind}: name a .wav"
+        )
