@@ -1,0 +1,27 @@
+"""Rolls as notes: filled in again they are the roll, and no two of them could be one."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqmodel.media.music.notes import notes_of
+
+
+@settings(deadline=None, database=None, derandomize=True)
+@given(
+    length=st.integers(1, 30),
+    density=st.sampled_from([0, 0.05, 0.5, 0.95, 1]),
+    seed=st.integers(0, 99),
+)
+def test_notes_filled_in_again_are_the_roll(length, density, seed):
+    """Guards notes cut in two, ends paired with another note's beginning, and the file's ends."""
+    roll = (np.random.default_rng(seed).random((length, 88)) < density).astype(np.uint8)
+    notes = notes_of(roll)
+    again = np.zeros((length + 1, 88), np.uint8)  # a frame more, to see where notes touch
+    for begin, end, pitch in notes:
+        assert begin < end
+        again[begin:end, pitch - 21] += 1
+        assert not roll[end:, pitch - 21][:1].any()
+    assert np.array_equal(again[:-1], roll)
+    assert not again[-1].any()
+    assert sorted(map(tuple, notes[:, [0, 2, 1]])) == list(map(tuple, notes[:, [0, 2, 1]]))

@@ -1,0 +1,163 @@
+"""Sound told from its spectrum, its silences and the equation it is made by."""
+
+import numpy as np
+import pytest
+
+from seqmodel.media.music import synthesizer
+from seqmodel.media.music.notes import notes_of
+from seqmodel.media.music.synthesizer import RATE, render, sample_count
+from seqmodel.media.sound import to_levels
+
+STEP = 0.125
+TAIL = 0.1
+"""Seconds in which a note fades out after its end."""
+
+
+def rendered(notes, frames, step=STEP):
+    times = np.arange(frames + 1) * step
+    rows = np.array(notes, np.int64).reshape(-1, 3)
+    return np.concatenate(list(render(rows, times)))
+
+
+def at(seconds):
+    return round(seconds * RATE)
+
+
+def by_the_equation(notes, frames, step=STEP):
+    """The sum of all notes as the module's docstring states it, sine by sine, before it is bent."""
+    total = np.zeros(round(frames * step * RATE) + 4410)
+    k = np.arange(1, 9)[:, None]
+    for begin, end, pitch in notes:
+        start, stop = round(begin * step * RATE), round(end * step * RATE)
+        n = np.arange(stop + 4410 - start)
+        t, frequency = n / RATE, 440 * 2 ** ((pitch - 69) / 12)
+        tau = 1.3 * 2 ** ((60 - pitch) / 18)
+        loudness = np.where(k * frequency < 22_050, k**-1.5 / (np.arange(1, 9) ** -1.5).sum(), 0)
+        sines = loudness * np.exp(-k * t / tau) * np.sin(2 * np.pi * k * frequency * t)
+        rise = np.sin(np.pi / 2 * np.minimum(n / 220, 1)) ** 2
+        fall = np.cos(np.pi / 2 * np.clip((n - (stop - start)) / 4410, 0, 1)) ** 2
+        total[start : stop + 4410] += 0.2 * sines.sum(0) * rise * fall
+    return total
+
+
+def frequency_of(sound):
+    """The strongest frequency, between the bins of a long spectrum."""
+    size = 2**20
+    spectrum = np.log(np.abs(np.fft.rfft(sound * np.hanning(len(sound)), size)) + 1e-12)
+    peak = int(spectrum.argmax())
+    left, middle, right = spectrum[peak - 1 : peak + 2]
+    return (peak + 0.5 * (left - right) / (left - 2 * middle + right)) * RATE / size
+
+
+@pytest.mark.parametrize(
+    ("pitch", "hertz"),
+    [
+        (21, 27.5),
+        (36, 65.406),
+        (60, 261.626),
+        (69, 440),
+        (70, 466.164),
+        (88, 1318.51),
+        (108, 4186.01),
+    ],
+)
+def test_the_spectrum_peaks_at_the_note_s_frequency(pitch, hertz):
+    """Guards the tuning against printed tables of equal temperament: an octave or a note off."""
+    assert frequency_of(rendered([(0, 32, pitch)], 32)) == pytest.approx(hertz, rel=1e-4)
+
+
+NOTES = [(0, 1, 60), (0, 30, 24), (2, 3, 100), (3, 20, 64), (3, 4, 60), (13, 27, 67), (29, 30, 108)]
+
+
+@pytest.mark.parametrize("block", [synthesizer.BLOCK, 1000])
+@pytest.mark.parametrize("step", [STEP, 0.0771])
+def test_the_sound_is_what_the_equation_says(step, block, monkeypatch):
+    """Guards tables, fades, and notes that are rendered in parts: none may be off by a sample."""
+    monkeypatch.setattr(synthesizer, "BLOCK", block)
+    expected = by_the_equation(NOTES, 30, step)
+    assert np.abs(expected).max() < 0.8
+    np.testing.assert_allclose(rendered(NOTES, 30, step), expected, atol=1e-7)
+
+
+def test_a_note_held_for_long_ends_inaudibly():
+    """Guards the cut that keeps a note of a day from being rendered for a day."""
+    sound = rendered([(0, 400, 96)], 400)
+    quiet = np.flatnonzero(sound == 0)
+    assert quiet[quiet > 100][0] < at(10)
+    assert np.abs(sound - by_the_equation([(0, 400, 96)], 400)).max() <= 2**-16
+
+
+def test_it_is_silent_where_nothing_sounds():
+    """Guards notes that begin early or ring on: silence before the first and between two."""
+    roll = np.zeros((40, 88), np.uint8)
+    roll[[8, 9, 24], 40] = 1
+    sound = np.concatenate(list(render(notes_of(roll), np.arange(41) * STEP)))
+    for begin, end in ((0, 8), (10, 24), (25, 40)):
+        low = at(begin * STEP + TAIL * (begin > 0))
+        assert not sound[low : at(end * STEP) + 1].any()
+    for begin in (8, 24):
+        soon = sound[at(begin * STEP) : at(begin * STEP + 0.02)]
+        assert np.abs(soon).max() > 0.02
+    assert len(sound) == at(40 * STEP + TAIL)
+
+
+def test_nothing_clicks():
+    """Guards the fades: above the eighth partial of a note there is nothing to be heard."""
+    sound = rendered([(k, k + 1, 58) for k in range(0, 40, 2)], 40)
+    power = np.abs(np.fft.rfft(sound)) ** 2
+    beyond = np.fft.rfftfreq(len(sound), 1 / RATE) > 8 * 233 + 1500
+    assert 10 * np.log10(power[beyond].sum() / power.sum()) < -60
+
+
+def test_high_notes_fade_sooner():
+    def left(pitch):
+        sound = rendered([(0, 16, pitch)], 16)
+        return np.abs(sound[at(1) : at(1.5)]).max() / np.abs(sound[: at(0.5)]).max()
+
+    shares = [left(pitch) for pitch in range(24, 109, 12)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.5
+    assert shares[-1] < 0.02
+
+
+@pytest.mark.parametrize("count", [88, 20])
+def test_no_chord_clips(count):
+    """Guards the loudest there is, however many notes begin at once."""
+    chord = [(0, 16, pitch) for pitch in range(21, 21 + count)]
+    sound = rendered(chord, 16)
+    assert np.abs(by_the_equation(chord, 16)).max() > 1.2  # it would clip
+    assert 0.8 < np.abs(sound).max() < 1
+    assert np.abs(to_levels(sound)).max() < 32_767
+
+
+def test_four_notes_are_the_sum_of_each_alone():
+    """Guards a loudness that depends on what else sounds: a passage is the same in any piece."""
+    chord = [(0, 8, pitch) for pitch in (21, 33, 45, 57)]
+    alone = sum(rendered([note], 8).astype(np.float64) for note in chord)
+    np.testing.assert_allclose(rendered(chord, 8), alone, atol=1e-7)
+    loud = [(20, 28, pitch) for pitch in range(21, 60)]
+    np.testing.assert_array_equal(
+        rendered([*chord, *loud], 28)[: at(2)], rendered(chord, 28)[: at(2)]
+    )
+
+
+def test_loudness_bends_smoothly_and_keeps_its_order():
+    """Guards the knee: a jump there would be a crackle."""
+    line = np.linspace(-20, 20, 400_001)
+    bent = synthesizer._bent(line)
+    np.testing.assert_array_equal(bent[np.abs(line) <= 0.8], line[np.abs(line) <= 0.8])
+    slope = np.diff(bent) / np.diff(line)
+    assert (slope > 0).all()
+    assert slope.max() < 1 + 1e-6
+    assert np.abs(np.diff(slope)).max() < 0.002
+    np.testing.assert_allclose(bent, -bent[::-1])
+
+
+@pytest.mark.parametrize(("frames", "step"), [(1, 0.125), (7, 0.0771), (100, 1 / 3), (1, 0.000_01)])
+def test_a_piece_lasts_as_long_as_its_frames_and_the_last_fade(frames, step):
+    """Guards the header of a WAV, which is written first: lengths may not be off by a sample."""
+    for notes in ([], [(0, 1, 60)], [(0, frames, 108)]):
+        sound = rendered(notes, frames, step)
+        assert len(sound) == sample_count(frames * step) == round(frames * step * RATE) + 4410
+        assert sound.dtype == np.float32
+        assert sound.any() == bool(notes)
