@@ -1,5 +1,6 @@
 """`seqmodel inspect`: what a media file, a dataset or a run holds."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +20,17 @@ from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file
 
+HEARD = " or ".join(medium.name for medium in MEDIA.values() if medium.listen_formats)
+
+
+def _sounds() -> str:
+    """All that --listen writes."""
+    kinds = dict.fromkeys(kind for medium in MEDIA.values() for kind in medium.listen_formats)
+    return ", ".join(f".{kind}" for kind in kinds)
+
 
 def _rows(medium: Medium) -> tuple[Option, ...]:
-    return medium.inspect_options
+    return (*medium.inspect_options, *medium.listen_options)
 
 
 @with_media_options(_rows)
@@ -36,6 +45,12 @@ def inspect(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw it too, as PNG.")
     ] = None,
+    listen: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.wav", help=f"Render a file of {HEARD} as sound too: {_sounds()}."
+        ),
+    ] = None,
     *,
     force: Force = False,
     as_json: Json = False,
@@ -46,17 +61,20 @@ def inspect(
 
     Music is drawn as a piano-roll, audio as waveform and spectrogram, a dataset as how often each
     note or sample value comes, a run as its learning curve. A dataset is read in full and compared
-    with the hashes of its pieces.
+    with the hashes of its pieces. --listen lets a small synthesizer play music as a model sees it,
+    on the grid it is drawn on.
     """
     from seqmodel.files import check_writable, refuse_existing
     from seqmodel.report import inspection
 
     if plot is not None and plot.suffix.lower() != ".png":
         raise UsageError(f"--plot draws PNG only: {plot} must end in .png")
-    if plot is not None:
-        refuse_existing(plot, force=force)
-        check_writable(plot)
+    for target in (plot, listen):
+        if target is not None:
+            refuse_existing(target, force=force)
+            check_writable(target)
     kind = inspection.kind_of(path)
+    _check_listen(listen, path, kind, media_options)
     if kind == "dataset":
         values, lines = inspection.inspect_dataset(path, plot), _dataset
     elif kind == "run":
@@ -65,12 +83,35 @@ def inspect(
         medium = medium_of_file(path)
         options = options_of(medium, media_options, _rows, f"{path} is {medium.name}")
         values, lines = medium.inspect_file(path, options, plot), medium.file_lines
+        if listen is not None:
+            medium.listen(path, options, listen)
     if as_json:
         print_json(values)
     else:
         typer.echo("\n".join(lines(values)))
     if plot is not None:
         message(f"drawn to {plot}", quiet=quiet)
+    if listen is not None:
+        message(f"rendered to {listen}", quiet=quiet)
+
+
+def _check_listen(
+    listen: Path | None, path: Path, kind: str, media_options: Mapping[str, Any]
+) -> None:
+    """UsageError if --listen cannot be done, or what goes with it was said without it."""
+    if listen is None:
+        options = [option for medium in MEDIA.values() for option in medium.listen_options]
+        for option in options:
+            if media_options[option.name] is not None:
+                raise UsageError(f"{option.flag} goes with --listen")
+        return
+    stored = kind in ("dataset", "run")
+    medium = medium_of_file(path)
+    if stored or not medium.listen_formats:
+        what = f"a {kind}" if stored else medium.name
+        raise UsageError(f"--listen renders files of {HEARD}, and {path} is {what}")
+    if listen.suffix.lower().lstrip(".") not in medium.listen_formats:
+        raise UsageError(f"--listen writes sound only: {listen} must end in one of {_sounds()}")
 
 
 def _dataset(values: dict[str, Any]) -> list[str]:

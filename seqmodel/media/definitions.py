@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol
 
+from seqmodel.errors import UsageError
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -305,9 +307,13 @@ class Medium(Protocol):
     """The parameter count those sizes come to, for all other units."""
     prepare_options: tuple[Option, ...]
     inspect_options: tuple[Option, ...]
+    listen_options: tuple[Option, ...] = ()
+    """Of `inspect --listen`."""
     sample_options: tuple[Option, ...]
     formats: tuple[str, ...]
     """What `sample` can write."""
+    listen_formats: tuple[str, ...] = ()
+    """What `listen` can write; empty where files are sound already, or can have none."""
     default_length: str
     """How long a sampled piece is by default, for the help text."""
 
@@ -347,6 +353,17 @@ class Medium(Protocol):
         Raises:
             SeqmodelError: naming the file, if it cannot be read.
         """
+
+    def listen(self, path: Path, options: Mapping[str, Any], target: Path) -> None:
+        """Render a media file as sound to `target`, whose suffix is one of `listen_formats`.
+
+        Takes `inspect_options` and `listen_options`.
+
+        Raises:
+            UsageError: if the sound cannot be written, or the medium has no `listen_formats`.
+            SeqmodelError: naming the file, if it cannot be read.
+        """
+        raise UsageError(f"{path} is {self.name}, which is not rendered as sound")
 
     def file_lines(self, values: Mapping[str, Any]) -> list[str]:
         """`inspect_file`'s values as lines of text."""

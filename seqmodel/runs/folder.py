@@ -12,7 +12,7 @@ README.md lists the fields of each.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,17 +142,17 @@ def load_model(model: SequenceModel, tensors: Mapping[str, torch.Tensor]) -> Non
     model.load_state_dict(there)
 
 
-def newest_run(runs: Path = RUNS, media: str | None = None) -> Path:
+def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> Path:
     """The run folder in `runs` whose best checkpoint is the newest; SeqmodelError if there is none.
 
-    With `media`, the newest of that medium, or of any medium where it has none: whoever loads it
-    can say better what is wrong.
+    With `media`, the newest of one of these, or of any medium where there is none: whoever loads
+    it can say better what is wrong.
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
     if not found:
         raise _no_run(runs)
     found.sort(key=_modified, reverse=True)
-    fitting = (file for file in found if media is None or media == _media(load_content(file)))
+    fitting = (file for file in found if media is None or _media(load_content(file)) in media)
     return next(fitting, found[0]).parent
 
 

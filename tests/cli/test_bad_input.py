@@ -388,14 +388,14 @@ EVAL = {
         f"{HELP.format('eval')}",
     ),
 }
-SUFFIX = "must be one of mid, npy, png, wav, flac, raw"
+SUFFIX = "must be one of mid, wav, flac, ogg, mp3, npy, png, raw"
 SAMPLE = {
     "sample": (2, f"Missing argument 'OUT' {HELP.format('sample')}"),
     "sample o.mid": (1, NO_RUN),
     "sample o --run {run}": (2, f"the suffix of o {SUFFIX}"),
-    "sample o.mp3 --run {run}": (2, f"the suffix of o.mp3 {SUFFIX}"),
+    "sample o.aac --run {run}": (2, f"the suffix of o.aac {SUFFIX}"),
     "sample - --run {run}": (2, f"--format {SUFFIX}"),
-    "sample o.mid --format mp3 --run {run}": (2, f"--format {SUFFIX}"),
+    "sample o.mid --format aac --run {run}": (2, f"--format {SUFFIX}"),
     "sample - --format mid -n 3 --run {run}": (2, "-n above 1 needs a file name, not stdout"),
     "sample o.mid --length 3 --seconds 3 --run {run}": (
         2,

@@ -145,23 +145,32 @@ def test_a_silent_sample_is_called_silent(
 def test_the_newest_run_that_can_write_the_file_is_taken(
     call: Call, run: Path, audio_run_folder: Path, logistic_run_folder: Path
 ):
-    """Guards against `sample out.wav` refused for a run of music trained since."""
+    """Guards against `sample out.raw` refused for a run of music trained since.
+
+    And against `sample out.wav` from an older run than the newest, which can write it too.
+    """
     for k, folder in enumerate([audio_run_folder, logistic_run_folder, run]):
         shutil.copytree(folder, f"runs/{k}")
         os.utime(f"runs/{k}/best.safetensors", (1000 + k, 1000 + k))
-    for name, newest in (("o.wav", 1), ("o.mid", 2), ("o.npy", 2), ("o.flac", 1)):
+    newest_that_can = {"o.raw": 1, "o.mid": 2, "o.npy": 2, "o.wav": 2, "o.ogg": 2}
+    for name, newest in newest_that_can.items():
         result = call("sample", name, "--length", 5)
         assert result.status == 0
         assert result.err.startswith(f"{name}: ")
         assert result.err.endswith(f" from runs/{newest}\n")
     assert call("sample", "-", "--format", "raw", "--length", 5).status == 0
+    os.utime("runs/0/best.safetensors", (2000, 2000))
+    for name, newest in (("o.wav", 0), ("p.ogg", 2)):
+        result = call("sample", name, "--length", 5, "--force")
+        assert result.err.endswith(f" from runs/{newest}\n")
     shutil.rmtree("runs/0")
     shutil.rmtree("runs/1")
-    result = call("sample", "p.wav")
+    result = call("sample", "p.raw")
     assert (result.status, result.err) == (
         2,
         "seqmodel: runs/2 was trained on music (88 notes, 4 steps per beat), which cannot be "
-        "written as wav: take one of mid, npy, png, or another run with --run\n",
+        "written as raw: take one of mid, wav, flac, ogg, mp3, npy, png, or another run with "
+        "--run\n",
     )
 
 

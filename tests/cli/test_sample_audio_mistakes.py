@@ -16,11 +16,12 @@ LONGEST = "asks for more than the 2,147,483,629 samples of the longest WAV (74:3
 MISTAKES = {
     "o.mid --run {audio}": (2, f"{TRAINED}, which cannot be written as mid: {NOT_AS}"),
     "- --format mid --run {audio}": (2, f"{TRAINED}, which cannot be written as mid: {NOT_AS}"),
-    "o.wav --run {run}": (
+    "o.raw --run {run}": (
         2,
-        f"{MUSIC}, which cannot be written as wav: take one of mid, npy, png, or another run "
-        "with --run",
+        f"{MUSIC}, which cannot be written as raw: take one of mid, wav, flac, ogg, mp3, npy, png, "
+        "or another run with --run",
     ),
+    "o.mp3 --run {audio}": (2, f"{TRAINED}, which cannot be written as mp3: {NOT_AS}"),
     "o.wav --tempo 90 --run {audio}": (2, "--tempo is for music, and " + TRAINED),
     "o.wav --prime x.mid --run {audio}": (
         2,
@@ -87,10 +88,6 @@ MISTAKES = {
         f"--include-prime {LONGEST}",
     ),
     "o.wav --temperature inf --run {audio}": (2, "--temperature must be finite, not inf"),
-    "o.mp3 --run {audio}": (
-        2,
-        "the suffix of o.mp3 must be one of mid, npy, png, wav, flac, raw",
-    ),
     "- --format raw -n 2 --run {audio}": (2, "-n above 1 needs a file name, not stdout"),
 }
 

@@ -87,12 +87,13 @@ def test_the_newest_run_of_a_medium_is_found_behind_newer_ones(
         shutil.copy(folder / runs.BEST, tmp_path / name)
         os.utime(tmp_path / name / runs.BEST, (1000 + k, 1000 + k))
     assert newest_run(tmp_path).name == "audio"
-    assert newest_run(tmp_path, "audio").name == "audio"
-    assert newest_run(tmp_path, "music").name == "music"
+    assert newest_run(tmp_path, {"audio"}).name == "audio"
+    assert newest_run(tmp_path, {"audio", "music"}).name == "audio"
+    assert newest_run(tmp_path, {"music"}).name == "music"
     shutil.rmtree(tmp_path / "audio")
-    assert newest_run(tmp_path, "audio").name == "music"  # whoever loads it says what is wrong
+    assert newest_run(tmp_path, {"audio"}).name == "music"  # whoever loads it says what is wrong
     (tmp_path / "music" / runs.BEST).write_bytes(b"x")
-    refused(lambda: newest_run(tmp_path, "music"), "music/best.safetensors is damaged")
+    refused(lambda: newest_run(tmp_path, {"music"}), "music/best.safetensors is damaged")
 
 
 def begun(folder, second, *names, config="learning_rate_draws: 0"):

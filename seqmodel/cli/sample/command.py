@@ -13,7 +13,7 @@ from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option, SampleRequest
 from seqmodel.media.registry import MEDIA
 
-OTHER_SUFFIXES = {"midi": "mid", "wave": "wav"}
+OTHER_SUFFIXES = {"midi": "mid", "wave": "wav", "oga": "ogg"}
 WRITTEN = ", ".join(
     f"{medium.name} as {' '.join('.' + kind for kind in medium.formats)}"
     for medium in MEDIA.values()
@@ -88,10 +88,10 @@ def sample(
 ) -> None:
     """Draw new pieces from what a run has learned.
 
-    A MIDI, WAV or FLAC file written here and prepared again as the run's data were gives back
-    exactly what was drawn. Audio has the run's rate, in 16 bits; with - as wav or raw it plays
-    while it grows: seqmodel sample - --format wav | aplay. A run trained with --end stops by
-    itself.
+    MIDI of music, WAV or FLAC of audio, written here and prepared again as the run's data were,
+    gives back exactly what was drawn. Audio has the run's rate, in 16 bits; with - as wav or raw it
+    plays while it grows: seqmodel sample - --format wav | aplay. Music as sound is played by a
+    small synthesizer at 44,100 Hz. A run trained with --end stops by itself.
     """
     kind = _format(out, output_format)
     targets = Targets(out, number)
@@ -106,7 +106,7 @@ def sample(
     from seqmodel.sampling.sampler import Sampler
 
     targets.check(force=force)
-    loaded = load_run(run or newest_run(media=_only_medium(kind)))
+    loaded = load_run(run or newest_run(media=_able(kind)))
     medium = loaded.frame.medium
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
     _check(kind, prime, medium, trained)
@@ -141,16 +141,15 @@ def sample(
 def _format(out: Path, given: str | None) -> str:
     suffix = "" if str(out) == "-" else out.suffix.lower().lstrip(".")
     kind = given or OTHER_SUFFIXES.get(suffix, suffix)
-    if not any(kind in medium.formats for medium in MEDIA.values()):
+    if not _able(kind):
         what = "--format" if given or str(out) == "-" else f"the suffix of {out}"
         raise UsageError(f"{what} must be one of {_formats()}")
     return kind
 
 
-def _only_medium(kind: str) -> str | None:
-    """The one medium that can be written in a format; None if there are several."""
-    able = [medium.name for medium in MEDIA.values() if kind in medium.formats]
-    return able[0] if len(able) == 1 else None
+def _able(kind: str) -> set[str]:
+    """The media that can be written in a format."""
+    return {medium.name for medium in MEDIA.values() if kind in medium.formats}
 
 
 def _check(kind: str, prime: Path | None, medium: Medium, trained: str) -> None:

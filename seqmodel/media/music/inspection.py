@@ -15,6 +15,7 @@ from seqmodel.media.music.midi import Score, read_score
 from seqmodel.media.music.midi_format import DRUM_CHANNEL
 from seqmodel.media.music.pianoroll import piano_roll
 from seqmodel.media.music.plots import plot_note_frequencies, plot_piano_roll
+from seqmodel.media.music.tempo import seconds_at
 from seqmodel.media.music.tonic import semitones_to_c
 from seqmodel.media.words import plural
 
@@ -113,10 +114,7 @@ def note_name(pitch: int) -> str:
 
 def seconds(score: Score) -> float:
     """How long a score lasts, from its start to the end of its last note."""
-    end = int(score.off_tick.max(initial=0))
-    begins = np.minimum(score.tempo_tick, end)
-    lengths = np.diff(np.append(begins, end))
-    return float((lengths * (score.tempo / score.ticks_per_unit)).sum() / 1e6)
+    return float(seconds_at(score, score.off_tick.max(initial=0, keepdims=True))[0])
 
 
 def _notes(values: Mapping[str, Any]) -> str:

@@ -29,6 +29,13 @@ DEFAULT_LENGTH = 256
 """Frames of a sampled piece."""
 DEFAULT_TEMPO = 120.0
 
+SOUND_FORMATS = ("wav", "flac", "ogg", "mp3")
+"""Of music that is played by the synthesizer."""
+
+
+def _tempo(help: str) -> Option:
+    return Option("tempo", float, help, least=4.0, most=1000.0)
+
 
 class Music(Medium):
     """`Medium` of piano-rolls; a frame is 88 zeros and ones."""
@@ -66,21 +73,22 @@ class Music(Medium):
         Option(
             "steps_per_beat",
             int,
-            "The grid a MIDI file is shown on.  [default: 4]",
+            "The grid a MIDI file is shown on, and any file rendered on.  [default: 4]",
             least=1,
         ),
     )
-    sample_options = (
-        Option(
-            "tempo",
-            float,
-            "Music: beats per minute, in the file and for --seconds.  "
-            f"[default: {DEFAULT_TEMPO:g}]",
-            least=4.0,
-            most=1000.0,
+    listen_options = (
+        _tempo(
+            f"With --listen: beats per minute.  [default: the file's; of a roll {DEFAULT_TEMPO:g}]"
         ),
     )
-    formats = ("mid", "npy", "png")
+    sample_options = (
+        _tempo(
+            f"Music: beats per minute, in the file and for --seconds.  [default: {DEFAULT_TEMPO:g}]"
+        ),
+    )
+    formats = ("mid", *SOUND_FORMATS, "npy", "png")
+    listen_formats = SOUND_FORMATS
     default_length = (
         f"{DEFAULT_LENGTH} of music, or with --end as long as the longest training piece at most"
     )
@@ -124,12 +132,16 @@ class Music(Medium):
     ) -> dict[str, Any]:
         """`Medium.inspect_file`."""
         from seqmodel.media.music import inspection
-        from seqmodel.media.music.grid import Grid
 
         if self.kind_of_file(path) == "roll":
             return inspection.inspect_roll(path, plot)
-        grid = Grid.of_beats(options.get("steps_per_beat") or STEPS_PER_BEAT)
-        return inspection.inspect_midi(path, grid, plot)
+        return inspection.inspect_midi(path, _grid_shown(options), plot)
+
+    def listen(self, path: Path, options: Mapping[str, Any], target: Path) -> None:
+        """`Medium.listen`."""
+        from seqmodel.media.music import listening
+
+        listening.listen(path, _grid_shown(options), options.get("tempo"), target)
 
     def file_lines(self, values: Mapping[str, Any]) -> list[str]:
         """`Medium.file_lines`."""
@@ -169,6 +181,13 @@ class Music(Medium):
 
 
 MUSIC = Music()
+
+
+def _grid_shown(options: Mapping[str, Any]) -> "Grid":
+    """The grid of `inspect`."""
+    from seqmodel.media.music.grid import Grid
+
+    return Grid.of_beats(options.get("steps_per_beat") or STEPS_PER_BEAT)
 
 
 def _grid(

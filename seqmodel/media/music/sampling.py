@@ -12,7 +12,8 @@ from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling,
 from seqmodel.media.music.corpus import load_midi, load_roll
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import LOWEST_PITCH, MAX_FRAMES
-from seqmodel.media.music.medium import DEFAULT_LENGTH, DEFAULT_TEMPO
+from seqmodel.media.music.listening import check_sound, steady_times, write_music
+from seqmodel.media.music.medium import DEFAULT_LENGTH, DEFAULT_TEMPO, SOUND_FORMATS
 from seqmodel.media.music.midi_writer import midi_bytes
 from seqmodel.media.music.plots import piano_roll_png
 from seqmodel.media.words import plural
@@ -28,6 +29,9 @@ class MusicSampling(Sampling):
         self.length = self._length()
         self.remarks: list[str] = []
         self.primer = self._read_primer()
+        self._heard = len(self.primer) if request.include_prime else 0
+        if request.kind in SOUND_FORMATS:
+            check_sound(request.kind, (self._heard + self.length) * self._seconds_per_frame)
 
     def write(
         self,
@@ -36,21 +40,28 @@ class MusicSampling(Sampling):
         progress: Callable[[int, int], None],
     ) -> Written:
         """`Sampling.write`."""
-        heard = len(self.primer) if self._request.include_prime else 0
-        parts, drawn = [self.primer[:heard]], 0
+        parts, drawn = [self.primer[: self._heard]], 0
         for chunk in chunks:
             parts.append(chunk)
             drawn += len(chunk)
             progress(drawn, self.length)
         roll = np.concatenate(parts)
-        file.write(self._encode(roll, heard))
-        hint = "" if roll.any() else "silent: try a higher --temperature"
-        return Written(plural(len(roll), "frame"), hint)
+        size = plural(len(roll), "frame")
+        if self._request.kind in SOUND_FORMATS:
+            times = steady_times(len(roll), self._seconds_per_frame)
+            size += f", {write_music(self._request.kind, file, roll, times):,.1f} s"
+        else:
+            file.write(self._encode(roll))
+        return Written(size, "" if roll.any() else "silent: try a higher --temperature")
+
+    @property
+    def _seconds_per_frame(self) -> float:
+        return self._frame.grid.seconds_per_frame(self._tempo)
 
     def _length(self) -> int:
         request = self._request
         if request.seconds is not None:
-            frames = request.seconds / self._frame.grid.seconds_per_frame(self._tempo)
+            frames = request.seconds / self._seconds_per_frame
             length = max(1, round(min(frames, MAX_FRAMES + 1)))
         else:
             length = request.length or request.longest_piece or DEFAULT_LENGTH
@@ -78,13 +89,13 @@ class MusicSampling(Sampling):
             )
         return piece.roll
 
-    def _encode(self, roll: NDArray[np.uint8], heard: int) -> bytes:
+    def _encode(self, roll: NDArray[np.uint8]) -> bytes:
         grid = self._frame.grid
         if self._request.kind == "mid":
             return midi_bytes(roll, grid, tempo_bpm=self._tempo)
         if self._request.kind == "png":
             title, unit = self._request.title, f"frame ({grid})"
-            return piano_roll_png(roll, LOWEST_PITCH, title=title, unit=unit, primer=heard)
+            return piano_roll_png(roll, LOWEST_PITCH, title=title, unit=unit, primer=self._heard)
         buffer = io.BytesIO()
         np.save(buffer, roll, allow_pickle=False)
         return buffer.getvalue()

@@ -1,0 +1,83 @@
+"""Music as sound files: what `sample out.wav` and `inspect --listen` write."""
+
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import SeqmodelError, SourceError, UsageError
+from seqmodel.files import new_file, read_bytes
+from seqmodel.media.music.corpus import load_roll
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.medium import DEFAULT_TEMPO
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.notes import notes_of
+from seqmodel.media.music.pianoroll import piano_roll
+from seqmodel.media.music.synthesizer import RATE, render, sample_count
+from seqmodel.media.music.tempo import seconds_at
+from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
+from seqmodel.media.words import clock
+
+
+def check_sound(kind: str, seconds: float) -> None:
+    """UsageError if a piece whose frames last `seconds` cannot be written as `kind`."""
+    check_encoder(kind)
+    if sample_count(seconds) > MAX_SAMPLES:
+        raise UsageError(
+            f"the music lasts {clock(seconds)}, and the longest WAV {clock(MAX_SAMPLES / RATE)}: "
+            "shorten it or raise --tempo"
+        )
+
+
+def write_music(
+    kind: str, file: BinaryIO, roll: NDArray[np.uint8], times: NDArray[np.float64]
+) -> float:
+    """Write a roll (T, 88) as sound and return how long it lasts, in seconds.
+
+    `times` (T + 1,) says when each frame begins, and the last one ends, in seconds.
+    """
+    samples = sample_count(float(times[-1]))
+    write_sound(kind, file, render(notes_of(roll), times), RATE, samples)
+    return samples / RATE
+
+
+def steady_times(frames: int, seconds_per_frame: float) -> NDArray[np.float64]:
+    """(T + 1,) `times` of T equal frames."""
+    return np.arange(frames + 1, dtype=np.float64) * seconds_per_frame
+
+
+def listen(path: Path, grid: Grid, tempo: float | None, target: Path) -> None:
+    """Write a MIDI file or a roll (.npy) as sound to `target`, whose suffix says in which format.
+
+    A MIDI file is heard on `grid`, a grid of beats, which is how a model sees it, at its own tempos
+    unless `tempo` is given. Of a roll, which states neither, `grid` says how long frames are.
+
+    Raises:
+        SeqmodelError: naming `path`, if it cannot be read.
+        UsageError: if the sound cannot be written.
+    """
+    kind = target.suffix.lower().lstrip(".")
+    try:
+        roll, times = _read(path, grid, tempo)
+    except SourceError as error:
+        raise SeqmodelError(f"{path}: {error}") from error
+    check_sound(kind, float(times[-1]))
+    with new_file(target) as file:
+        write_music(kind, file, roll, times)
+
+
+def _read(
+    path: Path, grid: Grid, tempo: float | None
+) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """The roll and the times of its frames."""
+    if path.suffix.lower() == ".npy":
+        roll = load_roll(path)
+        return roll, steady_times(len(roll), grid.seconds_per_frame(tempo or DEFAULT_TEMPO))
+    score = read_score(read_bytes(path))
+    roll = piano_roll(score, grid, drums=False)
+    if tempo is not None:
+        return roll, steady_times(len(roll), grid.seconds_per_frame(tempo))
+    assert grid.steps_per_beat is not None
+    ticks = np.arange(len(roll) + 1) * (score.ticks_per_unit / grid.steps_per_beat)
+    return roll, seconds_at(score, ticks)

@@ -1,0 +1,18 @@
+"""Ticks of a score to seconds."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.media.music.midi import Score
+
+
+def seconds_at(score: Score, ticks: NDArray[np.number]) -> NDArray[np.float64]:
+    """When each of the ticks (N,), which may lie between whole ones, comes at the score's tempos.
+
+    Rounded like any floating-point number: frames are placed exactly, by `pianoroll`.
+    """
+    lengths = score.tempo / (1e6 * score.ticks_per_unit)
+    begins = np.append(0.0, np.cumsum(np.diff(score.tempo_tick) * lengths[:-1]))
+    at = np.searchsorted(score.tempo_tick, ticks, side="right") - 1
+    seconds: NDArray[np.float64] = begins[at] + (ticks - score.tempo_tick[at]) * lengths[at]
+    return seconds

@@ -1,0 +1,198 @@
+"""Music as sound from the command line: `sample out.wav` and `inspect --listen`."""
+
+import os
+import re
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+import soundfile
+from calling import Call, call_ok, start, write_piece
+
+SOUNDS = ("wav", "flac", "ogg", "mp3")
+
+
+@pytest.mark.parametrize("kind", SOUNDS)
+def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, run: Path):
+    """Guards reproducible sound, in a file and on stdout alike, and what is said of it."""
+    options = ["--run", run, "--length", 12]
+    first = call("sample", f"a.{kind}", *options)
+    said = f"a.{kind}: 12 frames, 1.6 s from {run}\n"
+    assert (first.status, first.out, first.err) == (0, "", said)
+    streamed = call("sample", "-", "--format", kind, *options)
+    assert (streamed.status, streamed.err) == (0, "")
+    call_ok("sample", "b", "--format", kind, "-q", *options)
+    assert Path(f"a.{kind}").read_bytes() == Path("b").read_bytes() == streamed.raw
+    other = call("sample", "-", "--format", kind, "--seed", 2, *options)
+    assert other.raw != streamed.raw
+    info = soundfile.info(f"a.{kind}")
+    assert (info.format, info.samplerate, info.channels) == (kind.upper(), 44_100, 1)
+    assert info.frames == 12 * 44_100 / 8 + 4410
+
+
+def test_a_pipe_is_sent_what_the_file_holds(call: Call, run: Path):
+    """Guards `| aplay`: a pipe, in which nothing can be corrected later."""
+    options = ["--run", run, "--seconds", 20]
+    call_ok("sample", "a.wav", *options)
+    with start("sample", "-", "--format", "wav", *options) as process:
+        assert process.stdout.buffer.read() == Path("a.wav").read_bytes()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+def test_sound_is_of_the_notes_that_are_drawn(call: Call, run: Path, seconds_run: Path):
+    """Guards -n, --tempo, --temperature, --length and --seconds, and both kinds of grid.
+
+    Each must do to the sound what it does to the frames, which are rendered apart.
+    """
+    for trained, options, listen in (
+        (run, ["--length", 40, "--temperature", 1.5], []),
+        (run, ["--seconds", 4, "--tempo", 90], ["--tempo", 90]),
+        (seconds_run, ["--seconds", 4, "--tempo", 90, "--seed", 3], ["--tempo", 150]),
+    ):
+        for suffix in ("npy", "wav"):
+            call_ok("sample", f"o.{suffix}", "-n", 2, "--run", trained, "--force", *options)
+        for k in (1, 2):
+            call_ok("inspect", f"o-{k}.npy", "--listen", f"p-{k}.wav", "--force", *listen)
+            assert Path(f"p-{k}.wav").read_bytes() == Path(f"o-{k}.wav").read_bytes()
+        assert Path("o-1.wav").read_bytes() != Path("o-2.wav").read_bytes()
+
+
+def test_the_sound_of_a_midi_file_is_that_of_its_roll(call: Call, run: Path):
+    """Guards the file's own tempo, and frames cut by the samples they begin at."""
+    for name in ("o.mid", "o.npy"):
+        call_ok("sample", name, "--run", run, "--length", 50, "--tempo", 125)
+    shown = call("inspect", "o.mid", "--listen", "new/mid.wav")
+    assert (shown.status, shown.err) == (0, "rendered to new/mid.wav\n")
+    assert shown.out == call("inspect", "o.mid").out
+    call_ok("inspect", "o.npy", "--listen", "npy.wav", "--tempo", 125, "-q")
+    assert Path("new/mid.wav").read_bytes() == Path("npy.wav").read_bytes()
+    sound, rate = soundfile.read("npy.wav")
+    assert len(sound) / rate == pytest.approx(mido.MidiFile("o.mid").length + 0.1, abs=1e-4)
+
+
+def test_the_grid_is_heard(call: Call):
+    write_piece(Path("p.mid"), seed=3)
+    call_ok("inspect", "p.mid", "--listen", "4.wav")
+    call_ok("inspect", "p.mid", "--listen", "1.wav", "--steps-per-beat", 1)
+    four, one = (soundfile.read(f"{steps}.wav")[0] for steps in (4, 1))
+    assert len(four) == len(one)
+    assert not np.array_equal(four, one)
+
+
+def test_a_primer_is_heard_first_when_asked(call: Call, music: Path, run: Path):
+    """Guards a primer that slips into the sound, and what is new put in the wrong place."""
+    primer = music / "train" / "0.mid"  # 32 frames
+    options = ["--run", run, "--length", 20, "--prime", primer]
+    call_ok("sample", "new.wav", *options)
+    call_ok("sample", "both.wav", *options, "--include-prime")
+    call_ok("inspect", primer, "--listen", "primer.wav")
+    new, both, old = (soundfile.read(f"{name}.wav")[0] for name in ("new", "both", "primer"))
+    border = 32 * 44_100 // 8
+    assert len(new) == 20 * 44_100 / 8 + 4410
+    assert len(both) - len(new) == border
+    assert np.array_equal(both[:border], old[:border])
+    assert np.abs(both[border:] - new)[4410:].mean() < np.abs(new).mean()
+
+
+def test_a_silent_sample_is_called_silent(call: Call, run: Path):
+    result = call("sample", "o.wav", "--run", run, "--temperature", 0, "--length", 8)
+    assert result.err == f"o.wav: 8 frames, 1.1 s from {run}, silent: try a higher --temperature\n"
+    assert not soundfile.read("o.wav")[0].any()
+
+
+LONGEST = "and the longest WAV 13:31:36: shorten it or raise --tempo"
+SOUND = ".wav, .flac, .ogg, .mp3"
+MISTAKES = {
+    "sample o.wav --length 800000 --tempo 60 --run {run}": (
+        2,
+        f"the music lasts 55:33:20, {LONGEST}",
+    ),
+    "sample o.mp3 --seconds 48696 --run {run}": (2, f"the music lasts 13:31:36, {LONGEST}"),
+    "sample o.wav --length 389558 --prime p.mid --include-prime --run {run}": (
+        2,
+        f"the music lasts 13:31:39, {LONGEST}",
+    ),
+    "sample o.wav --prime a.wav --run {run}": (
+        2,
+        "{run} was trained on music (88 notes, 4 steps per beat) and cannot continue a.wav: "
+        "--prime must be music too",
+    ),
+    "sample a.wav --run {run}": (1, "a.wav exists already; add --force to replace it"),
+    "inspect p.mid --listen a.wav": (1, "a.wav exists already; add --force to replace it"),
+    "inspect p.mid --listen p.mid --force": (
+        2,
+        f"--listen writes sound only: p.mid must end in one of {SOUND}",
+    ),
+    "inspect p.mid --listen -": (2, f"--listen writes sound only: - must end in one of {SOUND}"),
+    "inspect p.mid --listen p.mid/o.wav": (
+        1,
+        "cannot write p.mid/o.wav: p.mid is a file, not a folder",
+    ),
+    "inspect p.mid --tempo 90": (2, "--tempo goes with --listen"),
+    "inspect a.wav --listen o.wav": (2, "--listen renders files of music, and a.wav is audio"),
+    "inspect {run} --listen o.wav": (2, "--listen renders files of music, and {run} is a run"),
+    "inspect {data} --listen o.wav": (
+        2,
+        "--listen renders files of music, and {data} is a dataset",
+    ),
+    "inspect text.npy --listen o.wav": (
+        1,
+        "text.npy: holds a damaged array in the array",
+    ),
+    "inspect long.npy --listen o.wav --tempo 4 --steps-per-beat 1": (
+        2,
+        f"the music lasts 13:45:00, {LONGEST}",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_is_said_in_one_line(command: str, call: Call, run: Path, data: Path, here: Path):
+    """Guards against tracebacks, vague errors, wrong statuses and things left behind."""
+    soundfile.write("a.wav", np.zeros(100), 8000)
+    write_piece(Path("p.mid"), seed=1)
+    Path("text.npy").write_text("no array")
+    np.save("long.npy", np.zeros((3300, 88), np.uint8))
+    before = {path: path.read_bytes() for path in here.iterdir()}
+    paths = {"run": run, "data": data}
+    status, line = MISTAKES[command]
+    result = call(*(word.format(**paths) for word in command.split()))
+    assert (result.err, result.status) == (f"seqmodel: {line.format(**paths)}\n", status)
+    assert result.out == ""
+    assert {path: path.read_bytes() for path in here.iterdir()} == before
+
+
+def test_what_cannot_be_encoded_is_said_before_anything_is_drawn(
+    call: Call, run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Guards an hour of drawing, or a primer read, for a format that libsndfile does not know."""
+    monkeypatch.setattr(soundfile, "available_formats", lambda: {"WAV": "Microsoft"})
+    monkeypatch.setattr("seqmodel.sampling.sampler.Sampler.piece", None)
+    write_piece(Path("p.mid"), seed=1)
+    for command in (("sample", "o.mp3", "--run", run), ("inspect", "p.mid", "--listen", "o.mp3")):
+        result = call(*command)
+        assert (result.status, result.out) == (2, "")
+        said = r"seqmodel: libsndfile [\d.]+, as installed, cannot write mp3: name a \.wav\n"
+        assert re.fullmatch(said, result.err)
+    assert [path.name for path in here.iterdir()] == ["p.mid"]
+
+
+@pytest.mark.parametrize(
+    "command", ["sample o.flac --run {run} --length 5", "inspect p.mid --listen o.wav"]
+)
+def test_a_full_disk_leaves_no_half_of_a_file(
+    command: str, call: Call, run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Guards against sound that breaks off, where there was none or an older one before."""
+    write_piece(Path("p.mid"), seed=1)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    result = call(*command.format(run=run).split())
+    assert (result.status, result.out) == (1, "")
+    assert re.fullmatch(r"seqmodel: cannot write o\.\w+: no space left on device\n", result.err)
+    assert [path.name for path in here.iterdir()] == ["p.mid"]

@@ -1,0 +1,84 @@
+"""Music files as sound: when notes are heard, by mido's clock."""
+
+import mido
+import numpy as np
+import pytest
+import soundfile
+
+from seqmodel.errors import UsageError
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.listening import check_sound, listen
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.tempo import seconds_at
+
+GRID = Grid.of_beats(4)
+ONSETS = (96, 288, 480, 600)
+"""In ticks, of notes of an eighth; the tempo changes at 384 and within the last."""
+
+
+@pytest.fixture
+def song(tmp_path):
+    """Four eighths with rests between them, 96 ticks a beat: 100 a minute, then 50, then 200."""
+    track = mido.MidiTrack()
+    changes = [(0, 600_000), (384, 1_200_000), (612, 300_000)]
+    events = [(tick, mido.MetaMessage("set_tempo", tempo=tempo)) for tick, tempo in changes]
+    for tick in ONSETS:
+        events.append((tick, mido.Message("note_on", note=60, velocity=64)))
+        events.append((tick + 48, mido.Message("note_off", note=60)))
+    now = 0
+    for tick, message in sorted(events, key=lambda event: event[0]):
+        track.append(message.copy(time=tick - now))
+        now = tick
+    path = tmp_path / "song.mid"
+    mido.MidiFile(type=0, ticks_per_beat=96, tracks=[track]).save(path)
+    return path
+
+
+def heard(path):
+    """When sound begins after silence, in seconds, and how long the file is."""
+    sound, rate = soundfile.read(path)
+    assert rate == 44_100
+    loud = np.flatnonzero(sound)
+    return loud[np.diff(loud, prepend=-rate) > rate / 50] / rate, len(sound) / rate
+
+
+def test_a_midi_file_is_heard_at_its_own_tempos(song, tmp_path):
+    """Guards tempo changes, between notes and within one: sound that drifts from the score."""
+    listen(song, GRID, None, tmp_path / "song.wav")
+    now, onsets = 0.0, []
+    for message in mido.MidiFile(song):  # its times are in seconds
+        now += message.time
+        if message.type == "note_on":
+            onsets.append(now)
+    begins, length = heard(tmp_path / "song.wav")
+    assert begins == pytest.approx(onsets, abs=0.001)
+    assert length == pytest.approx(now + 0.1, abs=0.001)
+    score = read_score(song.read_bytes())
+    times = seconds_at(score, np.array([0, 96.5, 384, 612, 613]))
+    assert times == pytest.approx([0, 96.5 * 0.6 / 96, 2.4, 2.4 + 2.85, 5.25 + 0.3 / 96])
+
+
+def test_a_tempo_that_is_asked_for_overrules_the_file_s(song, tmp_path):
+    listen(song, GRID, 240, tmp_path / "song.flac")
+    begins, length = heard(tmp_path / "song.flac")
+    assert begins == pytest.approx([tick / 96 / 4 for tick in ONSETS], abs=0.001)
+    assert length == pytest.approx(648 / 96 / 4 + 0.1, abs=0.001)
+
+
+def test_a_roll_is_heard_on_the_grid_and_at_the_tempo_said(tmp_path):
+    roll = np.zeros((10, 88), np.uint8)
+    roll[[2, 7], 50] = 1
+    np.save(tmp_path / "roll.npy", roll)
+    for grid, tempo, step in ((GRID, None, 0.125), (Grid.of_beats(2), 60, 0.5)):
+        listen(tmp_path / "roll.npy", grid, tempo, tmp_path / "roll.wav")
+        begins, length = heard(tmp_path / "roll.wav")
+        assert begins == pytest.approx([2 * step, 7 * step], abs=0.001)
+        assert length == pytest.approx(10 * step + 0.1, abs=0.001)
+
+
+def test_the_longest_wav_is_the_longest_piece():
+    """Guards the sizes of a header of 32 bits: 2^31 - 19 samples at 44.1 kHz, the fade included."""
+    longest = (2**31 - 19 - 4410) / 44_100
+    check_sound("wav", longest)
+    with pytest.raises(UsageError, match=r"lasts 13:31:36, and the longest WAV 13:31:36: shorten"):
+        check_sound("flac", longest + 1e-4)
