@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.common import Device, Json, Quiet, counter, message, plural, print_json
+from seqmodel.media.definitions import Comparison
 
 
 def evaluate(
@@ -19,6 +20,15 @@ def evaluate(
     batch_size: Annotated[
         int, typer.Option(min=1, help="Pieces at a time; changes the speed, not the figures.")
     ] = 32,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Draw N pieces too and set what they are like beside the data.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 1,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -26,12 +36,17 @@ def evaluate(
     """Score a run: exact nats per frame, beside trivial baselines.
 
     Every frame of the split is scored, the first included, each given all frames before it.
+    Samples are compared with the split and with what the run was trained on: whether voices,
+    chords and lines are like the data's, whether notes drone on, how much is copied.
     """
     from seqmodel.data.dataset import open_dataset
     from seqmodel.evaluation.report import report
     from seqmodel.runs.folder import load_run, newest_run
+    from seqmodel.sampling.comparison import compare_samples, comparison_of
 
     loaded = load_run(run or newest_run())
+    if samples is not None:
+        comparison_of(loaded)  # an error now, not once all is scored
     dataset = open_dataset(data or Path(str(loaded.config.data)))
     loaded.check_reads(dataset)
     differences = dataset.frame.differences(loaded.frame)
@@ -44,17 +59,32 @@ def evaluate(
     loaded.model.to(loaded.model.choose_device(device, batch_size))
     with counter("scoring", quiet=quiet) as progress:
         result = report(loaded, dataset, split, batch_size=batch_size, progress=progress)
+    if samples is not None:
+        # A step of one piece is too small for a GPU to be the faster one.
+        loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
+        with counter("sampling", quiet=quiet) as progress:
+            result["samples"] = compare_samples(
+                loaded, dataset, split, number=samples, seed=seed, progress=progress
+            )
     if as_json:
         print_json(result)
-    else:
-        figures = loaded.model.output.describe(result)
-        typer.echo(_table(result, loaded.config.unit, figures))
+        return
+    figures = loaded.model.output.describe(result)
+    typer.echo(_table(result, loaded.config.unit, figures))
+    if samples is not None:
+        typer.echo(_samples(result["samples"], split, comparison_of(loaded)))
 
 
 def _from_here(path: str) -> str:
     """A path as one would type it: relative where it lies below the working folder."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+
+
+def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> str:
+    counts = f"{plural(values['pieces'], 'sample')}, {plural(values['frames'], 'frame')}"
+    heading = f"{counts}, seed {values['seed']}, lengths {values['lengths']}"
+    return "\n".join(["", heading, "", *comparison.lines(values, split)])
 
 
 def _table(result: dict[str, Any], unit: str, figures: list[str]) -> str:

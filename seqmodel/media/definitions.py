@@ -290,6 +290,21 @@ class Sampling(Protocol):
         """
 
 
+class Comparison(Protocol):
+    """How pieces that a model drew are set beside the data, in the medium's own terms."""
+
+    def compare(
+        self, drawn: Sequence["NDArray[Any]"], split: Pieces | None, train: Pieces
+    ) -> dict[str, Any]:
+        """Figures of frames (T, F) drawn, of a split and of what the model was trained on.
+
+        Plain values; None for a split that is the training split itself.
+        """
+
+    def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
+        """`compare`'s values as a table; `split` is the split's name."""
+
+
 class Medium(Protocol):
     """One kind of data: how it is read, described, judged and written."""
 
@@ -392,6 +407,9 @@ class Medium(Protocol):
             UsageError: if a length or format is impossible.
             SeqmodelError: naming --prime, if the primer cannot be used.
         """
+
+    def comparison(self) -> Comparison | None:
+        """What judges sampled pieces; None if the medium has no such figures."""
 
 
 Progress = Callable[[int, int], None]

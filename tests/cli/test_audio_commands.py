@@ -289,6 +289,10 @@ MISTAKES = {
         "{odd}/context has frames of 10 samples, context 30; {audio_run} reads 10, context 20: "
         f"{TEN}",
     ),
+    "eval {audio_run} --samples 2": (
+        2,
+        "{audio_run} was trained on audio, whose samples --samples cannot judge: leave it out",
+    ),
     "eval {audio_run} --split dev": (
         1,
         "{audio} has no pieces in a split 'dev' (it has: train, valid, test)",

@@ -382,6 +382,11 @@ EVAL = {
         1,
         "{bad}/one-data has no pieces in a split 'valid' (it has: train)",
     ),
+    "eval {run} --samples 0": (
+        2,
+        "Invalid value for '--samples': Input should be greater than or equal to 1 "
+        f"{HELP.format('eval')}",
+    ),
     "eval {run} --batch-size 0": (
         2,
         "Invalid value for '--batch-size': Input should be greater than or equal to 1 "

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from calling import Call, call_ok
 
+from seqmodel.data.dataset import open_dataset
+
 FIGURES = ("nats_per_frame", "nats_per_frame_skip_first", "piece_mean_nats_per_frame")
 
 
@@ -36,6 +38,71 @@ def test_eval_takes_the_newest_run_and_any_split(call: Call, data: Path):
     call_ok("train", data, "--hidden", 4, "--epochs", 1, "--unit", "gru")
     values = json.loads(call("eval", "--split", "test", "--json").out)
     assert (values["run"], values["split"], values["frames"]) == ("runs/data-gru-1", "test", 64)
+
+
+COLUMN = "{:27}{:>10}{:>10}{:>10}"
+ROWS = (
+    ("notes per frame", "notes_per_frame"),
+    ("frames of 2 notes", "voices_share"),
+    ("note length, frames", "note_length"),
+    ("  longest", "longest_note"),
+    ("  drones, share of pieces", "long_note_share"),
+    ("longest chord, frames", "longest_chord"),
+    ("  drones, share of pieces", "long_chord_share"),
+    ("dissonant intervals", "dissonance"),
+    ("melodic step, semitones", "melodic_step"),
+    ("copied in a row, frames", "copied_frames"),
+    ("  share of the piece", "copied_share"),
+    ("  most, frames", "most_copied_frames"),
+)
+
+
+def cell(value: float | None) -> str:
+    return "" if value is None else str(value) if isinstance(value, int) else f"{value:.4f}"
+
+
+def test_eval_sets_samples_beside_the_data(call: Call, data: Path, run: Path):
+    """Guards the table, line by line, against its JSON; the data's figures are counted here."""
+    plain = call("eval", run).out
+    told = json.loads(call("eval", run, "--samples", 4, "--json").out)["samples"]
+    header = {"pieces": 4, "frames": 128, "seed": 1, "lengths": "those of valid", "voices": 2}
+    assert told | header == told
+    train = open_dataset(data)["train"]
+    assert told["train"]["notes_per_frame"] == train.totals().sum() / train.frames
+    assert told["train"]["voices_share"] == 1
+    assert told["split"]["long_note_share"] < 1
+    expected = [
+        "",
+        "4 samples, 128 frames, seed 1, lengths those of valid",
+        "",
+        COLUMN.format("", "samples", "valid", "training"),
+    ]
+    columns = [told[name] for name in ("drawn", "split", "train")]
+    for label, name in ROWS:
+        cells = [cell(column.get(name)) for column in columns]
+        expected.append(COLUMN.format(label, *cells).rstrip())
+    expected += ["", "distance from training"]
+    for name, distance in columns[0]["distances"].items():
+        cells = [cell(distance), cell(columns[1]["distances"][name]), ""]
+        expected.append(COLUMN.format(f"  {name.replace('_', ' ')}", *cells).rstrip())
+    result = call("eval", run, "--samples", 4)
+    assert result.err == ""
+    assert result.out == plain + "\n".join(expected) + "\n"
+
+
+def test_eval_draws_the_same_samples_for_the_same_seed(call: Call, run: Path):
+    told = [
+        json.loads(call("eval", run, "--samples", 3, "--seed", seed, "--json").out)["samples"]
+        for seed in (1, 1, 2)
+    ]
+    assert told[0] == told[1]
+    assert told[2]["seed"] == 2
+    assert told[2]["drawn"] != told[0]["drawn"]
+
+
+def test_eval_on_train_sets_samples_beside_train_alone(call: Call, run: Path):
+    out = call("eval", run, "--split", "train", "--samples", 2).out
+    assert f"{'':27}{'samples':>10}{'training':>10}\n" in out
 
 
 def test_eval_with_end_scores_the_end(call: Call, seconds_run: Path):

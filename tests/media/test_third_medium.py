@@ -108,6 +108,11 @@ def test_a_model_of_it_is_trained_scored_and_sampled(registered, corpus, tmp_pat
     told = json.loads(call_main("eval", "r", "--json").out)
     assert (told["pieces"], told["frames"]) == (2, 13)
     assert list(told["baselines"]) == ["marginal"]
+    refused = call_main("eval", "r", "--samples", 2)
+    assert (refused.status, refused.err) == (
+        2,
+        "seqmodel: r was trained on dna, whose samples --samples cannot judge: leave it out\n",
+    )
     assert call_main("inspect", "r").out.splitlines()[2].endswith("letters, strand as written")
     config = call_main("train", "d", "--print-config").out
     assert "dropout: 0.1\n" in config  # its own preset

@@ -156,5 +156,8 @@ class Dna(Medium):
     def sampling(self, frame, request):
         return Copying()
 
+    def comparison(self):
+        return None
+
 
 DNA = Dna()

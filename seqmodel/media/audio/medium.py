@@ -159,5 +159,8 @@ class Audio(Medium):
 
         return AudioSampling(frame, request)
 
+    def comparison(self) -> None:
+        """None."""
+
 
 AUDIO = Audio()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import (
+    Comparison,
     FrameDefinition,
     Medium,
     Option,
@@ -178,6 +179,12 @@ class Music(Medium):
         from seqmodel.media.music.sampling import MusicSampling
 
         return MusicSampling(frame, request)
+
+    def comparison(self) -> Comparison:
+        """Statistics of notes, drones and copies."""
+        from seqmodel.media.music.comparison import MusicComparison
+
+        return MusicComparison()
 
 
 MUSIC = Music()

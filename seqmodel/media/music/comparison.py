@@ -1,0 +1,120 @@
+"""Music that a model drew, set beside the data: `Comparison` of piano-rolls."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.media.definitions import Comparison, Pieces
+from seqmodel.media.music.copying import longest_copies
+from seqmodel.media.music.statistics import Statistics, mean, total_variation
+
+DISTRIBUTIONS = ("notes_per_frame", "note_lengths", "intervals", "pitch_classes", "melodic_steps")
+
+Rolls = Sequence[NDArray[np.uint8]] | Pieces
+
+
+class MusicComparison(Comparison):
+    """See evaluation/README.md for what the figures mean and why these were chosen."""
+
+    def compare(
+        self, drawn: Sequence[NDArray[Any]], split: Pieces | None, train: Pieces
+    ) -> dict[str, Any]:
+        """`Comparison.compare`."""
+        reference = Statistics.of(train)
+        sets: dict[str, Rolls] = {"drawn": drawn, **({} if split is None else {"split": split})}
+        values: dict[str, Any] = {"voices": reference.voices}
+        for name, pieces in sets.items():
+            statistics = Statistics.of(pieces)
+            values[name] = {
+                **_figures(statistics, reference.voices),
+                **_against(statistics, reference),
+                **_copies(pieces, train),
+                "distributions": _distributions(statistics),
+            }
+        values["train"] = {
+            **_figures(reference, reference.voices),
+            "distributions": _distributions(reference),
+        }
+        return values
+
+    def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
+        """`Comparison.lines`."""
+        columns = {"samples": values["drawn"]}
+        if "split" in values:
+            columns[split] = values["split"]
+        columns["training"] = values["train"]
+        rows = (
+            ("notes per frame", "notes_per_frame", "10.4f"),
+            (f"frames of {values['voices']} notes", "voices_share", "10.4f"),
+            ("note length, frames", "note_length", "10.4f"),
+            ("  longest", "longest_note", "10,"),
+            ("  drones, share of pieces", "long_note_share", "10.4f"),
+            ("longest chord, frames", "longest_chord", "10,"),
+            ("  drones, share of pieces", "long_chord_share", "10.4f"),
+            ("dissonant intervals", "dissonance", "10.4f"),
+            ("melodic step, semitones", "melodic_step", "10.4f"),
+            ("copied in a row, frames", "copied_frames", "10.4f"),
+            ("  share of the piece", "copied_share", "10.4f"),
+            ("  most, frames", "most_copied_frames", "10,"),
+        )
+        lines = [" " * 27 + "".join(f"{name:>10}" for name in columns)]
+        lines += [_row(label, [c.get(key) for c in columns.values()], f) for label, key, f in rows]
+        lines += ["", "distance from training"]
+        for name in DISTRIBUTIONS:
+            distances = [c["distances"][name] for c in columns.values() if "distances" in c]
+            lines.append(_row(f"  {name.replace('_', ' ')}", distances, "10.4f"))
+        return lines
+
+
+def _figures(of: Statistics, voices: int) -> dict[str, float]:
+    steps = of.melodic_steps
+    return {
+        "notes_per_frame": mean(of.notes_per_frame),
+        "voices_share": of.notes_per_frame[voices] / of.notes_per_frame.total(),
+        "note_length": mean(of.note_lengths),
+        "longest_note": max(of.longest_notes),
+        "longest_chord": max(of.longest_chords),
+        "dissonance": of.dissonance,
+        "melodic_step": sum(abs(k) * n for k, n in steps.items()) / max(steps.total(), 1),
+    }
+
+
+def _against(of: Statistics, train: Statistics) -> dict[str, Any]:
+    return {
+        "long_note_share": _share_above(max(train.longest_notes), of.longest_notes),
+        "long_chord_share": _share_above(max(train.longest_chords), of.longest_chords),
+        "distances": {
+            name: total_variation(getattr(of, name), getattr(train, name)) for name in DISTRIBUTIONS
+        },
+    }
+
+
+def _share_above(limit: int, values: Sequence[int]) -> float:
+    return sum(value > limit for value in values) / len(values)
+
+
+def _copies(pieces: Rolls, train: Pieces) -> dict[str, float]:
+    copied = longest_copies(pieces, train)
+    lengths = np.array([len(piece) for piece in pieces])
+    return {
+        "copied_frames": float(copied.mean()),
+        "copied_share": float((copied / lengths).mean()),
+        "most_copied_frames": int(copied.max()),
+    }
+
+
+def _distributions(of: Statistics) -> dict[str, dict[int, float]]:
+    """Each distribution as value -> share."""
+    counts: dict[str, Counter[int]] = {name: getattr(of, name) for name in DISTRIBUTIONS}
+    return {
+        name: {value: some[value] / some.total() for value in sorted(some)}
+        for name, some in counts.items()
+    }
+
+
+def _row(label: str, values: Sequence[float | None], form: str) -> str:
+    cells = ("" if value is None else format(value, form) for value in values)
+    return f"{label:27}{''.join(f'{cell:>10}' for cell in cells)}".rstrip()

@@ -1,0 +1,127 @@
+"""What pieces of music are like in numbers, to set those that a model drew beside the data."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.media.music.grid import LOWEST_PITCH, NOTES
+
+DISSONANT = (1, 2, 6, 10, 11)
+"""Semitones modulo 12: seconds, the tritone, sevenths."""
+
+
+@dataclass
+class Statistics:
+    """Of a set of pieces: five distributions over them all, value -> how often, and long notes."""
+
+    notes_per_frame: Counter[int] = field(default_factory=Counter)
+    """How many sound in each frame."""
+    note_lengths: Counter[int] = field(default_factory=Counter)
+    """Frames of each note."""
+    intervals: Counter[int] = field(default_factory=Counter)
+    """Semitones between each two notes that sound in a frame."""
+    pitch_classes: Counter[int] = field(default_factory=Counter)
+    """0 for C to 11 for B, of each note in each frame."""
+    melodic_steps: Counter[int] = field(default_factory=Counter)
+    """Semitones, up or down, from a highest note to the next."""
+    longest_notes: list[int] = field(default_factory=list)
+    """Frames of each piece's longest note; 0 if it is silent."""
+    longest_chords: list[int] = field(default_factory=list)
+    """The most frames that nothing begins or ends in while something sounds, likewise."""
+
+    @classmethod
+    def of(cls, pieces: Iterable[NDArray[np.uint8]]) -> "Statistics":
+        """Count pieces (T, 88), or (T, 176) where the second half says which notes are struck."""
+        statistics = cls()
+        for frames in pieces:
+            statistics._add(frames)
+        return statistics
+
+    def _add(self, frames: NDArray[np.uint8]) -> None:
+        roll, lengths = frames[:, :NOTES], note_lengths(frames)
+        self.longest_notes.append(int(lengths.max(initial=0)))
+        self.longest_chords.append(int(chord_lengths(frames).max(initial=0)))
+        self.note_lengths.update(lengths.tolist())
+        self.notes_per_frame.update(roll.sum(axis=1, dtype=np.int64).tolist())
+        self.melodic_steps.update(melodic_steps(roll).tolist())
+        # (88, 88), the frames in which two notes sound together; exact, being far below 2^24.
+        together = roll.T.astype(np.float32) @ roll.astype(np.float32)
+        pairs = [int(np.trace(together, k)) for k in range(NOTES)]
+        self.intervals.update({k: count for k, count in enumerate(pairs) if k and count})
+        for note in np.flatnonzero(roll.any(axis=0)).tolist():
+            self.pitch_classes[(LOWEST_PITCH + note) % 12] += int(together[note, note])
+
+    @property
+    def dissonance(self) -> float:
+        """The share of `intervals` that are dissonant."""
+        clashes = sum(n for k, n in self.intervals.items() if k % 12 in DISSONANT)
+        return clashes / max(self.intervals.total(), 1)
+
+    @property
+    def voices(self) -> int:
+        """The commonest number of notes in a frame that is not silent; 0 if all are."""
+        sounding = {k: n for k, n in self.notes_per_frame.items() if k}
+        return max(sounding, key=lambda k: sounding[k], default=0)
+
+
+def note_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The length in frames of every note of a piece (T, 88) or (T, 176), (notes,).
+
+    A note lasts while it sounds, or until it is struck again if the frames tell.
+    """
+    # All keys in one line, one after the other, with silence between.
+    roll, struck = (np.pad(half, ((1, 1), (0, 0))).T.ravel() for half in _halves(frames))
+    begins = np.flatnonzero((roll[1:] > roll[:-1]) | struck[1:])
+    ends = np.flatnonzero((roll[1:] < roll[:-1]) | (roll[:-1] & struck[1:]))
+    lengths: NDArray[np.int64] = ends - begins
+    return lengths
+
+
+def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """For how many frames each chord is held, (chords,), of a piece as in `note_lengths`.
+
+    A chord is all that sounds in a frame, a single note too; it ends where anything does or begins.
+    """
+    roll, struck = _halves(frames)
+    changed = (roll[1:] != roll[:-1]).any(axis=1) | struck[1:].any(axis=1)
+    begins = np.append(0, 1 + np.flatnonzero(changed))
+    held: NDArray[np.int64] = np.diff(begins, append=len(roll))
+    return held[np.flatnonzero(roll[begins].any(axis=1))]
+
+
+def _halves(frames: NDArray[np.uint8]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which notes sound and which are struck, two of (T, 88); none where the frames do not tell."""
+    roll, struck = frames[:, :NOTES] != 0, frames[:, NOTES:] != 0
+    return roll, struck if struck.shape[1] else np.zeros_like(roll)
+
+
+def melodic_steps(roll: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The steps of a roll's skyline (T, 88), in semitones (steps,).
+
+    The skyline is the highest note of each frame (Uitdenbogerd, Zobel 1998); a step is a change of
+    it between two consecutive frames that both sound.
+    """
+    highest = NOTES - 1 - roll[:, ::-1].argmax(axis=1)
+    steps: NDArray[np.int64] = np.diff(highest)
+    sounds = roll.max(axis=1) > 0
+    return steps[np.flatnonzero((steps != 0) & sounds[1:] & sounds[:-1])]
+
+
+def mean(counts: Counter[int]) -> float:
+    """The mean of all that was counted; 0 if that is nothing."""
+    return sum(value * n for value, n in counts.items()) / max(counts.total(), 1)
+
+
+def total_variation(one: Counter[int], other: Counter[int]) -> float:
+    """Half the sum of |p - q| over all values, from 0 to 1: the mass that would have to move.
+
+    That is one minus the area in which two histograms overlap. An empty one overlaps none but
+    another empty one.
+    """
+    if not one or not other:
+        return float(bool(one) != bool(other))
+    n, m = one.total(), other.total()
+    return sum(abs(one[k] / n - other[k] / m) for k in one.keys() | other.keys()) / 2

@@ -1,0 +1,82 @@
+"""Pieces drawn from a run and set beside the data: what its likelihood does not tell."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqmodel.data.dataset import Dataset, Split, open_dataset
+from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.media.definitions import Comparison
+from seqmodel.runs.folder import Run
+from seqmodel.sampling.sampler import Sampler
+
+
+def comparison_of(run: Run) -> Comparison:
+    """What judges the run's samples; UsageError if its medium has nothing that does."""
+    medium = run.frame.medium
+    comparison = medium.comparison()
+    if comparison is None:
+        raise UsageError(
+            f"{run.folder} was trained on {medium.name}, whose samples --samples cannot judge: "
+            "leave it out"
+        )
+    return comparison
+
+
+def compare_samples(
+    run: Run,
+    dataset: Dataset,
+    split: str,
+    *,
+    number: int,
+    seed: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Draw `number` pieces and set them beside `dataset`'s split and the run's training split.
+
+    They are as long as pieces of the split, taken at even steps through it, so that both hold as
+    much music; a run that ends pieces by itself does so, after its longest training piece at the
+    latest. Piece k is that of `seqmodel sample` for the same seed.
+
+    Returns:
+        Plain values: see evaluation/README.md.
+
+    Raises:
+        UsageError: if the run's medium has no comparison.
+        SeqmodelError: if the run's training split cannot be opened.
+    """
+    comparison = comparison_of(run)
+    pieces = dataset[split]
+    train = _training_split(run, dataset)
+    lengths = pieces.lengths[np.arange(number) * len(pieces) // number].tolist()
+    if run.config.end:
+        lengths = [run.longest_piece] * number
+    sampler, drawn = Sampler(run.model), []
+    for k, length in enumerate(lengths):
+        drawn.append(np.concatenate(list(sampler.piece(length, seed=seed, number=k))))
+        if progress is not None:
+            progress(k + 1, number)
+    same = pieces.name == train.name and dataset.folder.resolve() == _trained_on(run)
+    return {
+        "pieces": number,
+        "frames": sum(map(len, drawn)),
+        "seed": seed,
+        "lengths": "the run's own" if run.config.end else f"those of {split}",
+        **comparison.compare(drawn, None if same else pieces, train),
+    }
+
+
+def _trained_on(run: Run) -> Path:
+    return Path(str(run.config.data)).resolve()
+
+
+def _training_split(run: Run, dataset: Dataset) -> Split:
+    """What the run was trained on: the dataset's train, if that is the run's own dataset."""
+    if dataset.folder.resolve() == _trained_on(run):
+        return dataset["train"]
+    try:
+        return open_dataset(_trained_on(run))["train"]
+    except SeqmodelError as error:
+        raise SeqmodelError(f"--samples needs what {run.folder} was trained on: {error}") from error

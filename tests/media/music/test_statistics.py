@@ -1,0 +1,201 @@
+"""Statistics of rolls, against counts by hand and against loops over single notes and frames."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from seqmodel.media.music.comparison import MusicComparison
+from seqmodel.media.music.statistics import (
+    Statistics,
+    chord_lengths,
+    mean,
+    note_lengths,
+    total_variation,
+)
+
+C4 = 60 - 21
+
+
+def roll_of(*frames):
+    """Frames given as pitches."""
+    roll = np.zeros((len(frames), 88), np.uint8)
+    for t, pitches in enumerate(frames):
+        roll[t, [pitch - 21 for pitch in pitches]] = 1
+    return roll
+
+
+# Two voices; the lower one rests, the upper one steps up by two, down by one.
+TUNE = roll_of((60, 64), (60, 64), (66,), (), (60, 66), (54, 65))
+
+
+def test_a_small_tune_counted_by_hand():
+    """Guards what each distribution counts, and where silence stands."""
+    of = Statistics.of([TUNE])
+    assert of.notes_per_frame == {2: 4, 1: 1, 0: 1}
+    assert of.note_lengths == {2: 2, 1: 5}
+    assert of.intervals == {4: 2, 6: 1, 11: 1}
+    assert of.pitch_classes == {0: 3, 4: 2, 6: 3, 5: 1}
+    assert of.melodic_steps == {2: 1, -1: 1}  # none across the silence
+    assert (of.longest_notes, of.longest_chords) == ([2], [2])
+    assert of.dissonance == 2 / 4
+    assert of.voices == 2
+    assert mean(of.note_lengths) == 9 / 7
+
+
+def test_pieces_add_up_and_do_not_run_into_each_other():
+    """A note that ends one piece and begins the next is two notes."""
+    of = Statistics.of([TUNE[:2], TUNE[:2], TUNE[2:]])
+    assert of.note_lengths == {2: 4, 1: 5}
+    assert of.longest_notes == [2, 2, 1]
+    assert of.notes_per_frame == {2: 6, 1: 1, 0: 1}
+
+
+def test_silence_is_no_note_and_no_chord():
+    of = Statistics.of([np.zeros((9, 88), np.uint8)])
+    assert (of.longest_notes, of.longest_chords, of.voices) == ([0], [0], 0)
+    assert of.notes_per_frame == {0: 9}
+    assert of.dissonance == mean(of.note_lengths) == 0
+
+
+def test_a_note_struck_again_is_another_and_its_chord_too():
+    """Guards against reading 176 numbers as 176 notes, and a repeated chord as a drone."""
+    roll = roll_of((60, 64), (60, 64), (60, 64), (60,))
+    struck = np.zeros_like(roll)
+    struck[0, [C4, C4 + 4]] = struck[2, C4] = 1
+    frames = np.concatenate([roll, struck], axis=1)
+    assert sorted(note_lengths(frames)) == [2, 2, 3]
+    assert sorted(note_lengths(roll)) == [3, 4]
+    assert chord_lengths(frames).tolist() == [2, 1, 1]
+    assert chord_lengths(roll).tolist() == [3, 1]
+    assert Statistics.of([frames]).intervals == {4: 3}
+
+
+def frames_of(columns):
+    """Frames (T, 176) from each note's states: 0 off, 1 struck, 2 sounding on if it can."""
+    frames = np.zeros((len(columns), 176), np.uint8)
+    for t, row in enumerate(columns):
+        for note, state in enumerate(row):
+            before = t > 0 and frames[t - 1, note]
+            frames[t, note] = state > 0
+            frames[t, 88 + note] = state == 1 or (state == 2 and not before)
+    return frames
+
+
+def notes_one_by_one(frames):
+    found = []
+    for note in range(88):
+        length = 0
+        for row in frames:
+            if length and (not row[note] or row[88 + note]):
+                found.append(length)
+                length = 0
+            length += int(row[note])
+        found += [length] * (length > 0)
+    return found
+
+
+def chords_one_by_one(frames):
+    found, last = [], None
+    for row in frames:
+        chord = row[:88].tobytes()
+        if chord != last or row[88:].any():
+            found.append([row[:88].any(), 0])
+        found[-1][1] += 1
+        last = chord
+    return [length for sounds, length in found if sounds]
+
+
+@given(arrays(np.uint8, st.tuples(st.integers(1, 12), st.just(4)), elements=st.integers(0, 2)))
+def test_notes_and_chords_are_those_of_a_loop_over_the_frames(states):
+    """Guards the first and last frames, the lowest and the highest key."""
+    wide = np.zeros((len(states), 88), np.uint8)
+    wide[:, [0, 1, 40, 87]] = states
+    frames = frames_of(wide)
+    assert sorted(note_lengths(frames)) == sorted(notes_one_by_one(frames))
+    assert chord_lengths(frames).tolist() == chords_one_by_one(frames)
+
+
+@given(arrays(np.uint8, st.tuples(st.integers(1, 8), st.just(88)), elements=st.integers(0, 1)))
+def test_distributions_are_those_of_a_loop_over_the_frames(roll):
+    expected = {"notes_per_frame": [], "intervals": [], "pitch_classes": [], "melodic_steps": []}
+    tops = []
+    for frame in roll:
+        pitches = [21 + note for note in range(88) if frame[note]]
+        expected["notes_per_frame"].append(len(pitches))
+        expected["pitch_classes"] += [pitch % 12 for pitch in pitches]
+        expected["intervals"] += [b - a for a in pitches for b in pitches if a < b]
+        tops.append(max(pitches, default=None))
+    for before, after in pairwise(tops):
+        if None not in (before, after) and before != after:
+            expected["melodic_steps"].append(after - before)
+    of = Statistics.of([roll])
+    for name, values in expected.items():
+        assert getattr(of, name) == Counter(values), name
+
+
+def test_total_variation_by_hand():
+    """A half of the mass at 1 moves to 2 and 3; disjoint ones are 1 apart."""
+    one, other = Counter({1: 6, 2: 2}), Counter({1: 1, 2: 2, 3: 1})
+    assert total_variation(one, other) == pytest.approx((0.5 + 0.25 + 0.25) / 2)
+    assert total_variation(other, one) == total_variation(one, other)
+    assert total_variation(one, one) == 0
+    assert total_variation(Counter({1: 3}), Counter({2: 5})) == 1
+    assert total_variation(one, Counter()) == total_variation(Counter(), one) == 1
+    assert total_variation(Counter(), Counter()) == 0
+
+
+@pytest.fixture
+def train(tmp_path, write_dataset):
+    """Pieces of chords held for two frames, the lowest note for all six."""
+    walk = [(48, 60 + k, 64 + k) for k in (0, 2, 4) for _ in range(2)]
+    return write_dataset(tmp_path, {"train": [roll_of(*walk)] * 3})["train"]
+
+
+def test_a_drone_is_found(train):
+    """A note, then a whole chord, held for longer than in training; what training has is none."""
+    walk = train[0]
+    note = roll_of(*[(48, 60 + k % 3) for k in range(7)])
+    chord = roll_of(*[(48, 60, 64)] * 3)
+    values = MusicComparison().compare([walk, note, chord, chord[:2]], None, train)
+    assert values["train"]["longest_note"] == 6
+    assert values["train"]["longest_chord"] == 2
+    assert (values["drawn"]["longest_note"], values["drawn"]["longest_chord"]) == (7, 3)
+    assert values["drawn"]["long_note_share"] == 1 / 4
+    assert values["drawn"]["long_chord_share"] == 1 / 4
+    assert "split" not in values
+
+
+def test_what_training_holds_is_at_no_distance_and_wholly_copied(train):
+    values = MusicComparison().compare([train[0]], train, train)
+    for name in ("drawn", "split"):
+        assert set(values[name]["distances"].values()) == {0}
+        assert values[name]["copied_share"] == 1
+        assert values[name]["copied_frames"] == values[name]["most_copied_frames"] == 6
+    assert values["voices"] == 3
+    assert values["drawn"]["voices_share"] == 1
+
+
+def test_scattered_voices_show(train):
+    """Guards the purpose of it all: the same music, a third of each frame left out at random."""
+    random = np.random.default_rng(5)
+    walk = train[0]
+    scattered = [walk & (random.random(walk.shape) < 2 / 3).astype(np.uint8) for _ in range(20)]
+    worse = MusicComparison().compare(scattered, train, train)
+    assert worse["drawn"]["voices_share"] < 0.5
+    for name in ("notes_per_frame", "note_lengths", "melodic_steps"):
+        assert worse["drawn"]["distances"][name] > 0.2
+
+
+def test_figures_and_distributions_agree(train):
+    values = MusicComparison().compare([TUNE], None, train)["drawn"]
+    shares = values["distributions"]
+    assert all(sum(some.values()) == pytest.approx(1) for some in shares.values())
+    assert shares["notes_per_frame"] == {0: 1 / 6, 1: 1 / 6, 2: 4 / 6}
+    assert values["notes_per_frame"] == 9 / 6
+    assert values["note_length"] == 9 / 7
+    assert values["melodic_step"] == 1.5

@@ -1,0 +1,120 @@
+"""What is drawn to be judged, and what it is set beside."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel.data.dataset import open_dataset
+from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.media.music.comparison import MusicComparison
+from seqmodel.runs.folder import load_run
+from seqmodel.sampling.comparison import compare_samples
+from seqmodel.sampling.sampler import Sampler
+
+
+@pytest.fixture(scope="module")
+def plain_run(tmp_path_factory, make_config, train):
+    """A run that does not know when pieces end."""
+    folder = tmp_path_factory.mktemp("runs") / "plain"
+    train(make_config(epochs=1), folder)
+    return load_run(folder)
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """What the medium is given to compare."""
+    given = []
+
+    def compare(self, drawn, split, train):
+        given.append((drawn, split, train))
+        return {}
+
+    monkeypatch.setattr(MusicComparison, "compare", compare)
+    return given
+
+
+@pytest.mark.parametrize(("number", "lengths"), [(2, [13, 26]), (5, [13, 2, 26, 7, 19])])
+def test_samples_are_as_long_as_the_splits_pieces(plain_run, dataset, judged, number, lengths):
+    """Spread over the split, and those that `sample` draws for the seed, cut to these lengths."""
+    told = compare_samples(plain_run, dataset, "valid", number=number, seed=9)
+    assert told == {
+        "pieces": number,
+        "frames": sum(lengths),
+        "seed": 9,
+        "lengths": "those of valid",
+    }
+    ((drawn, split, train),) = judged
+    sampler = Sampler(plain_run.model)
+    for k, (piece, length) in enumerate(zip(drawn, lengths, strict=True)):
+        expected = np.concatenate(list(sampler.piece(30, seed=9, number=k)))[:length]
+        np.testing.assert_array_equal(piece, expected)
+    assert (split.name, train.name) == ("valid", "train")
+
+
+def test_more_samples_than_pieces_take_every_length_as_often(plain_run, dataset, judged):
+    compare_samples(plain_run, dataset, "test", number=6, seed=1)
+    assert [len(piece) for piece in judged[0][0]] == [11, 11, 1, 1, 6, 6]
+
+
+def test_a_run_that_ends_pieces_does_so(run, dataset, judged):
+    told = compare_samples(run, dataset, "valid", number=8, seed=1)
+    lengths = [len(piece) for piece in judged[0][0]]
+    assert told["lengths"] == "the run's own"
+    assert told["frames"] == sum(lengths)
+    assert len(set(lengths)) > 1
+
+
+def test_a_run_that_should_end_pieces_but_does_not_is_stopped(run, dataset, judged):
+    """After as many frames as the longest training piece has, as `sample` does."""
+    bias = run.model.output.linear.bias
+    before = bias[88].item()
+    with torch.no_grad():
+        bias[88] = -100
+        compare_samples(run, dataset, "valid", number=3, seed=1)
+        bias[88] = before
+    assert [len(piece) for piece in judged[0][0]] == [30, 30, 30]
+
+
+def test_train_is_not_set_beside_itself(plain_run, dataset, judged):
+    compare_samples(plain_run, dataset, "train", number=1, seed=1)
+    assert judged[0][1] is None
+
+
+def test_copies_are_of_what_the_run_was_trained_on(
+    plain_run, dataset, rolls, tmp_path, write_dataset, judged
+):
+    """Guards against looking for copies in a train split that the run has never seen."""
+    other = write_dataset(tmp_path, {"train": rolls["test"], "valid": rolls["valid"][:1]})
+    for split in ("valid", "train"):
+        compare_samples(plain_run, other, split, number=1, seed=1)
+        _, beside, train = judged.pop()
+        assert beside.frames == other[split].frames
+        assert train.frames == dataset["train"].frames
+
+
+def test_data_that_has_moved_is_an_error_that_says_why(plain_run, dataset, tmp_path):
+    moved = shutil.copytree(dataset.folder, tmp_path / "moved")
+    config = replace(plain_run.config, data=str(tmp_path / "gone"))
+    run = replace(plain_run, config=config)
+    with pytest.raises(SeqmodelError) as caught:
+        compare_samples(run, open_dataset(moved), "valid", number=1, seed=1)
+    assert str(caught.value) == (
+        f"--samples needs what {run.folder} was trained on: {tmp_path}/gone is not a prepared "
+        "dataset (no manifest.json); make one with `seqmodel prepare SOURCE --out DATA`"
+    )
+
+
+def test_sound_has_no_comparison(audio_run_folder, audio_dataset):
+    with pytest.raises(UsageError, match="--samples cannot judge"):
+        compare_samples(load_run(audio_run_folder), audio_dataset, "valid", number=1, seed=1)
+
+
+def test_progress_counts_pieces(plain_run, dataset):
+    calls = []
+    compare_samples(
+        plain_run, dataset, "valid", number=3, seed=1, progress=lambda *c: calls.append(c)
+    )
+    assert calls == [(1, 3), (2, 3), (3, 3)]
