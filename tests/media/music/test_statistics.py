@@ -120,8 +120,11 @@ def test_notes_and_chords_are_those_of_a_loop_over_the_frames(states):
     assert chord_lengths(frames).tolist() == chords_one_by_one(frames)
 
 
-@given(arrays(np.uint8, st.tuples(st.integers(1, 8), st.just(88)), elements=st.integers(0, 1)))
-def test_distributions_are_those_of_a_loop_over_the_frames(roll):
+@given(arrays(np.uint8, st.tuples(st.integers(1, 8), st.just(5)), elements=st.integers(0, 1)))
+def test_distributions_are_those_of_a_loop_over_the_frames(states):
+    """Guards the lowest and the highest key, which are 87 semitones apart, and silent frames."""
+    roll = np.zeros((len(states), 88), np.uint8)
+    roll[:, [0, 11, 40, 46, 87]] = states
     expected = {"notes_per_frame": [], "intervals": [], "pitch_classes": [], "melodic_steps": []}
     tops = []
     for frame in roll:
