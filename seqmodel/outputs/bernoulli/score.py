@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import Emitter, Lanes
-from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.linear.matmul import MatMul
 from seqmodel.kernels.linear.packing import packing
 from seqmodel.kernels.run import memory
@@ -19,6 +18,7 @@ from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.kernels.run.team import Job, parallel_for
 from seqmodel.outputs.shared import linear_score
 from seqmodel.outputs.shared.linear_score import BlockKernel, LinearNats
+from seqmodel.outputs.shared.note_nats import write_nats
 
 
 class BernoulliNats(LinearNats):
@@ -86,31 +86,11 @@ def _write_forward(e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, ro
     logits = e.offset(f["slope"], e.mul(start, D))
     h = e.offset(f["h"], e.mul(start, H))
     matmul(e, h, H, f["weight"], logits, D, rows, H, D, False)
-    whole = e.builder.and_(D, e.int(-e.lanes))  # notes in full vectors
     with e.loop(start, e.add(start, rows)) as r:
-        total = [e.zero()]
-        with e.carrying(0, whole, e.lanes, total) as (j, inside):
-            nats = _write_notes(e, f, r, j, None)
-            inside[0] = (Vector(e, inside[0]) + nats).value
-        with e.carrying(whole, D, e.lanes, total) as (j, inside):
-            lanes = e.first_lanes(e.builder.sub(D, j))
-            nats = _write_notes(e, f, r, j, lanes).masked(lanes)
-            inside[0] = (Vector(e, inside[0]) + nats).value
-        e.builder.store(e.sum(total[0]), e.offset(f["nats"], r))
-
-
-def _write_notes(e: Emitter, f: dict[str, Any], r: Any, j: Any, lanes: Lanes | None) -> Vector:
-    """The nats of row r's notes from j on; their slopes overwrite the logits."""
-    row = e.mul(r, f["D"])
-    place = e.offset(f["slope"], row, j)
-    bias = Vector(e, e.load(e.offset(f["bias"], j), lanes))
-    x = Vector(e, e.load(e.offset(f["frames"], row, j), lanes))
-    # -log p of a note is that of its absence at the negated logit. Computed this way, confident
-    # predictions lose no precision.
-    sign = 1.0 - x * 2.0
-    nats, probability = ((Vector(e, e.load(place, lanes)) + bias) * sign).softplus()
-    e.store((sign * probability).value, place, lanes)
-    return nats
+        row = e.mul(r, D)
+        logits, frame = e.offset(f["slope"], row), e.offset(f["frames"], row)
+        nats = write_nats(e, D, logits, frame, bias=f["bias"], slopes=logits)
+        e.builder.store(nats, e.offset(f["nats"], r))
 
 
 _FORWARD = BlockKernel(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from seqmodel.outputs.protocol import Window
 
 if TYPE_CHECKING:
-    from seqmodel.outputs.bernoulli.specification import BernoulliOutput
+    from seqmodel.outputs.shared.notes import NotesOutput
 
 LABELS = {
     "end_nats_per_piece": "end, nats per piece",
@@ -19,25 +19,25 @@ LABELS = {
 class NoteFigures:
     """Counts of notes over all frames of a split (Bay, Ehmann, Downie 2009).
 
-    A note is predicted where it is more likely on than off. accuracy is TP / (TP + FP + FN),
-    precision TP / (TP + FP), recall TP / (TP + FN).
+    A note is predicted where it is more likely on than off, given all that the output knows of it:
+    the past, and where notes depend on each other the frame's lower notes, as they are in truth.
+    accuracy is TP / (TP + FP + FN), precision TP / (TP + FP), recall TP / (TP + FN).
     """
 
-    def __init__(self, output: "BernoulliOutput") -> None:
+    def __init__(self, output: "NotesOutput") -> None:
         self._output = output
         self._true = self._false = self._missed = 0
         self._end_nats = 0.0
 
     def add(self, window: Window) -> None:
         """Take in the frames of a window."""
-        logits = self._output(window.h)
-        predicted = self._output.predicted(logits)[window.inside]
+        predicted = self._output.note_logits(window.h, window.frames)[window.inside] > 0
         sounding = window.frames[window.inside] > 0
         self._true += int((predicted & sounding).sum())
         self._false += int((predicted & ~sounding).sum())
         self._missed += int((~predicted & sounding).sum())
         if self._output.end:
-            nats = self._output.end_nats(logits, window.ends.to(logits)).double()
+            nats = self._output.end_score(window.h, window.ends.to(window.h)).double()
             self._end_nats += float(nats[window.inside].sum())
 
     def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:

@@ -1,0 +1,153 @@
+"""What compiled draws of notes share: the layer that reads h, the uniforms, and the end."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
+from seqmodel.kernels.code.jit import Library
+from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.linear.matmul import RowMatMul
+from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.run.calls import Arena, Call, Slot
+from seqmodel.kernels.run.signature import Array, Signature, packed
+from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
+from seqmodel.outputs.shared.notes import NotesOutput
+
+ITEMSIZE = 8
+"""Bytes: float64 throughout."""
+BYTE = ir.IntType(8)
+_SIZES = ("H", "D", "columns", "end", "chunk")  # `end` is 1 where the last column is the end's
+_ARRAYS = (
+    Array("h", ("H",)),
+    packed("weight", "H", "columns"),
+    Array("bias", ("columns",)),
+    Array("product", ("columns",)),
+    Array("factor", ("1",)),  # multiplies the notes' logits
+    # The state of the stream before the chunk, of D + 1 numbers a frame; its bits are unsigned.
+    Array("uniforms", ("1",), torch.int64),
+    Array("frames", ("chunk", "D"), torch.uint8),  # with space for another vector behind them
+    Array("x", ("D",)),  # the last frame drawn, for the unit
+)
+
+
+def draw_signature(
+    name: str, sizes: tuple[str, ...] = (), arrays: tuple[Array, ...] = ()
+) -> Signature:
+    """The fields of a draw of notes: those they share, and an output's own."""
+    return Signature(name, (*_SIZES, *sizes), (*_ARRAYS, *arrays))
+
+
+class NotesDraw:
+    """A compiled draw from h (H,), frame by frame, and the buffers that it reads and writes.
+
+    `call` is draw(fields, n): it draws frame n of a chunk, copies it to x (D,), and returns whether
+    the piece ends there.
+    """
+
+    def __init__(
+        self,
+        output: NotesOutput,
+        h: Slot,
+        x: Slot,
+        arena: Arena,
+        chunk: int,
+        temperature: float,
+        library: Library,
+        signature: Signature,
+        own: Mapping[str, int | Tensor | Slot],
+    ) -> None:
+        """`own` are this output's own fields. At temperature 0 the factor is 1."""
+        weight, bias = output.linear.weight, output.linear.bias.double()
+        (columns, H), D = weight.shape, output.notes
+        self._frames = arena.take(chunk, D, dtype=torch.uint8, spare=vector_lanes(ITEMSIZE))
+        self._count, self._uniforms = chunk * (D + 1), arena.take(1, dtype=torch.int64)
+        fields: dict[str, int | Tensor | Slot] = {
+            "H": H, "D": D, "columns": columns, "end": int(output.end), "chunk": chunk,
+            "h": h, "weight": pack(weight.t()), "bias": bias, "product": arena.take(columns),
+            "factor": bias.new_tensor([1 / temperature if temperature else 1.0]),
+            "uniforms": self._uniforms, "frames": self._frames, "x": x,
+        }  # fmt: skip
+        address = library.address("draw")
+        self.call = Call(address, signature, ITEMSIZE, fields | {**own}, weight.element_size())
+
+    def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
+        """Take the uniforms of the next chunk of frames."""
+        self._uniforms.of(memory).view(np.uint64)[0] = uniforms.skip(self._count)
+
+    def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
+        """The first `count` frames (count, D), zeros and ones."""
+        return self._frames.of(memory)[:count].copy()
+
+
+class Frame:
+    """What the code that draws a frame has to work with."""
+
+    def __init__(self, e: Emitter, field: dict[str, Any], n: Any) -> None:
+        self.e, self.field = e, field
+        self._first = e.mul(n, e.add(field["D"], 1))  # of the frame's uniforms
+        self.bytes = e.builder.gep(field["frames"], [e.mul(n, field["D"])], source_etype=BYTE)
+        """The address of the frame's notes."""
+        self.factor = Vector(e, e.broadcast(field["factor"]))
+
+    def output(self, j: Any, lanes: Any) -> Vector:
+        """The layer's outputs from column `j` on."""
+        e = self.e
+        product, bias = (e.load(e.offset(self.field[name], j), lanes) for name in _ADDED)
+        return Vector(e, product) + Vector(e, bias)
+
+    def below(self, logit: Vector, j: Any) -> Any:
+        """Which of the frame's uniforms from `j` on are below the probabilities.
+
+        u < 1 / (1 + exp(-logit)) is tested as u (1 + exp(-logit)) < 1, without a division.
+        """
+        uniform = self.uniforms(j)
+        product = uniform * (logit * -1.0).exp() + uniform
+        return self.e.builder.fcmp_ordered("<", product.value, self.e.constant(1.0))
+
+    def uniforms(self, j: Any) -> Vector:
+        """A vector of the frame's uniforms, from `j` on."""
+        e, b = self.e, self.e.builder
+        state, n = b.load(self.field["uniforms"], typ=INT), e.add(self._first, j)
+
+        def all_lanes(number: int) -> Any:
+            return ir.Constant(e.integers, [number] * e.lanes)
+
+        lanes = ir.Constant(e.integers, [(lane + 1) * GAMMA % 2**64 for lane in range(e.lanes)])
+        bits = b.add(e.splat(e.add(state, e.mul(n, GAMMA)), e.integers), lanes)
+        for shift, factor in MIXING:
+            bits = b.mul(b.xor(bits, b.lshr(bits, all_lanes(shift))), all_lanes(factor))
+        whole = b.uitofp(b.lshr(bits, all_lanes(64 - BITS)), e.vector)
+        return Vector(e, whole) * 2.0**-BITS
+
+
+_ADDED = ("product", "bias")
+
+
+def compile_draw(signature: Signature, stored: int, write: Callable[[Frame], None]) -> Library:
+    """A draw whose notes `write` puts into x and into the frame's bytes.
+
+    The packed weight takes `stored` bytes per number.
+    """
+    module = ir.Module(signature.name)
+    matmul = RowMatMul.of(module, ITEMSIZE, stored)
+    made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
+    b = ir.IRBuilder(made.append_basic_block())
+    e, (fields, n) = Emitter(b, ITEMSIZE), made.args
+    f = signature.load(e, fields)
+    matmul(e, f["h"], f["weight"], f["product"], f["H"], f["columns"], False)
+    frame = Frame(e, f, n)
+    write(frame)
+    with b.if_then(b.icmp_signed(">", f["end"], e.int(0))):
+        one = e.first_lanes(e.int(1))
+        ended = b.and_(
+            frame.below(frame.output(b.sub(f["columns"], e.int(1)), one), f["D"]), one.mask
+        )
+        b.ret(b.zext(b.bitcast(ended, ir.IntType(e.lanes)), INT))
+    b.ret(e.int(0))
+    return Library(module)
