@@ -53,6 +53,8 @@ class Config:
     """The output distribution; auto: the medium's first."""
     components: int = 20
     """Of the output's mixture, where it has one."""
+    nade_hidden: int = added(200, neutral=200)
+    """Hidden units of the output, where it is a NADE."""
     end: bool = False
     """Whether the output also predicts when a piece ends."""
     backend: str = "auto"
@@ -135,6 +137,7 @@ AT_LEAST: Mapping[str, float] = {
     "layers": 1,
     "dropout": 0,
     "components": 1,
+    "nade_hidden": 1,
     "learning_rate": 0,
     "learning_rate_draws": 0,
     "weight_noise": 0,
@@ -152,6 +155,7 @@ AT_MOST: Mapping[str, int] = {
     "params": 10**12,
     "layers": 1_000,
     "components": 10_000,
+    "nade_hidden": 10_000,
     "seed": 2**63 - 1,
 }
 

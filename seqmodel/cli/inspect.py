@@ -19,6 +19,7 @@ from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file
+from seqmodel.outputs.registry import OUTPUTS
 
 HEARD = " or ".join(medium.name for medium in MEDIA.values() if medium.listen_formats)
 
@@ -128,21 +129,22 @@ def _dataset(values: dict[str, Any]) -> list[str]:
 def _run(values: dict[str, Any]) -> list[str]:
     lines = [f"{values['path']}: run of {plural(values['epochs'], 'epoch')}"]
     best = values.get("best", {})
-    mixture = "valid_nats_per_sample" in best
     if "config" in values:
         config = values["config"]
         lines.append(
             f"  {config['unit']}, {config['hidden']} hidden, {plural(config['layers'], 'layer')}: "
             f"{values['unit_parameters']:,} parameters, {values['parameters']:,} with the output"
         )
-        if mixture:  # figures of different outputs do not compare
-            components = plural(config["components"], "component")
-            lines.append(f"  {values['output']} output, {components}")
+        size = OUTPUTS[values["output"]].size
+        if size is not None:
+            setting, counted = size
+            lines.append(f"  {values['output']} output, {plural(config[setting], counted)}")
         lines.append(f"  trained on {config['data']}, {values['frames']}")
     if best:
+        per_sample = "valid_nats_per_sample" in best
         lines.append(
             f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame"
-            + (f", {best['valid_nats_per_sample']:.4f} per sample" if mixture else "")
+            + (f", {best['valid_nats_per_sample']:.4f} per sample" if per_sample else "")
             + f", epoch {best['epoch']}"
             + (f"; accuracy {best['valid_accuracy']:.4f}" if "valid_accuracy" in best else "")
         )

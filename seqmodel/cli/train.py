@@ -70,13 +70,16 @@ def train(
     output: Annotated[
         str | None,
         typer.Option(
-            help="auto: bernoulli for music, gaussian for audio; 16-bit audio can also have"
-            " logistic." + DEFAULT["output"]
+            help="auto: bernoulli for music, gaussian for audio; music can also have nade, 16-bit"
+            " audio logistic." + DEFAULT["output"]
         ),
     ] = None,
     components: Annotated[
         int | None,
         typer.Option(help="Components of an audio output's mixture." + DEFAULT["components"]),
+    ] = None,
+    nade_hidden: Annotated[
+        int | None, typer.Option(help="Hidden units of a nade output." + DEFAULT["nade_hidden"])
     ] = None,
     end: Annotated[
         bool | None,

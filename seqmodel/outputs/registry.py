@@ -22,6 +22,8 @@ class OutputEntry:
     values: Values
     module: str
     class_name: str
+    size: tuple[str, str] | None = None
+    """The setting that is its size, and what that counts; None where it has none."""
 
     def load(self) -> "type[Output]":
         """The class, imported."""
@@ -34,11 +36,23 @@ OUTPUTS = {
     "bernoulli": OutputEntry(
         "binary", "seqmodel.outputs.bernoulli.specification", "BernoulliOutput"
     ),
+    "nade": OutputEntry(
+        "binary",
+        "seqmodel.outputs.nade.specification",
+        "NadeOutput",
+        ("nade_hidden", "hidden unit"),
+    ),
     "gaussian": OutputEntry(
-        "samples", "seqmodel.outputs.gaussian.specification", "GaussianMixtureOutput"
+        "samples",
+        "seqmodel.outputs.gaussian.specification",
+        "GaussianMixtureOutput",
+        ("components", "component"),
     ),
     "logistic": OutputEntry(
-        "samples", "seqmodel.outputs.logistic.specification", "DiscretisedLogisticOutput"
+        "samples",
+        "seqmodel.outputs.logistic.specification",
+        "DiscretisedLogisticOutput",
+        ("components", "component"),
     ),
 }
 

@@ -215,13 +215,17 @@ MISTAKES = {
     "train {audio} --end": (2, "--end is for music, not for audio"),
     "train {audio} --augment-keys": (2, "--augment-keys is for music, not for audio"),
     "train {audio} --end --print-config": (2, "--end is for music, not for audio"),
+    "train {audio} --output nade": (
+        2,
+        "--output nade does not fit audio, which has gaussian and logistic",
+    ),
     "train {audio} --output bernoulli": (
         2,
         "--output bernoulli does not fit audio, which has gaussian and logistic",
     ),
     "train {audio} --output pcm": (
         2,
-        "--output must be one of auto, bernoulli, gaussian, logistic, not 'pcm'",
+        "--output must be one of auto, bernoulli, nade, gaussian, logistic, not 'pcm'",
     ),
     "train {audio} --components 0": (2, "--components must be 1 or more, not 0"),
     "train {audio} --components 10001": (2, "--components must be 10000 or less, not 10001"),
@@ -231,13 +235,16 @@ MISTAKES = {
     ),
     "train {data} --output logistic": (
         2,
-        "--output logistic does not fit music, which has bernoulli",
+        "--output logistic does not fit music, which has bernoulli and nade",
     ),
     "train {data} --output gaussian": (
         2,
-        "--output gaussian does not fit music, which has bernoulli",
+        "--output gaussian does not fit music, which has bernoulli and nade",
     ),
-    "train --output gaussian": (2, "--output gaussian does not fit music, which has bernoulli"),
+    "train --output gaussian": (
+        2,
+        "--output gaussian does not fit music, which has bernoulli and nade",
+    ),
     "train --run {audio_run} --resume --output logistic": (
         2,
         "--output cannot change on --resume; start a new run with --init-from",

@@ -24,12 +24,13 @@ from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import Array, Signature, packed, per_thread
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels, parallel_for, thread_count
 
-_BLOCK = 16  # rows
+BLOCK = 16
+"""Rows in a block."""
 
 
 def threads_for(rows: int) -> int:
     """The number of threads for `rows` rows."""
-    return thread_count(-(-rows // _BLOCK))
+    return thread_count(-(-rows // BLOCK))
 
 
 @dataclass(frozen=True, eq=False)  # looked up at each call, by identity
@@ -61,12 +62,12 @@ def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
         b, f = e.builder, signature.load(e, fields)
         f["thread"] = thread
         kernel.begin(e, f)
-        blocks = b.sdiv(e.add(f["rows"], _BLOCK - 1), e.int(_BLOCK))
+        blocks = b.sdiv(e.add(f["rows"], BLOCK - 1), e.int(BLOCK))
         first, last = e.share(blocks, thread, threads)
         with e.loop(first, last) as block:
-            start = e.mul(block, _BLOCK)
+            start = e.mul(block, BLOCK)
             left = b.sub(f["rows"], start)
-            rows = b.select(b.icmp_signed("<", left, e.int(_BLOCK)), left, e.int(_BLOCK))
+            rows = b.select(b.icmp_signed("<", left, e.int(BLOCK)), left, e.int(BLOCK))
             kernel.write(e, f, matmul, start, rows)
     return compile_kernels(module, itemsize, [signature])[signature.name]
 

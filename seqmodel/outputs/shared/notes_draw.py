@@ -98,8 +98,9 @@ class Frame:
     def output(self, j: Any, lanes: Any) -> Vector:
         """The layer's outputs from column `j` on."""
         e = self.e
-        product, bias = (e.load(e.offset(self.field[name], j), lanes) for name in _ADDED)
-        return Vector(e, product) + Vector(e, bias)
+        both = (e.load(e.offset(self.field[name], j), lanes) for name in ("product", "bias"))
+        product, bias = (Vector(e, value) for value in both)
+        return product + bias
 
     def below(self, logit: Vector, j: Any) -> Any:
         """Which of the frame's uniforms from `j` on are below the probabilities.
@@ -124,9 +125,6 @@ class Frame:
             bits = b.mul(b.xor(bits, b.lshr(bits, all_lanes(shift))), all_lanes(factor))
         whole = b.uitofp(b.lshr(bits, all_lanes(64 - BITS)), e.vector)
         return Vector(e, whole) * 2.0**-BITS
-
-
-_ADDED = ("product", "bias")
 
 
 def compile_draw(signature: Signature, stored: int, write: Callable[[Frame], None]) -> Library:

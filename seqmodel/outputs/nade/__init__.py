@@ -1,0 +1,1 @@
+"""Notes that depend on the notes below them."""

@@ -1,0 +1,91 @@
+"""The NADE's compiled draw."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqmodel.kernels.code.emit import vector_lanes
+from seqmodel.kernels.code.jit import Library, compiled_once
+from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
+from seqmodel.kernels.run.calls import Arena, Slot
+from seqmodel.kernels.run.signature import Array
+from seqmodel.outputs.nade.specification import NadeOutput
+from seqmodel.outputs.shared.notes_draw import (
+    BYTE,
+    ITEMSIZE,
+    Frame,
+    NotesDraw,
+    compile_draw,
+    draw_signature,
+)
+
+_SIGNATURE = draw_signature(
+    "nade_draw",
+    ("K", "P"),  # P is K in whole vectors
+    (
+        Array("V", ("D", "P")),
+        Array("U", ("D", "P")),
+        Array("a", ("P",)),
+        Array("state", ("P",)),  # of the hidden units
+        Array("limits", ("D",)),  # a note sounds where its logit times the factor is higher
+    ),
+)
+
+
+def nade_draw(
+    output: NadeOutput, h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float
+) -> NotesDraw:
+    """The draw of a frame from h (H,)."""
+    V, U = _padded(output.V), _padded(output.U)
+    P = V.shape[1]
+    own: dict[str, int | Tensor | Slot] = {
+        "K": output.width, "P": P, "V": V, "U": U,
+        "a": arena.take(P), "state": arena.take(P), "limits": arena.take(output.notes),
+    }  # fmt: skip
+    library = _library(output.linear.weight.element_size(), temperature == 0)
+    return NotesDraw(output, h, x, arena, chunk, temperature, library, _SIGNATURE, own)
+
+
+def _padded(matrix: Tensor) -> Tensor:
+    """A matrix in float64, with zeros to the right so that each row is whole vectors."""
+    return F.pad(matrix.detach().double(), (0, -matrix.shape[1] % vector_lanes(ITEMSIZE)))
+
+
+@compiled_once
+def _library(stored: int, at_zero: bool) -> Library:
+    return compile_draw(_SIGNATURE, stored, lambda frame: _write(frame, at_zero=at_zero))
+
+
+def _write(frame: Frame, *, at_zero: bool) -> None:
+    e, b, f = frame.e, frame.e.builder, frame.field
+    D, P = f["D"], f["P"]
+
+    def limit(j: Any, lanes: Any) -> None:
+        """u < s(logit) where logit > log(u / (1 - u)). The log of 0 comes out as -709."""
+        u = frame.uniforms(j)
+        limits = u.log() - (1.0 - u).log()
+        e.store(e.zero() if at_zero else limits.value, e.offset(f["limits"], j), lanes)
+
+    def activate(a: Vector, k: Any) -> None:
+        e.store(a.value, e.offset(f["a"], k))
+        e.store(ACTIVATIONS["sigmoid"](a).value, e.offset(f["state"], k))
+
+    e.columns(D, limit)
+    e.columns(f["K"], lambda k, lanes: activate(frame.output(e.add(D, k), lanes), k))
+    factor = b.load(f["factor"], typ=e.real)
+    with e.loop(0, D) as d:
+        of_note, dot = e.mul(d, P), [e.zero()]
+        with e.carrying(0, P, e.lanes, dot) as (k, total):
+            weight = e.load(e.offset(f["U"], of_note, k))
+            total[0] = e.multiply_add(weight, e.load(e.offset(f["state"], k)), total[0])
+        product, bias, limits = (
+            b.load(e.offset(f[name], d), typ=e.real) for name in ("product", "bias", "limits")
+        )
+        logit = b.fadd(e.sum(dot[0]), b.fadd(product, bias))
+        sounds = b.fcmp_ordered(">", b.fmul(logit, factor), limits)
+        b.store(b.uitofp(sounds, e.real), e.offset(f["x"], d))
+        b.store(b.zext(sounds, BYTE), b.gep(frame.bytes, [d], source_etype=BYTE), align=1)
+        with b.if_then(sounds), e.loop(0, P, e.lanes) as k:
+            a, step = e.load(e.offset(f["a"], k)), e.load(e.offset(f["V"], of_note, k))
+            activate(Vector(e, a) + Vector(e, step), k)

@@ -1,0 +1,365 @@
+"""The NADE's score, compiled: from h to nats in one pass, and back in the same pass for training.
+
+The hidden units change only above a note that sounds, of which a frame has few. So a frame falls
+into segments of notes that see the same state of the hidden units: each state is computed once, and
+kept until the gradients of its segment are known.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqmodel.kernels.code.emit import INT, PANEL, Emitter, panel_width
+from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
+from seqmodel.kernels.linear.folding import per_thread_tables
+from seqmodel.kernels.linear.matmul import MatMul
+from seqmodel.kernels.linear.packing import packing
+from seqmodel.kernels.linear.sparse import INDEX, SparseFunctions
+from seqmodel.kernels.run import memory
+from seqmodel.kernels.run.signature import THREADS, Array, Signature, packed, per_thread
+from seqmodel.kernels.run.team import Job, parallel_for
+from seqmodel.outputs.shared import linear_score
+from seqmodel.outputs.shared.linear_score import BLOCK, BlockKernel
+from seqmodel.outputs.shared.note_nats import write_nats
+
+
+class NadeNats(torch.autograd.Function):
+    """The nats (...) of frames (..., D) of zeros and ones, from h (..., H).
+
+    Weights: those of the layer, (D + K, H) and (D + K,), and V and U (D, K).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, V: Tensor, U: Tensor, frames: Tensor
+    ) -> Tensor:
+        """The nats; nothing is saved but what they came from."""
+        ctx.save_for_backward(h, weight, bias, V, U, frames)
+        return _forward(h, weight, bias, V, U, frames)[0]
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of h and the weights; the pass over the notes is run again."""
+        h, weight, bias, V, U, frames = ctx.saved_tensors
+        _, gradients = _with_gradients(h, weight, bias, V, U, frames, d_nats)
+        return *gradients, None
+
+
+class WeightedNadeNats(torch.autograd.Function):
+    """As `NadeNats`, with weights (...) -> the weighted sum of the frames' nats.
+
+    Up to a factor the gradient of the nats is then known in advance, so that the value and all
+    gradients are computed in one parallel section.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        h: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        V: Tensor,
+        U: Tensor,
+        frames: Tensor,
+        weights: Tensor,
+    ) -> Tensor:
+        """The sum; the gradients are saved."""
+        nats, gradients = _with_gradients(h, weight, bias, V, U, frames, weights)
+        ctx.save_for_backward(*gradients)
+        return torch.dot(nats.view(-1), weights.reshape(-1))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of h and the weights."""
+        factor = float(gradient)
+        return *(d if factor == 1 else d * factor for d in ctx.saved_tensors), None, None
+
+
+def conditional_logits(
+    h: Tensor, weight: Tensor, bias: Tensor, V: Tensor, U: Tensor, frames: Tensor
+) -> Tensor:
+    """The logit of each note given those below it: (..., D)."""
+    outputs = _forward(h, weight, bias, V, U, frames)[1]
+    return outputs[:, : len(V)].view(*h.shape[:-1], len(V))
+
+
+class _Pass(NamedTuple):
+    """A pass over all rows, about to be run."""
+
+    nats: Tensor
+    """(...)"""
+    outputs: Tensor
+    """(rows, D + K)"""
+    packing: list[Job]
+    fields: dict[str, int | Tensor]
+
+
+def _pass(
+    h: Tensor, weight: Tensor, bias: Tensor, V: Tensor, U: Tensor, frames: Tensor, threads: int
+) -> _Pass:
+    """What both kernels need; h contiguous."""
+    leading, (N, H), (D, K) = h.shape[:-1], weight.shape, V.shape
+    rows = math.prod(leading)
+    nats, outputs = memory.buffer(h, *leading), memory.large_buffer(h, rows, N)
+    panels, jobs = zip(*(packing(matrix) for matrix in (weight.t(), V, U)), strict=True)
+    whole = -(-K // panel_width(h.element_size())) * panel_width(h.element_size())
+    index = torch.empty(0, dtype=torch.int32)
+    fields: dict[str, int | Tensor] = {
+        "rows": rows, "H": H, "D": D, "K": K, "threads": threads,
+        "h": h.view(rows, -1), "weight": panels[0], "bias": bias.contiguous(),
+        "V": panels[1], "U": panels[2], "frames": frames.reshape(rows, -1).contiguous(),
+        "indices": memory.buffer(index, threads, BLOCK * D),
+        "counts": memory.buffer(index, threads, BLOCK),
+        "a": per_thread_tables(h, threads, whole),
+        "states": per_thread_tables(h, threads, BLOCK * (D + 1) * whole),
+        "outputs": outputs, "nats": nats.view(rows),
+    }  # fmt: skip
+    return _Pass(nats, outputs, list(jobs), fields)
+
+
+def _forward(
+    h: Tensor, weight: Tensor, bias: Tensor, V: Tensor, U: Tensor, frames: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The nats (...) and a buffer (rows, D + K) that begins with the notes' logits."""
+    h = h.contiguous()
+    threads = linear_score.threads_for(math.prod(h.shape[:-1]))
+    run = _pass(h, weight, bias, V, U, frames, threads)
+    parallel_for([*run.packing, _FORWARD.job(h.element_size(), run.fields)], threads)
+    return run.nats, run.outputs
+
+
+def _with_gradients(
+    h: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    V: Tensor,
+    U: Tensor,
+    frames: Tensor,
+    weights: Tensor,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The nats (...), and the gradients of their sum times weights (...) by the first five."""
+    h, (D, K), width = h.contiguous(), V.shape, panel_width(h.element_size())
+    threads = linear_score.threads_for(math.prod(h.shape[:-1]))
+    run = _pass(h, weight, bias, V, U, frames, threads)
+    size = -(-K // width) * width * D
+    d_V, d_U = (per_thread_tables(h, threads, size) for _ in range(2))
+    fields = {**run.fields, "weights": weights.reshape(-1).contiguous(), "d_V": d_V, "d_U": d_U}
+    d = linear_score.gradients(h, weight, run.outputs, weights)
+    parallel_for([*run.packing, _GRADIENT.job(h.element_size(), fields), *d.jobs], threads)
+
+    def unpacked(tables: Tensor) -> Tensor:
+        """The sum of the threads' panels, (D, K)."""
+        panels = tables[:, :size].view(threads, -1, D, width).sum(0)
+        return panels.transpose(0, 1).reshape(D, -1)[:, :K]
+
+    return run.nats, (d.h, d.weight, d.bias, unpacked(d_V), unpacked(d_U))
+
+
+class _Row:
+    """A row of a block: the addresses of what belongs to it and to its thread."""
+
+    def __init__(self, e: Emitter, f: dict[str, Any], start: Any, n: Any) -> None:
+        """Row `n` of the block that begins at row `start`."""
+        self._e, self._D, self.number = e, f["D"], e.add(start, n)
+        self.whole = _whole(e, f)
+        self.outputs = e.offset(f["outputs"], e.mul(self.number, e.add(f["D"], f["K"])))
+        self.frame = e.offset(f["frames"], e.mul(self.number, f["D"]))
+        self.a = e.offset(f["a"], e.mul(f["thread"], e.padded(self.whole)))
+        states = e.mul(e.add(f["D"], 1), self.whole)
+        first = e.mul(f["thread"], e.padded(e.mul(states, BLOCK)))
+        self._states = e.offset(f["states"], first, e.mul(n, states))
+        self._indices, counts = _lists(e, f)
+        self._indices = e.builder.gep(self._indices, [e.mul(n, f["D"])], source_etype=INDEX)
+        self.sounding = _number(e, counts, n)
+        """How many notes sound."""
+
+    def note(self, n: Any) -> Any:
+        """The n-th note that sounds."""
+        return _number(self._e, self._indices, n)
+
+    def state(self, n: Any) -> Any:
+        """The state of the hidden units above the n-th note that sounds, the first being at 0."""
+        return self._e.offset(self._states, self._e.mul(n, self.whole))
+
+    @contextmanager
+    def segment(self, n: Any, values: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
+        """A loop over the notes that see state n; it carries `values`."""
+        e, b = self._e, self._e.builder
+        first, last = [e.int(0)], [self._D]
+        with e.when(b.icmp_signed(">", n, e.int(0)), first) as inside:
+            inside[0] = e.add(self.note(b.sub(n, e.int(1))), 1)
+        with e.when(b.icmp_signed("<", n, self.sounding), last) as inside:
+            inside[0] = e.add(self.note(n), 1)
+        with e.carrying(first[0], last[0], 1, values) as carried:
+            yield carried
+
+
+def _whole(e: Emitter, f: dict[str, Any]) -> Any:
+    """K rounded up to whole panels."""
+    width = PANEL * e.lanes
+    return e.mul(e.builder.sdiv(e.add(f["K"], width - 1), e.int(width)), width)
+
+
+def _lists(e: Emitter, f: dict[str, Any]) -> tuple[Any, Any]:
+    """The addresses of the thread's lists: the notes that sound in each row, and how many."""
+    b, thread = e.builder, f["thread"]
+    indices = b.gep(f["indices"], [e.mul(thread, f["D"], BLOCK)], source_etype=INDEX)
+    return indices, b.gep(f["counts"], [e.mul(thread, BLOCK)], source_etype=INDEX)
+
+
+def _number(e: Emitter, numbers: Any, n: Any) -> Any:
+    b = e.builder
+    return b.zext(b.load(b.gep(numbers, [n], source_etype=INDEX), typ=INDEX), INT)
+
+
+def _write_rows(
+    e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any, *, gradient: bool
+) -> None:
+    H, D = f["H"], f["D"]
+    N = e.add(D, f["K"])
+    outputs, h = e.offset(f["outputs"], e.mul(start, N)), e.offset(f["h"], e.mul(start, H))
+    matmul(e, h, H, f["weight"], outputs, N, rows, H, N, False)
+    itemsize = e.precision.itemsize
+    list_rows = SparseFunctions.of(e.builder.module, itemsize, itemsize).list_rows
+    frames = e.offset(f["frames"], e.mul(start, D))
+    e.builder.call(list_rows, [frames, rows, D, *_lists(e, f)])
+    with e.loop(0, rows) as n:
+        row = _Row(e, f, start, n)
+        _write_logits(e, f, row)
+        slopes = row.outputs if gradient else None
+        nats = write_nats(e, D, row.outputs, row.frame, slopes=slopes)
+        e.builder.store(nats, e.offset(f["nats"], row.number))
+    if gradient:  # by panels: one of each matrix stays in the first-level cache for all rows
+        with e.loop(0, f["K"], PANEL * e.lanes) as k, e.loop(0, rows) as n:
+            _write_gradient(e, f, _Row(e, f, start, n), k)
+
+
+def _write_logits(e: Emitter, f: dict[str, Any], row: _Row) -> None:
+    """Turn a row's b_v into its notes' logits; the states are left behind."""
+    b, D = e.builder, f["D"]
+
+    def activate(a: Vector, state: Any, k: Any) -> None:
+        e.store(a.value, e.offset(row.a, k))
+        e.store(ACTIVATIONS["sigmoid"](a).value, e.offset(state, k))
+
+    with e.loop(0, row.whole, e.lanes) as k:
+        lanes = e.first_lanes(b.sub(f["K"], k))
+        product = e.load(e.offset(row.outputs, D, k), lanes)
+        bias = e.load(e.offset(f["bias"], D, k), lanes)
+        activate(Vector(e, product) + Vector(e, bias), row.state(0), k)
+    with e.loop(0, e.add(row.sounding, 1)) as n:
+        state = row.state(n)
+        with row.segment(n, []) as (d, _):
+            dot = [e.zero()] * PANEL
+            with e.carrying(0, row.whole, PANEL * e.lanes, dot) as (k, total):
+                for v in range(PANEL):
+                    weight = e.load(_at(e, f, f["U"], d, k, v))
+                    seen = e.load(e.offset(state, k, v * e.lanes))
+                    total[v] = e.multiply_add(weight, seen, total[v])
+            place = e.offset(row.outputs, d)
+            b_v = b.fadd(b.load(place, typ=e.real), b.load(e.offset(f["bias"], d), typ=e.real))
+            whole = dot[0]
+            for more in dot[1:]:
+                whole = b.fadd(whole, more)
+            b.store(b.fadd(e.sum(whole), b_v), place)
+        with b.if_then(b.icmp_signed("<", n, row.sounding)):
+            note, following = row.note(n), row.state(e.add(n, 1))
+            with e.loop(0, row.whole, PANEL * e.lanes) as k:
+                for v in range(PANEL):
+                    column = e.add(k, v * e.lanes)
+                    a, step = e.load(e.offset(row.a, column)), e.load(_at(e, f, f["V"], note, k, v))
+                    activate(Vector(e, a) + Vector(e, step), following, column)
+
+
+def _write_gradient(e: Emitter, f: dict[str, Any], row: _Row, k: Any) -> None:
+    """From the slopes by the logits to those by b_h, V and U: those of a panel's hidden units.
+
+    Those by b_h stand for the row's nats, as those by b_v do; the others are added to the thread's
+    tables, times the row's weight.
+    """
+    b, vectors = e.builder, range(PANEL)
+    size = e.padded(e.mul(f["D"], row.whole))
+    V, U = (e.offset(f[name], e.mul(f["thread"], size)) for name in ("d_V", "d_U"))
+    weight = Vector(e, e.broadcast(e.offset(f["weights"], row.number)))
+
+    def add(more: Vector, place: Any) -> None:
+        e.store((more + Vector(e, e.load(place))).value, place)
+
+    by_a = [e.zero()] * PANEL
+    with e.carrying(0, e.add(row.sounding, 1), 1, by_a) as (above, d_a):
+        n = b.sub(row.sounding, above)
+        state = [Vector(e, e.load(e.offset(row.state(n), k, v * e.lanes))) for v in vectors]
+        weighted = [weight * s for s in state]
+        by_state = [e.zero()] * PANEL
+        with row.segment(n, by_state) as (d, d_s):
+            slope = Vector(e, e.broadcast(e.offset(row.outputs, d)))
+            for v in vectors:
+                seen = slope * Vector(e, e.load(_at(e, f, f["U"], d, k, v)))
+                d_s[v] = (seen + Vector(e, d_s[v])).value
+                add(slope * weighted[v], _at(e, f, U, d, k, v))
+        for v, s in enumerate(state):
+            through = Vector(e, by_state[v]) * (s * (1.0 - s))
+            d_a[v] = (through + Vector(e, d_a[v])).value
+        with b.if_then(b.icmp_signed(">", n, e.int(0))):
+            note = row.note(b.sub(n, e.int(1)))
+            for v in vectors:
+                add(weight * Vector(e, d_a[v]), _at(e, f, V, note, k, v))
+    for v in vectors:
+        column = e.add(k, v * e.lanes)
+        left = b.sub(f["K"], column)
+        with b.if_then(b.icmp_signed(">", left, e.int(0))):
+            place = e.offset(row.outputs, f["D"], column)
+            e.store(by_a[v], place, e.first_lanes(left))
+
+
+def _at(e: Emitter, f: dict[str, Any], panels: Any, d: Any, k: Any, v: int) -> Any:
+    """The address of vector v of note d in the panel that begins with hidden unit k."""
+    return e.offset(panels, e.mul(k, f["D"]), e.mul(d, PANEL * e.lanes), v * e.lanes)
+
+
+def _clear(e: Emitter, f: dict[str, Any]) -> None:
+    size = e.mul(f["D"], _whole(e, f))
+    for name in ("d_V", "d_U"):
+        e.clear(e.offset(f[name], e.mul(f["thread"], e.padded(size))), size)
+
+
+_SIZES = ("rows", "H", "D", "K")
+_WHOLE = "-(-K // WIDTH) * WIDTH"
+_ARRAYS = (
+    Array("h", ("rows", "H")),
+    packed("weight", "H", "D + K"),
+    Array("bias", ("D + K",)),
+    packed("V", "D", "K"),
+    packed("U", "D", "K"),
+    Array("frames", ("rows", "D")),
+    Array("indices", (THREADS, f"{BLOCK} * D"), torch.int32),
+    Array("counts", (THREADS, f"{BLOCK}"), torch.int32),
+    per_thread("a", _WHOLE),
+    per_thread("states", f"{BLOCK} * (D + 1) * ({_WHOLE})"),
+    Array("outputs", ("rows", "D + K")),
+    Array("nats", ("rows",)),
+)
+_FORWARD = BlockKernel(
+    Signature("nade_forward", _SIZES, _ARRAYS),  # leaves the notes' logits in `outputs`
+    lambda *args: _write_rows(*args, gradient=False),
+)
+_GRADIENT = BlockKernel(
+    Signature(
+        "nade_gradient",  # leaves the slopes of a row's nats in `outputs`
+        _SIZES,
+        (
+            *_ARRAYS,
+            Array("weights", ("rows",)),
+            per_thread("d_V", f"D * ({_WHOLE})"),
+            per_thread("d_U", f"D * ({_WHOLE})"),
+        ),
+    ),
+    lambda *args: _write_rows(*args, gradient=True),
+    _clear,
+)

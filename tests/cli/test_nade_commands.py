@@ -1,0 +1,102 @@
+"""A run whose notes depend on each other, from the bundled music to a sampled piece."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from calling import Call, call_ok
+
+from seqmodel.runs.folder import read_metrics
+
+TRAIN = ("train", "--output", "nade", "--nade-hidden", 9, "--hidden", 6, "--end", "--seed", 2)
+
+
+@pytest.fixture(scope="module")
+def bundled_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two epochs on the bundled music."""
+    folder = tmp_path_factory.mktemp("bundled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        call_ok(*TRAIN, "--epochs", 2, "--run", "run", "-q")
+    return folder / "run"
+
+
+def test_eval_scores_it_beside_the_trivial_models(call: Call, bundled_run: Path):
+    values = json.loads(call("eval", bundled_run, "--json").out)
+    best = min(read_metrics(bundled_run), key=lambda line: line["valid_nats_per_frame"])
+    for name in ("nats_per_frame", "accuracy", "precision", "recall", "end_nats_per_piece"):
+        assert values[name] == pytest.approx(best[f"valid_{name}"], rel=1e-5)
+    assert values["nats_per_frame"] < values["baselines"]["marginal"]
+    shown = call("eval", bundled_run)
+    assert (shown.status, shown.err) == (0, "")
+    lines = shown.out.splitlines()
+    assert [line.split()[-1] for line in lines[2:9]] == [
+        f"{values[name]:.4f}"
+        for name in (
+            *("nats_per_frame", "nats_per_frame_skip_first", "piece_mean_nats_per_frame"),
+            *("end_nats_per_piece", "accuracy", "precision", "recall"),
+        )
+    ]
+
+
+def test_a_stopped_run_goes_on_as_if_never_stopped(call: Call, bundled_run: Path):
+    """Guards the output's own weights, and its size, against being lost on the way."""
+    call_ok(*TRAIN, "--epochs", 1, "--run", "short", "-q")
+    call_ok("train", "--resume", "--run", "short", "--epochs", 2, "-q")
+    call_ok("sample", "ours.npy", "--run", "short", "-q", "--length", 40)
+    call_ok("sample", "theirs.npy", "--run", bundled_run, "-q", "--length", 40)
+    assert Path("ours.npy").read_bytes() == Path("theirs.npy").read_bytes()
+    ours, theirs = (read_metrics(run)[-1] for run in (Path("short"), bundled_run))
+    for name in ("train_nats_per_frame", "valid_nats_per_frame"):
+        assert ours[name] == theirs[name]
+    changed = call("train", "--resume", "--run", "short", "--nade-hidden", 8)
+    assert (changed.status, changed.err) == (
+        2,
+        "seqmodel: --nade-hidden cannot change on --resume; start a new run with --init-from\n",
+    )
+
+
+def test_it_writes_music(call: Call, bundled_run: Path):
+    sample = ("sample", "a.mid", "--run", bundled_run, "--seed", 3, "--length", 64)
+    result = call(*sample)
+    assert (result.status, result.out) == (0, "")
+    assert re.fullmatch(rf"a\.mid: \d+ frames from {bundled_run}\n", result.err)
+    first = Path("a.mid").read_bytes()
+    call_ok(*sample, "--force")
+    assert Path("a.mid").read_bytes() == first
+
+
+def test_inspect_says_what_the_output_is(call: Call, bundled_run: Path):
+    best = json.loads(call("inspect", bundled_run, "--json").out)["best"]
+    assert call("inspect", bundled_run).out == (
+        f"{bundled_run}: run of 2 epochs\n"
+        # The layer (88 + 9 + 1) (6 + 1), V and U 2 * 88 * 9.
+        "  lstm, 6 hidden, 1 layer: 2,298 parameters, 4,568 with the output\n"
+        "  nade output, 9 hidden units\n"
+        f"  trained on {bundled_run.parent / 'runs' / 'sample-data'}, 88 notes, 4 steps per beat\n"
+        f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame, epoch 2; "
+        f"accuracy {best['valid_accuracy']:.4f}\n"
+    )
+
+
+def test_the_size_of_an_output_that_is_not_a_nade_is_not_told(call: Call, run: Path):
+    assert "nade" not in call("inspect", run).out
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(0, "1 or more, not 0"), (10001, "10000 or less, not 10001")]
+)
+def test_a_size_out_of_range_is_refused(call: Call, data: Path, size: int, said: str):
+    result = call("train", data, "--output", "nade", "--nade-hidden", size)
+    assert (result.status, result.err) == (2, f"seqmodel: --nade-hidden must be {said}\n")
+
+
+def test_weights_of_another_size_are_refused(call: Call, bundled_run: Path):
+    """Guards --init-from against a traceback."""
+    shutil.copytree(bundled_run, "r")
+    result = call(*TRAIN[:3], "--hidden", 6, "--end", "--nade-hidden", 5, "--init-from", "r")
+    assert result.status == 1
+    assert result.err.startswith("seqmodel: --init-from r: ")
+    assert result.err.count("\n") == 1
