@@ -132,6 +132,10 @@ class FrameDefinition(Protocol):
         """Zeros and ones, or real numbers in [-1, 1): which outputs fit."""
 
     @property
+    def onsets(self) -> bool:
+        """Whether a frame's first half says which notes sound and its second which begin."""
+
+    @property
     def frame_size(self) -> int:
         """F, numbers in a frame."""
 

@@ -20,6 +20,7 @@ class Letters:
     """Read the other strand."""
 
     values: ClassVar[str] = "binary"
+    onsets: ClassVar[bool] = False
     frame_size: ClassVar[int] = 4
     context: ClassVar[int] = 4
     mean: ClassVar[float] = 0.0

@@ -6,11 +6,16 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from onsets import as_frames, random_states
 
+from seqmodel import units
 from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model
 from seqmodel.model.carry import Carry
+from seqmodel.model.encoder import WindowEncoder
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.outputs.bernoulli.specification import BernoulliOutput
 from seqmodel.sampling import sampler as sample
 from seqmodel.sampling.sampler import CHUNK, Sampler
 from seqmodel.units import UNITS
@@ -97,6 +102,36 @@ def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, end, layer
             assert 0 < len(ours) <= CHUNK
             if ends:
                 break
+
+
+@pytest.mark.parametrize("end", [False, True])
+@pytest.mark.parametrize("notes", [1, 5, 8, 13, 88])
+def test_compiled_and_plain_sampling_strike_and_hold_the_same(notes, end):
+    """At borders between the halves of a frame; behind a primer, and never held out of nothing."""
+    torch.manual_seed(notes)
+    unit = units.make("gru", 2 * notes, 11)
+    output = BernoulliOutput(11, notes, end=end, onsets=True)
+    model = SequenceModel(WindowEncoder(2 * notes, binary=True), unit, output)
+    with torch.no_grad():
+        output.linear.weight.normal_()
+        output.linear.bias[2 * notes :] = -5
+    prime = as_frames(random_states(3, 9, notes))
+    for temperature in (1.0, 0.8, 0.0):
+        drawn = []
+        for backend in ("cpu", "reference"):
+            unit.backend = backend
+            chunks = Sampler(model, temperature=temperature).draw(Uniforms(3, 1), prime=prime)
+            drawn.append(next(chunks))
+        (ours, ends), (plain, plain_ends) = drawn
+        np.testing.assert_array_equal(ours, plain)
+        assert ends == plain_ends
+        sounding, struck = np.split(ours, 2, axis=1)
+        before = np.concatenate([prime[-1:], ours])[:-1, :notes]
+        assert (struck <= sounding).all()
+        assert (struck >= sounding & ~before & 1).all()
+        if temperature and len(ours) > 20:
+            again = struck[(sounding & before) > 0]
+            assert 0 < again.mean() < 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])

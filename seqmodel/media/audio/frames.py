@@ -71,6 +71,7 @@ class AudioFrames:
     """
 
     values: ClassVar[Literal["samples"]] = "samples"
+    onsets: ClassVar[bool] = False
     row_shape: ClassVar[tuple[int, ...]] = ()
     variants: ClassVar[range] = range(0)
 

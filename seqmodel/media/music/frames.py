@@ -22,6 +22,7 @@ class PianoRollFrames:
     """How music becomes frames; stored as 11 bytes each, 88 bits."""
 
     values: ClassVar[Literal["binary"]] = "binary"
+    onsets: ClassVar[bool] = False
     frame_size: ClassVar[int] = NOTES
     context: ClassVar[int] = NOTES
     """A model reads the previous frame."""

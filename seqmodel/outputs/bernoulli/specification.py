@@ -9,6 +9,7 @@ from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.outputs.protocol import CompiledDraw, Drawn
 from seqmodel.outputs.shared.notes import NotesOutput
+from seqmodel.outputs.shared.onsets import as_drawn
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
@@ -16,49 +17,64 @@ if TYPE_CHECKING:
 
 
 class BernoulliOutput(NotesOutput):
-    """Notes independent given the past: p(x_t) = prod_k Bernoulli(x_tk; sigmoid(logit_tk))."""
+    """Notes independent given the past: p(x_t) = prod_k Bernoulli(x_tk; sigmoid(logit_tk)).
 
-    def __init__(self, hidden_size: int, notes: int, *, end: bool = False) -> None:
-        super().__init__(hidden_size, notes, notes, end=end)
+    With `onsets` a further logit for each note is that of being struck where it may also be held.
+    """
+
+    def __init__(
+        self, hidden_size: int, notes: int, *, end: bool = False, onsets: bool = False
+    ) -> None:
+        columns = 2 * notes if onsets else notes
+        super().__init__(hidden_size, notes, columns, end=end, onsets=onsets)
 
     @classmethod
     def build(cls, config: Config, frame: "FrameDefinition") -> Self:
         """See `Output.build`."""
         assert config.hidden is not None
-        return cls(config.hidden, frame.frame_size, end=config.end)
+        notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
+        return cls(config.hidden, notes, end=config.end, onsets=frame.onsets)
 
     def note_logits(self, h: Tensor, frames: Tensor | None = None) -> Tensor:
         """See `NotesOutput.note_logits`; nothing depends on the frames."""
         return F.linear(h, *self.without_end())
 
     def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """-log p(x_t | x_<t) of frames (..., D) of zeros and ones, summed over notes: (...).
+        """-log p(x_t | x_<t) of frames (..., F) of zeros and ones, summed over notes: (...).
 
-        `past` is unused: the logits already depend on it.
+        With `onsets` the frames before, `past` (..., F), decide which struck bits are free.
+        Otherwise it is unused: the logits already depend on it.
         """
-        notes = logits[..., : self.notes]
-        return F.binary_cross_entropy_with_logits(notes, frames, reduction="none").sum(-1)
+        notes, sounding = logits[..., : self.notes], frames[..., : self.notes]
+        nats = F.binary_cross_entropy_with_logits(notes, sounding, reduction="none").sum(-1)
+        if not self.onsets:
+            return nats
+        return nats + self.onset_nats(logits, frames, _needed(past))
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """`nats(forward(h), frames)`: h (T, B, H), frames (T, B, D) -> (T, B)."""
+        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
         weight, bias = self.without_end()
-        if not h.numel() or device.why_not((h, weight, bias, frames)) is not None:
-            return self.nats(self(h), frames)
+        past = _needed(past) if self.onsets else None
+        if not h.numel() or device.why_not((h, weight, bias, frames, past)) is not None:
+            return self.nats(self(h), frames, past)
         from seqmodel.outputs.bernoulli.score import (
             BernoulliNats,  # the compiler loads at first use
         )
 
-        nats: Tensor = BernoulliNats.apply(h, weight, bias, frames)  # type: ignore[no-untyped-call]
+        nats: Tensor = BernoulliNats.apply(h, weight, bias, frames, past)  # type: ignore[no-untyped-call]
         return nats
 
-    def weighted_score(self, h: Tensor, frames: Tensor, weights: Tensor) -> Tensor:
+    def weighted_score(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
+    ) -> Tensor:
         """See `NotesOutput.weighted_score`."""
         weight, bias = self.without_end()
-        if not h.numel() or device.why_not((h, weight, bias, frames, weights)) is not None:
-            return (self.nats(self(h), frames) * weights).sum()
+        past = _needed(past) if self.onsets else None
+        if not h.numel() or device.why_not((h, weight, bias, frames, weights, past)) is not None:
+            return (self.nats(self(h), frames, past) * weights).sum()
         from seqmodel.outputs.bernoulli.score import WeightedBernoulliNats  # as above
 
-        total: Tensor = WeightedBernoulliNats.apply(h, weight, bias, frames, weights)  # type: ignore[no-untyped-call]
+        total: Tensor = WeightedBernoulliNats.apply(h, weight, bias, frames, weights, past)  # type: ignore[no-untyped-call]
         return total
 
     def predicted(self, logits: Tensor) -> Tensor:
@@ -68,16 +84,19 @@ class BernoulliOutput(NotesOutput):
     def draw(
         self, logits: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
     ) -> Tensor:
-        """Draw a frame (..., D) of zeros and ones; `past` is unused.
+        """Draw a frame (..., F) of zeros and ones.
 
-        A note sounds where its number of `uniforms` (..., D + 1), in [0, 1), is below its
+        A note sounds where its number of `uniforms` (..., F + 1), in [0, 1), is below its
         probability. The logits are divided by `temperature`; at 0 each note takes its likelier
-        value.
+        value. With `onsets` likewise for being struck, where that is free given `past` (..., F).
         """
+        chosen = logits[..., : self.frame_size]
         if temperature == 0:
-            return self.predicted(logits).to(logits.dtype)
-        notes = logits[..., : self.notes] / temperature
-        return (uniforms[..., : self.notes] < sigmoid(notes)).to(logits.dtype)
+            drawn = chosen > 0
+        else:
+            drawn = uniforms[..., : self.frame_size] < sigmoid(chosen / temperature)
+        frame = drawn.to(logits.dtype)
+        return as_drawn(frame, _needed(past)) if self.onsets else frame
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """See `Output.draw_frame`."""
@@ -92,3 +111,10 @@ class BernoulliOutput(NotesOutput):
         from seqmodel.outputs.bernoulli.draw import bernoulli_draw  # loads the compiler
 
         return bernoulli_draw(self, h, x, arena, chunk, temperature)
+
+
+def _needed(past: Tensor | None) -> Tensor:
+    """The frames before, without which nobody knows which struck bits are free."""
+    if past is None:
+        raise ValueError("frames with onsets are scored and drawn given the frames before")
+    return past

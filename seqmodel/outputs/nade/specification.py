@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodel.config import Config
+from seqmodel.errors import UsageError
 from seqmodel.kernels import device
 from seqmodel.outputs.protocol import CompiledDraw, Drawn
 from seqmodel.outputs.shared.notes import NotesOutput
@@ -43,6 +44,11 @@ class NadeOutput(NotesOutput):
     def build(cls, config: Config, frame: "FrameDefinition") -> Self:
         """See `Output.build`."""
         assert config.hidden is not None
+        if frame.onsets:
+            raise UsageError(
+                "--output nade does not know notes struck and held: take bernoulli, or prepare the "
+                f"{frame.medium.name} without --onsets"
+            )
         return cls(config.hidden, frame.frame_size, config.nade_hidden, end=config.end)
 
     def conditional_logits(self, outputs: Tensor, frames: Tensor) -> Tensor:
@@ -80,7 +86,9 @@ class NadeOutput(NotesOutput):
         nats: Tensor = NadeNats.apply(h, *self.without_end(), self.V, self.U, frames)  # type: ignore[no-untyped-call]
         return nats
 
-    def weighted_score(self, h: Tensor, frames: Tensor, weights: Tensor) -> Tensor:
+    def weighted_score(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
+    ) -> Tensor:
         """See `NotesOutput.weighted_score`."""
         if self._only_plain(h, frames, weights):
             return (self.nats(self(h), frames) * weights).sum()

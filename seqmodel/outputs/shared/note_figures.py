@@ -1,4 +1,4 @@
-"""How often the predicted notes are right, and how surprising the ends of pieces are."""
+"""How often the predicted notes are right, and how surprising onsets and ends of pieces are."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from seqmodel.outputs.shared.notes import NotesOutput
 
 LABELS = {
+    "onset_nats_per_frame": "  of it, struck or held",
     "end_nats_per_piece": "end, nats per piece",
     "accuracy": "accuracy",
     "precision": "precision",
@@ -21,23 +22,29 @@ class NoteFigures:
 
     A note is predicted where it is more likely on than off, given all that the output knows of it:
     the past, and where notes depend on each other the frame's lower notes, as they are in truth.
-    accuracy is TP / (TP + FP + FN), precision TP / (TP + FP), recall TP / (TP + FN).
+    accuracy is TP / (TP + FP + FN), precision TP / (TP + FP), recall TP / (TP + FN). Onsets do not
+    count; what they cost is a figure of its own, by which the nats per frame exceed the roll's.
     """
 
     def __init__(self, output: "NotesOutput") -> None:
         self._output = output
         self._true = self._false = self._missed = 0
-        self._end_nats = 0.0
+        self._onset_nats = self._end_nats = 0.0
 
     def add(self, window: Window) -> None:
         """Take in the frames of a window."""
-        predicted = self._output.note_logits(window.h, window.frames)[window.inside] > 0
-        sounding = window.frames[window.inside] > 0
+        output = self._output
+        logits = output.note_logits(window.h, window.frames)
+        predicted = logits[window.inside][:, : output.notes] > 0
+        sounding = window.frames[window.inside][:, : output.notes] > 0
         self._true += int((predicted & sounding).sum())
         self._false += int((predicted & ~sounding).sum())
         self._missed += int((~predicted & sounding).sum())
-        if self._output.end:
-            nats = self._output.end_score(window.h, window.ends.to(window.h)).double()
+        if output.onsets:
+            nats = output.onset_nats(logits, window.frames, window.past).double()
+            self._onset_nats += float(nats[window.inside].sum())
+        if output.end:
+            nats = output.end_score(window.h, window.ends.to(window.h)).double()
             self._end_nats += float(nats[window.inside].sum())
 
     def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
@@ -48,6 +55,8 @@ class NoteFigures:
             "precision": _ratio(true, true + false),
             "recall": _ratio(true, true + missed),
         }
+        if self._output.onsets:
+            figures["onset_nats_per_frame"] = self._onset_nats / frames
         if self._output.end:
             figures["end_nats_per_piece"] = self._end_nats / pieces
         return figures
@@ -55,12 +64,7 @@ class NoteFigures:
 
 def describe(figures: Mapping[str, float]) -> list[str]:
     """The figures as lines of text, one each."""
-    names = [
-        name
-        for name in ("end_nats_per_piece", "accuracy", "precision", "recall")
-        if name in figures
-    ]
-    return [f"{LABELS.get(name, name):24} {figures[name]:9.4f}" for name in names]
+    return [f"{label:24} {figures[name]:9.4f}" for name, label in LABELS.items() if name in figures]
 
 
 def _ratio(part: int, whole: int) -> float:

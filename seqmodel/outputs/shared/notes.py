@@ -12,45 +12,54 @@ from torch.nn import functional as F
 from seqmodel.data.dataset import Split
 from seqmodel.outputs.protocol import Loss, Output
 from seqmodel.outputs.shared.note_figures import NoteFigures, describe
+from seqmodel.outputs.shared.onsets import restrikes, struck_nats
 
 
 class NotesOutput(Output):
-    """An output over frames of D notes, zeros and ones.
+    """An output over frames of F numbers, zeros and ones: which of D notes sound.
 
-    With `end` it also gives the probability that the piece ends with the frame, from h alone.
-    Everything is computed from logits: log(sigmoid) and log(1 - sigmoid) lose all precision where
-    the model is confident.
+    With `onsets` F is 2 D and the second half says which of them are struck, see `shared.onsets`;
+    without, F is D. With `end` it also gives the probability that the piece ends with the frame,
+    from h alone. Everything is computed from logits: log(sigmoid) and log(1 - sigmoid) lose all
+    precision where the model is confident.
 
     Attributes:
         notes: D.
+        onsets: whether frames say which notes are struck.
         end: whether it predicts when pieces end.
-        linear: the layer that reads h. Its first D columns are the notes' logits, or their biases
+        linear: the layer that reads h. Its first F columns are the numbers' logits, or their biases
             where the logits depend on more; with `end` the last column is the logit of the end.
     """
 
     discrete = True
     frame_type = np.uint8
 
-    def __init__(self, hidden_size: int, notes: int, columns: int, *, end: bool) -> None:
+    def __init__(
+        self, hidden_size: int, notes: int, columns: int, *, end: bool, onsets: bool = False
+    ) -> None:
         """`columns` are those of the layer, without the end's."""
         super().__init__()
-        self.notes, self.end = notes, end
-        self.frame_size, self.uniforms_per_frame = notes, notes + 1
+        self.notes, self.end, self.onsets = notes, end, onsets
+        self.frame_size = 2 * notes if onsets else notes
+        self.uniforms_per_frame = self.frame_size + 1
         self.linear = nn.Linear(hidden_size, columns + end)
 
     def start_at(self, train: Split) -> None:
-        """Start at the frequency of each note and of ends in the training split."""
+        """Start at the frequency of each note, of each struck again and of ends in train."""
         self.start_at_marginals(train.totals(), train.frames, len(train))
+        if self.onsets:
+            logits = _log_odds(*restrikes(train))
+            with torch.no_grad():
+                self.linear.bias[self.notes : self.frame_size] = logits
 
     def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
-        """Set the biases to the frequencies of notes (D,) and ends, so that training starts there.
+        """Set the biases to the frequencies of notes (F,) and ends, so that training starts there.
 
         Half a count is added on either side, so that a note never seen stays possible.
         """
-        counts = np.append(note_counts, pieces)
-        logits = torch.from_numpy(np.log(counts + 0.5) - np.log(frames - counts + 0.5))
+        logits = _log_odds(np.append(note_counts, pieces), frames)
         with torch.no_grad():
-            self.linear.bias[: self.notes] = logits[:-1]
+            self.linear.bias[: self.frame_size] = logits[:-1]
             if self.end:
                 self.linear.bias[-1] = logits[-1]
 
@@ -61,11 +70,22 @@ class NotesOutput(Output):
 
     @abstractmethod
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
-        """The notes' logits (..., D), given h (..., H) and what they depend on in their frames."""
+        """The logits (..., F), given h (..., H) and what they depend on in their frames."""
+
+    def onset_nats(self, logits: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """The part of the nats of frames (..., F) that strikes cost, given the logits (..., F)."""
+        strikes, struck = logits[..., self.notes : self.frame_size], frames[..., self.notes :]
+        nats = F.binary_cross_entropy_with_logits(strikes, struck, reduction="none")
+        return struck_nats(nats, frames, past).sum(-1)
 
     @abstractmethod
-    def weighted_score(self, h: Tensor, frames: Tensor, weights: Tensor) -> Tensor:
-        """The sum of the frames' nats times weights (T, B), in one fused pass for training."""
+    def weighted_score(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
+    ) -> Tensor:
+        """The sum of the frames' nats times weights (T, B), in one fused pass for training.
+
+        `past` (T, B, F) are the frames before, needed with `onsets`.
+        """
 
     def loss(
         self,
@@ -76,7 +96,7 @@ class NotesOutput(Output):
         lengths: NDArray[np.int64],
     ) -> Loss:
         """See `Output.loss`."""
-        nats = self.weighted_score(h, frames, weights)
+        nats = self.weighted_score(h, frames, weights, past)
         if not self.end:
             return Loss(nats, nats.detach())
         last = torch.from_numpy(np.arange(len(frames))[:, None] == lengths - 1).to(h)
@@ -107,12 +127,17 @@ class NotesOutput(Output):
         """
         if not self.end:
             return torch.zeros(uniforms.shape[:-1], dtype=torch.bool)
-        return uniforms[..., self.notes] < torch.sigmoid(outputs[..., -1])
+        return uniforms[..., self.frame_size] < torch.sigmoid(outputs[..., -1])
 
     def figures(self) -> NoteFigures:
-        """Accuracy, precision and recall over all notes; the nats of ends, where they are known."""
+        """Accuracy, precision and recall over all notes; the nats of onsets and ends, if any."""
         return NoteFigures(self)
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """See `Output.describe`."""
         return describe(figures)
+
+
+def _log_odds(counts: NDArray[np.int64], chances: NDArray[np.int64] | int) -> Tensor:
+    """The logits of `counts` out of `chances`, with half a count more on either side."""
+    return torch.from_numpy(np.log(counts + 0.5) - np.log(chances - counts + 0.5))

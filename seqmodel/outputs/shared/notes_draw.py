@@ -22,7 +22,8 @@ from seqmodel.outputs.shared.notes import NotesOutput
 ITEMSIZE = 8
 """Bytes: float64 throughout."""
 BYTE = ir.IntType(8)
-_SIZES = ("H", "D", "columns", "end", "chunk")  # `end` is 1 where the last column is the end's
+# D is the numbers in a frame, onsets included; `end` is 1 where the last column is the end's.
+_SIZES = ("H", "D", "columns", "end", "chunk")
 _ARRAYS = (
     Array("h", ("H",)),
     packed("weight", "H", "columns"),
@@ -47,7 +48,7 @@ class NotesDraw:
     """A compiled draw from h (H,), frame by frame, and the buffers that it reads and writes.
 
     `call` is draw(fields, n): it draws frame n of a chunk, copies it to x (D,), and returns whether
-    the piece ends there.
+    the piece ends there. Until then x holds the frame before, which onsets depend on.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class NotesDraw:
     ) -> None:
         """`own` are this output's own fields. At temperature 0 the factor is 1."""
         weight, bias = output.linear.weight, output.linear.bias.double()
-        (columns, H), D = weight.shape, output.notes
+        (columns, H), D = weight.shape, output.frame_size
         self._frames = arena.take(chunk, D, dtype=torch.uint8, spare=vector_lanes(ITEMSIZE))
         self._count, self._uniforms = chunk * (D + 1), arena.take(1, dtype=torch.int64)
         fields: dict[str, int | Tensor | Slot] = {

@@ -1,0 +1,50 @@
+"""Frames with onsets: F = 2N numbers, which of N notes sound and which of these are struck.
+
+A struck bit is free only where its note sounds now and did in the frame before. Elsewhere it is
+determined, since a note that sounds after silence is struck and a silent one is not: it then equals
+the sounding bit and costs nothing. An output over such frames is one over the roll and, for each
+free struck bit, a Bernoulli; -log p is that of off, struck or held for each note.
+"""
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqmodel.data.dataset import Split
+
+
+def free(frames: Tensor, past: Tensor) -> Tensor:
+    """Which struck bits of frames (..., 2N) are free given the frames before: booleans (..., N)."""
+    N = frames.shape[-1] // 2
+    return (frames[..., :N] > 0) & (past[..., :N] > 0)
+
+
+def struck_nats(nats: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+    """What struck bits cost (..., N), given what they would cost if all were free (..., N).
+
+    A determined one costs nothing where it is as it must be; a frame that cannot be costs infinity.
+    """
+    sounding, struck = frames.chunk(2, -1)
+    determined = torch.where(struck == sounding, 0.0, math.inf).to(nats)
+    return torch.where(free(frames, past), nats, determined)
+
+
+def as_drawn(drawn: Tensor, past: Tensor) -> Tensor:
+    """Drawn frames (..., 2N), all bits as if free, with determined struck bits as they must be."""
+    sounding, struck = drawn.chunk(2, -1)
+    return torch.cat([sounding, torch.where(free(drawn, past), struck, sounding)], -1)
+
+
+def restrikes(train: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How often each note was struck while it sounded (N,), and how often it could have been."""
+    N = train.frame.frame_size // 2
+    struck, chances = np.zeros(N, np.int64), np.zeros(N, np.int64)
+    for piece in train:
+        frames = torch.from_numpy(piece)
+        again = free(frames[1:], frames[:-1])
+        struck += (again & (frames[1:, N:] > 0)).sum(0).numpy()
+        chances += again.sum(0).numpy()
+    return struck, chances

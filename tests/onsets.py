@@ -1,0 +1,21 @@
+"""Frames with onsets for tests: notes off, struck or held, note by note as the rule is told."""
+
+import numpy as np
+
+OFF, STRUCK, HELD = 0, 1, 2
+
+
+def random_states(seed, *shape, density=0.5):
+    """States (T, ..., N): a note that was off is struck or off, one that sounds may be held too."""
+    random = np.random.default_rng(seed)
+    drawn = np.where(random.random(shape) < density, random.integers(1, 3, shape), OFF)
+    states = np.zeros(shape, np.uint8)
+    for t in range(len(states)):
+        before = states[t - 1] if t else np.zeros(shape[1:], np.uint8)
+        states[t] = np.where((before == OFF) & (drawn[t] == HELD), STRUCK, drawn[t])
+    return states
+
+
+def as_frames(states):
+    """States (..., N) as frames (..., 2N): what sounds, then what is struck."""
+    return np.concatenate([states != OFF, states == STRUCK], -1).astype(np.uint8)
