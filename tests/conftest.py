@@ -41,7 +41,10 @@ def _tune(random, length):
 
 @pytest.fixture(scope="session")
 def write_dataset():
-    """A function that writes {split: rolls} as a prepared dataset and opens it."""
+    """A function that writes {split: rolls} as a prepared dataset and opens it.
+
+    Pieces are rolls (T, 88), or with onsets (T, 176).
+    """
     import hashlib
 
     from seqmodel.data.dataset import DatasetWriter, open_dataset
@@ -50,9 +53,8 @@ def write_dataset():
     from seqmodel.media.music.grid import Grid
     from seqmodel.media.music.pianoroll import pack
 
-    frame = PianoRollFrames(Grid.of_beats(4))
-
-    def write(folder, rolls):
+    def write(folder, rolls, *, onsets=False):
+        frame = PianoRollFrames(Grid.of_beats(4), onsets=onsets)
         folder.mkdir(parents=True, exist_ok=True)
         with DatasetWriter(folder, frame) as writer:
             for split, pieces in rolls.items():
@@ -70,6 +72,20 @@ def write_dataset():
 def dataset(tmp_path_factory, rolls, write_dataset):
     """The `rolls` as a prepared dataset."""
     return write_dataset(tmp_path_factory.mktemp("data") / "tiny", rolls)
+
+
+@pytest.fixture(scope="session")
+def struck_dataset(tmp_path_factory, rolls, write_dataset):
+    """The `rolls` with onsets: notes that sound on are struck again by chance, low ones often."""
+    from seqmodel.media.music.onsets import with_onsets
+
+    random, found = np.random.default_rng(3), {}
+    for split, pieces in rolls.items():
+        found[split] = [with_onsets(roll) for roll in pieces]
+        for frames in found[split]:
+            again = random.random((len(frames), 88)) < np.linspace(1, 0, 88)
+            frames[:, 88:] |= frames[:, :88] & again
+    return write_dataset(tmp_path_factory.mktemp("data") / "struck", found, onsets=True)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PRIMARY, ACCENT = "#1f4e79", "#c8782a"
+DARK_PRIMARY, DARK_ACCENT = "#0b1c2c", "#5c3310"
+"""The same where something begins."""
 
 
 def png_bytes(figure: "Figure") -> bytes:

@@ -62,6 +62,12 @@ class Run:
                 f"{dataset.folder} holds {there.medium.name}, but {self.folder} was trained on "
                 f"{ours.medium.name}: name another run or dataset"
             )
+        if there.onsets != ours.onsets:
+            has, how = ("no onsets", "with") if ours.onsets else ("onsets", "without")
+            raise SeqmodelError(
+                f"{dataset.folder} has {has}, which {self.folder} was trained {how}: prepare the "
+                f"{ours.medium.name} {how} --onsets"
+            )
         if (there.frame_size, there.context) != (ours.frame_size, ours.context):
             raise SeqmodelError(
                 f"{dataset.folder} has frames of {there.frame_size} samples, context "
@@ -73,7 +79,7 @@ class Run:
         """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D).
 
         Frames are zeros and ones for music, raw samples in [-1, 1) for audio. ValueError for frames
-        of another shape.
+        of another shape. With onsets D is 176, and frames that cannot be cost infinity.
         """
         size = self.frame.frame_size
         if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] != size:

@@ -10,7 +10,8 @@ import soundfile
 from calling import Call
 
 OPTIONS = {
-    "music": "--steps-per-beat=4 --step-seconds=1 --restrike=close --drums=drop --transpose-to-c",
+    "music": "--steps-per-beat=4 --step-seconds=1 --restrike=close --drums=drop --transpose-to-c "
+    "--onsets",
     "audio": "--rate=8000 --context=20 --frame=10 --clip-seconds=1",
 }
 

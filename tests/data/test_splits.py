@@ -26,6 +26,7 @@ WAYS = {
     "discard": PianoRollFrames(GRIDS[0], restrike="discard"),
     "drums": PianoRollFrames(GRIDS[0], drums=True),
     "to C": PianoRollFrames(GRIDS[0], transpose_to_c=True),
+    "onsets": PianoRollFrames(GRIDS[0], onsets=True),
 }
 NOTES = st.lists(
     st.tuples(

@@ -74,6 +74,27 @@ def test_a_model_starts_at_a_trivial_one(make_audio_config, audio_dataset, outpu
     assert ours < unaware - 3
 
 
+def test_strikes_start_at_how_often_notes_that_sound_on_are_struck_again(
+    make_config, struck_dataset
+):
+    """Counted note by note: of all frames, or of all strikes, the share would be another."""
+    model = build_model(make_config(end=True), struck_dataset.frame)
+    model.output.start_at(struck_dataset["train"])
+    again, could = np.zeros(88), np.zeros(88)
+    for frames in struck_dataset["train"]:
+        for t, note in np.argwhere(frames[1:, :88] & frames[:-1, :88]):
+            again[note] += frames[t + 1, 88 + note]
+            could[note] += 1
+    assert 0 < again.sum() < could.sum()
+    chances = torch.sigmoid(model.output.linear.bias.detach().double()).numpy()
+    np.testing.assert_allclose(chances[88:176], (again + 0.5) / (could + 1), rtol=1e-5)
+    every = np.concatenate(list(struck_dataset["train"]))
+    counts = np.append(every[:, :88].sum(0), len(struck_dataset["train"]))
+    np.testing.assert_allclose(
+        np.delete(chances, range(88, 176)), (counts + 0.5) / (len(every) + 1), rtol=1e-5
+    )
+
+
 def test_music_starts_at_its_marginals(make_config, dataset, rolls):
     """And ends of pieces are among them."""
     model = build_model(make_config(end=True), dataset.frame)

@@ -10,7 +10,7 @@ import pytest
 
 from seqmodel.media.music.plots import piano_roll_png, plot_note_frequencies, plot_piano_roll
 from seqmodel.plots.curves import plot_learning_curve
-from seqmodel.plots.png import ACCENT, PRIMARY
+from seqmodel.plots.png import ACCENT, DARK_ACCENT, DARK_PRIMARY, PRIMARY
 
 
 def pixels(png):
@@ -45,6 +45,20 @@ def test_the_primer_stands_out():
     assert given.max() <= drawn.min()
     assert np.ptp(drawn) / np.ptp(given) == pytest.approx(3, rel=0.05)
     assert len(places_of(pixels(piano_roll_png(roll, 21, title="t")), ACCENT)[0]) == 0
+
+
+def test_a_note_begins_dark():
+    """A note struck again and a long one must not look alike, in the primer or behind it."""
+    roll, struck = np.zeros((2, 40, 88), np.uint8)
+    roll[:, 40] = 1
+    struck[[0, 10, 20, 30], 40] = 1
+    image = pixels(piano_roll_png(roll, 21, title="t", primer=20, struck=struck))
+    left, right = (places_of(image, colour)[1] for colour in (DARK_ACCENT, DARK_PRIMARY))
+    assert left.max() < right.min()
+    for dark, held in ((left, ACCENT), (right, PRIMARY)):
+        _, columns = places_of(image, held)
+        assert len(columns) / len(dark) == pytest.approx(9, rel=0.1)
+        assert dark.min() < columns.min() < dark.max() < columns.max()
 
 
 @pytest.mark.parametrize("frames", [1, 3000])

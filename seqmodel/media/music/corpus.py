@@ -15,6 +15,7 @@ from seqmodel.media.definitions import Piece, Work
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.midi import Score, read_score
 from seqmodel.media.music.midi_format import DRUM_CHANNEL
+from seqmodel.media.music.onsets import has_onsets, sounding
 from seqmodel.media.music.pianoroll import pack, piano_roll
 from seqmodel.media.music.published import SUFFIXES, read_published
 from seqmodel.media.music.tonic import semitones_to_c
@@ -22,9 +23,9 @@ from seqmodel.media.music.tonic import semitones_to_c
 
 @dataclass(frozen=True)
 class LoadedPiece:
-    """A piano-roll (T, 88) as read from a MIDI file."""
+    """What was read from a file, in frames (T, 88), or (T, 176) with onsets."""
 
-    roll: NDArray[np.uint8]
+    frames: NDArray[np.uint8]
     content: str
     """`Work.content`."""
     transposed: int
@@ -52,12 +53,19 @@ class MusicCorpus:
             )
         for split, rolls in read_published(path).items():
             for k, roll in enumerate(rolls):
+                if self.frame.onsets and not has_onsets(roll):
+                    raise SourceError(
+                        "does not say which notes are struck again; --onsets needs MIDI files, or "
+                        ".npy of 0 (off), 1 (struck) and 2 (held)"
+                    )
                 # A roll has no finer grid behind it: it is its own content.
-                piece = LoadedPiece(roll, _sha256(pack(roll)), 0, ())
+                content = _sha256(pack(roll))
+                frames = roll if self.frame.onsets else sounding(roll)
+                piece = LoadedPiece(frames, content, 0, ())
                 yield self._work(f"{path}#{split or 'piece'}/{k}", piece, split or None)
 
     def _work(self, source: str, piece: LoadedPiece, split: str | None = None) -> Work:
-        packed = pack(piece.roll)
+        packed = pack(piece.frames)
         digest = _sha256(packed)
         line = Piece(source, digest, len(packed), {"transposed": piece.transposed})
         return Work(source, piece.content, digest, split, [(line, [packed])], piece.repairs)
@@ -71,14 +79,19 @@ def load_midi(path: Path, frame: PianoRollFrames) -> LoadedPiece:
         raise SourceError((error.strerror or str(error)).lower()) from error
     score = read_score(data, restrike=frame.restrike)
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
-    roll = piano_roll(score, frame.grid, drums=frame.drums, transpose=transposed)
+    frames = piano_roll(
+        score, frame.grid, drums=frame.drums, transpose=transposed, onsets=frame.onsets
+    )
     # The rule for restruck notes is an option, so the content is always read by the default one.
     content = score if frame.restrike == "close" else read_score(data)
-    return LoadedPiece(roll, content_of(content), transposed, score.remarks)
+    return LoadedPiece(frames, content_of(content), transposed, score.remarks)
 
 
 def load_roll(path: Path) -> NDArray[np.uint8]:
-    """Read the one piano-roll of a .npy file, (T, 88); SourceError says why it cannot be used."""
+    """Read the frames of a .npy file, (T, 88), or (T, 176) where it states onsets.
+
+    SourceError says why it cannot be used.
+    """
     (roll,) = read_published(path)[""]
     return roll
 

@@ -1,4 +1,4 @@
-"""A frame of music: which of the piano's 88 notes sound."""
+"""A frame of music: which of the piano's 88 notes sound, and perhaps which begin."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from seqmodel.media.definitions import FrameDefinition, Medium, differences
 from seqmodel.media.music.grid import NOTES, Grid
-from seqmodel.media.music.pianoroll import PACKED_BYTES, pack, transpose_roll, unpack
+from seqmodel.media.music.pianoroll import pack, transpose_roll, unpack
 
 if TYPE_CHECKING:
     from seqmodel.media.music.corpus import MusicCorpus
@@ -19,20 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PianoRollFrames:
-    """How music becomes frames; stored as 11 bytes each, 88 bits."""
+    """How music becomes frames; stored as 11 bytes each, 88 bits, or with onsets as 22."""
 
     values: ClassVar[Literal["binary"]] = "binary"
-    onsets: ClassVar[bool] = False
-    frame_size: ClassVar[int] = NOTES
-    context: ClassVar[int] = NOTES
-    """A model reads the previous frame."""
     mean: ClassVar[float] = 0.0
     deviation: ClassVar[float] = 1.0
     row_dtype: ClassVar[np.dtype[Any]] = np.dtype("u1")
-    row_shape: ClassVar[tuple[int, ...]] = (PACKED_BYTES,)
     rows_per_frame: ClassVar[int] = 1
     layout_options: ClassVar[str] = ""
-    fingerprint: ClassVar[bytes] = b""
     variants: ClassVar[range] = range(-5, 7)
     """Semitones to transpose by: each of the twelve keys once."""
 
@@ -40,6 +34,8 @@ class PianoRollFrames:
     restrike: "Restrike" = "close"
     drums: bool = False
     transpose_to_c: bool = False
+    onsets: bool = False
+    """Whether frames tell notes struck from notes held, see `onsets`."""
 
     @property
     def medium(self) -> Medium:
@@ -55,21 +51,42 @@ class PianoRollFrames:
         return MusicCorpus(self)
 
     @property
+    def frame_size(self) -> int:
+        """88, or with onsets 176."""
+        return 2 * NOTES if self.onsets else NOTES
+
+    @property
+    def context(self) -> int:
+        """A model reads the previous frame."""
+        return self.frame_size
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """A bit for each number."""
+        return (self.frame_size // 8,)
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Whether there are onsets: everything else shows in the frames."""
+        return b"onsets" if self.onsets else b""
+
+    @property
     def labels(self) -> tuple[str, ...]:
-        """Grid, restrike rule, drums and key."""
+        """Grid, restrike rule, drums, key and onsets."""
         return (
             str(self.grid),
             f"restrike {self.restrike}",
             f"drums {'kept' if self.drums else 'dropped'}",
             "transposed to C" if self.transpose_to_c else "in its own key",
+            f"{'with' if self.onsets else 'without'} onsets",
         )
 
     def decode(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Stored rows (T, 11) as frames (T, 88), zeros and ones."""
+        """Stored rows (T, 11) as frames (T, 88), zeros and ones; with onsets twice as wide."""
         return unpack(rows)
 
     def encode(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Frames (T, 88) as stored rows (T, 11)."""
+        """Frames (T, 88) as stored rows (T, 11); with onsets twice as wide."""
         return pack(values)
 
     def canonical(self, rows: NDArray[np.uint8]) -> bytes:
@@ -77,8 +94,11 @@ class PianoRollFrames:
         return rows.tobytes()
 
     def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
-        """Frames (T, 88) transposed by `variant` semitones."""
-        return transpose_roll(frames, variant)
+        """Frames transposed by `variant` semitones, their onsets with them."""
+        if not self.onsets:
+            return transpose_roll(frames, variant)
+        halves = [transpose_roll(half, variant) for half in np.split(frames, 2, axis=1)]
+        return np.concatenate(halves, axis=1)
 
     def duration(self, frames: int) -> None:
         """None: on a grid of beats, how long a frame lasts depends on the tempo."""
@@ -91,13 +111,14 @@ class PianoRollFrames:
         return differences(self, other)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the manifest."""
+        """Plain values for the manifest; onsets are named only where they are."""
         return {
             "notes": NOTES,
             "grid": self.grid.to_json(),
             "restrike": self.restrike,
             "drums": self.drums,
             "transpose_to_c": self.transpose_to_c,
+            **({"onsets": True} if self.onsets else {}),
         }
 
     @classmethod
@@ -108,7 +129,8 @@ class PianoRollFrames:
             values["restrike"],
             values["drums"],
             values["transpose_to_c"],
+            values.get("onsets", False),
         )
 
     def __str__(self) -> str:
-        return f"{NOTES} notes, {self.grid}"
+        return f"{NOTES} notes{' struck or held' * self.onsets}, {self.grid}"

@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import read_bytes
 from seqmodel.media.definitions import Pieces
 from seqmodel.media.music.corpus import load_roll
-from seqmodel.media.music.grid import LOWEST_PITCH, Grid
+from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.midi import Score, read_score
 from seqmodel.media.music.midi_format import DRUM_CHANNEL
+from seqmodel.media.music.onsets import has_onsets, sounding, struck
 from seqmodel.media.music.pianoroll import piano_roll
 from seqmodel.media.music.plots import plot_note_frequencies, plot_piano_roll
 from seqmodel.media.music.tempo import seconds_at
@@ -27,22 +29,22 @@ def inspect_midi(path: Path, grid: Grid, plot: Path | None) -> dict[str, Any]:
     """What a MIDI file holds: format, notes, tempo, estimated tonic, frames on `grid`."""
     try:
         score = read_score(read_bytes(path))
-        roll = piano_roll(score, grid, drums=False)
+        frames = piano_roll(score, grid, drums=False, onsets=True)
     except SourceError as error:
         raise SeqmodelError(f"{path}: {error}") from error
     if plot is not None:
-        plot_piano_roll(plot, roll, LOWEST_PITCH, title=str(path), unit=f"frame ({grid})")
-    sounding = score.off_tick > score.on_tick  # a note of no length only marks a sample's end
+        _plot(plot, frames, title=str(path), unit=f"frame ({grid})")
+    lasting = score.off_tick > score.on_tick  # a note of no length only marks a sample's end
     drums = score.channel == DRUM_CHANNEL
-    pitches = score.pitch[sounding & ~drums]
+    pitches = score.pitch[lasting & ~drums]
     return {
         "path": str(path),
         "kind": "midi",
         "format": score.format,
         "tracks": score.tracks,
         "channels": sorted({int(channel) + 1 for channel in score.channel}),
-        "notes": int(sounding.sum()),
-        "drum_notes": int((sounding & drums).sum()),
+        "notes": int(lasting.sum()),
+        "drum_notes": int((lasting & drums).sum()),
         "lowest": note_name(int(pitches.min())) if len(pitches) else None,
         "highest": note_name(int(pitches.max())) if len(pitches) else None,
         "tempo_bpm": None if score.smpte else _tempo(score),
@@ -50,8 +52,8 @@ def inspect_midi(path: Path, grid: Grid, plot: Path | None) -> dict[str, Any]:
         "seconds": round(seconds(score), 3),
         "tonic": NOTE_NAMES[-semitones_to_c(score) % 12],
         "grid": str(grid),
-        "frames": len(roll),
-        "notes_per_frame": round(float(roll.sum() / len(roll)), 2),
+        "frames": len(frames),
+        "notes_per_frame": _density(frames),
         "remarks": list(score.remarks),
     }
 
@@ -59,27 +61,29 @@ def inspect_midi(path: Path, grid: Grid, plot: Path | None) -> dict[str, Any]:
 def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
     """What a piano-roll (T, 88) holds, such as a sampled one; it does not state its grid."""
     try:
-        roll = load_roll(path)
+        frames = load_roll(path)
     except SourceError as error:
         raise SeqmodelError(f"{path}: {error}") from error
     if plot is not None:
-        plot_piano_roll(plot, roll, LOWEST_PITCH, title=str(path), unit="frame")
-    pitches = LOWEST_PITCH + np.flatnonzero(roll.any(axis=0))
-    onsets = np.diff(roll.astype(np.int8), axis=0, prepend=0) > 0
+        _plot(plot, frames, title=str(path), unit="frame")
+    pitches = LOWEST_PITCH + np.flatnonzero(sounding(frames).any(axis=0))
+    notes = int(struck(frames).sum())
+    more = {"struck_share": _share(notes, sounding(frames).sum())} if has_onsets(frames) else {}
     return {
         "path": str(path),
         "kind": "roll",
-        "notes": int(onsets.sum()),
+        "notes": notes,
         "lowest": note_name(int(pitches[0])) if len(pitches) else None,
         "highest": note_name(int(pitches[-1])) if len(pitches) else None,
-        "frames": len(roll),
-        "notes_per_frame": round(float(roll.sum() / len(roll)), 2),
+        "frames": len(frames),
+        "notes_per_frame": _density(frames),
+        **more,
     }
 
 
 def file_lines(values: Mapping[str, Any]) -> list[str]:
     """The values of `inspect_midi` or `inspect_roll` as lines of text."""
-    density = f"{values['notes_per_frame']:.2f} notes per frame"
+    density = density_text(values["notes_per_frame"], values.get("struck_share"))
     if values["kind"] == "roll":
         return [
             f"{values['path']}: piano-roll of {plural(values['frames'], 'frame')}",
@@ -100,11 +104,26 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) -> dict[str, Any]:
-    """How many notes sound in a frame of each split; the picture shows how often each note does."""
-    shares = {name: split.totals() / split.frames for name, split in splits.items()}
+    """How many notes sound in a frame of each split; the picture shows how often each note does.
+
+    Where frames have onsets, also the share of the sounding notes that are struck, not held.
+    """
+    totals = {name: split.totals() for name, split in splits.items()}
+    shares = {name: totals[name][:NOTES] / split.frames for name, split in splits.items()}
     if plot is not None:
         plot_note_frequencies(plot, shares, LOWEST_PITCH, title=title)
-    return {"notes_per_frame": {name: round(float(c.sum()), 2) for name, c in shares.items()}}
+    values = {"notes_per_frame": {name: round(float(c.sum()), 2) for name, c in shares.items()}}
+    if any(split.frame.onsets for split in splits.values()):
+        values["struck_share"] = {
+            name: _share(total[NOTES:].sum(), total[:NOTES].sum()) for name, total in totals.items()
+        }
+    return values
+
+
+def density_text(notes_per_frame: float, struck_share: float | None) -> str:
+    """Such as "3.62 notes per frame, 28.3% of them struck"."""
+    of_them = "" if struck_share is None else f", {struck_share:.1%} of them struck"
+    return f"{notes_per_frame:.2f} notes per frame{of_them}"
 
 
 def note_name(pitch: int) -> str:
@@ -120,6 +139,21 @@ def seconds(score: Score) -> float:
 def _notes(values: Mapping[str, Any]) -> str:
     span = f" from {values['lowest']} to {values['highest']}" if values["lowest"] else ""
     return plural(values["notes"], "note") + span
+
+
+def _plot(path: Path, frames: NDArray[np.uint8], *, title: str, unit: str) -> None:
+    """Draw frames; notes begin dark where onsets are known."""
+    begins = struck(frames) if has_onsets(frames) else None
+    plot_piano_roll(path, sounding(frames), LOWEST_PITCH, title=title, unit=unit, struck=begins)
+
+
+def _density(frames: NDArray[np.uint8]) -> float:
+    return round(float(sounding(frames).sum() / len(frames)), 2)
+
+
+def _share(part: Any, whole: Any) -> float:
+    """part / whole, or 0 of nothing."""
+    return round(float(part / whole), 3) if whole else 0.0
 
 
 def _tempo(score: Score) -> float:

@@ -31,14 +31,14 @@ def check_sound(kind: str, seconds: float) -> None:
 
 
 def write_music(
-    kind: str, file: BinaryIO, roll: NDArray[np.uint8], times: NDArray[np.float64]
+    kind: str, file: BinaryIO, frames: NDArray[np.uint8], times: NDArray[np.float64]
 ) -> float:
-    """Write a roll (T, 88) as sound and return how long it lasts, in seconds.
+    """Write frames (T, 88), or (T, 176) with onsets, as sound; returns how many seconds it lasts.
 
     `times` (T + 1,) says when each frame begins, and the last one ends, in seconds.
     """
     samples = sample_count(float(times[-1]))
-    write_sound(kind, file, render(notes_of(roll), times), RATE, samples)
+    write_sound(kind, file, render(notes_of(frames), times), RATE, samples)
     return samples / RATE
 
 
@@ -59,25 +59,25 @@ def listen(path: Path, grid: Grid, tempo: float | None, target: Path) -> None:
     """
     kind = target.suffix.lower().lstrip(".")
     try:
-        roll, times = _read(path, grid, tempo)
+        frames, times = _read(path, grid, tempo)
     except SourceError as error:
         raise SeqmodelError(f"{path}: {error}") from error
     check_sound(kind, float(times[-1]))
     with new_file(target) as file:
-        write_music(kind, file, roll, times)
+        write_music(kind, file, frames, times)
 
 
 def _read(
     path: Path, grid: Grid, tempo: float | None
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """The roll and the times of its frames."""
+    """The frames, with onsets where the file tells them, and their times."""
     if path.suffix.lower() == ".npy":
-        roll = load_roll(path)
-        return roll, steady_times(len(roll), grid.seconds_per_frame(tempo or DEFAULT_TEMPO))
+        frames = load_roll(path)
+        return frames, steady_times(len(frames), grid.seconds_per_frame(tempo or DEFAULT_TEMPO))
     score = read_score(read_bytes(path))
-    roll = piano_roll(score, grid, drums=False)
+    frames = piano_roll(score, grid, drums=False, onsets=True)
     if tempo is not None:
-        return roll, steady_times(len(roll), grid.seconds_per_frame(tempo))
+        return frames, steady_times(len(frames), grid.seconds_per_frame(tempo))
     assert grid.steps_per_beat is not None
-    ticks = np.arange(len(roll) + 1) * (score.ticks_per_unit / grid.steps_per_beat)
-    return roll, seconds_at(score, ticks)
+    ticks = np.arange(len(frames) + 1) * (score.ticks_per_unit / grid.steps_per_beat)
+    return frames, seconds_at(score, ticks)

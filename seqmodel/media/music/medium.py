@@ -39,7 +39,7 @@ def _tempo(help: str) -> Option:
 
 
 class Music(Medium):
-    """`Medium` of piano-rolls; a frame is 88 zeros and ones."""
+    """`Medium` of piano-rolls; a frame is 88 zeros and ones, or with onsets 176."""
 
     name = "music"
     suffixes = MIDI_SUFFIXES | ROLL_SUFFIXES
@@ -69,6 +69,7 @@ class Music(Medium):
             choices=("drop", "keep"),
         ),
         Option("transpose_to_c", bool, "MIDI: move each piece's estimated tonic to C."),
+        Option("onsets", bool, "MIDI: tell notes that are struck from those held on."),
     )
     inspect_options = (
         Option(
@@ -112,6 +113,7 @@ class Music(Medium):
             options.get("restrike") or "close",
             options.get("drums") == "keep",
             bool(options.get("transpose_to_c")),
+            bool(options.get("onsets")),
         )
         return frame, remarks
 
@@ -160,8 +162,11 @@ class Music(Medium):
 
     def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
         """How many notes sound in a frame."""
+        from seqmodel.media.music.inspection import density_text
+
+        struck = values.get("struck_share", {})
         densities = values["notes_per_frame"].items()
-        return {name: f"{density:.2f} notes per frame" for name, density in densities}
+        return {name: density_text(density, struck.get(name)) for name, density in densities}
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
         """Nothing more."""

@@ -1,4 +1,4 @@
-"""Piano-rolls to standard MIDI files that read back as the same roll, bit for bit."""
+"""Piano-rolls to standard MIDI files that read back as the same frames, bit for bit."""
 
 import io
 
@@ -14,6 +14,8 @@ from seqmodel.media.music.midi_format import (
     LONGEST_TEMPO,
     MAX_TICK,
 )
+from seqmodel.media.music.notes import notes_of
+from seqmodel.media.music.onsets import has_onsets, possible
 
 FINE_DIVISION = 480
 """Ticks per beat by default, as in most sequencers."""
@@ -25,45 +27,51 @@ VELOCITY = 80
 PIANO = 0
 
 
-def midi_bytes(roll: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.0) -> bytes:
-    """Return a MIDI file of the roll (T, 88), 1 where a pitch from 21 to 108 sounds.
+def midi_bytes(frames: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.0) -> bytes:
+    """Return a MIDI file of frames (T, 88), 1 where a pitch from 21 to 108 sounds.
 
-    Consecutive frames of a pitch are one piano note. Reading the bytes on the same grid gives back
-    exactly the roll: frame t begins at the tick nearest to its exact time, always less than half a
-    step away, and a roll that ends in silence ends with a note of length 0, which fills no frame
-    but counts towards the length. The same roll gives the same bytes.
+    Consecutive frames of a pitch are one piano note; those of frames with onsets, (T, 176), are one
+    for each onset. Reading the bytes on the same grid gives back exactly the frames: frame t begins
+    at the tick nearest to its exact time, always less than half a step away, and a piece that ends
+    in silence ends with a note of length 0, which fills no frame but counts towards the length. The
+    same frames give the same bytes.
 
     Args:
-        roll: the frames, zeros and ones, at least one.
+        frames: zeros and ones, at least one frame.
         grid: the length of a frame.
         tempo_bpm: beats per minute. Frames of a grid in seconds keep their length in seconds.
 
     Raises:
-        UsageError: if the roll is not such an array, the tempo is out of the format's range, a
-            step is shorter than the shortest tick at this tempo, or the piece is too long.
+        UsageError: if these are not such frames, the tempo is out of the format's range, a step is
+            shorter than the shortest tick at this tempo, or the piece is too long.
     """
-    if roll.ndim != 2 or roll.shape[1] != NOTES or len(roll) == 0:
-        raise UsageError(f"a piano-roll has at least one frame of {NOTES} notes, not {roll.shape}")
-    if not np.isin(roll, (0, 1)).all():
+    shape = frames.shape
+    if frames.ndim != 2 or shape[1] not in (NOTES, 2 * NOTES) or len(frames) == 0:
+        raise UsageError(f"a piano-roll has at least one frame of {NOTES} notes, not {shape}")
+    if not np.isin(frames, (0, 1)).all():
         raise UsageError("a piano-roll holds zeros and ones only")
+    if has_onsets(frames) and not possible(frames):
+        raise UsageError(
+            "a note that is struck sounds, and one that sounds after silence is struck"
+        )
     if not 60e6 / LONGEST_TEMPO <= tempo_bpm <= 60e6:
         raise UsageError(f"--tempo must be 3.6 to 60 million beats per minute, not {tempo_bpm:g}")
     tempo = min(round(60e6 / tempo_bpm), LONGEST_TEMPO)
     division, numerator, denominator = _ticks_per_step(grid, tempo)
-    if len(roll) * numerator // denominator > MAX_TICK:
+    if len(frames) * numerator // denominator > MAX_TICK:
         raise UsageError("the piece is too long for a MIDI file at this tempo; lower --tempo")
 
     track = mido.MidiTrack()
     track.append(mido.MetaMessage("set_tempo", tempo=tempo))
     track.append(mido.Message("program_change", program=PIANO))
     now = 0
-    for frame, kind, note in _events(roll):
+    for frame, kind, note in _events(frames):
         # Nearest tick, in integers: no drift however long the piece.
         tick = (2 * frame * numerator + denominator) // (2 * denominator)
         while tick - now > LARGEST_QUANTITY:
             track.append(mido.MetaMessage("text", time=LARGEST_QUANTITY))
             now += LARGEST_QUANTITY
-        velocity = VELOCITY if frame < len(roll) else 1
+        velocity = VELOCITY if frame < len(frames) else 1
         track.append(mido.Message(kind, note=note, velocity=velocity, time=tick - now))
         now = tick
     file = mido.MidiFile(type=0, ticks_per_beat=division, tracks=[track])
@@ -89,16 +97,13 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
     return division, numerator, beat
 
 
-def _events(roll: NDArray[np.uint8]) -> list[tuple[int, str, int]]:
+def _events(frames: NDArray[np.uint8]) -> list[tuple[int, str, int]]:
     """(Frame, "note_off" or "note_on", pitch) in order; "note_off" sorts first in a frame."""
-    edge = np.zeros((len(roll) + 2, NOTES), dtype=np.int8)
-    edge[1:-1] = roll
-    change = np.diff(edge, axis=0)
     events = []
-    for sign, kind in ((-1, "note_off"), (1, "note_on")):
-        for frame, note in np.argwhere(change == sign).tolist():
-            events.append((frame, kind, LOWEST_PITCH + note))
+    for begin, end, pitch in notes_of(frames).tolist():
+        events += [(begin, "note_on", pitch), (end, "note_off", pitch)]
     events.sort()
-    if not roll[-1].any():
-        events += [(len(roll), "note_on", LOWEST_PITCH), (len(roll), "note_off", LOWEST_PITCH)]
+    if not frames[-1].any():
+        last = len(frames)
+        events += [(last, "note_on", LOWEST_PITCH), (last, "note_off", LOWEST_PITCH)]
     return events

@@ -4,18 +4,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.music.grid import LOWEST_PITCH
+from seqmodel.media.music.onsets import sounded, sounding, struck
 
 
-def notes_of(roll: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The notes of a roll (T, 88) as rows (N, 3): first frame, frame after the last, MIDI pitch.
+def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The notes of frames (T, 88) as rows (N, 3): first frame, frame after the last, MIDI pitch.
 
-    Consecutive frames of a pitch are one note. Notes are in order of their beginnings, then of
-    their pitches.
+    Consecutive frames of a pitch are one note; those of frames with onsets, (T, 176), are one for
+    each onset. Notes are in order of their beginnings, then of their pitches.
     """
-    sounding = np.pad(roll.T.astype(bool), ((0, 0), (1, 1)))
-    before, now = sounding[:, :-1], sounding[:, 1:]
+    closed = np.pad(frames, ((0, 1), (0, 0)))  # what still sounds ends behind the last frame
+    begins = struck(closed)
+    ends = sounded(closed) & (begins | (sounding(closed) == 0))
     # Both in order of pitch, then frame: the k-th beginning and the k-th end are the same note's.
-    pitch, begin = np.nonzero(now & ~before)
-    _, end = np.nonzero(before & ~now)
+    pitch, begin = np.nonzero(begins.T)
+    _, end = np.nonzero(ends.T)
     notes = np.stack([begin, end, pitch + LOWEST_PITCH], axis=1)
     return notes[np.lexsort((pitch, begin))]

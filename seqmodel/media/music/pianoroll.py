@@ -12,16 +12,18 @@ from seqmodel.media.music.midi_format import DRUM_CHANNEL
 if TYPE_CHECKING:
     from seqmodel.media.music.midi import Score
 
-PACKED_BYTES = (NOTES + 7) // 8
-"""In a stored frame, one bit per note."""
 
-
-def piano_roll(score: "Score", grid: Grid, *, drums: bool, transpose: int = 0) -> NDArray[np.uint8]:
+def piano_roll(
+    score: "Score", grid: Grid, *, drums: bool, transpose: int = 0, onsets: bool = False
+) -> NDArray[np.uint8]:
     """The score as a piano-roll: uint8 (T, 88), 1 where a pitch from 21 to 108 sounds.
 
     The frame of a tick is floor(tick / step + 1/2). A note fills the frames from that of its onset
     up to but excluding that of its end, perhaps none. T is the last frame of an end. A grid in
     seconds follows the tempo.
+
+    With `onsets` 88 more columns follow, 1 in the first of the frames that a note fills: (T, 176).
+    Notes of equal pitch that begin in the same frame make one onset, those that fill no frame none.
 
     Args:
         score: the notes.
@@ -29,6 +31,7 @@ def piano_roll(score: "Score", grid: Grid, *, drums: bool, transpose: int = 0) -
         drums: whether to keep the notes of channel 10.
         transpose: semitones added to every pitch, before pitches outside the piano's range are
             moved into it by octaves.
+        onsets: whether to say where notes begin.
 
     Raises:
         SourceError: if there are no notes, or the piece ends within half a step; if it has more
@@ -63,8 +66,11 @@ def piano_roll(score: "Score", grid: Grid, *, drums: bool, transpose: int = 0) -
     begin, end = frames_of(score, grid, on_tick), frames_of(score, grid, off_tick)
     row = _fold(pitch.astype(np.int64) + transpose) - LOWEST_PITCH
     # Filled transposed, so that the frames of a note are contiguous.
-    roll = np.zeros((NOTES, length), dtype=np.uint8)
+    roll = np.zeros((2 * NOTES if onsets else NOTES, length), dtype=np.uint8)
     fill(roll, row, begin, end)
+    if onsets:
+        filling = begin < end
+        roll[NOTES + row[filling], begin[filling]] = 1
     return np.ascontiguousarray(roll.T)
 
 
@@ -84,13 +90,16 @@ def transpose_roll(roll: NDArray[np.uint8], semitones: int) -> NDArray[np.uint8]
 
 
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The roll (T, 88) as (T, 11) bytes, the lowest note in the highest bit."""
+    """Frames (T, 88) as (T, 11) bytes, the lowest note in the highest bit, or (T, 176) as (T, 22).
+
+    88 bits fill 11 bytes.
+    """
     return np.packbits(roll, axis=1)
 
 
 def unpack(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The inverse of `pack`."""
-    return np.unpackbits(packed).reshape(-1, NOTES)  # 88 bits fill 11 bytes
+    return np.unpackbits(packed).reshape(len(packed), 8 * packed.shape[1])
 
 
 def _fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:

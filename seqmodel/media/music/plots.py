@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-from seqmodel.plots.png import ACCENT, PRIMARY, png_bytes
+from seqmodel.plots.png import ACCENT, DARK_ACCENT, DARK_PRIMARY, PRIMARY, png_bytes
 
 OCTAVE = 12
 SILENCE_COLOUR = "#ffffff00"  # transparent
@@ -22,16 +22,27 @@ def plot_piano_roll(
     title: str,
     unit: str = "frame",
     primer: int = 0,
+    struck: NDArray[Any] | None = None,
 ) -> None:
     """Draw a piano-roll (T, D) to `path`, time to the right, pitch upwards, Cs marked.
 
-    The first `primer` frames, given rather than drawn from the model, have another colour.
+    The first `primer` frames, given rather than drawn from the model, have another colour. Notes
+    begin dark where `struck` (T, D) says so.
     """
-    write_file(path, piano_roll_png(roll, lowest_pitch, title=title, unit=unit, primer=primer))
+    picture = piano_roll_png(
+        roll, lowest_pitch, title=title, unit=unit, primer=primer, struck=struck
+    )
+    write_file(path, picture)
 
 
 def piano_roll_png(
-    roll: NDArray[Any], lowest_pitch: int, *, title: str, unit: str = "frame", primer: int = 0
+    roll: NDArray[Any],
+    lowest_pitch: int,
+    *,
+    title: str,
+    unit: str = "frame",
+    primer: int = 0,
+    struck: NDArray[Any] | None = None,
 ) -> bytes:
     """The PNG that `plot_piano_roll` writes."""
     from matplotlib.colors import ListedColormap
@@ -42,15 +53,17 @@ def piano_roll_png(
     frames, notes = roll.shape
     shade = np.array(roll, np.uint8)
     shade[:primer] *= 2
+    if struck is not None:
+        shade[np.asarray(struck) > 0] += 2
     axes.imshow(
         shade.T,
         origin="lower",
         aspect="auto",
         interpolation="nearest",
         zorder=2,  # above the lines that mark the Cs
-        cmap=ListedColormap([SILENCE_COLOUR, PRIMARY, ACCENT]),
+        cmap=ListedColormap([SILENCE_COLOUR, PRIMARY, ACCENT, DARK_PRIMARY, DARK_ACCENT]),
         vmin=0,
-        vmax=2,
+        vmax=4,
         extent=(0, max(frames, 1), lowest_pitch - 0.5, lowest_pitch + notes - 0.5),
     )
     sounding = np.flatnonzero(np.asarray(roll).any(axis=0)) + lowest_pitch

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.media.music.grid import HIGHEST_PITCH, LOWEST_PITCH, MAX_FRAMES, NOTES
+from seqmodel.media.music.onsets import HELD, OFF, STRUCK, from_states, possible
 from seqmodel.media.music.plain_pickle import load_plain
 
 Rolls = dict[str, list[NDArray[np.uint8]]]
+"""Split -> frames, (T, 88) or with onsets (T, 176)."""
 
 SUFFIXES = (".mat", ".pickle", ".pkl", ".npz", ".npy")
 """Of the files that `read_published` reads, in lower case."""
@@ -37,11 +39,12 @@ def read_published(path: Path) -> Rolls:
     - `.pickle`, `.pkl`: a dict of split -> pieces -> frames -> MIDI pitches 21 to 108.
     - `.npz`: one (T, 88) array per piece, named `<split>_<anything>` or `<split>/<anything>`, such
       as `train_0`; an array with any other name belongs to no split.
-    - `.npy`: one (T, 88) array, of no split.
+    - `.npy`: one (T, 88) array, of no split. With twos in it, it states onsets: 0 is off, 1 struck
+      and 2 held.
 
     Returns:
-        The rolls of every split, each uint8 (T, 88), in the file's order. The key is "train",
-        "valid" or "test", or "" for pieces of no split.
+        The rolls of every split, each uint8 (T, 88), in the file's order; where onsets are stated,
+        frames (T, 176). The key is "train", "valid" or "test", or "" for pieces of no split.
 
     Raises:
         SourceError: if the file cannot be read or holds anything else; one line without the
@@ -139,18 +142,27 @@ def _read_npz(data: bytes) -> Rolls:
                 name = member.removesuffix(".npy")
                 split = SPLIT_NAMES.get(name.replace("/", "_").split("_")[0].lower(), "")
                 with archive.open(member) as stream:
-                    rolls.setdefault(split, []).append(_read_array(stream, name))
+                    roll = _checked_roll(_read_array(stream, name), name)
+                rolls.setdefault(split, []).append(roll)
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise SourceError(f"is a damaged .npz file ({error})") from error
     return rolls
 
 
 def _read_npy(data: bytes) -> Rolls:
-    return {"": [_read_array(io.BytesIO(data), "the array")]}
+    array = _read_array(io.BytesIO(data), "the array")
+    if array.dtype.kind not in "biuf" or not (array == HELD).any():
+        return {"": [_checked_roll(array, "the array")]}
+    if not ((array == OFF) | (array == STRUCK) | (array == HELD)).all():
+        raise SourceError("holds values other than 0 and 1 in the array, or 2 for a note held")
+    frames = from_states(array)
+    if not possible(frames):
+        raise SourceError("holds a 2 (held) in the array where the note is off in the frame before")
+    return {"": [frames]}
 
 
-def _read_array(stream: Any, name: str) -> NDArray[np.uint8]:
-    """Read one .npy stream as a roll; its header is checked before anything is allocated."""
+def _read_array(stream: Any, name: str) -> NDArray[Any]:
+    """Read one .npy stream; its header is checked before anything is allocated."""
     try:
         version = np.lib.format.read_magic(stream)
         read_header = (
@@ -169,7 +181,8 @@ def _read_array(stream: Any, name: str) -> NDArray[np.uint8]:
         array = np.lib.format.read_array(stream, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise SourceError(f"holds a damaged array in {name}") from error
-    return _checked_roll(array, name)
+    checked: NDArray[Any] = array
+    return checked
 
 
 def _checked_roll(array: NDArray[Any], where: str) -> NDArray[np.uint8]:

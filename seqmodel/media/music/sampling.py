@@ -15,6 +15,14 @@ from seqmodel.media.music.grid import LOWEST_PITCH, MAX_FRAMES
 from seqmodel.media.music.listening import check_sound, steady_times, write_music
 from seqmodel.media.music.medium import DEFAULT_LENGTH, DEFAULT_TEMPO, SOUND_FORMATS
 from seqmodel.media.music.midi_writer import midi_bytes
+from seqmodel.media.music.onsets import (
+    after_silence,
+    has_onsets,
+    sounding,
+    states,
+    struck,
+    with_onsets,
+)
 from seqmodel.media.music.plots import piano_roll_png
 from seqmodel.media.words import plural
 
@@ -45,14 +53,16 @@ class MusicSampling(Sampling):
             parts.append(chunk)
             drawn += len(chunk)
             progress(drawn, self.length)
-        roll = np.concatenate(parts)
-        size = plural(len(roll), "frame")
+        frames = np.concatenate(parts)
+        if self._frame.onsets and not self._heard:
+            frames = after_silence(frames)
+        size = plural(len(frames), "frame")
         if self._request.kind in SOUND_FORMATS:
-            times = steady_times(len(roll), self._seconds_per_frame)
-            size += f", {write_music(self._request.kind, file, roll, times):,.1f} s"
+            times = steady_times(len(frames), self._seconds_per_frame)
+            size += f", {write_music(self._request.kind, file, frames, times):,.1f} s"
         else:
-            file.write(self._encode(roll))
-        return Written(size, "" if roll.any() else "silent: try a higher --temperature")
+            file.write(self._encode(frames))
+        return Written(size, "" if frames.any() else "silent: try a higher --temperature")
 
     @property
     def _seconds_per_frame(self) -> float:
@@ -78,7 +88,7 @@ class MusicSampling(Sampling):
             return np.empty((0, self._frame.frame_size), np.uint8)
         try:
             if path.suffix.lower() == ".npy":
-                return load_roll(path)
+                return self._fitting(load_roll(path))
             piece = load_midi(path, self._frame)
         except SourceError as error:
             raise SeqmodelError(f"--prime {path}: {error}") from error
@@ -87,15 +97,33 @@ class MusicSampling(Sampling):
                 f"{path} was transposed by {piece.transposed:+d} semitones, its tonic to C as in "
                 "training"
             )
-        return piece.roll
+        return piece.frames
 
-    def _encode(self, roll: NDArray[np.uint8]) -> bytes:
-        grid = self._frame.grid
+    def _fitting(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Frames of a .npy file as the run has them, with or without onsets."""
+        if not self._frame.onsets:
+            return sounding(frames)
+        if has_onsets(frames):
+            return frames
+        self.remarks.append(
+            f"{self._request.prime} does not say which notes are struck again: notes that sound "
+            "on are taken for held"
+        )
+        return with_onsets(frames)
+
+    def _encode(self, frames: NDArray[np.uint8]) -> bytes:
+        grid, onsets = self._frame.grid, self._frame.onsets
         if self._request.kind == "mid":
-            return midi_bytes(roll, grid, tempo_bpm=self._tempo)
+            return midi_bytes(frames, grid, tempo_bpm=self._tempo)
         if self._request.kind == "png":
-            title, unit = self._request.title, f"frame ({grid})"
-            return piano_roll_png(roll, LOWEST_PITCH, title=title, unit=unit, primer=self._heard)
+            return piano_roll_png(
+                sounding(frames),
+                LOWEST_PITCH,
+                title=self._request.title,
+                unit=f"frame ({grid})",
+                primer=self._heard,
+                struck=struck(frames) if onsets else None,
+            )
         buffer = io.BytesIO()
-        np.save(buffer, roll, allow_pickle=False)
+        np.save(buffer, states(frames) if onsets else frames, allow_pickle=False)
         return buffer.getvalue()

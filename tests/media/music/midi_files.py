@@ -67,8 +67,11 @@ def notes_of(score):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def roll_by_mido(data, grid, *, restrike, drums, transpose=0):
-    """The piano-roll by fractions: the rule as it is told, one note after the other."""
+def states_by_mido(data, grid, *, restrike, drums, transpose=0):
+    """What each note does by fractions: the rule as it is told, one note after the other.
+
+    0 is off, 1 struck, 2 held; the piano-roll is what is not 0.
+    """
     file = mido.MidiFile(file=io.BytesIO(data))
     changes = []
     for track in file.tracks:
@@ -95,12 +98,16 @@ def roll_by_mido(data, grid, *, restrike, drums, transpose=0):
         return (steps + Fraction(1, 2)).__floor__()
 
     notes = [n for n in notes_by_mido(data, restrike) if drums or n[3] != 9]
-    roll = np.zeros((max((frame(off) for _, off, *_ in notes), default=0), 88), dtype=np.uint8)
+    states = np.zeros((max((frame(off) for _, off, *_ in notes), default=0), 88), dtype=np.uint8)
     for on, off, pitch, *_ in notes:
         folded = pitch + transpose
         while folded < 21:
             folded += 12
         while folded > 108:
             folded -= 12
-        roll[frame(on) : frame(off), folded - 21] = 1
-    return roll
+        for t in range(frame(on), frame(off)):
+            if t == frame(on):
+                states[t, folded - 21] = 1
+            elif states[t, folded - 21] == 0:
+                states[t, folded - 21] = 2
+    return states

@@ -4,11 +4,13 @@ import mido
 import numpy as np
 import pytest
 import soundfile
+from onsets import as_frames
 
 from seqmodel.errors import UsageError
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.listening import check_sound, listen
 from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.midi_writer import midi_bytes
 from seqmodel.media.music.tempo import seconds_at
 
 GRID = Grid.of_beats(4)
@@ -74,6 +76,25 @@ def test_a_roll_is_heard_on_the_grid_and_at_the_tempo_said(tmp_path):
         begins, length = heard(tmp_path / "roll.wav")
         assert begins == pytest.approx([2 * step, 7 * step], abs=0.001)
         assert length == pytest.approx(10 * step + 0.1, abs=0.001)
+
+
+def test_a_repeated_note_is_heard_again(tmp_path):
+    """Guards strikes lost on the way to the ear, from MIDI and from .npy alike."""
+    states = np.zeros((16, 88), np.uint8)
+    states[:, 50] = [1, 2, 2, 2] * 4
+    sounds = []
+    for found in (states, states > 0):
+        np.save(tmp_path / "a.npy", found)
+        frames = as_frames(states) if found is states else found.astype(np.uint8)
+        (tmp_path / "a.mid").write_bytes(midi_bytes(frames, GRID))
+        for name in ("a.npy", "a.mid"):
+            listen(tmp_path / name, GRID, None, tmp_path / "a.wav")
+            sounds.append(soundfile.read(tmp_path / "a.wav")[0])
+            (tmp_path / "a.wav").unlink()
+    assert np.array_equal(sounds[0], sounds[1])
+    assert np.array_equal(sounds[2], sounds[3])
+    struck, held = (sound[4 * 12 * 5512 // 4 :].std() for sound in sounds[::2])
+    assert struck > 1.5 * held
 
 
 def test_the_longest_wav_is_the_longest_piece():

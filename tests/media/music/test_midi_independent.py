@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from midi_files import notes_by_mido, notes_of, roll_by_mido
+from midi_files import notes_by_mido, notes_of, states_by_mido
+from onsets import as_frames
 
 from seqmodel.errors import SourceError
 from seqmodel.media.music.grid import Grid
@@ -111,7 +112,7 @@ def file_of(tracks, division):
 def test_rolls_are_those_of_fractions(tracks, division, grid, restrike, drums, transpose):
     """Guards notes, tempo maps and rounding on files no collection has, by mido and fractions."""
     data = file_of(tracks, division)
-    expected = roll_by_mido(data, grid, restrike=restrike, drums=drums, transpose=transpose)
+    expected = states_by_mido(data, grid, restrike=restrike, drums=drums, transpose=transpose)
     score = read_score(data, restrike=restrike)
     assert score.remarks == ()
     if len(expected) == 0:
@@ -120,4 +121,6 @@ def test_rolls_are_those_of_fractions(tracks, division, grid, restrike, drums, t
         return
     roll = piano_roll(score, grid, drums=drums, transpose=transpose)
     assert roll.shape == expected.shape
-    assert np.array_equal(roll, expected)
+    assert np.array_equal(roll, expected > 0)
+    frames = piano_roll(score, grid, drums=drums, transpose=transpose, onsets=True)
+    assert np.array_equal(frames, as_frames(expected))

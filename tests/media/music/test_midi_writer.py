@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from onsets import as_frames, random_states
 
 from seqmodel.errors import UsageError
 from seqmodel.media.music.grid import Grid
@@ -63,12 +64,50 @@ def test_every_roll_comes_back(roll, grid, tempo_bpm, restrike):
     assert np.array_equal(again, roll)
 
 
+@settings(deadline=None, database=None, derandomize=True, max_examples=200)
+@given(
+    seed=st.integers(0, 2**32),
+    length=st.integers(1, 40),
+    density=st.sampled_from([0, 0.02, 0.5, 0.95]),
+    grid=grids,
+    tempo_bpm=st.floats(3.6, 1000),
+    restrike=st.sampled_from(["close", "discard"]),
+)
+def test_every_strike_comes_back(seed, length, density, grid, tempo_bpm, restrike):
+    """Guards notes struck in the very frame after another's end, again and again, on any grid."""
+    frames = as_frames(random_states(seed, length, 88, density=density))
+    try:
+        data = midi_bytes(frames, grid, tempo_bpm=tempo_bpm)
+    except UsageError as error:
+        assume("finer than a MIDI tick" not in str(error))
+        raise
+    again = piano_roll(read_score(data, restrike=restrike), grid, drums=False, onsets=True)
+    assert np.array_equal(again, frames)
+
+
+def test_others_read_a_repeated_note_as_often_as_it_is_struck():
+    """Guards the file itself, by mido: off before on, at one tick."""
+    states = np.zeros((5, 88), np.uint8)
+    states[:, 39] = [1, 2, 1, 1, 2]
+    data = midi_bytes(as_frames(states), Grid.of_beats(4))
+    messages = [
+        (message.type, message.note, message.time)
+        for message in mido.MidiFile(file=io.BytesIO(data)).tracks[0]
+        if not message.is_meta and message.type != "program_change"
+    ]
+    on, off = ("note_on", 60), ("note_off", 60)
+    assert messages == [(*on, 0), (*off, 240), (*on, 0), (*off, 120), (*on, 0), (*off, 240)]
+
+
 def test_real_rolls_come_back(music):
     """Guards real pieces, thousands of frames long, against drift."""
     for name in list(music)[::60]:
         for grid in (Grid.of_beats(4), Grid.of_seconds("0.0833")):
             roll = piano_roll(read_score(music[name]), grid, drums=False)
             assert np.array_equal(read_again(midi_bytes(roll, grid, tempo_bpm=97), grid), roll)
+            struck = piano_roll(read_score(music[name]), grid, drums=False, onsets=True)
+            score = read_score(midi_bytes(struck, grid, tempo_bpm=97))
+            assert np.array_equal(piano_roll(score, grid, drums=False, onsets=True), struck)
 
 
 def test_time_does_not_drift():
@@ -124,6 +163,8 @@ def test_same_roll_same_bytes():
         (ONE[:0], 60, "at least one frame"),
         (ONE[:, :87], 60, "88"),
         (ONE * 2, 60, "zeros and ones"),
+        (np.hstack([ONE, ONE * 0]), 60, "after silence is struck"),
+        (np.hstack([ONE * 0, ONE]), 60, "struck sounds"),
         (ONE, 1, "--tempo"),
         (ONE, float("nan"), "--tempo"),
         (ONE, 1e9, "--tempo"),

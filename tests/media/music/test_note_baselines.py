@@ -77,6 +77,27 @@ def test_a_pattern_is_learned_by_the_order_that_can_hold_it(tmp_path, write_data
     assert nats["note_ngram"] < 3
 
 
+def test_strikes_are_counted_where_a_note_sounds_on(dataset, struck_dataset):
+    """Counted again; the roll's part is what it is without onsets, so that figures compare."""
+    again, could = Counter(), Counter()
+    for frames in struck_dataset["train"]:
+        for t, note in np.argwhere(frames[1:, :88] & frames[:-1, :88]):
+            again[note] += int(frames[t + 1, 88 + note])
+            could[note] += 1
+    overall = (sum(again.values()) + 1) / (sum(could.values()) + 2)
+    nats = 0.0
+    for frames in struck_dataset["valid"]:
+        for t, note in np.argwhere(frames[1:, :88] & frames[:-1, :88]):
+            p = (again[note] + 2 * overall) / (could[note] + 2)
+            nats -= math.log(p if frames[t + 1, 88 + note] else 1 - p)
+    split = struck_dataset["valid"]
+    found = baseline_nats_per_frame(struck_dataset["train"], split)
+    rolls = baseline_nats_per_frame(dataset["train"], dataset["valid"])
+    assert found.keys() == rolls.keys()
+    for name, figure in found.items():
+        assert figure - rolls[name] == pytest.approx(nats / split.frames, rel=1e-9)
+
+
 def test_the_figure_is_the_mean_over_all_frames(dataset):
     """Not the mean of the pieces' means: pieces of one frame would weigh as much as long ones."""
     nats = baseline_nats_per_frame(dataset["train"], dataset["valid"])

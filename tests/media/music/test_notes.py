@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onsets import HELD, OFF, STRUCK, as_frames, random_states
 
 from seqmodel.media.music.notes import notes_of
 
@@ -25,3 +26,19 @@ def test_notes_filled_in_again_are_the_roll(length, density, seed):
     assert np.array_equal(again[:-1], roll)
     assert not again[-1].any()
     assert sorted(map(tuple, notes[:, [0, 2, 1]])) == list(map(tuple, notes[:, [0, 2, 1]]))
+
+
+@settings(deadline=None, database=None, derandomize=True)
+@given(
+    length=st.integers(1, 30),
+    density=st.sampled_from([0, 0.05, 0.5, 0.95]),
+    seed=st.integers(0, 99),
+)
+def test_a_note_struck_again_is_another(length, density, seed):
+    """Guards repeated notes run together, in MIDI files and in sound, or paired with wrong ends."""
+    states = random_states(seed, length, 88, density=density)
+    again = np.full_like(states, OFF)
+    for begin, end, pitch in notes_of(as_frames(states)):
+        assert (again[begin:end, pitch - 21] == OFF).all()
+        again[begin, pitch - 21], again[begin + 1 : end, pitch - 21] = STRUCK, HELD
+    assert np.array_equal(again, states)

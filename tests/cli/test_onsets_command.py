@@ -1,0 +1,190 @@
+"""Notes struck and held through all commands: `prepare --onsets` and what follows from it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import PNG, Call, call_ok
+from onsets import HELD, OFF, STRUCK, as_frames, random_states
+
+import seqmodel
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.midi_writer import midi_bytes
+
+SAYS_NOT = (
+    "does not say which notes are struck again; --onsets needs MIDI files, or .npy of 0 (off), "
+    "1 (struck) and 2 (held)"
+)
+
+
+@pytest.fixture(scope="module")
+def struck(shared: Path) -> Path:
+    """MIDI files of chords whose notes are struck and held by chance."""
+    for number, (split, count) in enumerate({"train": 8, "valid": 3, "test": 2}.items()):
+        (shared / "struck" / split).mkdir(parents=True)
+        for k in range(count):
+            states = np.zeros((40, 88), np.uint8)
+            states[:, 40:46] = random_states(10 * number + k, 40, 6, density=0.7)
+            data = midi_bytes(as_frames(states), Grid.of_beats(4))
+            (shared / "struck" / split / f"{k}.mid").write_bytes(data)
+    return shared / "struck"
+
+
+@pytest.fixture(scope="module")
+def struck_data(shared: Path, struck: Path) -> Path:
+    call_ok("prepare", struck, "--onsets", "--out", shared / "struck-data")
+    return shared / "struck-data"
+
+
+@pytest.fixture(scope="module")
+def struck_run(shared: Path, struck_data: Path) -> Path:
+    options = ("--hidden", 4, "--epochs", 2, "--augment-keys", "--learning-rate", 0.05)
+    call_ok("train", struck_data, *options, "--run", shared / "struck-run")
+    return shared / "struck-run"
+
+
+def only(folder: str) -> "np.ndarray":
+    """The one piece of a dataset."""
+    data = seqmodel.open_dataset(folder)
+    return data[data.splits[0]][0]
+
+
+def test_prepare_and_inspect_say_that_there_are_onsets(call: Call, struck: Path, struck_data: Path):
+    result = call("prepare", struck, "--onsets", "-o", "d")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith("d: 88 notes struck or held, 4 steps per beat\n")
+    assert np.load("d/train.npy").shape == (320, 22)
+    values = json.loads(call("inspect", struck_data, "--plot", "p.png", "--json").out)
+    every = np.concatenate(list(seqmodel.open_dataset(struck_data)["valid"]))
+    share = every[:, 88:].sum() / every[:, :88].sum()
+    density = every[:, :88].sum() / len(every)
+    assert values["struck_share"]["valid"] == pytest.approx(share, abs=5e-4)
+    assert values["notes_per_frame"]["valid"] == pytest.approx(density, abs=5e-3)
+    assert f"{density:.2f} notes per frame, {share:.1%} of them struck\n" in (
+        call("inspect", struck_data).out
+    )
+    assert Path("p.png").read_bytes().startswith(PNG)
+
+
+def test_what_is_sampled_and_prepared_again_is_what_was_drawn(call: Call, struck_run: Path):
+    """Guards the circle, bit for bit: strikes in the frame after another's end among them."""
+    for k, temperature in enumerate((1.0, 1.7)):
+        options = ("--run", struck_run, "--length", 300, "--temperature", temperature)
+        for suffix in ("npy", "mid", "png"):
+            call_ok("sample", f"{k}.{suffix}", *options)
+        drawn = np.load(f"{k}.npy")
+        assert (drawn.shape, drawn.dtype) == ((300, 88), np.uint8)
+        assert set(np.unique(drawn)) == {OFF, STRUCK, HELD}
+        before = np.concatenate([np.zeros((1, 88), np.uint8), drawn[:-1]])
+        assert ((drawn == STRUCK) & (before != OFF)).sum() > 20
+        assert not ((drawn == HELD) & (before == OFF)).any()
+        for suffix in ("npy", "mid"):
+            call_ok("prepare", f"{k}.{suffix}", "--onsets", "-o", f"{k}-{suffix}")
+            assert np.array_equal(only(f"{k}-{suffix}"), as_frames(drawn))
+            call_ok("prepare", f"{k}.{suffix}", "-o", f"{k}-{suffix}-roll")
+            assert np.array_equal(only(f"{k}-{suffix}-roll"), drawn != OFF)
+        shown = call("inspect", f"{k}.npy", "--plot", f"{k}-npy.png")
+        values = json.loads(call("inspect", f"{k}.npy", "--json").out)
+        assert values["notes"] == (drawn == STRUCK).sum()
+        assert values["notes"] == json.loads(call("inspect", f"{k}.mid", "--json").out)["notes"]
+        assert shown.out.endswith(f", {values['struck_share']:.1%} of them struck\n")
+
+
+def test_eval_says_what_strikes_cost(call: Call, struck_data: Path, struck_run: Path):
+    """Guards figures of rolls and of frames with onsets that cannot be told apart."""
+    values = json.loads(call("eval", struck_run, "--json").out)
+    run, nats, first = seqmodel.load_run(struck_run), 0.0, 0.0
+    for piece in seqmodel.open_dataset(struck_data)["valid"]:
+        scores = run.nll(piece)
+        nats, first = nats + scores.sum(), first + scores[0]
+    assert values["nats_per_frame"] == pytest.approx(nats / 120, rel=1e-5)
+    assert 0 < values["onset_nats_per_frame"] < values["nats_per_frame"]
+    line = f"  of it, struck or held  {values['onset_nats_per_frame']:9.4f}\n"
+    assert line in call("eval", struck_run).out
+    impossible = np.zeros((2, 176), np.uint8)
+    impossible[1, 3] = 1  # sounds, and was never struck
+    assert run.nll(impossible).tolist()[1] == np.inf
+
+
+def test_runs_and_data_must_agree_on_onsets(
+    call: Call, data: Path, run: Path, struck_data: Path, struck_run: Path
+):
+    with_without = (
+        f"{data} has no onsets, which {struck_run} was trained with: prepare the music with "
+        "--onsets\n"
+    )
+    without_with = (
+        f"{struck_data} has onsets, which {run} was trained without: prepare the music without "
+        "--onsets\n"
+    )
+    for command, told in (
+        (("eval", struck_run, "--data", data), f"seqmodel: {with_without}"),
+        (("eval", run, "--data", struck_data), f"seqmodel: {without_with}"),
+        (
+            ("train", data, "--hidden", 4, "--init-from", struck_run),
+            f"seqmodel: --init-from {struck_run}: {with_without}",
+        ),
+    ):
+        result = call(*command)
+        assert (result.status, result.out, result.err) == (1, "", told)
+
+
+def test_a_nade_refuses_them(call: Call, struck_data: Path):
+    """Guards against an output that takes strikes for further notes."""
+    result = call("train", struck_data, "--output", "nade")
+    told = (
+        "seqmodel: --output nade does not know notes struck and held: take bernoulli, or prepare "
+        "the music without --onsets\n"
+    )
+    assert (result.status, result.out, result.err) == (2, "", told)
+
+
+def test_rolls_cannot_have_onsets(call: Call, music: Path):
+    """Guards against strikes made up, alone or among files that say it."""
+    np.save("r.npy", np.ones((3, 88), np.uint8))
+    result = call("prepare", "r.npy", "--onsets", "-o", "d")
+    assert (result.status, result.out, result.err) == (1, "", f"seqmodel: r.npy: {SAYS_NOT}\n")
+    result = call("prepare", music, "r.npy", "--onsets", "-o", "d")
+    assert result.status == 0
+    assert result.err.splitlines()[-2:] == ["skipped 1 file:", f"  r.npy: {SAYS_NOT}"]
+
+
+def primed(call: Call, run: Path, prime: str, *options: object) -> tuple["np.ndarray", str]:
+    """What is sampled behind a primer, and what was said."""
+    options = ("--run", run, "--length", 60, "--seed", 2, "--prime", prime, *options)
+    result = call("sample", "p.npy", "--force", *options)
+    assert result.status == 0, result.err
+    return np.load("p.npy"), result.err
+
+
+def test_primers_with_onsets_and_without(call: Call, struck: Path, struck_run: Path, run: Path):
+    """Guards each kind of primer: what it says is heard, and what it cannot say is remarked on."""
+    said = f"p.npy: 120 frames from {struck_run}\n"
+    middle = random_states(5, 60, 88, density=0.0)
+    middle[:, 40:46] = random_states(5, 60, 6, density=0.8)
+    Path("s.mid").write_bytes(midi_bytes(as_frames(middle), Grid.of_beats(4)))
+    np.save("s.npy", middle)
+    np.save("r.npy", middle != OFF)
+    whole, told = primed(call, struck_run, "s.mid", "--include-prime")
+    assert told == said
+    assert np.array_equal(whole[:60], middle)
+    again, told = primed(call, struck_run, "s.npy", "--include-prime")
+    assert told == said
+    assert np.array_equal(again, whole)
+    derived, told = primed(call, struck_run, "r.npy", "--include-prime")
+    assert told == (
+        "r.npy does not say which notes are struck again: notes that sound on are taken for held\n"
+        + said
+    )
+    before = np.concatenate([np.zeros((1, 88), bool), middle[:-1] != OFF])
+    assert np.array_equal(derived[:60], np.where(before & (middle != OFF), HELD, middle != OFF))
+    assert not np.array_equal(derived[60:], whole[60:])
+    rest, _ = primed(call, struck_run, "s.npy")
+    assert np.array_equal(rest[1:], whole[61:])
+    assert np.array_equal(rest[0], np.minimum(whole[60], STRUCK))  # a file follows silence
+    assert (whole[60] == HELD).any()
+    plain, told = primed(call, run, "s.npy", "--include-prime")
+    assert told == f"p.npy: 120 frames from {run}\n"
+    assert np.array_equal(plain[:60], middle != OFF)
+    assert plain.max() == 1

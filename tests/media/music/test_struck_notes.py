@@ -1,0 +1,171 @@
+"""Notes struck and held: the rule in its corners, stored, transposed, and as .npy of 0, 1 and 2."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from midi_files import midi_file, note
+from onsets import HELD, OFF, STRUCK, as_frames, random_states
+
+from seqmodel.errors import SourceError
+from seqmodel.media.music.corpus import MusicCorpus, load_roll
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.onsets import after_silence, from_states, possible, states, with_onsets
+from seqmodel.media.music.pianoroll import piano_roll
+from seqmodel.media.registry import definition_from_json
+
+GRID = Grid.of_beats(1)
+FRAME = PianoRollFrames(GRID, onsets=True)
+random_frames = st.builds(
+    lambda seed, length, density: as_frames(random_states(seed, length, 88, density=density)),
+    *(st.integers(0, 2**32), st.integers(1, 30), st.sampled_from([0.01, 0.3, 0.9])),
+)
+
+
+def states_of(*tracks, restrike="close", drums=False, pitch=60):
+    """The states of a pitch, at ten ticks a frame."""
+    score = read_score(midi_file(*tracks, division=10), restrike=restrike)
+    return states(piano_roll(score, GRID, drums=drums, onsets=True))[:, pitch - 21].tolist()
+
+
+HOLD = note(0, 40)
+AGAIN = b"\x00\x90\x3c\x40\x14\x90\x3c\x40\x14\x80\x3c\x40"  # on, after 20 on again, after 20 off
+
+
+@pytest.mark.parametrize(
+    ("tracks", "restrike", "expected"),
+    [
+        ([HOLD], "close", [1, 2, 2, 2]),
+        ([AGAIN], "close", [1, 2, 1, 2]),
+        ([AGAIN], "discard", [0, 0, 1, 2]),  # the first note is gone, and its strike with it
+        ([note(0, 20) + note(0, 20)], "close", [1, 2, 1, 2]),
+        ([note(0, 20) + note(0, 20)], "discard", [1, 2, 1, 2]),  # it had ended
+        ([note(0, 17) + note(3, 20)], "close", [1, 2, 1, 2]),  # a rest too short for a frame
+        ([note(0, 24) + note(12, 14)], "close", [1, 2, 0, 0, 1]),  # struck off the grid
+        ([note(0, 10) + note(0, 2) + note(0, 28)], "close", [1, 1, 2, 2]),  # two within one frame
+        ([note(0, 20) + note(0, 3), HOLD], "close", [1, 2, 2, 2]),  # one that fills no frame
+        ([HOLD, note(10, 10)], "close", [1, 1, 2, 2]),  # by another track into the first
+        ([HOLD, note(0, 20)], "close", [1, 2, 2, 2]),  # by both at once
+        ([HOLD, note(10, 10, channel=1)], "discard", [1, 1, 2, 2]),  # nothing to discard
+        ([HOLD, note(20, 10, channel=9)], "close", [1, 2, 2, 2]),  # drums
+        ([note(0, 40, pitch=12), note(20, 10, pitch=24)], "close", [1, 2, 1, 2]),  # both fold to 24
+    ],
+)
+def test_where_a_note_is_struck(tracks, restrike, expected):
+    """Guards the rule: a note's first frame, whatever else the pitch is doing there."""
+    pitch = 24 if tracks[0] == note(0, 40, pitch=12) else 60
+    assert states_of(*tracks, restrike=restrike, pitch=pitch) == expected
+
+
+def test_kept_drums_strike_too():
+    """Guards strikes of notes that are not there, and notes there that were never struck."""
+    assert states_of(HOLD, note(20, 10, channel=9), drums=True) == [1, 2, 1, 2]
+
+
+@settings(deadline=None, max_examples=50)
+@given(random_frames)
+def test_frames_are_stored_in_22_bytes_and_come_back(frames):
+    rows = FRAME.encode(frames)
+    assert rows.shape == (len(frames), *FRAME.row_shape) == (len(frames), 22)
+    assert np.array_equal(FRAME.decode(rows), frames)
+    assert not FRAME.decode(np.zeros_like(rows)).any()
+
+
+@settings(deadline=None, max_examples=50)
+@given(random_frames, st.sampled_from(FRAME.variants))
+def test_transposed_notes_take_their_strikes_along(frames, semitones):
+    """Note by note: one that comes back by octaves may find its place taken, and is struck then."""
+    found = states(frames)
+    expected = np.zeros_like(found)
+    for t, pitch in np.argwhere(found):
+        place = pitch + semitones
+        place += 12 * (place < 0) - 12 * (place > 87)
+        both = found[t, pitch], expected[t, place]
+        expected[t, place] = STRUCK if STRUCK in both else HELD
+    moved = FRAME.vary(frames, semitones)
+    assert np.array_equal(moved, as_frames(expected))
+    assert possible(moved)
+
+
+def test_a_view_of_a_batch_is_transposed_as_a_piece_is():
+    """Training varies a column of a batch, whose frames do not lie side by side."""
+    frames = as_frames(random_states(4, 12, 88, density=0.2))
+    batch = np.stack([frames, frames], axis=1)
+    assert np.array_equal(FRAME.vary(batch[:, 1], 3), FRAME.vary(frames, 3))
+
+
+def test_only_frames_with_onsets_say_so():
+    """Guards old manifests, which must stay what they are, byte for byte and by fingerprint."""
+    plain = PianoRollFrames(GRID)
+    assert "onsets" not in plain.to_json()
+    assert (plain.fingerprint, plain.row_shape, plain.frame_size) == (b"", (11,), 88)
+    for frame in (plain, FRAME):
+        assert definition_from_json("music", json.loads(json.dumps(frame.to_json()))) == frame
+    assert FRAME.fingerprint != plain.fingerprint
+    assert FRAME.frame_size == FRAME.context == 176
+    assert FRAME.differences(plain) == ["with onsets, not without onsets"]
+    assert str(FRAME) == "88 notes struck or held, 1 step per beat"
+
+
+@settings(deadline=None, max_examples=50)
+@given(random_frames)
+def test_states_are_frames_and_back(frames):
+    assert np.array_equal(from_states(states(frames)), frames)
+    assert possible(frames)
+
+
+def test_what_a_roll_says_of_strikes():
+    """A note after silence is struck, the first frame's too; one that sounds on is held."""
+    roll = np.zeros((4, 88), np.uint8)
+    roll[:, 7] = [1, 1, 0, 1]
+    frames = with_onsets(roll)
+    assert states(frames)[:, 7].tolist() == [STRUCK, HELD, OFF, STRUCK]
+    cut = frames[1:]
+    assert not possible(cut)
+    assert states(after_silence(cut))[:, 7].tolist() == [STRUCK, OFF, STRUCK]
+    assert states(cut)[0, 7] == HELD  # unchanged
+
+
+def written(path, array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    path.write_bytes(stream.getvalue())
+    return path
+
+
+def test_a_npy_of_states_is_read_with_and_without_onsets(tmp_path):
+    """Guards its split too: of one content whatever is made of it, and another than the roll's."""
+    found = random_states(1, 9, 88, density=0.3)
+    path = written(tmp_path / "a.npy", found.astype(np.float64))
+    assert np.array_equal(load_roll(path), as_frames(found))
+    (told,) = MusicCorpus(FRAME).works(path)
+    (plain,) = MusicCorpus(PianoRollFrames(GRID)).works(path)
+    assert np.array_equal(rows_of(told), np.packbits(as_frames(found), axis=1))
+    assert np.array_equal(rows_of(plain), np.packbits(found > 0, axis=1))
+    (roll,) = MusicCorpus(PianoRollFrames(GRID)).works(written(tmp_path / "b.npy", found > 0))
+    assert told.content == plain.content != roll.content
+    assert plain.prepared == roll.prepared
+
+
+def rows_of(work):
+    ((_, (rows,)),) = work.pieces
+    return rows
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_rolls_that_do_not_say_it_are_refused(tmp_path, name):
+    """Guards against strikes made up: in a roll a repeated note and a long one look alike."""
+    roll = np.ones((3, 88), np.uint8)
+    path = tmp_path / name
+    np.save(path, roll) if name == "a.npy" else np.savez(path, train_0=roll)
+    with pytest.raises(SourceError, match=r"--onsets needs MIDI files, or \.npy of 0 \(off\)"):
+        list(MusicCorpus(FRAME).works(path))
+    if name == "a.npz":
+        np.savez(path, train_0=np.where(np.arange(3)[:, None] > 0, 2, roll))
+        with pytest.raises(SourceError, match="other than 0 and 1"):
+            list(MusicCorpus(FRAME).works(path))
