@@ -19,14 +19,14 @@ class Guards:
     def __init__(self) -> None:
         self._blocks: list[tuple[Tensor, tuple[int, ...]]] = []
 
-    def buffer(self, like: Tensor, *shape: int) -> Tensor:
+    def buffer(self, dtype: torch.dtype, *shape: int) -> Tensor:
         """As `memory.buffer`: floats start as nan, integers as a number far off."""
-        size = int(np.prod(shape)) * like.element_size()
+        size = int(np.prod(shape)) * dtype.itemsize
         block = torch.empty(size + 2 * _GUARD, dtype=torch.uint8)
         block.numpy().fill(_BYTE)  # on one thread: torch's hang in a forked child
         self._blocks.append((block, shape))
-        made = block[_GUARD : _GUARD + size].view(like.dtype).view(shape)
-        made.numpy().fill(float("nan") if like.is_floating_point() else 1 << 30)
+        made = block[_GUARD : _GUARD + size].view(dtype).view(shape)
+        made.numpy().fill(float("nan") if dtype.is_floating_point else 1 << 30)
         return made
 
     def broken(self) -> list[str]:

@@ -43,7 +43,7 @@ def window_loss(
     weights = np.full(frames.shape[:2], 1 / (total_frames or count), np.float32)
     for row, length in enumerate(inside):
         weights[length:, row] = 0
-    ragged = torch.tensor(inside) if min(inside) < T else None
+    ragged = torch.from_numpy(np.array(inside)) if min(inside) < T else None
     h, frames, past, after = model.read(frames, carry, ragged)
     loss = model.output.loss(h, frames, past, torch.from_numpy(weights).to(h), lengths)
     return WindowLoss(loss.total, loss.nats, count, after)

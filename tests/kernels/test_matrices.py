@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seqmodel.kernels.code.emit import panel_width
+from seqmodel.kernels.code.emit import padded, panel_width
 from seqmodel.kernels.linear import outer as outer_module
-from seqmodel.kernels.linear.folding import folding, per_thread_tables
+from seqmodel.kernels.linear.folding import folding
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.linear.packing import packing
+from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.team import parallel_for
 
 BOTH_TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
@@ -18,21 +19,22 @@ SIZES = [1, 2, 7, 15, 16, 17, 33, 64, 100]
 
 @BOTH_TYPES
 @THREADS
-@pytest.mark.parametrize("layout", ["rows", "columns", "neither"])
-def test_panels_hold_every_column(dtype: torch.dtype, threads: int, layout: str) -> None:
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("step", [1, 2])
+def test_panels_hold_every_column(
+    dtype: torch.dtype, threads: int, step: int, transposed: bool
+) -> None:
     for K in SIZES:
         for N in SIZES:
-            b = torch.randn(2 * K, 2 * N, dtype=dtype)[:K, :N]
-            if layout == "columns":
-                b = torch.randn(N, 2 * K, dtype=dtype)[:, :K].t()
-            elif layout == "neither":
-                b = torch.randn(2 * K, 2 * N, dtype=dtype)[::2, ::2]
-            panels, job = packing(b)
+            shape = (N, K) if transposed else (K, N)
+            matrix = torch.randn(*(step * n for n in shape), dtype=dtype)[::step, ::step]
+            job = packing(matrix, transposed=transposed)
             parallel_for([job], threads)
-            width = panel_width(b.element_size())
+            width = panel_width(matrix.element_size())
             count = -(-N // width)
-            padded = F.pad(b, (0, count * width - N)).view(K, count, width)
-            assert torch.equal(panels, padded.transpose(0, 1)), (K, N)
+            b = matrix.t() if transposed else matrix
+            filled = F.pad(b, (0, count * width - N)).view(K, count, width)
+            assert torch.equal(job.made["panels"], filled.transpose(0, 1)), (K, N)
 
 
 @BOTH_TYPES
@@ -57,7 +59,7 @@ def test_outer_products_over_all_frames(
 def test_tables_are_added_and_transposed(dtype: torch.dtype, threads: int) -> None:
     for columns in SIZES:
         total = torch.full((columns, 5), float("nan"), dtype=dtype)
-        tables = per_thread_tables(total, threads, 5 * columns)
+        tables = memory.buffer(dtype, threads, padded(5 * columns, dtype.itemsize))
         numbers = torch.randn(threads, 5, columns, dtype=dtype)
         tables[:, : 5 * columns] = numbers.view(threads, -1)
         parallel_for([folding(tables, total)], threads)

@@ -10,9 +10,9 @@ from llvmlite import ir
 
 from seqmodel.kernels.code.emit import INT, POINTER, padded, panel_width
 from seqmodel.kernels.code.jit import function
-from seqmodel.kernels.linear.folding import folding, per_thread_tables
+from seqmodel.kernels.linear.folding import folding
 from seqmodel.kernels.run.calls import Arena, Call
-from seqmodel.kernels.run.signature import Array, Signature, packed, per_thread
+from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
 from seqmodel.kernels.run.team import compile_kernels, parallel_for
 
 SCALE = Signature(
@@ -88,15 +88,32 @@ def test_packed_matrices_may_be_narrower():
     panels = torch.zeros(-(-6 // width), 3, width)
     doubles = {name: fields()[name].double() for name in ("a", "b")}
     given = fields(sums=torch.zeros(2, padded(3, 8)).double(), w=panels, **doubles)
-    assert len(SCALE.layout(8, 4)(**given)) == len(SCALE.fields)
+    numbers, _ = SCALE.layout(8, 4)(**given)
+    assert len(numbers) == len(SCALE.fields)
     with pytest.raises(ValueError, match="w must be float64"):
         SCALE.layout(8)(**given)
+
+
+def test_new_arrays_are_made_as_declared():
+    """Else the kernel would write beyond them; the guards see whether this one does."""
+    given = fields(a=torch.arange(30.0).view(5, 6)[:, :3], b=NEW, sums=NEW, counts=NEW, w=NEW)
+    job = compiled().job(given)
+    found = {name: (array.dtype, array.shape) for name, array in job.made.items()}
+    width = panel_width(4)
+    assert found == {
+        "b": (torch.float32, (5, 3)),
+        "counts": (torch.int32, (5,)),
+        "sums": (torch.float32, (2, padded(3, 4))),
+        "w": (torch.float32, (-(-6 // width), 3, width)),
+    }
+    parallel_for([job], 2)
+    torch.testing.assert_close(job.made["b"], 7 * given["a"])
 
 
 def test_buffers_for_another_number_of_threads_are_refused():
     """A thread more than there are tables would write behind them."""
     total = torch.zeros(2, 3)
-    job = folding(per_thread_tables(total, 2, 6), total)
+    job = folding(torch.zeros(2, padded(6, 4)), total)
     with pytest.raises(ValueError, match="fold has buffers for 2 threads, not 3"):
         parallel_for([job], 3)
 
@@ -111,7 +128,7 @@ def test_slots_in_an_arena_are_checked_too():
 
 def test_guards_notice_a_write_behind_a_buffer():
     guards = Guards()
-    made = guards.buffer(torch.zeros(1), 3, 5)
+    made = guards.buffer(torch.float32, 3, 5)
     assert made.isnan().all()
     made.zero_()
     assert guards.broken() == []

@@ -20,6 +20,7 @@ from seqmodel.errors import UsageError
 from seqmodel.kernels import device
 from seqmodel.kernels.linear.sparse import SparseFrames
 from seqmodel.kernels.run import allocator, memory, team
+from seqmodel.kernels.run.memory import buffer
 from seqmodel.units import UNITS, backends, make, specification
 from seqmodel.units.cpu import recurrence
 from seqmodel.units.module import Unit
@@ -530,22 +531,21 @@ def test_large_blocks_are_used_again_but_never_too_early(monkeypatch: pytest.Mon
     monkeypatch.setattr(memory, "LARGE", 1 << 20)
     monkeypatch.setattr(memory, "KEEP_BYTES", 1 << 24)
     monkeypatch.setattr(memory, "_spare", [])
-    like = torch.zeros(1)
-    first = memory.large_buffer(like, 300, 1000)
+    first = buffer(torch.float32, 300, 1000)
     place, part = first.data_ptr(), first[7]
     del first
-    other = memory.large_buffer(like, 300, 1000)  # `part` still holds the first
+    other = buffer(torch.float32, 300, 1000)  # `part` still holds the first
     assert other.data_ptr() != place
     del part
-    assert memory.large_buffer(like, 250, 1100).data_ptr() == place
+    assert buffer(torch.float32, 250, 1100).data_ptr() == place
     assert (
-        memory.large_buffer(like, 10, 10).data_ptr() != place
+        buffer(torch.float32, 10, 10).data_ptr() != place
     )  # small ones have nothing to do with it
 
 
 def test_a_block_that_comes_back_while_another_is_sought(monkeypatch: pytest.MonkeyPatch) -> None:
     """Garbage collection may return one, and evict the one just found, at any allocation."""
-    like, wanted = torch.zeros(1), 300_000
+    wanted = 300_000
     waiting: list[Tensor] = []
 
     class Spare(list[Tensor]):
@@ -556,12 +556,12 @@ def test_a_block_that_comes_back_while_another_is_sought(monkeypatch: pytest.Mon
     monkeypatch.setattr(memory, "LARGE", 1 << 20)
     monkeypatch.setattr(memory, "KEEP_BYTES", 3 << 20)
     monkeypatch.setattr(memory, "_spare", Spare())
-    small, fitting, large = (memory.large_buffer(like, 1, n) for n in (270_000, wanted, 500_000))
+    small, fitting, large = (buffer(torch.float32, 1, n) for n in (270_000, wanted, 500_000))
     place = fitting.data_ptr()
     del small, fitting
     waiting.append(large)
     del large
-    found = memory.large_buffer(like, 1, wanted)
+    found = buffer(torch.float32, 1, wanted)
     assert found.data_ptr() == place
     assert found.untyped_storage().nbytes() >= 4 * wanted
 
@@ -585,6 +585,7 @@ def test_one_thread_is_for_the_calling_thread_alone() -> None:
 
 def test_several_graphs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against one call's buffers in the hands of another."""
+    monkeypatch.setattr(memory, "buffer", buffer)
     monkeypatch.setattr(memory, "LARGE", 1)
     units = {b: make("lstm", 8, 60, backend=b) for b in ("cpu", "reference")}
     units["reference"].load_state_dict(units["cpu"].state_dict())

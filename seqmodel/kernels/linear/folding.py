@@ -5,9 +5,8 @@ from typing import Any
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter, padded
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import compiled_once, function
-from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import Array, Signature, per_thread
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
 
@@ -18,13 +17,8 @@ _FOLD = Signature(
 )
 
 
-def per_thread_tables(like: Tensor, threads: int, size: int) -> Tensor:
-    """A table of `size` numbers for each thread, padded against false sharing."""
-    return memory.buffer(like, threads, padded(size, like.element_size()))
-
-
 def folding(tables: Tensor, total: Tensor) -> Job:
-    """The sum of `per_thread_tables`, each (I, N), transposed: total (N, I)."""
+    """The sum of tables, one per thread and each (I, N), transposed: total (N, I)."""
     N, I = total.shape  # noqa: E741
     threads = tables.shape[0]
     return _kernel(tables.element_size()).job(

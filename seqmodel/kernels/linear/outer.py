@@ -3,13 +3,20 @@
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, PANEL, POINTER, panel_width, vector_lanes
+from seqmodel.kernels.code.emit import INT, PANEL, POINTER, vector_lanes
 from seqmodel.kernels.code.jit import compiled_once, function
-from seqmodel.kernels.linear.folding import folding, per_thread_tables
+from seqmodel.kernels.linear.folding import folding
 from seqmodel.kernels.linear.matmul import ROWS, write_tile
 from seqmodel.kernels.linear.packing import copy_panel
-from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.signature import THREADS, Array, Signature, per_thread
+from seqmodel.kernels.run.signature import (
+    NEW,
+    THREADS,
+    Array,
+    Field,
+    Fields,
+    Signature,
+    per_thread,
+)
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
 
 _SMALL = 1 << 16  # C of at most this many numbers is summed in a table per thread
@@ -42,17 +49,14 @@ def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
         return []
     if M * N > _SMALL or len(a) <= _FEW_FRAMES:
         return [_job(a, b, threads, c=c)]
-    tables = per_thread_tables(c, threads, M * N)  # of B' A, which folding transposes
-    return [_job(b, a, threads, tables=tables), folding(tables, c)]
+    summing = _job(b, a, threads, tables=NEW)  # B' A, which folding transposes
+    return [summing, folding(summing.made["tables"], c)]
 
 
-def _job(a: Tensor, b: Tensor, threads: int, **into: Tensor) -> Job:
-    (K, M), N, itemsize = a.shape, b.shape[1], b.element_size()
-    width = panel_width(itemsize)
-    size = _BLOCK * (-(-N // width) * width + vector_lanes(itemsize))
-    scratch = memory.buffer(b, threads, size)
-    sizes = {"K": K, "M": M, "N": N, "threads": threads}
-    return _kernel(itemsize).job({**sizes, "a": a, "b": b, "scratch": scratch, **into})
+def _job(a: Tensor, b: Tensor, threads: int, **into: Field) -> Job:
+    (K, M), N = a.shape, b.shape[1]
+    fields: Fields = {"K": K, "M": M, "N": N, "threads": threads, "a": a, "b": b, "scratch": NEW}
+    return _kernel(b.element_size()).job(fields | into)
 
 
 @compiled_once

@@ -6,7 +6,7 @@ ones are listed once and serve both.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from llvmlite import binding, ir
@@ -14,9 +14,8 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.linear.folding import per_thread_tables
-from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.signature import Array, Signature, per_thread
+from seqmodel.kernels.linear.folding import folding
+from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
 
 DENSITY = 0.2
@@ -37,39 +36,28 @@ _LIST_KINDS = [POINTER, INT, INT, POINTER, POINTER]
 _SUM_KINDS = [POINTER, POINTER, INT, POINTER, INT, INT, POINTER, INT]
 
 
-@dataclass(frozen=True)
-class SparseFrames:
-    """The indices of the ones in binary frames, once a kernel has filled them in."""
+class SparseFrames(NamedTuple):
+    """The indices of the ones in binary frames."""
 
     indices: Tensor
     """(frames, I) int32: a frame's indices, ascending, in the first places of its row."""
     counts: Tensor
     """(frames,) int32: how many indices each frame has."""
-    listed: Tensor
-    """(threads,) int32: 1 where the thread has listed all its frames, 0 where it has given up."""
-
-    @classmethod
-    def empty(cls, frames: int, inputs: int, threads: int) -> "SparseFrames":
-        """Buffers for this many frames."""
-        like = torch.empty(0, dtype=torch.int32)
-        sizes = ((frames, inputs), (frames,), (threads,))
-        return cls(*(memory.buffer(like, *size) for size in sizes))
 
 
-def add_rows(d: Tensor, x: SparseFrames, batch: int, threads: int) -> tuple[Tensor, Job]:
-    """D' X, the gradient of W, for binary X; D (T x B, N).
+def add_rows(d: Tensor, x: SparseFrames, batch: int, threads: int, total: Tensor) -> list[Job]:
+    """total (N, I) = D' X, the gradient of W, for binary X; D (T x B, N).
 
-    The job leaves a table (I, N) per thread, to be folded. Each thread takes the batch rows that it
-    had in the loops over time: they are in its cache.
+    Each thread takes the batch rows that it had in the loops over time: they are in its cache.
     """
     (frames, N), I = d.shape, x.indices.shape[1]  # noqa: E741
-    tables = per_thread_tables(d, threads, I * N)
-    return tables, _adding(d.element_size()).job(
+    adding = _adding(d.element_size()).job(
         {
             "T": frames // batch, "B": batch, "I": I, "N": N, "threads": threads,
-            "d": d, "tables": tables, "indices": x.indices, "counts": x.counts,
+            "d": d, "tables": NEW, "indices": x.indices, "counts": x.counts,
         }
     )  # fmt: skip
+    return [adding, folding(adding.made["tables"], total)]
 
 
 @dataclass(frozen=True)

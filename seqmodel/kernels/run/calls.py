@@ -76,7 +76,8 @@ class Call:
         self.function = function
         layout = signature.layout(itemsize, stored, addresses=False)
         try:
-            self.fields: list[int | Tensor | Slot] = layout(**fields)
+            self.fields: list[int | Tensor | Slot]
+            self.fields, _ = layout(**fields)
         except (TypeError, AttributeError) as error:
             raise signature.complaint(fields, error) from error
 

@@ -3,6 +3,7 @@
 GNU's allocator never keeps blocks of `LARGE` bytes or more (see `allocator`), so we do.
 """
 
+import math
 import threading
 import weakref
 from collections import deque
@@ -20,27 +21,27 @@ _returned: deque[Tensor] = deque()  # blocks on their way into `_spare`
 _lock = threading.Lock()  # guards `_spare`
 
 
-def buffer(like: Tensor, *shape: int) -> Tensor:
-    """Uninitialised memory of `like`'s type. Tests fill it with nan to expose early reads."""
-    return like.new_empty(shape)
+def buffer(dtype: torch.dtype, *shape: int) -> Tensor:
+    """Uninitialised memory. Tests fill it with nan to expose early reads."""
+    size = math.prod(shape) * dtype.itemsize
+    if LARGE <= size <= KEEP_BYTES:
+        return _block(size).view(dtype).view(shape)
+    return torch.empty(*shape, dtype=dtype)  # given a tuple it takes twice as long
 
 
-def large_buffer(like: Tensor, rows: int, columns: int) -> Tensor:
-    """As `buffer`, (rows, columns), but a spare block where it is large and one fits."""
-    size = rows * columns * like.element_size()
-    if not LARGE <= size <= KEEP_BYTES:
-        return buffer(like, rows, columns)
+def _block(size: int) -> Tensor:
+    """`size` bytes, of a spare block where one fits."""
     with _lock:
         _collect()
         fits = [k for k, spare in enumerate(_spare) if size <= spare.numel() <= 2 * size]
         best = min(fits, key=lambda k: _spare[k].numel(), default=None)
         block = None if best is None else _spare.pop(best)
     if block is None:
-        block = like.new_empty(size, dtype=torch.uint8)
+        block = torch.empty(size, dtype=torch.uint8)
     # The array lives as long as any tensor over its memory.
     array = block[:size].numpy()
     weakref.finalize(array, _give_back, block).atexit = False
-    return torch.from_numpy(array).view(like.dtype).view(rows, columns)
+    return torch.from_numpy(array)
 
 
 def _give_back(block: Tensor) -> None:

@@ -8,11 +8,14 @@ write beyond a buffer.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter, panel_width, spacing, vector_lanes
+from seqmodel.kernels.run import memory
 
 REAL, STORED = "real", "stored"
 """The float type that a kernel computes in, and that of its packed matrices, which may be narrower.
@@ -21,6 +24,21 @@ They stand for a torch dtype in `Array.dtype`; a call fixes them by their sizes 
 """
 THREADS = "threads"
 """The number of threads a call is for: usable in shapes, but no field."""
+
+
+class New(Enum):
+    """The type of `NEW`."""
+
+    NEW = "new"
+
+
+NEW = New.NEW
+"""Given for an array: allocate it, as declared."""
+Field = int | Tensor | New | None
+"""What a call gives for a field; None for an array that is left out."""
+Fields = dict[str, Field]
+Layout = Callable[..., tuple[list[Any], dict[str, Tensor]]]
+"""Fields by name -> the fields in order, and the arrays that were given as `NEW`."""
 
 _DTYPES = {4: torch.float32, 8: torch.float64}
 
@@ -79,9 +97,7 @@ class Signature:
         """The fields by name, as instructions that load them from the kernel's array."""
         return e.fields(array, self.integers, [array.name for array in self.arrays])
 
-    def layout(
-        self, itemsize: int, stored: int | None = None, *, addresses: bool = True
-    ) -> Callable[..., list[Any]]:
+    def layout(self, itemsize: int, stored: int | None = None, *, addresses: bool = True) -> Layout:
         """The function that checks fields given by name and returns them in order.
 
         Arrays must be of `itemsize` bytes per number, packed ones of `stored` (the same if None).
@@ -106,19 +122,17 @@ def _names_in(arrays: Iterable[Array]) -> list[str]:
     return [part for array in arrays for part in array.shape]
 
 
-def _layout(
-    signature: Signature, itemsize: int, stored: int, addresses: bool
-) -> Callable[..., list[Any]]:
+def _layout(signature: Signature, itemsize: int, stored: int, addresses: bool) -> Layout:
     """See `Signature.layout`.
 
     The function is generated as source: interpreting the declaration at each call would cost many
     times as much, a few per cent of a small model's training step.
     """
-    lines, ordered = [], []
+    lines, ordered = ["made = {}"], []
     arguments = [*signature.sizes, *(f"{name}=0" for name in signature.optional_sizes)]
     arguments += [THREADS] if THREADS in _names_in(signature.arrays) else []
     types = {REAL: _DTYPES[itemsize], STORED: _DTYPES[stored]}
-    scope: dict[str, Any] = {"fail": _fail}
+    scope: dict[str, Any] = {"fail": _fail, "memory": memory, "NEW": NEW}
     for k, array in enumerate(signature.arrays):
         name, dtype = array.name, types.get(str(array.dtype), array.dtype)
         scope |= {f"array_{k}": array, f"dtype_{k}": dtype}
@@ -127,7 +141,8 @@ def _layout(
         if not array.strides:
             wrong += f" or not {name}.is_contiguous()"
         fail = f"fail({signature.name!r}, array_{k}, dtype_{k}, ({shape}), {name})"
-        check = [f"if {wrong}: {fail}"]
+        make = f"{name} = made[{name!r}] = memory.buffer(dtype_{k}, {shape})"
+        check = [f"if {name} is NEW: {make}", f"elif {wrong}: {fail}"]
         if array.strides:
             rest = [f"unit_{k}"] * (len(array.shape) - len(array.strides))
             check.append(f"{', '.join((*array.strides, *rest))}, = {name}.stride()")
@@ -142,12 +157,12 @@ def _layout(
             lines += check
         arguments.append(f"{name}=None" if array.optional else name)
         ordered.append(address)
-    lines.append(f"return [{', '.join((*signature.integers, *ordered))}]")
+    lines.append(f"return [{', '.join((*signature.integers, *ordered))}], made")
     source = f"def layout(*, {', '.join(arguments)}):\n" + "".join(f"    {s}\n" for s in lines)
     scope |= {"WIDTH": panel_width(stored), "LANES": vector_lanes(itemsize)}
     scope["SPACING"] = spacing(itemsize)
     exec(source, scope)
-    layout: Callable[..., list[Any]] = scope["layout"]
+    layout: Layout = scope["layout"]
     return layout
 
 

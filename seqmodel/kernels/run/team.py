@@ -22,7 +22,7 @@ from torch import Tensor
 from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.run.signature import THREADS, Signature
+from seqmodel.kernels.run.signature import THREADS, Field, Layout, Signature
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process id: threads do not fork
 _share_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -34,7 +34,7 @@ class Kernel:
     """A compiled function (fields, thread, threads) that does one thread's share of the work."""
 
     signature: Signature
-    layout: Callable[..., list[int]]
+    layout: Layout
     """The signature's, which checks fields."""
     address: int
     library: Library
@@ -45,12 +45,13 @@ class Kernel:
         """The signature's name."""
         return self.signature.name
 
-    def job(self, fields: Mapping[str, int | Tensor | None]) -> "Job":
+    def job(self, fields: Mapping[str, Field]) -> "Job":
         """The kernel with its fields, by name; ValueError where they are not as declared."""
         try:
-            return Job(self, self.layout(**fields), fields)
+            numbers, made = self.layout(**fields)
         except (TypeError, AttributeError) as error:
             raise self.signature.complaint(fields, error) from error
+        return Job(self, numbers, fields, made)
 
 
 class Job(NamedTuple):
@@ -59,8 +60,10 @@ class Job(NamedTuple):
     kernel: Kernel
     numbers: list[int]
     """The fields as the kernel reads them."""
-    fields: Mapping[str, int | Tensor | None]
+    fields: Mapping[str, Field]
     """By name; keeps the tensors alive."""
+    made: Mapping[str, Tensor]
+    """The arrays that were given as `NEW`."""
 
 
 def compile_kernels(

@@ -4,7 +4,6 @@ The plain path reads and writes the logits a dozen times. Here a block of rows s
 first-level cache from the matrix product to the nats, and gradients overwrite the logits.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -12,12 +11,10 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.linear.matmul import MatMul
-from seqmodel.kernels.linear.packing import packing
-from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import Array, Signature, packed
-from seqmodel.kernels.run.team import Job, parallel_for
+from seqmodel.kernels.run.team import parallel_for
 from seqmodel.outputs.shared import linear_score
-from seqmodel.outputs.shared.linear_score import BlockKernel, LinearNats
+from seqmodel.outputs.shared.linear_score import BlockKernel, LinearNats, rows_of
 from seqmodel.outputs.shared.note_nats import write_nats, write_struck_nats
 
 
@@ -32,11 +29,8 @@ class BernoulliNats(LinearNats):
         ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, frames: Tensor, past: Tensor | None
     ) -> Tensor:
         """The nats; their slopes by the logits are saved."""
-        h = h.contiguous()
-        nats, slope, jobs = _nats(h, weight, bias, frames, past)
-        parallel_for(jobs, linear_score.threads_for(len(slope)))
-        ctx.save_for_backward(h, weight, slope)
-        return nats
+        kernel, seen = _kernel(frames, past)
+        return BernoulliNats.score(ctx, kernel, h, weight, bias, **seen)
 
 
 class WeightedBernoulliNats(torch.autograd.Function):
@@ -57,12 +51,14 @@ class WeightedBernoulliNats(torch.autograd.Function):
         past: Tensor | None,
     ) -> Tensor:
         """The sum; the gradients are saved."""
-        h = h.contiguous()
-        nats, slope, jobs = _nats(h, weight, bias, frames, past)
-        d = linear_score.gradients(h, weight, slope, weights)
-        parallel_for([*jobs, *d.jobs], linear_score.threads_for(len(slope)))
-        ctx.save_for_backward(d.h, d.weight, d.bias)
-        return torch.dot(nats.view(-1), weights.reshape(-1))
+        rows, weights = rows_of(h), weights.reshape(-1)
+        kernel, seen = _kernel(frames, past)
+        jobs = linear_score.scoring(kernel, rows, weight, bias, **seen)
+        made = jobs[-1].made
+        d = linear_score.gradients(rows, weight, made["slope"], weights)
+        parallel_for([*jobs, *d.jobs], linear_score.threads_for(rows.shape[0]))
+        ctx.save_for_backward(d.h.view(h.shape), d.weight, d.bias)
+        return torch.dot(made["nats"], weights)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -73,37 +69,23 @@ class WeightedBernoulliNats(torch.autograd.Function):
         return d_h, d_weight, d_bias, None, None, None
 
 
-def _nats(
-    h: Tensor, weight: Tensor, bias: Tensor, frames: Tensor, past: Tensor | None
-) -> tuple[Tensor, Tensor, list[Job]]:
-    """The nats (...), their slopes by the logits (rows, D), and the jobs that compute both."""
-    leading, (D, H) = h.shape[:-1], weight.shape
-    rows = math.prod(leading)
-    slope, nats = memory.large_buffer(h, rows, D), memory.buffer(h, *leading)
-    panels, packing_weight = packing(weight.t())
-    fields: dict[str, int | Tensor] = {
-        "rows": rows, "H": H, "D": D, "h": h.view(rows, -1), "weight": panels,
-        "bias": bias.contiguous(), "frames": frames.reshape(rows, -1).contiguous(),
-        "slope": slope, "nats": nats.view(rows),
-    }  # fmt: skip
+def _kernel(frames: Tensor, past: Tensor | None) -> tuple[BlockKernel, dict[str, Tensor]]:
+    """The kernel for these frames, and the fields that it reads beside the layer's."""
     if past is None:
-        forward = _FORWARD.job(h.element_size(), fields)
-    else:
-        fields["past"] = past.reshape(rows, -1).contiguous()
-        forward = _ONSETS_FORWARD.job(h.element_size(), fields)
-    return nats, slope, [packing_weight, forward]
+        return _FORWARD, {"frames": rows_of(frames)}
+    return _ONSETS_FORWARD, {"frames": rows_of(frames), "past": rows_of(past)}
 
 
 def _write_forward(
     e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any, *, onsets: bool
 ) -> None:
-    H, D = f["H"], f["D"]
-    notes = e.builder.lshr(D, e.int(1)) if onsets else D
-    logits = e.offset(f["slope"], e.mul(start, D))
+    H, N = f["H"], f["N"]
+    notes = e.builder.lshr(N, e.int(1)) if onsets else N
+    logits = e.offset(f["slope"], e.mul(start, N))
     h = e.offset(f["h"], e.mul(start, H))
-    matmul(e, h, H, f["weight"], logits, D, rows, H, D, False)
+    matmul(e, h, H, f["weight"], logits, N, rows, H, N, False)
     with e.loop(start, e.add(start, rows)) as r:
-        row = e.mul(r, D)
+        row = e.mul(r, N)
         logits, frame = e.offset(f["slope"], row), e.offset(f["frames"], row)
         places = {"bias": f["bias"], "slopes": logits}
         nats = write_nats(e, notes, logits, frame, **places)
@@ -114,13 +96,13 @@ def _write_forward(
         e.builder.store(nats, e.offset(f["nats"], r))
 
 
-_SIZES = ("rows", "H", "D")
+_SIZES = ("rows", "H", "N")  # N notes, and with onsets as many strikes
 _ARRAYS = (
     Array("h", ("rows", "H")),
-    packed("weight", "H", "D"),
-    Array("bias", ("D",)),
-    Array("frames", ("rows", "D")),
-    Array("slope", ("rows", "D")),  # the gradient of a row's nats
+    packed("weight", "H", "N"),
+    Array("bias", ("N",)),
+    Array("frames", ("rows", "N")),
+    Array("slope", ("rows", "N")),  # the gradient of a row's nats
     Array("nats", ("rows",)),
 )
 _FORWARD = BlockKernel(
@@ -128,6 +110,6 @@ _FORWARD = BlockKernel(
     lambda *args: _write_forward(*args, onsets=False),
 )
 _ONSETS_FORWARD = BlockKernel(
-    Signature("bernoulli_onsets_forward", _SIZES, (*_ARRAYS, Array("past", ("rows", "D")))),
+    Signature("bernoulli_onsets_forward", _SIZES, (*_ARRAYS, Array("past", ("rows", "N")))),
     lambda *args: _write_forward(*args, onsets=True),
 )

@@ -40,9 +40,9 @@ def gaussian_draw(
     K, (H,), columns = output.components, h.shape, 2 * output.frame_size
     weight = output.linear.weight.view(columns + 1, K, H)
     bias = output.linear.bias.double().view(columns + 1, K)
-    panels = torch.stack([pack(rows.t()) for rows in weight[1:].unbind(1)])
+    panels = torch.stack([pack(rows) for rows in weight[1:].unbind(1)])
     fields: dict[str, int | Tensor | Slot] = {
-        "H": H, "h": h, "logit_weight": pack(weight[0].t()), "logit_bias": bias[0].contiguous(),
+        "H": H, "h": h, "logit_weight": pack(weight[0]), "logit_bias": bias[0].contiguous(),
         "logits": arena.take(K), "weight": panels, "bias": bias[1:].t().contiguous(),
         "parameters": arena.take(columns),
     }  # fmt: skip

@@ -11,14 +11,10 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.folding import per_thread_tables
 from seqmodel.kernels.linear.matmul import MatMul
-from seqmodel.kernels.linear.packing import packing
-from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.signature import Array, Signature, packed, per_thread
-from seqmodel.kernels.run.team import parallel_for
+from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
 from seqmodel.outputs.shared import linear_score
-from seqmodel.outputs.shared.linear_score import BlockKernel, LinearNats
+from seqmodel.outputs.shared.linear_score import BlockKernel, LinearNats, rows_of
 from seqmodel.outputs.shared.mixture_score import MixtureParameters, log_and_inverse
 
 
@@ -30,26 +26,11 @@ class GaussianMixtureNats(LinearNats):
         ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, z: Tensor, floor: float
     ) -> Tensor:
         """The nats; their slopes by the layer's outputs are saved."""
-        leading, (N, H), F = h.shape[:-1], weight.shape, z.shape[-1]
-        rows, K = math.prod(leading), N // (2 * F + 1)
-        h = h.contiguous()
-        slope = memory.large_buffer(h, rows, N)
-        nats = memory.buffer(h, *leading)
-        threads = linear_score.threads_for(rows)
-        panels, packing_weight = packing(weight.t())
-        forward = _FORWARD.job(
-            h.element_size(),
-            {
-                "rows": rows, "H": H, "N": N, "F": F, "K": K, "threads": threads,
-                "h": h.view(rows, -1), "weight": panels, "bias": bias.contiguous(),
-                "z": z.reshape(rows, -1).contiguous(), "floor": h.new_tensor([floor]),
-                "slope": slope, "nats": nats.view(rows),
-                "energies": per_thread_tables(h, threads, K),
-            },
+        z, F = rows_of(z), z.shape[-1]
+        return GaussianMixtureNats.score(
+            ctx, _FORWARD, h, weight, bias, F=F, K=weight.shape[0] // (2 * F + 1), z=z,
+            floor=h.new_tensor([floor]), energies=NEW, threads=linear_score.threads_for(z.shape[0]),
         )  # fmt: skip
-        parallel_for([packing_weight, forward], threads)
-        ctx.save_for_backward(h, weight, slope)
-        return nats
 
 
 def _write_forward(e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any) -> None:

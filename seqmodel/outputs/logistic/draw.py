@@ -47,10 +47,10 @@ def logistic_draw(
     bias = output.mixture.bias.double().clone()
     bias[2 * output.components :] += residual.log()
     fields: dict[str, int | Tensor | Slot] = {
-        "H": h.shape[0], "M": WIDTH, "h": h, "weight": pack(weight.t()),
+        "H": h.shape[0], "M": WIDTH, "h": h, "weight": pack(weight),
         "bias": output.window.bias.double().repeat(output.frame_size),
         "states": arena.take(output.frame_size, WIDTH),
-        "window": pack(output.window.weight.t()), "mixture": pack(output.mixture.weight.t()),
+        "window": pack(output.window.weight), "mixture": pack(output.mixture.weight),
         "mixture_bias": bias, "outputs": arena.take(3 * output.components),
         "predictor": output.predictor.double() + residual * output.correction.double(),
         "residual": residual.reshape(1),

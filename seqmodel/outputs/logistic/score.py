@@ -12,16 +12,15 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
-from seqmodel.kernels.linear.folding import per_thread_tables
 from seqmodel.kernels.linear.matmul import MatMul
 from seqmodel.kernels.linear.outer import outer
-from seqmodel.kernels.linear.packing import packing
+from seqmodel.kernels.linear.packing import packing, panels_of
 from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.signature import Array, Signature, packed, per_thread
+from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
 from seqmodel.kernels.run.team import parallel_for
 from seqmodel.outputs.shared import linear_score
 from seqmodel.outputs.shared.levels import HIGHEST, LOWEST, STEP
-from seqmodel.outputs.shared.linear_score import BlockKernel
+from seqmodel.outputs.shared.linear_score import BlockKernel, rows_of
 from seqmodel.outputs.shared.mixture_score import MixtureParameters, log_and_inverse
 
 
@@ -58,42 +57,31 @@ class LogisticNats(torch.autograd.Function):
         blocks: Blocks,
     ) -> Tensor:
         """The nats; their slopes by both layers' outputs are saved."""
-        leading, H, F = h.shape[:-1], states.shape[1], blocks.z.shape[-1]
-        rows, (M, C), (K3, _) = math.prod(leading), window.shape, mixture.shape
-        h, windows = h.contiguous(), blocks.windows.contiguous()
-        hidden = memory.large_buffer(h, rows * F, M)
-        outputs = memory.large_buffer(h, rows * F, K3)
-        inputs = memory.large_buffer(h, rows, F * M)
-        nats = memory.buffer(h, *leading)
-        threads, matrices = linear_score.threads_for(rows), {}
-        for name, matrix in (
-            ("states", states.t()), ("window", window.t()),
-            ("mixture", mixture.t()), ("mixture_back", mixture),
-        ):  # fmt: skip
-            matrices[name] = packing(matrix)
-        forward = _FORWARD.job(
-            h.element_size(),
-            {
-                **{name: panels for name, (panels, _) in matrices.items()},
-                "rows": rows, "H": H, "F": F, "M": M, "C": C, "K": K3 // 3, "threads": threads,
-                "h": h.view(rows, -1), "windows": windows,
-                "window_bias": window_bias.contiguous(),
-                "mixture_bias": mixture_bias.contiguous(),
-                "linear": linear.reshape(rows, -1).contiguous(),
-                "frames": blocks.frames.reshape(rows, -1).contiguous(),
-                "z": blocks.z.reshape(rows, -1).contiguous(),
-                "units": h.new_tensor([
-                    blocks.residual, math.log(blocks.residual), blocks.floor,
-                    blocks.step, math.log(blocks.step),
-                ]),
-                "energies": per_thread_tables(h, threads, K3 // 3),
-                "hidden": hidden, "outputs": outputs, "inputs": inputs, "nats": nats.view(rows),
-            },
-        )  # fmt: skip
-        parallel_for([*(job for _, job in matrices.values()), forward], threads)
-        ctx.save_for_backward(h, states, windows, hidden, outputs, inputs)
+        H, F, (M, C), (K3, _) = h.shape[-1], blocks.z.shape[-1], window.shape, mixture.shape
+        rows = rows_of(h)
+        count, windows = rows.shape[0], blocks.windows.contiguous()
+        threads = linear_score.threads_for(count)
+        packings = {
+            "states": packing(states, transposed=True), "window": packing(window, transposed=True),
+            "mixture": packing(mixture, transposed=True), "mixture_back": packing(mixture),
+        }  # fmt: skip
+        fields = panels_of(packings) | {
+            "rows": count, "H": H, "F": F, "M": M, "C": C, "K": K3 // 3, "threads": threads,
+            "h": rows, "windows": windows, "linear": rows_of(linear),
+            "frames": rows_of(blocks.frames), "z": rows_of(blocks.z),
+            "window_bias": window_bias.contiguous(), "mixture_bias": mixture_bias.contiguous(),
+            "units": h.new_tensor([
+                blocks.residual, math.log(blocks.residual), blocks.floor,
+                blocks.step, math.log(blocks.step),
+            ]),
+            "energies": NEW, "hidden": NEW, "outputs": NEW, "inputs": NEW, "nats": NEW,
+        }  # fmt: skip
+        forward = _FORWARD.job(h.element_size(), fields)
+        parallel_for([*packings.values(), forward], threads)
+        hidden, outputs, inputs = (forward.made[name] for name in ("hidden", "outputs", "inputs"))
+        ctx.save_for_backward(rows, states, windows, hidden, outputs, inputs)
         ctx.residual = blocks.residual
-        return nats
+        return forward.made["nats"].view(h.shape[:-1])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -101,19 +89,19 @@ class LogisticNats(torch.autograd.Function):
         """The gradients of all but the blocks."""
         h, states, windows, hidden, outputs, inputs = ctx.saved_tensors
         (samples, M), rows = hidden.shape, len(inputs)
-        d = linear_score.gradients(h, states, inputs, d_nats)
+        d = linear_score.gradients(h, states, inputs, d_nats.reshape(rows))
         d_outputs = (outputs.view(rows, -1) * d_nats.reshape(rows, 1)).view(samples, -1)
-        d_window = memory.buffer(h, M, windows.shape[1])
-        d_mixture = memory.buffer(h, d_outputs.shape[1], M)
+        d_window = memory.buffer(h.dtype, M, windows.shape[1])
+        d_mixture = memory.buffer(h.dtype, d_outputs.shape[1], M)
         threads = linear_score.threads_for(rows)
         to_window = outer(d.outputs.view(samples, M), windows, d_window, threads)
         to_mixture = outer(d_outputs, hidden, d_mixture, threads)
         parallel_for([*d.jobs, *to_window, *to_mixture], threads)
         # The prediction shifts all means, which the mixture offsets in units of the residual.
-        d_linear = d_outputs.view(*h.shape[:-1], -1, 3, d_outputs.shape[1] // 3)[..., 1, :].sum(-1)
+        d_linear = d_outputs.view(*d_nats.shape, -1, 3, d_outputs.shape[1] // 3)[..., 1, :].sum(-1)
         return (
-            d.h, d_linear / ctx.residual, d.weight, d_window, d.bias.view(-1, M).sum(0),
-            d_mixture, d_outputs.sum(0), None,
+            d.h.view(*d_nats.shape, -1), d_linear / ctx.residual, d.weight, d_window,
+            d.bias.view(-1, M).sum(0), d_mixture, d_outputs.sum(0), None,
         )  # fmt: skip
 
 

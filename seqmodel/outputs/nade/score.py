@@ -5,25 +5,30 @@ into segments of notes that see the same state of the hidden units: each state i
 kept until the gradients of its segment are known.
 """
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, Emitter, panel_width
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
-from seqmodel.kernels.linear.folding import per_thread_tables
 from seqmodel.kernels.linear.matmul import MatMul
-from seqmodel.kernels.linear.packing import packing
+from seqmodel.kernels.linear.packing import packing, panels_of
 from seqmodel.kernels.linear.sparse import INDEX, SparseFunctions
-from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.signature import THREADS, Array, Signature, packed, per_thread
+from seqmodel.kernels.run.signature import (
+    NEW,
+    THREADS,
+    Array,
+    Field,
+    Signature,
+    packed,
+    per_thread,
+)
 from seqmodel.kernels.run.team import Job, parallel_for
 from seqmodel.outputs.shared import linear_score
-from seqmodel.outputs.shared.linear_score import BLOCK, BlockKernel
+from seqmodel.outputs.shared.linear_score import BLOCK, BlockKernel, rows_of
 from seqmodel.outputs.shared.note_nats import write_nats
 
 
@@ -89,49 +94,40 @@ def conditional_logits(
     return outputs[:, : len(V)].view(*h.shape[:-1], len(V))
 
 
-class _Pass(NamedTuple):
-    """A pass over all rows, about to be run."""
+def _scoring(
+    kernel: BlockKernel,
+    h: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    V: Tensor,
+    U: Tensor,
+    frames: Tensor,
+    **own: Field,
+) -> list[Job]:
+    """The jobs that score h (rows, H) by one of the kernels, whose own fields are `own`.
 
-    nats: Tensor
-    """(...)"""
-    outputs: Tensor
-    """(rows, D + K)"""
-    packing: list[Job]
-    fields: dict[str, int | Tensor]
-
-
-def _pass(
-    h: Tensor, weight: Tensor, bias: Tensor, V: Tensor, U: Tensor, frames: Tensor, threads: int
-) -> _Pass:
-    """What both kernels need; h contiguous."""
-    leading, (N, H), (D, K) = h.shape[:-1], weight.shape, V.shape
-    rows = math.prod(leading)
-    nats, outputs = memory.buffer(h, *leading), memory.large_buffer(h, rows, N)
-    panels, jobs = zip(*(packing(matrix) for matrix in (weight.t(), V, U)), strict=True)
-    whole = -(-K // panel_width(h.element_size())) * panel_width(h.element_size())
-    index = torch.empty(0, dtype=torch.int32)
-    fields: dict[str, int | Tensor] = {
-        "rows": rows, "H": H, "D": D, "K": K, "threads": threads,
-        "h": h.view(rows, -1), "weight": panels[0], "bias": bias.contiguous(),
-        "V": panels[1], "U": panels[2], "frames": frames.reshape(rows, -1).contiguous(),
-        "indices": memory.buffer(index, threads, BLOCK * D),
-        "counts": memory.buffer(index, threads, BLOCK),
-        "a": per_thread_tables(h, threads, whole),
-        "states": per_thread_tables(h, threads, BLOCK * (D + 1) * whole),
-        "outputs": outputs, "nats": nats.view(rows),
+    The last one makes `nats` (rows,) and `outputs` (rows, D + K).
+    """
+    rows = h.shape[0]
+    packings = {"weight": packing(weight, transposed=True), "V": packing(V), "U": packing(U)}
+    fields = panels_of(packings) | {
+        "rows": rows, "H": weight.shape[1], "D": V.shape[0], "K": V.shape[1],
+        "threads": linear_score.threads_for(rows), "h": h, "bias": bias.contiguous(),
+        "frames": rows_of(frames), "indices": NEW, "counts": NEW,
+        "a": NEW, "states": NEW, "outputs": NEW, "nats": NEW, **own,
     }  # fmt: skip
-    return _Pass(nats, outputs, list(jobs), fields)
+    return [*packings.values(), kernel.job(h.element_size(), fields)]
 
 
 def _forward(
     h: Tensor, weight: Tensor, bias: Tensor, V: Tensor, U: Tensor, frames: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The nats (...) and a buffer (rows, D + K) that begins with the notes' logits."""
-    h = h.contiguous()
-    threads = linear_score.threads_for(math.prod(h.shape[:-1]))
-    run = _pass(h, weight, bias, V, U, frames, threads)
-    parallel_for([*run.packing, _FORWARD.job(h.element_size(), run.fields)], threads)
-    return run.nats, run.outputs
+    rows = rows_of(h)
+    jobs = _scoring(_FORWARD, rows, weight, bias, V, U, frames)
+    parallel_for(jobs, linear_score.threads_for(rows.shape[0]))
+    made = jobs[-1].made
+    return made["nats"].view(h.shape[:-1]), made["outputs"]
 
 
 def _with_gradients(
@@ -144,21 +140,21 @@ def _with_gradients(
     weights: Tensor,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The nats (...), and the gradients of their sum times weights (...) by the first five."""
-    h, (D, K), width = h.contiguous(), V.shape, panel_width(h.element_size())
-    threads = linear_score.threads_for(math.prod(h.shape[:-1]))
-    run = _pass(h, weight, bias, V, U, frames, threads)
+    rows, weights = rows_of(h), weights.reshape(-1).contiguous()
+    jobs = _scoring(_GRADIENT, rows, weight, bias, V, U, frames, weights=weights, d_V=NEW, d_U=NEW)
+    made, threads = jobs[-1].made, linear_score.threads_for(rows.shape[0])
+    d = linear_score.gradients(rows, weight, made["outputs"], weights)
+    parallel_for([*jobs, *d.jobs], threads)
+    (D, K), width = V.shape, panel_width(h.element_size())
     size = -(-K // width) * width * D
-    d_V, d_U = (per_thread_tables(h, threads, size) for _ in range(2))
-    fields = {**run.fields, "weights": weights.reshape(-1).contiguous(), "d_V": d_V, "d_U": d_U}
-    d = linear_score.gradients(h, weight, run.outputs, weights)
-    parallel_for([*run.packing, _GRADIENT.job(h.element_size(), fields), *d.jobs], threads)
 
     def unpacked(tables: Tensor) -> Tensor:
         """The sum of the threads' panels, (D, K)."""
         panels = tables[:, :size].view(threads, -1, D, width).sum(0)
         return panels.transpose(0, 1).reshape(D, -1)[:, :K]
 
-    return run.nats, (d.h, d.weight, d.bias, unpacked(d_V), unpacked(d_U))
+    gradients = d.h.view(h.shape), d.weight, d.bias, unpacked(made["d_V"]), unpacked(made["d_U"])
+    return made["nats"].view(h.shape[:-1]), gradients
 
 
 class _Row:

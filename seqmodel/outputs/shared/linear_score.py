@@ -16,12 +16,12 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import compiled_once, function
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.folding import folding, per_thread_tables
+from seqmodel.kernels.linear.folding import folding
 from seqmodel.kernels.linear.matmul import MatMul
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.linear.packing import packing
 from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.signature import Array, Signature, packed, per_thread
+from seqmodel.kernels.run.signature import NEW, Array, Field, Signature, packed, per_thread
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels, parallel_for, thread_count
 
 BLOCK = 16
@@ -31,6 +31,11 @@ BLOCK = 16
 def threads_for(rows: int) -> int:
     """The number of threads for `rows` rows."""
     return thread_count(-(-rows // BLOCK))
+
+
+def rows_of(tensor: Tensor) -> Tensor:
+    """(..., N) as rows (rows, N), contiguous."""
+    return tensor.reshape(-1, tensor.shape[-1]).contiguous()
 
 
 @dataclass(frozen=True, eq=False)  # looked up at each call, by identity
@@ -47,7 +52,7 @@ class BlockKernel:
     begin: Callable[[Emitter, dict[str, Any]], None] = lambda e, fields: None
     """Writes what a thread does before its first block: (emitter, fields)."""
 
-    def job(self, itemsize: int, fields: Mapping[str, int | Tensor]) -> Job:
+    def job(self, itemsize: int, fields: Mapping[str, Field]) -> Job:
         """The pass over all rows; ValueError where the fields are not as declared."""
         return _compiled(self, itemsize).job(fields)
 
@@ -72,11 +77,27 @@ def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
     return compile_kernels(module, itemsize, [signature])[signature.name]
 
 
+def scoring(
+    kernel: BlockKernel, h: Tensor, weight: Tensor, bias: Tensor, **fields: Field
+) -> list[Job]:
+    """The jobs that pass h (rows, H) through a layer and score what comes out.
+
+    The last one makes `nats` (rows,) and `slope` (rows, N), their gradient by the layer's outputs.
+    """
+    N, H = weight.shape
+    packing_weight = packing(weight, transposed=True)
+    fields |= {
+        "rows": h.shape[0], "H": H, "N": N, "h": h, "weight": packing_weight.made["panels"],
+        "bias": bias.contiguous(), "slope": NEW, "nats": NEW,
+    }  # fmt: skip
+    return [packing_weight, kernel.job(h.element_size(), fields)]
+
+
 class Gradients(NamedTuple):
     """The gradients of a linear layer; valid once the jobs have run."""
 
     h: Tensor
-    """(..., H)"""
+    """(rows, H)"""
     weight: Tensor
     """(N, H)"""
     bias: Tensor
@@ -87,44 +108,52 @@ class Gradients(NamedTuple):
 
 
 def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradients:
-    """The gradients of h (..., H), weight (N, H), bias (N,) and of the layer's outputs.
+    """The gradients of h (rows, H), weight (N, H), bias (N,) and of the layer's outputs.
 
-    `slope` (rows, N) is the gradient of each row's nats by the outputs.
+    `slope` (rows, N) is the gradient of each row's nats by the outputs; d_nats is (rows,).
     """
-    rows, (N, H) = len(slope), weight.shape
+    rows, (N, H) = h.shape[0], weight.shape
     threads = threads_for(rows)
-    d_h, d_weight = memory.buffer(h, *h.shape), memory.buffer(weight, N, H)
-    scaled = memory.large_buffer(h, rows, N)
-    sums, d_bias = per_thread_tables(h, threads, N), memory.buffer(h, N)
-    panels, packing_weight = packing(weight)
+    packing_weight = packing(weight)
     backward = _BACKWARD.job(
         h.element_size(),
         {
-            "rows": rows, "H": H, "N": N, "threads": threads, "d_h": d_h.view(rows, -1),
-            "weight": panels, "sums": sums, "slope": slope, "scaled": scaled,
-            "d_nats": d_nats.reshape(rows).contiguous(),
+            "rows": rows, "H": H, "N": N, "threads": threads, "d_h": NEW,
+            "weight": packing_weight.made["panels"], "sums": NEW, "slope": slope,
+            "scaled": NEW, "d_nats": d_nats.contiguous(),
         },
     )  # fmt: skip
-    to_weight = outer(scaled, h.view(rows, H), d_weight, threads)
-    jobs = [packing_weight, backward, *to_weight, folding(sums, d_bias.view(N, 1))]
-    return Gradients(d_h, d_weight, d_bias, scaled, jobs)
+    made = backward.made
+    d_weight, d_bias = memory.buffer(h.dtype, N, H), memory.buffer(h.dtype, N, 1)
+    to_weight = outer(made["scaled"], h, d_weight, threads)
+    jobs = [packing_weight, backward, *to_weight, folding(made["sums"], d_bias)]
+    return Gradients(made["d_h"], d_weight, d_bias.view(N), made["scaled"], jobs)
 
 
 class LinearNats(torch.autograd.Function):
-    """The backward pass that scores have in common.
+    """What scores have in common that take h (..., H), weight (N, H), bias and anything else."""
 
-    A forward pass takes h (..., H), weight, bias and whatever else it needs, and saves h, weight
-    and the slopes of each row's nats by the layer's outputs.
-    """
+    @staticmethod
+    def score(
+        ctx: Any, kernel: BlockKernel, h: Tensor, weight: Tensor, bias: Tensor, **fields: Field
+    ) -> Tensor:
+        """The nats (...), for a forward pass to return; their slopes are saved."""
+        rows = rows_of(h)
+        jobs = scoring(kernel, rows, weight, bias, **fields)
+        parallel_for(jobs, threads_for(rows.shape[0]))
+        made = jobs[-1].made
+        ctx.save_for_backward(rows, weight, made["slope"])
+        return made["nats"].view(h.shape[:-1])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of h, weight and bias."""
         h, weight, slope = ctx.saved_tensors
-        d = gradients(h, weight, slope, d_nats)
-        parallel_for(d.jobs, threads_for(len(slope)))
-        return d.h, d.weight, d.bias, *[None] * (len(ctx.needs_input_grad) - 3)
+        d = gradients(h, weight, slope, d_nats.reshape(-1))
+        parallel_for(d.jobs, threads_for(h.shape[0]))
+        d_h = d.h.view(*d_nats.shape, -1)
+        return d_h, d.weight, d.bias, *[None] * (len(ctx.needs_input_grad) - 3)
 
 
 def _write_backward(e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any) -> None:

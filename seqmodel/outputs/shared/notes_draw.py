@@ -70,7 +70,7 @@ class NotesDraw:
         self._count, self._uniforms = chunk * (D + 1), arena.take(1, dtype=torch.int64)
         fields: dict[str, int | Tensor | Slot] = {
             "H": H, "D": D, "columns": columns, "end": int(output.end), "chunk": chunk,
-            "h": h, "weight": pack(weight.t()), "bias": bias, "product": arena.take(columns),
+            "h": h, "weight": pack(weight), "bias": bias, "product": arena.take(columns),
             "factor": bias.new_tensor([1 / temperature if temperature else 1.0]),
             "uniforms": self._uniforms, "frames": self._frames, "x": x,
         }  # fmt: skip

@@ -8,6 +8,8 @@ from seqmodel.units.cpu.plan import Plan
 _SIZES = ("T", "B", "I", "H")
 _LENGTHS = Array("lengths", ("B",), torch.int64, optional=True)
 """Given where some row is shorter than T; `shortest` is the least of them, or above T."""
+LISTED = ("indices", "counts", "listed")
+"""Where the forward loops list the ones of a binary x; left out where x is none."""
 
 
 def forward(plan: Plan) -> Signature:
@@ -16,9 +18,9 @@ def forward(plan: Plan) -> Signature:
     for state in plan.spec.state:
         arrays.append(Array(f"first_{state}", ("B", "H")))
         arrays.append(Array(state, ("T + 1", "B", "H")))  # the initial state first
-    arrays.append(Array("indices", ("T * B", "I"), torch.int32, optional=True))
-    arrays.append(Array("counts", ("T * B",), torch.int32, optional=True))
-    arrays.append(Array("listed", (THREADS,), torch.int32, optional=True))
+        arrays.append(Array(f"final_{state}", ("B", "H"), optional=True))  # given with `lengths`
+    for name, shape in zip(LISTED, (("T * B", "I"), ("T * B",), (THREADS,)), strict=True):
+        arrays.append(Array(name, shape, torch.int32, optional=True))
     fields = (*arrays, _LENGTHS, *_vectors(plan), *_matrices(plan, transposed=True))
     return Signature("forward", _SIZES, fields, ("shortest", "sparse_limit"))
 

@@ -247,6 +247,10 @@ def _write_forward(k: Addresses, matmul: MatMul, functions: Functions) -> None:
         with k.rows_whose_length("<=", t) as r:
             for state in plan.spec.state:
                 e.clear(k.place(state, e.add(e.mul(e.add(t, 1), k.field["B"]), r)), H)
+    with k.rows_whose_length("<=", k.field["T"]) as r:
+        for state in plan.spec.state:
+            last = k.place(state, e.add(e.mul(k.length(r), k.field["B"]), r))
+            e.copy(last, k.place(f"final_{state}", r), H)
     with b.if_then(may_list):
         place = b.gep(k.field["listed"], [k.thread], source_etype=INDEX)
         b.store(b.zext(of_loop[0], INDEX), place)

@@ -1,34 +1,31 @@
 """The compiled loops as one differentiable operation, and the backend around it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.linear.folding import folding, per_thread_tables
+from seqmodel.kernels.linear.folding import folding
 from seqmodel.kernels.linear.outer import outer
-from seqmodel.kernels.linear.packing import packing
+from seqmodel.kernels.linear.packing import packing, panels_of
 from seqmodel.kernels.linear.sparse import DENSITY, SparseFrames, add_rows
 from seqmodel.kernels.run import memory
+from seqmodel.kernels.run.signature import NEW, Fields
 from seqmodel.kernels.run.team import Job, parallel_for, thread_count
 from seqmodel.units import specification
+from seqmodel.units.cpu.fields import LISTED
 from seqmodel.units.cpu.kernels import CompiledUnit, compiled_unit
 from seqmodel.units.cpu.plan import Plan
 from seqmodel.units.registry import UnitSpec
 from seqmodel.units.weights import StackedWeights
 
-Fields = dict[str, int | Tensor | None]
-
 
 def weight_fields(plan: Plan, weights: Sequence[Tensor | None], H: int) -> tuple[Fields, list[Job]]:
     """The weights W, U, V, b and bU as fields of the forward loops, and the jobs that pack them."""
     w, u, *vectors = weights
-    assert w is not None
-    matrices = {"W": w.t()}
-    matrices |= {f"U{k}": _gate_rows(u, rows, H).t() for k, rows in enumerate(plan.gate_spans)}
-    fields, jobs = _packed(matrices)
+    fields, jobs = _packed(plan, w, u, H, transposed=True)
     return fields | _present(**dict(zip(("V", "b", "bU"), vectors, strict=True))), jobs
 
 
@@ -49,30 +46,33 @@ class Recurrence(torch.autograd.Function):
         *state: Tensor,
     ) -> tuple[Tensor, ...]:
         """Run the forward loops."""
-        T, B, I = x.shape  # noqa: E741
-        plan, H, threads = unit.plan, state[0].shape[1], thread_count(B)
-        slots = memory.large_buffer(x, T * B, len(plan.cell.slots) * H)
-        steps = [memory.buffer(x, T + 1, B, H) for _ in state]
-        fields, jobs = weight_fields(plan, (w, u, v, b, b_u), H)
+        (T, B, I), H = x.shape, state[0].shape[1]  # noqa: E741
+        names, threads = unit.plan.spec.state, thread_count(B)
+        fields, jobs = weight_fields(unit.plan, (w, u, v, b, b_u), H)
         fields |= {"T": T, "B": B, "I": I, "H": H, "threads": threads}
-        fields |= {"x": x.contiguous(), "slots": slots}
-        for name, kept, first in zip(plan.spec.state, steps, state, strict=True):
-            fields |= {name: kept, f"first_{name}": first.contiguous()}
+        fields |= {"x": x.contiguous(), "slots": NEW}
+        for name, first in zip(names, state, strict=True):
+            fields |= {name: NEW, f"first_{name}": first.contiguous()}
         fields |= _length_fields(T, lengths)
-        ctx.sparse = None
+        if lengths is not None:
+            fields |= {f"final_{name}": NEW for name in names}
         if B and not ctx.needs_input_grad[2]:  # x is data then, and may be a piano-roll
-            ctx.sparse = SparseFrames.empty(T * B, I, threads)
-            fields |= vars(ctx.sparse) | {"sparse_limit": int(DENSITY * x.numel()) // threads}
-        parallel_for([*jobs, unit.forward.job(fields)], threads)
-        if ctx.sparse is not None and 0 in ctx.sparse.listed.tolist():
-            ctx.sparse = None
+            fields |= dict.fromkeys(LISTED, NEW)
+            fields["sparse_limit"] = int(DENSITY * x.numel()) // threads
+        forward = unit.forward.job(fields)
+        parallel_for([*jobs, forward], threads)
+        made = forward.made
+        ctx.sparse = None
+        if "listed" in made and 0 not in made["listed"].tolist():  # no thread has given up
+            ctx.sparse = SparseFrames(made["indices"], made["counts"])
         ctx.unit, ctx.lengths = unit, lengths
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, w, u, v, b, b_u, slots, *steps, *state)
+        steps = [made[name] for name in names]
+        ctx.save_for_backward(x, w, u, v, b, b_u, made["slots"], *steps, *state)
+        h = made["h"][1:]
         if lengths is None:
-            return steps[0][1:], *(kept[-1] for kept in steps)
-        rows = torch.arange(B)
-        return steps[0][1:], *(kept[lengths, rows] for kept in steps)
+            return h, *(kept[-1] for kept in steps)
+        return h, *(made[f"final_{name}"] for name in names)
 
     @staticmethod
     def backward(ctx: Any, *outside: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -80,52 +80,43 @@ class Recurrence(torch.autograd.Function):
         d_h, *d_final = outside
         if torch.is_grad_enabled():  # these gradients will be differentiated again
             return _through_specification(ctx, outside)
-        unit = ctx.unit
+        plan, names = ctx.unit.plan, ctx.unit.plan.spec.state
         x, w, u, v, b, b_u, slots, *steps = ctx.saved_tensors[: 7 + len(d_final)]
-        x, plan = x.contiguous(), unit.plan
+        x = x.contiguous()
         (T, B, I), H = x.shape, steps[0].shape[2]  # noqa: E741
         threads = thread_count(B)
-        d_slots = memory.large_buffer(slots, *slots.shape)
-        carried = [memory.buffer(slots, B, H) for _ in steps]
-        sums = per_thread_tables(slots, threads, len(plan.sums) * H)
         _, _, needs_x, needs_w, needs_u, *_ = ctx.needs_input_grad
-        matrices = {f"U{k}": _gate_rows(u, rows, H) for k, rows in enumerate(plan.gate_spans)}
-        d_x = memory.buffer(x, T, B, I) if needs_x else None
-        if d_x is not None:
-            matrices["W"] = w
-        fields, jobs = _packed(matrices)
-        fields |= _present(V=v, b=b, bU=b_u, d_x=d_x)
+        fields, jobs = _packed(plan, w if needs_x else None, u, H)
+        fields |= _present(V=v, b=b, bU=b_u) | _length_fields(T, ctx.lengths)
         fields |= {
             "T": T, "B": B, "I": I, "H": H, "threads": threads,
-            "slots": slots, "d_slots": d_slots, "sums": sums,
+            "slots": slots, "d_slots": NEW, "sums": NEW, "d_x": NEW if needs_x else None,
         }  # fmt: skip
-        fields |= _length_fields(T, ctx.lengths)
         gradient = slots.new_zeros(1, 1, H).expand(T, B, H) if d_h is None else d_h
-        gradient = gradient if gradient.stride(2) == 1 else gradient.contiguous()
-        fields["d_h"] = gradient
-        for name, kept, on_its_way, given in zip(
-            plan.spec.state, steps, carried, d_final, strict=True
-        ):
-            fields |= {name: kept, f"carried_{name}": on_its_way}
+        fields["d_h"] = gradient if gradient.stride(2) == 1 else gradient.contiguous()
+        for name, kept, given in zip(names, steps, d_final, strict=True):
+            fields |= {name: kept, f"carried_{name}": NEW}
             fields |= _present(**{f"d_final_{name}": given})
-        d_sums = memory.buffer(sums, len(plan.sums) * H)
-        jobs += unit.backward.job(fields), folding(sums, d_sums.view(-1, 1))
-
-        d_w = memory.buffer(w, *w.shape) if needs_w else None
-        d_u = memory.buffer(u, *u.shape) if needs_u else None
-        if d_w is not None:
+        backward = ctx.unit.backward.job(fields)
+        made = backward.made
+        d_sums = memory.buffer(slots.dtype, len(plan.sums) * H, 1)
+        jobs += backward, folding(made["sums"], d_sums)
+        d_slots, d_w, d_u = made["d_slots"], None, None
+        if needs_w:
+            d_w = memory.buffer(w.dtype, *w.shape)
             d_net = _columns(d_slots, plan.input_slots, H)
             if ctx.sparse is None:
                 jobs += outer(d_net, _finite(x, ctx.lengths).view(T * B, I), d_w, threads)
             else:
-                tables, adding = add_rows(d_net, ctx.sparse, B, threads)
-                jobs += adding, folding(tables, d_w)
-        if d_u is not None:
+                jobs += add_rows(d_net, ctx.sparse, B, threads, d_w)
+        if needs_u and u is not None:
+            d_u = memory.buffer(u.dtype, *u.shape)
             before = steps[0][:-1].view(T * B, H)
             jobs += _recurrent_gradient(plan, d_slots, slots, before, d_u, threads)
         parallel_for(jobs, threads)
         d_b, d_v, d_bu = _cut(d_sums, (b, v, b_u))  # in the order of `Plan.sums`
-        return None, None, d_x, d_w, d_u, d_v, d_b, d_bu, *carried
+        carried = [made[f"carried_{name}"] for name in names]
+        return None, None, made.get("d_x"), d_w, d_u, d_v, d_b, d_bu, *carried
 
 
 def _recurrent_gradient(
@@ -192,19 +183,21 @@ def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[
     )
 
 
-def _packed(matrices: Mapping[str, Tensor]) -> tuple[Fields, list[Job]]:
-    """The matrices packed, by name, and the jobs that do it."""
-    fields, jobs = Fields(), []
-    for name, matrix in matrices.items():
-        fields[name], job = packing(matrix)
-        jobs.append(job)
-    return fields, jobs
+def _packed(
+    plan: Plan, w: Tensor | None, u: Tensor | None, H: int, *, transposed: bool = False
+) -> tuple[Fields, list[Job]]:
+    """W, if given, and the rows of U of each projection, packed; and the jobs that do it."""
+    matrices = {f"U{k}": _gate_rows(u, rows, H) for k, rows in enumerate(plan.gate_spans)}
+    if w is not None:
+        matrices["W"] = w
+    packings = {name: packing(m, transposed=transposed) for name, m in matrices.items()}
+    return panels_of(packings), list(packings.values())
 
 
 def _length_fields(T: int, lengths: Tensor | None) -> Fields:
     if lengths is None:
         return {"shortest": T + 1}
-    return {"shortest": int(lengths.min()), "lengths": lengths}
+    return {"shortest": min(lengths.tolist()), "lengths": lengths}
 
 
 def _finite(x: Tensor, lengths: Tensor | None) -> Tensor:
@@ -219,12 +212,14 @@ def _finite(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def _columns(slots: Tensor, span: tuple[int, int], size: int) -> Tensor:
-    return slots[:, span[0] * size : span[1] * size]
+    first, last = span[0] * size, span[1] * size
+    return slots if last - first == slots.shape[1] else slots[:, first:last]
 
 
 def _gate_rows(u: Tensor | None, span: tuple[int, int], size: int) -> Tensor:
     assert u is not None
-    return u[span[0] * size : span[1] * size]
+    first, last = span[0] * size, span[1] * size
+    return u if last - first == u.shape[0] else u[first:last]
 
 
 def _present(**tensors: Tensor | None) -> dict[str, Tensor]:
