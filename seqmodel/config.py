@@ -38,12 +38,20 @@ class Config:
     """The prepared dataset; None: the bundled sample."""
     preset: str = "default"
 
+    model: str = added("frame-wise", neutral="frame-wise")
+    """What the unit runs over: whole frames, or the time of each note with tied weights."""
     unit: str = "lstm"
     hidden: int | None = 200
     """Size of each layer; None: solved from `params` or from the preset."""
     params: int | None = None
     """Parameter budget to solve `hidden` for, without the output layer."""
     layers: int = 1
+    note_unit: str | None = added(None, neutral=None)
+    """The unit along pitch, where the output has one; None: the same as `unit`."""
+    note_hidden: int | None = added(None, neutral=None)
+    """Its size; None: half of `hidden`."""
+    note_layers: int | None = added(None, neutral=None)
+    """Its layers; None: as many as `layers`."""
     gate_activation: str = "sigmoid"
     activation: str = "tanh"
     bias: bool = True
@@ -126,7 +134,19 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "patience": 20,
     },
 }
+MODELS: Mapping[str, Mapping[str, Any]] = {
+    "frame-wise": {},
+    "tied": {
+        "hidden": 128,
+        "learning_rate": 0.003,
+        "schedule": "cosine",
+        "weight_noise": 0.0,
+        "truncate": 160,
+    },
+}
+"""What each model sets otherwise than `Config`; a preset's values override these."""
 CHOICES: Mapping[str, tuple[str, ...]] = {
+    "model": tuple(MODELS),
     "preset": tuple(PRESETS),
     "optimizer": ("adam", "rmsprop"),
     "schedule": ("cosine", "constant"),
@@ -135,6 +155,8 @@ AT_LEAST: Mapping[str, float] = {
     "hidden": 1,
     "params": 1,
     "layers": 1,
+    "note_hidden": 1,
+    "note_layers": 1,
     "dropout": 0,
     "components": 1,
     "nade_hidden": 1,
@@ -154,6 +176,8 @@ AT_MOST: Mapping[str, int] = {
     "hidden": 1_000_000,
     "params": 10**12,
     "layers": 1_000,
+    "note_hidden": 1_000_000,
+    "note_layers": 1_000,
     "components": 10_000,
     "nade_hidden": 10_000,
     "seed": 2**63 - 1,
@@ -213,7 +237,8 @@ def resolve(
         raise UsageError(f"--preset must be one of {', '.join(PRESETS)}, not {preset!r}")
     if given.get("hidden") is not None and given.get("params") is not None:
         raise UsageError("--hidden and --params exclude each other: give the size or the budget")
-    values = {**PRESETS[preset], **presets.get(preset, {}), **given}
+    chosen = {**PRESETS[preset], **presets.get(preset, {}), **given}
+    values = {**MODELS.get(chosen.get("model", Config.model), {}), **chosen}
     if given.get("params") is not None:
         values["hidden"] = None
     if given.get("learning_rate") is not None and "learning_rate_draws" not in given:
@@ -240,6 +265,8 @@ def _check(config: Config) -> None:
         value = getattr(config, name)
         if value is not None and value > most:
             raise UsageError(f"--{_option(name)} must be {most} or less, not {value}")
+    if config.truncate == 1:
+        raise UsageError("--truncate must be 0 or at least 2, not 1: nothing would be remembered")
     for name in ("dropout", "average"):
         if getattr(config, name) >= 1:
             raise UsageError(f"--{name} must be below 1, not {getattr(config, name)}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from seqmodel.errors import UsageError
 from seqmodel.units import UnitSpec
 
-PARTS = ("machine", "units", "piano-rolls", "training", "sampling")
+PARTS = ("machine", "units", "piano-rolls", "training", "sampling", "tied")
 
 
 @dataclass(frozen=True)

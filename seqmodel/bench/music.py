@@ -8,17 +8,19 @@ from torch import Tensor
 from seqmodel.config import resolve
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import NOTES, Grid
-from seqmodel.model.build import build_model, with_hidden_size
+from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.sequence import SequenceModel
 
 ROLLS = PianoRollFrames(Grid.of_beats(4))
 NOTES_ON = 4
 """Notes per frame."""
+START = math.log(NOTES_ON / (NOTES - NOTES_ON))
+"""The logit of a note at that density."""
 
 
 def paper_hidden(unit: str) -> int:
     """H of the unit in the paper's experiments on music; for other units, of the same budget."""
-    hidden = with_hidden_size(resolve({"preset": "paper", "unit": unit}), ROLLS).hidden
+    hidden = with_sizes(resolve({"preset": "paper", "unit": unit}), ROLLS).hidden
     assert hidden is not None
     return hidden
 
@@ -27,8 +29,7 @@ def music_model(unit: str) -> SequenceModel:
     """The paper's model of the unit, its output starting at the frequency of the notes."""
     config = resolve({"unit": unit, "hidden": paper_hidden(unit), "dropout": 0.0})
     model = build_model(config, ROLLS)
-    odds = NOTES_ON / (NOTES - NOTES_ON)
-    torch.nn.init.constant_(model.output.get_parameter("linear.bias"), math.log(odds))
+    torch.nn.init.constant_(model.output.get_parameter("linear.bias"), START)
     return model
 
 

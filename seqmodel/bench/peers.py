@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from seqmodel.units import UnitSpec
 
 
-def layer(spec: UnitSpec, inputs: int, hidden: int) -> nn.RNNBase:
+def layer(spec: UnitSpec, inputs: int, hidden: int, layers: int = 1) -> nn.RNNBase:
     """torch.nn's counterpart of the unit: x (T, B, I) -> h (T, B, H) and the state."""
-    return cast(nn.RNNBase, getattr(nn, _kind(spec))(inputs, hidden))
+    return cast(nn.RNNBase, getattr(nn, _kind(spec))(inputs, hidden, layers))
 
 
 def _kind(spec: UnitSpec) -> str:

@@ -12,6 +12,8 @@ from seqmodel.bench.clock import spread_percent
 from seqmodel.bench.machine import facts, measure_sgemm
 from seqmodel.bench.piano_rolls import measure_piano_rolls
 from seqmodel.bench.sampling import measure_sampling
+from seqmodel.bench.tied import SIZES as TIED_SIZES
+from seqmodel.bench.tied import measure_tied
 from seqmodel.bench.training import measure_training
 from seqmodel.bench.units import measure_unit
 from seqmodel.media.music.medium import MUSIC
@@ -24,6 +26,7 @@ Case = Callable[[float], dict[str, Any]]
 # What the parts on music measure by default.
 TRAINED = tuple(MUSIC.paper_hidden)
 SAMPLED = ("lstm",)
+TIED = ("gru",)
 # The parts that know devices; the others measure the CPU, wherever a GPU might be faster.
 ON_ANY_DEVICE = ("units",)
 
@@ -65,6 +68,9 @@ def report(
                 partial(measure_training, unit, Path(folder)) for unit in units or TRAINED
             ],
             "sampling": [partial(measure_sampling, unit) for unit in units or SAMPLED],
+            "tied": [
+                partial(measure_tied, unit, sizes) for sizes in TIED_SIZES for unit in units or TIED
+            ],
         }
         wanted = [
             (part, case)
@@ -77,7 +83,9 @@ def report(
             progress(done, len(wanted))
             found[part].append(case(seconds))
     about = facts() | {"sgemm": _peaks(found)}
-    for row in found.get("units", []):
+    for row in (*found.get("units", []), *found.get("tied", [])):
+        if "gflops" not in row:
+            continue
         row["of_sgemm_percent"] = 100 * row["gflops"] / about["sgemm"][row["device"]]["gflops"]
     for after in found.pop("machine", []):
         about["sgemm_after_kernel"] = after
@@ -88,8 +96,8 @@ def report(
 def _peaks(found: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, float]]:
     """Device -> the median over all cases of their fastest matrix product, and its spread."""
     peaks: dict[str, list[float]] = {}
-    for part in ("machine", "units"):
-        for row in found.get(part, []):
+    for part in ("machine", "units", "tied"):
+        for row in (row for row in found.get(part, []) if "sgemm_gflops" in row):
             peaks.setdefault(row["device"], []).append(row["sgemm_gflops"])
     return {
         device: {"gflops": statistics.median(values), "spread_percent": spread_percent(values)}

@@ -68,6 +68,7 @@ def bench(
         ("piano_rolls", _piano_rolls),
         ("training", _training),
         ("sampling", _sampling),
+        ("tied", _tied),
     ):
         if name in result:
             sections.append(section(result[name]))
@@ -178,6 +179,35 @@ def _sampling(rows: Sequence[Row]) -> list[str]:
     ]
     head = ["unit", "H", "frames/s", "torch.nn frames/s", "ratio"]
     return [title, *_columns([head, *cells])]
+
+
+def _tied(rows: Sequence[Row]) -> list[str]:
+    first = rows[0]
+    title = (
+        f"tied: a step of the tied model, B {first['batch']}, T {first['frames']}, GFLOP/s of its "
+        "units alone; sampling"
+    )
+    head = ["time", "pitch", "layers", "step ms", "torch.nn", "GFLOP/s", "sgemm"]
+    cells = [
+        [
+            row["unit"],
+            str(row["hidden"]),
+            str(row["note_hidden"]),
+            str(row["layers"]),
+            *_tied_step(row),
+            f"{row['frames_per_second']['ours']:,.0f}",
+            f"{row['frames_per_second']['torch_nn']:,.0f}",
+        ]
+        for row in rows
+    ]
+    return [title, *_columns([["unit", *head, "frames/s", "torch.nn's"], *cells])]
+
+
+def _tied_step(row: Row) -> list[str]:
+    if "step" not in row:
+        return [""] * 4
+    speed = [f"{row['gflops']:.0f}", f"{row['of_sgemm_percent']:.0f} %"]
+    return [_ms(row["step"]["ours"]), _times(row["over_torch_nn"]), *speed]
 
 
 def _ms(timing: Row) -> str:

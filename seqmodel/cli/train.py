@@ -40,6 +40,13 @@ def train(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print all settings as YAML and stop.")
     ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="frame-wise: a unit reads whole frames. tied, for music: it runs along time for "
+            "each note, with the same weights for all." + DEFAULT["model"]
+        ),
+    ] = None,
     unit: Annotated[
         str | None, typer.Option(help="See `seqmodel units`." + DEFAULT["unit"])
     ] = None,
@@ -48,9 +55,21 @@ def train(
     ] = None,
     params: Annotated[
         int | None,
-        typer.Option(help="Solve the size for this many parameters, without the output layer."),
+        typer.Option(
+            help="Solve the size for this many parameters of all units, without output layers."
+        ),
     ] = None,
     layers: Annotated[int | None, typer.Option(help="Layers, stacked." + DEFAULT["layers"])] = None,
+    note_unit: Annotated[
+        str | None,
+        typer.Option(help="tied: the unit along the notes of a frame.  [default: as --unit]"),
+    ] = None,
+    note_hidden: Annotated[
+        int | None, typer.Option(help="tied: its size.  [default: half of --hidden]")
+    ] = None,
+    note_layers: Annotated[
+        int | None, typer.Option(help="tied: its layers.  [default: as --layers]")
+    ] = None,
     gate_activation: Annotated[
         str | None, typer.Option(help="sigmoid or hard-sigmoid." + DEFAULT["gate_activation"])
     ] = None,
@@ -70,8 +89,8 @@ def train(
     output: Annotated[
         str | None,
         typer.Option(
-            help="auto: bernoulli for music, gaussian for audio; music can also have nade, 16-bit"
-            " audio logistic." + DEFAULT["output"]
+            help="auto: note-unit for the tied model, bernoulli for other music, gaussian for "
+            "audio; frame-wise music can also have nade, 16-bit audio logistic." + DEFAULT["output"]
         ),
     ] = None,
     components: Annotated[
@@ -210,11 +229,11 @@ def _resolved(given: dict[str, Any], file: dict[str, Any]) -> Config:
 
     from seqmodel.data.bundled import FRAMES
     from seqmodel.data.dataset import open_dataset
-    from seqmodel.model.build import build_model, with_hidden_size
+    from seqmodel.model.build import build_model, with_sizes
 
     data = given.get("data", file.get("data"))
     frame = open_dataset(data).frame if data else FRAMES
-    settings = with_hidden_size(resolve(given, file, frame.medium.presets), frame)
+    settings = with_sizes(resolve(given, file, frame.medium.presets), frame)
     with torch.device("meta"):  # takes no memory
         build_model(settings, frame)
     return settings
@@ -317,7 +336,7 @@ class _Job:
 
         settings, quiet = self.settings, self.quiet
         train = search if settings.learning_rate_draws else train_run
-        title = f"{folder}: {settings.unit} of {settings.hidden} units on {dataset.folder}"
+        title = f"{folder}: {_units(settings)} on {dataset.folder}"
         with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as listener:
             train(
                 settings,
@@ -340,6 +359,13 @@ class _Job:
             )
         if not quiet:
             _warn_if_trivial(settings, dataset, folder, best["valid_nats_per_frame"])
+
+
+def _units(settings: Config) -> str:
+    along_time = f"{settings.unit} of {settings.hidden} units"
+    if settings.note_unit is None:
+        return along_time
+    return f"{along_time}, {settings.note_unit} of {settings.note_hidden} along pitch,"
 
 
 def _device(option: str, settings: Config, dataset: "Dataset") -> "torch.device":
@@ -380,10 +406,10 @@ def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
 
 def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: float) -> None:
     """Say so where a trivial model predicts valid as well as the run's `nats` per frame."""
-    from seqmodel.outputs.registry import OUTPUTS, output_name
+    from seqmodel.outputs.registry import output_class
 
     frame = dataset.frame
-    discrete = OUTPUTS[output_name(settings.output, frame)].load().discrete
+    discrete = output_class(settings, frame).discrete
     figures = frame.medium.baselines(dataset["train"], dataset["valid"], frame, discrete=discrete)
     name, best = min(figures.items(), key=lambda figure: figure[1])
     if nats < best:

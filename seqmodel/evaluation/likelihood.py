@@ -12,9 +12,6 @@ from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.protocol import Window
 
-FRAMES_AT_ONCE = 8192
-"""Evaluated at a time over all pieces of a batch: bounds the memory, however long pieces are."""
-
 
 @dataclass(frozen=True)
 class Likelihood:
@@ -55,7 +52,7 @@ def likelihood(
     with torch.inference_mode():
         for indices in batches.in_order(split.lengths, batch_size):
             carry = model.start(len(indices))
-            length = max(1, FRAMES_AT_ONCE // len(indices))
+            length = model.window(len(indices))
             for begin in range(0, int(split.lengths[indices].max()), length):
                 batch = batches.load(split, indices, begin=begin, window=length)
                 window, carry = _read(model, batch, carry)

@@ -1,35 +1,89 @@
 """From a config and the data's frames to a model."""
 
+from collections.abc import Callable
 from dataclasses import replace
+
+import torch
 
 from seqmodel import units
 from seqmodel.config import Config
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.model.encoder import WindowEncoder
+from seqmodel.model.encoder import Encoder, WindowEncoder
+from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.registry import build_output
+from seqmodel.outputs.registry import output_class
+from seqmodel.units.module import Unit
 
 
-def with_hidden_size(config: Config, frame: FrameDefinition) -> Config:
-    """The config with its hidden size solved for such frames, if it has none.
+def with_sizes(config: Config, frame: FrameDefinition) -> Config:
+    """The config with all sizes that it leaves open, for such frames.
 
-    The paper preset takes the paper's size of the medium where there is one, else as many
-    parameters as the paper's units have.
+    A budget of parameters counts all units and no output layer. The paper preset takes the paper's
+    size of the medium where there is one, else as many parameters as the paper's units have.
+
+    Raises:
+        UsageError: when the config asks for a size that its output does not have.
     """
+    return _with_note_unit(_with_sizes(config, frame), frame)
+
+
+def _with_sizes(config: Config, frame: FrameDefinition) -> Config:
     if config.hidden is not None:
         return config
     papers = frame.medium.paper_hidden
-    if config.params is None and config.preset == "paper" and config.unit in papers:
+    of_paper = config.preset == "paper" and config.model == "frame-wise" and config.unit in papers
+    if config.params is None and of_paper:
         return replace(config, hidden=papers[config.unit])
-    hidden = units.hidden_size_for(
-        config.unit,
-        frame.context,
-        config.params or frame.medium.paper_params,
-        layers=config.layers,
-        bias=config.bias,
-    )
+
+    def count(hidden: int) -> int:
+        with torch.device("meta"):  # takes no memory
+            model = build_model(_with_note_unit(replace(config, hidden=hidden), frame), frame)
+        layers = (module for module in model.modules() if isinstance(module, Unit))
+        return sum(layer.parameter_count() for layer in layers)
+
+    inputs = ENCODERS[config.model](frame).input_size
+    smallest = f"{config.unit}: one unit over {inputs} inputs"
+    hidden = units.size_for(count, config.params or frame.medium.paper_params, smallest)
     return replace(config, hidden=hidden, params=None)
+
+
+def _with_note_unit(config: Config, frame: FrameDefinition) -> Config:
+    """The config with its unit along pitch spelled out, if its output has one."""
+    given = [name for name in ("note_unit", "note_hidden", "note_layers") if getattr(config, name)]
+    if not output_class(config, frame).over_notes:
+        if given:
+            option = "--" + given[0].replace("_", "-")
+            raise UsageError(f"{option} is for --model tied with the output note-unit")
+        return config
+    assert config.hidden is not None
+    return replace(
+        config,
+        note_unit=config.note_unit or config.unit,
+        note_hidden=config.note_hidden or max(1, config.hidden // 2),
+        note_layers=config.note_layers or config.layers,
+    )
+
+
+def _frame_wise(frame: FrameDefinition) -> Encoder:
+    return WindowEncoder(
+        frame.context,
+        mean=frame.mean,
+        deviation=frame.deviation,
+        binary=frame.values == "binary",
+    )
+
+
+def _tied(frame: FrameDefinition) -> Encoder:
+    notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
+    return NoteEncoder(notes, onsets=frame.onsets)
+
+
+ENCODERS: dict[str, Callable[[FrameDefinition], Encoder]] = {
+    "frame-wise": _frame_wise,
+    "tied": _tied,
+}
+"""What the unit reads, by `Config.model`."""
 
 
 def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
@@ -41,9 +95,11 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
     assert config.hidden is not None
     if config.augment_keys and not frame.variants:
         raise UsageError(f"--augment-keys is for music, not for {frame.medium.name}")
+    output = output_class(config, frame)  # whether it fits comes first
+    encoder = ENCODERS[config.model](frame)
     unit = units.make(
         config.unit,
-        frame.context,
+        encoder.input_size,
         config.hidden,
         config.backend,
         layers=config.layers,
@@ -52,10 +108,4 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         activation=config.activation,
         bias=config.bias,
     )
-    encoder = WindowEncoder(
-        frame.context,
-        mean=frame.mean,
-        deviation=frame.deviation,
-        binary=frame.values == "binary",
-    )
-    return SequenceModel(encoder, unit, build_output(config, frame), config.dropout)
+    return SequenceModel(encoder, unit, output.build(config, frame), config.dropout)

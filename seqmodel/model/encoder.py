@@ -1,11 +1,15 @@
 """What the unit reads: frames and the numbers before them, as unit inputs."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from seqmodel.kernels.device import one_thread
+
+if TYPE_CHECKING:
+    from seqmodel.kernels.run.calls import Arena, Call, Slot
 
 
 class Encoded(NamedTuple):
@@ -49,6 +53,23 @@ class Encoder(Protocol):
     def append(self, past: Tensor, frame: Tensor) -> Tensor:
         """The past (B, C) once `frame` (B, F) is part of it."""
 
+    def kept(self, past: Tensor) -> Tensor:
+        """What compiled sampling keeps of the past (B, C), in the form that a draw leaves it."""
+
+    def compiled(self, arena: "Arena") -> "CompiledInputs":
+        """What turns that into the unit inputs in compiled code, for one piece."""
+
+
+class CompiledInputs(NamedTuple):
+    """The compiled form of `Encoder.inputs`."""
+
+    kept: "Slot"
+    """(C,), which a draw updates; see `Encoder.kept`."""
+    x: "Slot"
+    """(I,), or (R, I): what the unit reads."""
+    calls: "Sequence[Call]"
+    """What computes x; none where it is the same as `kept`."""
+
 
 class WindowEncoder:
     """The unit reads the last C numbers, standardised: C = I, one row per piece.
@@ -84,6 +105,15 @@ class WindowEncoder:
     def append(self, past: Tensor, frame: Tensor) -> Tensor:
         """See `Encoder`."""
         return torch.cat([past, frame], 1)[:, -self.input_size :]
+
+    def kept(self, past: Tensor) -> Tensor:
+        """See `Encoder`."""
+        return self.inputs(past)
+
+    def compiled(self, arena: "Arena") -> CompiledInputs:
+        """See `Encoder`."""
+        x = arena.take(self.input_size)
+        return CompiledInputs(x, x, [])
 
 
 def _in_line(frames: Tensor, past: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,6 +12,11 @@ from seqmodel.units.backends import choose_device
 from seqmodel.units.dropout import Dropout
 from seqmodel.units.module import AnyState, Stack, Unit
 
+FRAMES_AT_ONCE = 8192
+"""Read at a time over all pieces where nothing is learned: bounds the memory."""
+ROWS_AT_ONCE = 1 << 16
+"""The same in rows of the unit, for models with many per frame."""
+
 
 class Reading(NamedTuple):
     """What the output needs for each of the frames (T, B, F) that the model has read."""
@@ -52,6 +57,11 @@ class SequenceModel(nn.Module):
         """
         case = self.unit.case(batch_size * self.encoder.rows)
         return choose_device(option, case, self.layers()[0].backend)
+
+    def window(self, batch_size: int) -> int:
+        """How many frames of each piece to read at once, so that memory stays bounded."""
+        frames = min(FRAMES_AT_ONCE, ROWS_AT_ONCE // self.encoder.rows)
+        return max(1, frames // batch_size)
 
     def start(self, batch_size: int) -> Carry:
         """The carry before the first frame: zero state, zeros heard."""

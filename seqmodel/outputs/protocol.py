@@ -105,12 +105,14 @@ class Output(nn.Module, ABC):
 
     Attributes:
         discrete: whether nats are of probabilities, which compare with anyone's, or of a density.
+        over_notes: whether a unit of its own runs over a frame's notes.
         frame_type: the NumPy type of drawn frames.
         frame_size: F.
         uniforms_per_frame: how many uniforms `draw_frame` takes for each frame.
     """
 
     discrete: ClassVar[bool]
+    over_notes: ClassVar[bool] = False
     frame_type: ClassVar[type[np.generic]]
     frame_size: int
     uniforms_per_frame: int

@@ -1,5 +1,6 @@
 """The outputs there are, one row each. Torch is loaded when one is built, not by the import."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
@@ -17,68 +18,85 @@ Values = Literal["binary", "samples"]
 
 @dataclass(frozen=True)
 class OutputEntry:
-    """An output by name: the frames it fits, and the class that implements it."""
+    """An output by name: the frames it fits, and the classes that implement it."""
 
     values: Values
-    module: str
-    class_name: str
+    classes: Mapping[str, str]
+    """Model -> "module:class" of the output over its unit's h; models that it fits alone."""
     size: tuple[str, str] | None = None
     """The setting that is its size, and what that counts; None where it has none."""
 
-    def load(self) -> "type[Output]":
-        """The class, imported."""
-        found: type[Output] = getattr(import_module(self.module), self.class_name)
+    def load(self, model: str) -> "type[Output]":
+        """The class for a model, imported."""
+        module, _, name = self.classes[model].partition(":")
+        found: type[Output] = getattr(import_module(module), name)
         return found
 
 
-# The first that fits a medium's frames is its default.
+# The first that fits a model and a medium's frames is their default.
 OUTPUTS = {
+    "note-unit": OutputEntry(
+        "binary",
+        {"tied": "seqmodel.outputs.note_unit.specification:NoteUnitOutput"},
+        ("note_hidden", "unit"),
+    ),
     "bernoulli": OutputEntry(
-        "binary", "seqmodel.outputs.bernoulli.specification", "BernoulliOutput"
+        "binary",
+        {
+            "frame-wise": "seqmodel.outputs.bernoulli.specification:BernoulliOutput",
+            "tied": "seqmodel.outputs.bernoulli.tied:TiedBernoulliOutput",
+        },
     ),
     "nade": OutputEntry(
         "binary",
-        "seqmodel.outputs.nade.specification",
-        "NadeOutput",
+        {"frame-wise": "seqmodel.outputs.nade.specification:NadeOutput"},
         ("nade_hidden", "hidden unit"),
     ),
     "gaussian": OutputEntry(
         "samples",
-        "seqmodel.outputs.gaussian.specification",
-        "GaussianMixtureOutput",
+        {"frame-wise": "seqmodel.outputs.gaussian.specification:GaussianMixtureOutput"},
         ("components", "component"),
     ),
     "logistic": OutputEntry(
         "samples",
-        "seqmodel.outputs.logistic.specification",
-        "DiscretisedLogisticOutput",
+        {"frame-wise": "seqmodel.outputs.logistic.specification:DiscretisedLogisticOutput"},
         ("components", "component"),
     ),
 }
 
 
-def output_name(name: str, frame: "FrameDefinition") -> str:
-    """The output called `name`, "auto" being the default for such frames.
+def output_name(config: Config, frame: "FrameDefinition") -> str:
+    """The config's output, "auto" being the default of its model for such frames.
 
     Raises:
-        UsageError: when there is none of that name, or it does not fit the frames.
+        UsageError: when there is none of that name, or it fits neither the frames nor the model.
     """
-    fitting = [other for other, entry in OUTPUTS.items() if entry.values == frame.values]
+    fitting = {name: entry for name, entry in OUTPUTS.items() if entry.values == frame.values}
+    both = [name for name, entry in fitting.items() if config.model in entry.classes]
+    if not both:
+        raise UsageError(f"--model {config.model} does not fit {frame.medium.name}")
+    name = config.output
     if name == "auto":
-        return fitting[0]
+        return both[0]
     if name not in OUTPUTS:
         raise UsageError(f"--output must be one of auto, {', '.join(OUTPUTS)}, not {name!r}")
     if name not in fitting:
         raise UsageError(
-            f"--output {name} does not fit {frame.medium.name}, which has {' and '.join(fitting)}"
+            f"--output {name} does not fit {frame.medium.name}, which has {_listed(fitting)}"
+        )
+    if name not in both:
+        raise UsageError(
+            f"--output {name} does not fit --model {config.model}, which has {_listed(both)}"
         )
     return name
 
 
-def build_output(config: Config, frame: "FrameDefinition") -> "Output":
-    """The output that a resolved config describes for such frames, freshly initialised.
+def output_class(config: Config, frame: "FrameDefinition") -> "type[Output]":
+    """The class of the config's output; UsageError as `output_name`."""
+    return OUTPUTS[output_name(config, frame)].load(config.model)
 
-    Raises:
-        UsageError: as `output_name`, and when the output lacks what the config asks of it.
-    """
-    return OUTPUTS[output_name(config.output, frame)].load().build(config, frame)
+
+def _listed(names: Iterable[str]) -> str:
+    """Names as in "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

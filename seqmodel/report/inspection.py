@@ -53,7 +53,7 @@ def inspect_run(path: Path, plot: Path | None) -> dict[str, Any]:
         values |= {
             "unit_parameters": run.model.unit.parameter_count(),
             "parameters": sum(weight.numel() for weight in run.model.parameters()),
-            "output": output_name(run.config.output, run.frame),
+            "output": output_name(run.config, run.frame),
             "frames": str(run.frame),
             "config": run.config.__dict__,
         }

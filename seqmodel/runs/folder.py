@@ -84,11 +84,13 @@ class Run:
         size = self.frame.frame_size
         if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] != size:
             raise ValueError(f"frames must be (T >= 1, {size}), not {frames.shape}")
+        line = torch.from_numpy(np.asarray(frames, np.float32)).unsqueeze(1)
+        carry, nats = self.model.start(1), []
         with torch.inference_mode():
-            line = torch.from_numpy(np.asarray(frames, np.float32)).unsqueeze(1)
-            h, x, past, _ = self.model.read(line, self.model.start(1))
-            nats = self.model.output.score(h, x, past).squeeze(1).double()
-        return nats.cpu().numpy()
+            for window in torch.split(line, self.model.window(1)):
+                h, x, past, carry = self.model.read(window, carry)
+                nats.append(self.model.output.score(h, x, past).squeeze(1).double())
+        return torch.cat(nats).cpu().numpy()
 
 
 def load_run(path: str | Path, device: torch.device | None = None) -> Run:

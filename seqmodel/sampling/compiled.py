@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import binding, ir
+from llvmlite import ir
 from numpy.typing import NDArray
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
-from seqmodel.kernels.code.jit import Library, compiled_once
+from seqmodel.kernels.code.jit import Library, call_at, compiled_once
 from seqmodel.kernels.run.calls import Arena, Call, Fields, Slot
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.carry import Carry
@@ -30,14 +30,15 @@ def compiled_sampler(
     """
     layers = model.layers()
     arena = Arena()
-    x = arena.take(model.encoder.input_size)
+    inputs = model.encoder.compiled(arena)
     with torch.no_grad():
-        calls, states = steps(layers, x, arena, binary=model.encoder.binary)
+        calls, states = steps(layers, inputs.x, arena, binary=model.encoder.binary)
         h = states[-len(layers[-1].spec.state)]  # a layer's first state
-        draw = model.output.compiled_draw(h, x, arena, chunk, temperature)
+        draw = model.output.compiled_draw(h, inputs.kept, arena, chunk, temperature)
     if draw is None:
         return None
-    return CompiledSampler(model, arena, x, states, [*calls, draw.call], draw, chunk)
+    calls = [*inputs.calls, *calls, draw.call]
+    return CompiledSampler(model, arena, inputs.kept, states, calls, draw, chunk)
 
 
 class CompiledSampler:
@@ -47,15 +48,16 @@ class CompiledSampler:
         self,
         model: SequenceModel,
         arena: Arena,
-        x: Slot,
+        kept: Slot,
         states: Sequence[Slot],
         calls: Sequence[Call],
         draw: CompiledDraw,
         chunk: int,
     ) -> None:
-        """`x` is what the unit reads, `states` the layers' states, all in the arena."""
+        """`kept` is what is kept of the past, `states` are the layers', all in the arena."""
         self._encoder = model.encoder
-        self._arena, self._x, self._states, self._draw, self._chunk = arena, x, states, draw, chunk
+        self._arena, self._kept, self._states = arena, kept, states
+        self._draw, self._chunk = draw, chunk
         self._fields = Fields(calls)
         self._loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
 
@@ -65,8 +67,8 @@ class CompiledSampler:
         fields = self._fields.over(memory)
         *states, past = carry.tensors()
         for slot, state in zip(self._states, states, strict=True):
-            slot.of(memory)[:] = state[0].numpy()
-        self._x.of(memory)[:] = self._encoder.inputs(past)[0].numpy()
+            slot.of(memory)[:] = state.view(slot.shape).numpy()
+        self._kept.of(memory)[:] = self._encoder.kept(past)[0].numpy()
         while True:
             self._draw.refill(memory, uniforms)
             drawn = self._loop.run(fields, self._chunk)
@@ -85,22 +87,16 @@ class _Loop:
         b = ir.IRBuilder(made.append_basic_block())
         e, (fields, count) = Emitter(b, 8), made.args
 
-        def call(address: int, start: int, returns: Any, *more: Any) -> Any:
-            name = f"seqmodel_at_{address:x}"
-            if name not in module.globals:
-                binding.add_symbol(name, address)
-                kinds = [POINTER, *(m.type for m in more)]
-                ir.Function(module, ir.FunctionType(returns, kinds), name)
-            place = b.gep(fields, [e.int(start)], source_etype=INT)
-            return b.call(module.get_global(name), [place, *more])
+        def fields_from(start: int) -> Any:
+            return b.gep(fields, [e.int(start)], source_etype=INT)
 
         *layers, (draw, _) = calls
         with e.loop(0, count) as n:
             start = 0
             for address, size in layers:
-                call(address, start, ir.VoidType())
+                call_at(b, address, ir.VoidType(), [fields_from(start)])
                 start += size
-            ended = call(draw, start, INT, n)
+            ended = call_at(b, draw, INT, [fields_from(start), n])
             with b.if_then(b.icmp_signed("!=", ended, e.int(0))):
                 b.ret(b.sub(e.int(-1), n))
         b.ret(count)

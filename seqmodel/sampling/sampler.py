@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 CHUNK = 256
 """Frames drawn at a time, a few milliseconds' worth."""
 
-PRIMER_FRAMES_AT_ONCE = 4096
-"""Reading a primer takes far more memory than its frames do."""
-
 
 class Sampler:
     """Draws pieces from a model, independently of each other; several may be under way at once.
@@ -83,8 +80,9 @@ class Sampler:
 
     def _after(self, prime: NDArray[Any]) -> Carry:
         carry = self._start
-        for start in range(0, len(prime), PRIMER_FRAMES_AT_ONCE):
-            frames = np.asarray(prime[start : start + PRIMER_FRAMES_AT_ONCE], np.float64)
+        window = self._model.window(1)
+        for start in range(0, len(prime), window):
+            frames = np.asarray(prime[start : start + window], np.float64)
             with torch.inference_mode():
                 line = torch.from_numpy(frames).unsqueeze(1).to(carry.past.device)
                 carry = self._double.read(line, carry).after

@@ -8,11 +8,13 @@ from torch import Tensor
 
 from seqmodel.kernels.device import one_thread
 from seqmodel.model.sequence import SequenceModel
+from seqmodel.units.definition import TERMS
+from seqmodel.units.module import Unit
 
 
 @contextmanager
 def weight_noise(model: SequenceModel, deviation: float) -> Iterator[None]:
-    """Add fresh Gaussian noise to the unit's matrices and peepholes for the length of the block.
+    """Add fresh Gaussian noise to the units' matrices and peepholes for the length of the block.
 
     Gradients are taken at the noisy weights and applied to the clean ones (Graves 2011). Biases
     and the output layer stay clean.
@@ -20,8 +22,9 @@ def weight_noise(model: SequenceModel, deviation: float) -> Iterator[None]:
     if deviation == 0:
         yield
         return
-    named = model.unit.named_parameters()
-    noisy = [weight.detach() for name, weight in named if name.split(".")[-1] in "WUV"]
+    layers = [module for module in model.modules() if isinstance(module, Unit)]
+    terms = [getattr(layer, term) for layer in layers for term in TERMS if term in "WUV"]
+    noisy = [weight.detach() for weight in terms if weight is not None]
     sizes = [weight.numel() for weight in noisy]
     with one_thread():
         clean = [weight.clone() for weight in noisy]

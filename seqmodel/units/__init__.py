@@ -7,12 +7,12 @@ solves the size for a parameter budget. Only `make` imports torch. See README.md
 from typing import TYPE_CHECKING
 
 from seqmodel.errors import UsageError
-from seqmodel.units.registry import UNITS, UnitSpec, hidden_size_for, unit_spec
+from seqmodel.units.registry import UNITS, UnitSpec, hidden_size_for, size_for, unit_spec
 
 if TYPE_CHECKING:
     from seqmodel.units.module import Stack, Unit
 
-__all__ = ["UNITS", "UnitSpec", "hidden_size_for", "make", "unit_spec"]
+__all__ = ["UNITS", "UnitSpec", "hidden_size_for", "make", "size_for", "unit_spec"]
 
 
 def make(

@@ -1,6 +1,6 @@
 """The units by name, one row each, and the hidden size that a parameter budget buys."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from seqmodel.errors import UsageError
 from seqmodel.units.definition import TERMS, UnitSpec
@@ -10,7 +10,7 @@ from seqmodel.units.families.mgu import MGU
 from seqmodel.units.families.reset_after import GRU_RESET_AFTER
 from seqmodel.units.families.tanh import TANH
 
-__all__ = ["TERMS", "UNITS", "UnitSpec", "hidden_size_for", "unit_spec"]
+__all__ = ["TERMS", "UNITS", "UnitSpec", "hidden_size_for", "size_for", "unit_spec"]
 
 UNITS: Mapping[str, UnitSpec] = {
     unit.name: unit
@@ -49,15 +49,22 @@ def hidden_size_for(
         first = spec.parameter_count(input_size, hidden, bias=bias)
         return first + (layers - 1) * spec.parameter_count(hidden, hidden, bias=bias)
 
+    return size_for(count, parameters, f"{name}: one unit over {input_size} inputs")
+
+
+def size_for(count: Callable[[int], int], parameters: int, smallest: str) -> int:
+    """The size whose `count`, which grows with it, comes nearest to `parameters`.
+
+    UsageError as `hidden_size_for`, which calls what has the size 1 `smallest`.
+    """
     if parameters < 1 or count(1) > 2 * parameters:
         raise UsageError(
-            f"--params {parameters} is too small for {name}: one unit over {input_size} inputs "
-            f"already has {count(1)}"
+            f"--params {parameters} is too small for {smallest} already has {count(1)}"
         )
     low, high = 1, 2
     while count(high) < parameters:
         low, high = high, 2 * high
-    while high - low > 1:  # count grows with the size: count(low) <= parameters <= count(high)
+    while high - low > 1:  # count(low) <= parameters <= count(high)
         middle = (low + high) // 2
         low, high = (middle, high) if count(middle) <= parameters else (low, middle)
     return low if parameters - count(low) <= count(high) - parameters else high

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from seqmodel import units
-from seqmodel.bench import clock, machine, music, sampling
+from seqmodel.bench import clock, machine, music, sampling, tied
 from seqmodel.bench import report as report_module
 from seqmodel.bench.cases import SIZES, Size, find_size
 from seqmodel.bench.clock import Budget, Contender, Timing, spread_percent, take_turns
@@ -427,3 +427,29 @@ def test_training_ends_with_its_budget(tmp_path):
     assert row["epochs"] == 5
     assert math.isclose(sum(row["shares"].values()), 1.0)
     assert row["frames_per_second"] > 0
+
+
+# ---- the tied model -----------------------------------------------------------------------------
+
+
+def test_the_tied_peer_is_the_same_model():
+    """Guards against a step of other arithmetic than ours: the same weights give the same nats."""
+    sizes = tied.Sizes(5, 4, 2)
+    ours = tied._model("gru-reset-after", sizes).eval()
+    theirs = tied.PeerTied(unit_spec("gru-reset-after"), sizes)
+    theirs.time.load_state_dict(to_torch(ours.unit).state_dict())
+    theirs.pitch.load_state_dict(to_torch(ours.output.unit).state_dict())
+    theirs.linear.load_state_dict(ours.output.linear.state_dict())
+    frames = music.piano_rolls(6, 3)
+    with torch.no_grad():
+        h, x, past, _ = ours.read(frames, ours.start(3))
+        expected = ours.output.score(h, x, past).sum()
+        torch.testing.assert_close(theirs(frames), expected, rtol=1e-5, atol=0)
+    assert theirs.draw(3).shape == (3, 88)
+
+
+def test_the_tied_models_arithmetic_is_that_of_its_two_units():
+    """36 MFLOP a frame at 96 and 48, forward and backward, by hand."""
+    flops = tied._flops(tied._model("gru", tied.Sizes(96, 48, 1)))
+    by_hand = 3 * 2 * 88 * 3 * (96 * (58 + 96) + 48 * (96 + 25 + 48))
+    assert flops / (tied.BATCH * tied.FRAMES) == by_hand

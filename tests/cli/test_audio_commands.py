@@ -225,7 +225,7 @@ MISTAKES = {
     ),
     "train {audio} --output pcm": (
         2,
-        "--output must be one of auto, bernoulli, nade, gaussian, logistic, not 'pcm'",
+        "--output must be one of auto, note-unit, bernoulli, nade, gaussian, logistic, not 'pcm'",
     ),
     "train {audio} --components 0": (2, "--components must be 1 or more, not 0"),
     "train {audio} --components 10001": (2, "--components must be 10000 or less, not 10001"),
@@ -235,15 +235,15 @@ MISTAKES = {
     ),
     "train {data} --output logistic": (
         2,
-        "--output logistic does not fit music, which has bernoulli and nade",
+        "--output logistic does not fit music, which has note-unit, bernoulli and nade",
     ),
     "train {data} --output gaussian": (
         2,
-        "--output gaussian does not fit music, which has bernoulli and nade",
+        "--output gaussian does not fit music, which has note-unit, bernoulli and nade",
     ),
     "train --output gaussian": (
         2,
-        "--output gaussian does not fit music, which has bernoulli and nade",
+        "--output gaussian does not fit music, which has note-unit, bernoulli and nade",
     ),
     "train --run {audio_run} --resume --output logistic": (
         2,

@@ -8,10 +8,12 @@ import pytest
 from calling import Call
 
 from seqmodel.bench import report as report_module
+from seqmodel.bench import tied
 from seqmodel.bench.cases import SIZES, Size
+from seqmodel.bench.tied import Sizes
 from seqmodel.units import UNITS
 
-PARTS = {"machine", "units", "piano_rolls", "training", "sampling"}
+PARTS = {"machine", "units", "piano_rolls", "training", "sampling", "tied"}
 KEYS = PARTS | {"skipped"}
 
 
@@ -19,7 +21,10 @@ KEYS = PARTS | {"skipped"}
 def result() -> dict[str, Any]:
     """A whole report, its units at tiny sizes."""
     sizes = [Size(size.name, 2, 3, 2, 2) for size in SIZES[:2]]
-    return report_module.report(sizes=sizes, seconds=0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tied, "TRAINED", (Sizes(4, 3, 1),))
+        patch.setattr(report_module, "TIED_SIZES", (Sizes(4, 3, 1), Sizes(3, 2, 2)))
+        return report_module.report(sizes=sizes, seconds=0.0)
 
 
 def test_bench_prints_tables(call: Call, result: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
@@ -44,9 +49,11 @@ def test_bench_prints_tables(call: Call, result: dict[str, Any], monkeypatch: py
     ]
     assert legend.startswith("units, ms: ")
     titles = [table.partition(":")[0] for table in tables]
-    assert titles == ["paper", "music-100", "piano-rolls", "training", "sampling"]
+    assert titles == ["paper", "music-100", "piano-rolls", "training", "sampling", "tied"]
     for table, names in zip(
-        tables, [*[list(UNITS)] * 2, *[["lstm", "gru", "tanh"]] * 2, ["lstm"]], strict=True
+        tables,
+        [*[list(UNITS)] * 2, *[["lstm", "gru", "tanh"]] * 2, ["lstm"], ["gru"] * 2],
+        strict=True,
     ):
         _, head, *rows = table.splitlines()
         assert [line.split()[0] for line in (head, *rows)] == ["unit", *names]
@@ -88,7 +95,7 @@ def test_what_is_named_is_measured(call: Call, monkeypatch: pytest.MonkeyPatch):
         "--json",
     )
     names = [size.name for size in SIZES]
-    parts = ["machine", "units", "piano-rolls", "training", "sampling"]
+    parts = ["machine", "units", "piano-rolls", "training", "sampling", "tied"]
     assert asked == [
         (parts, ["gru", "mgu"], ["h512", "paper"], "auto", 1.0),
         (["units", "machine"], [], names, "cpu", 0.5),
@@ -103,7 +110,8 @@ def test_a_short_bench_is_short(call: Call):
     assert (shown.status, shown.err) == (0, "")
     values = json.loads(shown.out)
     assert set(values) == KEYS
-    for part in PARTS - {"machine"}:
+    assert [(row["hidden"], "step" in row) for row in values["tied"]] == [(96, True), (200, False)]
+    for part in PARTS - {"machine", "tied"}:
         assert [(row["unit"], row["hidden"]) for row in values[part]] == [("lstm", 36)]
 
 

@@ -270,7 +270,7 @@ def test_a_long_primer_is_heard_whole(
     record("p.wav", 900)
     options = ["--run", audio_run_folder, "--length", 50, "--prime", "p.wav"]
     call_ok("sample", "once.npy", *options)
-    monkeypatch.setattr("seqmodel.sampling.sampler.PRIMER_FRAMES_AT_ONCE", 7)
+    monkeypatch.setattr("seqmodel.model.sequence.FRAMES_AT_ONCE", 7)
     call_ok("sample", "windows.npy", *options)
     assert np.array_equal(np.load("once.npy"), np.load("windows.npy"))
 

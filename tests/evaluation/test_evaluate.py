@@ -8,10 +8,10 @@ import safetensors.numpy
 import torch
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.evaluation import likelihood as evaluate
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.evaluation.report import report
 from seqmodel.media.music.baselines import baseline_nats_per_frame
+from seqmodel.model import sequence
 from seqmodel.runs.folder import load_run
 
 
@@ -79,7 +79,7 @@ def test_the_figures_are_the_recomputed_ones(
     run, dataset, recomputed, monkeypatch, batch_size, window
 ):
     """For any batch size and for pieces longer than a window: padding and cuts never count."""
-    monkeypatch.setattr(evaluate, "FRAMES_AT_ONCE", window)
+    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", window)
     scores = likelihood(run.model, dataset["valid"], batch_size=batch_size)
     ours = scores.to_json()
     assert ours.keys() == recomputed[1].keys()
@@ -134,7 +134,7 @@ def test_silence_predicted_as_silence_has_no_accuracy_but_no_error(tmp_path, wri
 
 
 def test_progress_ends_at_every_frame_once(run, dataset, monkeypatch):
-    monkeypatch.setattr(evaluate, "FRAMES_AT_ONCE", 10)
+    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", 10)
     calls = []
     likelihood(run.model, dataset["valid"], batch_size=2, progress=lambda *a: calls.append(a))
     done = [call[0] for call in calls]

@@ -15,6 +15,7 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.evaluation.report import report
 from seqmodel.media.audio.baselines import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.model import sequence
 from seqmodel.runs.folder import load_run
 
 C, F, K, M = 20, 10, 3, 64
@@ -140,7 +141,7 @@ def test_the_figures_are_the_recomputed_ones(
 ):
     """For any batch size, and for pieces longer than a window: padding and cuts never count."""
     run, _, expected = recomputed
-    monkeypatch.setattr(evaluate, "FRAMES_AT_ONCE", window)
+    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", window)
     scores = likelihood(run.model, audio_dataset["train"], batch_size=batch_size)
     ours = scores.to_json()
     assert ours.keys() == expected.keys()
@@ -155,7 +156,7 @@ def test_run_nll_is_each_frames_score(recomputed, audio_dataset):
 
 
 def test_progress_ends_at_every_frame_once(recomputed, audio_dataset, monkeypatch):
-    monkeypatch.setattr(evaluate, "FRAMES_AT_ONCE", 10)
+    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", 10)
     calls = []
     likelihood(
         recomputed[0].model,
@@ -171,7 +172,7 @@ def test_progress_ends_at_every_frame_once(recomputed, audio_dataset, monkeypatc
 
 def test_no_more_is_read_at_a_time_than_a_window(recomputed, audio_dataset, monkeypatch):
     """Guards against long recordings that are wholly in memory, 32 of them side by side."""
-    monkeypatch.setattr(evaluate, "FRAMES_AT_ONCE", 10)
+    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", 10)
     sizes, load = [], evaluate.batches.load
 
     def loading(*given, **named):

@@ -8,7 +8,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import UsageError
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
-from seqmodel.model.build import build_model, with_hidden_size
+from seqmodel.model.build import build_model, with_sizes
 
 T, B, D = 7, 3, 88
 SOUND = AudioFrames(8000, 3, 7, mean=0.1, deviation=0.25)
@@ -116,17 +116,17 @@ def test_dropout_acts_before_the_output_while_training_only():
 def test_the_papers_sizes_and_equal_budgets(frame):
     """For both of the paper's media: 36/46/100 units for music, 195/227/400 for speech."""
     for unit, hidden in frame.medium.paper_hidden.items():
-        config = with_hidden_size(resolve({"preset": "paper", "unit": unit}), frame)
+        config = with_sizes(resolve({"preset": "paper", "unit": unit}), frame)
         assert config.hidden == hidden
     sizes = {
-        unit: with_hidden_size(resolve({"unit": unit, "params": 20_000}), frame)
+        unit: with_sizes(resolve({"unit": unit, "params": 20_000}), frame)
         for unit in frame.medium.paper_hidden
     }
     for unit, config in sizes.items():
         count = build_model(config, frame).unit.parameter_count()
         assert count == pytest.approx(20_000, rel=0.03), unit
         assert config.params is None  # solved: the size now stands for it
-    assert with_hidden_size(resolve({"hidden": 9}), frame).hidden == 9
+    assert with_sizes(resolve({"hidden": 9}), frame).hidden == 9
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "logistic"])

@@ -25,7 +25,7 @@ def chain(tmp_path, monkeypatch):
     (code,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "chain_output.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    entry = registry.OutputEntry("binary", "chain_output", "ChainOutput")
+    entry = registry.OutputEntry("binary", {"frame-wise": "chain_output:ChainOutput"})
     monkeypatch.setitem(registry.OUTPUTS, "chain", entry)
     yield
     sys.modules.pop("chain_output", None)
@@ -34,7 +34,7 @@ def chain(tmp_path, monkeypatch):
 def test_its_likelihood_sums_to_one(chain):
     """Guards the example: a note that saw itself or the notes above would not be a probability."""
     torch.manual_seed(0)
-    output = registry.OUTPUTS["chain"].load()(5, 6).double()
+    output = registry.OUTPUTS["chain"].load("frame-wise")(5, 6).double()
     torch.nn.init.normal_(output.below)
     frames = torch.tensor(list(itertools.product((0.0, 1.0), repeat=6)), dtype=torch.float64)
     h = torch.randn(1, 5, dtype=torch.float64).expand(len(frames), 5)
@@ -60,7 +60,7 @@ def test_it_trains_evaluates_and_samples(chain, make_config, dataset, train, tmp
 def test_what_it_draws_is_as_likely_as_its_score_says(chain, make_config):
     """Guards a draw that is another distribution than the score: frequencies against exp(-nats)."""
     torch.manual_seed(1)
-    output = registry.OUTPUTS["chain"].load()(3, 3).double()
+    output = registry.OUTPUTS["chain"].load("frame-wise")(3, 3).double()
     torch.nn.init.normal_(output.below)
     h = torch.randn(1, 3, dtype=torch.float64).expand(40_000, 3)
     uniforms = torch.rand(40_000, 3, dtype=torch.float64)

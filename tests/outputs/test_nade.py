@@ -10,9 +10,9 @@ import torch
 from scipy import stats
 
 from seqmodel.data.bundled import FRAMES
-from seqmodel.evaluation import likelihood as evaluate
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import GAMMA, Uniforms
+from seqmodel.model import sequence
 from seqmodel.model.build import build_model
 from seqmodel.outputs.nade.specification import NadeOutput
 from seqmodel.outputs.protocol import Window
@@ -374,7 +374,7 @@ def test_the_figures_are_the_recomputed_ones(
     trained, dataset, recomputed, monkeypatch, batch_size, window
 ):
     """For any batch size and window, given the true lower notes; padding never counts."""
-    monkeypatch.setattr(evaluate, "FRAMES_AT_ONCE", window)
+    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", window)
     ours = likelihood(trained.model, dataset["valid"], batch_size=batch_size).to_json()
     for name, value in recomputed.items():
         assert ours[name] == pytest.approx(value, rel=1e-5, abs=1e-5), name

@@ -15,7 +15,7 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.audio.baselines import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 from seqmodel.media.audio.medium import AUDIO
-from seqmodel.model.build import with_hidden_size
+from seqmodel.model.build import with_sizes
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
@@ -266,9 +266,7 @@ def test_a_run_reads_only_the_frames_it_was_trained_on(
 def test_the_papers_protocol_for_speech(unit, hidden):
     """Chung et al. 2014, section 4: 20 samples give 10, some 169 thousand weights in the unit."""
     frame = AudioFrames(16_000)
-    config = with_hidden_size(
-        resolve({"preset": "paper", "unit": unit}, presets=AUDIO.presets), frame
-    )
+    config = with_sizes(resolve({"preset": "paper", "unit": unit}, presets=AUDIO.presets), frame)
     assert (frame.context, frame.frame_size) == (20, 10)
     assert config.hidden == hidden
     assert (config.optimizer, config.weight_noise, config.clip) == ("rmsprop", 0.075, 1.0)

@@ -31,6 +31,20 @@ EVERYTHING = {
     "learning_rate": 0.003,
     "clip": 0.2,
 }
+TIED = {
+    "model": "tied",
+    "unit": "gru",
+    "hidden": 3,
+    "note_unit": "lstm",
+    "note_hidden": 2,
+    "note_layers": 1,
+    "dropout": 0.2,
+    "weight_noise": 0.05,
+    "average": 0.8,
+    "augment_keys": True,
+    "end": True,
+    "truncate": 11,
+}
 
 
 def without_times(metrics):
@@ -74,7 +88,9 @@ def stops(options, whole):
     return {"first": 1, "middle": training[len(training) // 2], "last": last, "valid": scoring[1]}
 
 
-@pytest.mark.parametrize("options", [PLAIN, TRUNCATED, EVERYTHING], ids=["plain", "cut", "all"])
+@pytest.mark.parametrize(
+    "options", [PLAIN, TRUNCATED, EVERYTHING, TIED], ids=["plain", "cut", "all", "tied"]
+)
 @pytest.mark.parametrize("where", ["first", "middle", "last", "valid"])
 def test_a_stopped_run_ends_as_if_never_stopped(
     tmp_path, make_config, train, whole, options, where

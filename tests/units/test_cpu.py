@@ -52,6 +52,12 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(params=[False, True], ids=["afterwards", "step by step"])
+def summed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways in which the gradients of W and U are summed, whatever the number of rows."""
+    monkeypatch.setattr(recurrence, "WIDE", 1 if request.param else 1 << 20)
+
+
 @contextmanager
 def threads_for(backend: object) -> Iterator[None]:
     """One thread for the specification: its many small products crawl on two of a busy machine."""
@@ -124,6 +130,7 @@ def compare(
         assert error < bound, f"{what}: {error:.1e}"
 
 
+@pytest.mark.usefixtures("summed")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("name", UNITS)
@@ -276,6 +283,7 @@ def gradients(outputs: Sequence[Tensor], given: Sequence[Tensor], leaves: Sequen
     return [torch.zeros_like(leaf) if g is None else g for g, leaf in pairs]
 
 
+@pytest.mark.usefixtures("summed")
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("kind", ["data", "roll", "input with gradient"])
@@ -342,6 +350,7 @@ def test_what_comes_before_the_end_is_the_same_to_the_last_bit(name: str) -> Non
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.usefixtures("summed")
 @pytest.mark.parametrize("needs_x", [False, True])
 def test_nothing_blows_up_behind_the_length(needs_x: bool) -> None:
     """A mask by multiplication gives inf * 0 = nan in h, and in U's gradient."""
@@ -480,6 +489,7 @@ def test_auto_leaves_the_rest_to_the_reference() -> None:
         make("gru", 3, 4, backend="cpu")(x.double())
 
 
+@pytest.mark.usefixtures("summed")
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_any_number_of_threads(threads: int) -> None:
     torch.set_num_threads(threads)

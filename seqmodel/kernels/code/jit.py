@@ -10,7 +10,7 @@ kernel's fields are named after the fields.
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -67,6 +67,15 @@ def function(module: Any, name: str, kinds: list[Any], itemsize: int) -> Iterato
     builder = ir.IRBuilder(made.append_basic_block())
     yield Emitter(builder, itemsize), *made.args
     builder.ret_void()
+
+
+def call_at(builder: Any, address: int, returns: Any, arguments: Sequence[Any]) -> Any:
+    """A call of the compiled function at `address`, which must outlive the caller's module."""
+    module, name = builder.module, f"seqmodel_at_{address:x}"
+    if name not in module.globals:
+        binding.add_symbol(name, address)
+        ir.Function(module, ir.FunctionType(returns, [a.type for a in arguments]), name)
+    return builder.call(module.get_global(name), arguments)
 
 
 class Library:

@@ -1,10 +1,13 @@
 """Sums of outer products over all frames and rows: the gradients of weight matrices."""
 
-from llvmlite import ir
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import binding, ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, PANEL, POINTER, vector_lanes
-from seqmodel.kernels.code.jit import compiled_once, function
+from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, vector_lanes
+from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.linear.folding import folding
 from seqmodel.kernels.linear.matmul import ROWS, write_tile
 from seqmodel.kernels.linear.packing import copy_panel
@@ -21,7 +24,9 @@ from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
 
 _SMALL = 1 << 16  # C of at most this many numbers is summed in a table per thread
 _FEW_FRAMES = 512  # up to which adding up the tables costs more than it gains
-_BLOCK = 128  # frames; B's packed block, all its columns wide, should fit the second-level cache
+BLOCK = 128
+"""Frames; B's packed block, all its columns wide, should fit the second-level cache."""
+_KINDS = [INT, POINTER, INT, POINTER, INT, POINTER, INT, INT, INT, POINTER, ir.IntType(1)]
 _OUTER = Signature(
     "outer",
     ("K", "M", "N"),
@@ -32,7 +37,7 @@ _OUTER = Signature(
         Array("c", ("M", "N"), strides=("c_stride",), optional=True),
         per_thread("tables", "M * N", optional=True),
         # A thread's packed blocks of A and B.
-        Array("scratch", (THREADS, f"{_BLOCK} * (-(-N // WIDTH) * WIDTH + LANES)")),
+        Array("scratch", (THREADS, f"{BLOCK} * (-(-N // WIDTH) * WIDTH + LANES)")),
     ),
 )
 
@@ -59,62 +64,119 @@ def _job(a: Tensor, b: Tensor, threads: int, **into: Field) -> Job:
     return _kernel(b.element_size()).job(fields | into)
 
 
+@dataclass(frozen=True)
+class OuterBlock:
+    """The sum of outer products over a few frames, declared in a module that calls it."""
+
+    function: Any
+
+    @classmethod
+    def of(cls, module: Any, itemsize: int) -> "OuterBlock":
+        """The sum for numbers of `itemsize` bytes, compiled once, declared in `module`."""
+        name = f"seqmodel_outer_{itemsize}"
+        binding.add_symbol(name, _library(itemsize).address("block"))
+        return cls(ir.Function(module, ir.FunctionType(ir.VoidType(), _KINDS), name))
+
+    def __call__(
+        self, e: Emitter, k: Any, a: Any, a_stride: Any, b: Any, b_stride: Any, c: Any,
+        c_stride: Any, *rest: Any,
+    ) -> None:  # fmt: skip
+        """C (+)= A' B, A (k, M), B (k, N), C (M, N), in blocks of `BLOCK` frames.
+
+        The rest: M, N, scratch of `scratch_size` numbers, and whether it adds to C from the start.
+        """
+        M, N, scratch, adds = rest
+        with e.loop(0, k, BLOCK) as k0:
+            left = e.builder.sub(k, k0)
+            block = e.builder.select(
+                e.builder.icmp_signed("<", left, e.int(BLOCK)), left, e.int(BLOCK)
+            )
+            again = e.builder.or_(adds, e.builder.icmp_signed(">", k0, e.int(0)))
+            e.builder.call(
+                self.function,
+                [
+                    block,
+                    e.offset(a, e.mul(k0, a_stride)), a_stride,
+                    e.offset(b, e.mul(k0, b_stride)), b_stride,
+                    c, c_stride, M, N, scratch, again,
+                ],
+            )  # fmt: skip
+
+
 @compiled_once
 def _kernel(itemsize: int) -> Kernel:
-    """The compiled kernel.
+    module = ir.Module("outer")
+    block = OuterBlock.of(module, itemsize)
+    with function(module, "outer", [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
+        b, f = e.builder, _OUTER.load(e, fields)
+        M, N = f["M"], f["N"]
+        by_frames = b.icmp_unsigned("!=", f["tables"], POINTER(None))
+        rows_at_once = min(ROWS, e.lanes)
+        tiles_down = b.sdiv(e.add(M, rows_at_once - 1), e.int(rows_at_once))
+        first, last = (e.mul(t, rows_at_once) for t in e.share(tiles_down, thread, threads))
+        first_k, last_k = e.share(f["K"], thread, threads)
+        first = b.select(by_frames, e.int(0), first)
+        last = b.select(b.or_(by_frames, b.icmp_signed(">", last, M)), M, last)
+        first_k = b.select(by_frames, first_k, e.int(0))
+        last_k = b.select(by_frames, last_k, f["K"])
+        table = e.offset(f["tables"], e.mul(thread, e.padded(e.mul(M, N))))
+        c = b.select(by_frames, table, f["c"])
+        c_stride = b.select(by_frames, N, f["c_stride"])
+        block(
+            e, b.sub(last_k, first_k),
+            e.offset(f["a"], e.mul(first_k, f["a_stride"]), first), f["a_stride"],
+            e.offset(f["b"], e.mul(first_k, f["b_stride"])), f["b_stride"],
+            e.offset(c, e.mul(first, c_stride)), c_stride,
+            b.sub(last, first), N,
+            e.offset(f["scratch"], e.mul(thread, scratch_length(e, N))),
+            ir.Constant(ir.IntType(1), 0),
+        )  # fmt: skip
+    return compile_kernels(module, itemsize, [_OUTER])["outer"]
+
+
+def scratch_length(e: Emitter, N: Any) -> Any:
+    """The numbers of scratch for one thread, as an instruction; see `scratch`."""
+    width = PANEL * e.lanes
+    panels = e.builder.sdiv(e.add(N, width - 1), e.int(width))
+    return e.mul(e.add(e.mul(panels, width), e.lanes), BLOCK)
+
+
+@compiled_once
+def _library(itemsize: int) -> Library:
+    """The compiled block.
 
     Blocks of frames are packed first: with strides of a power of two, as A and B often have, their
     rows would evict each other from the cache.
     """
-    module = ir.Module("outer")
+    module = ir.Module("outer_block")
     rows_at_once = min(ROWS, vector_lanes(itemsize))  # A is copied a vector of columns at a time
     tiles = {
         v: write_tile(module, itemsize, rows_at_once, v, transposed=True)
         for v in range(1, PANEL + 1)
     }
-    with function(module, "outer", [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
+    with function(module, "block", _KINDS, itemsize) as (e, *args):
+        k, a, a_stride, b_matrix, b_stride, c, c_stride, M, N, scratch, adds = args
         b, width = e.builder, PANEL * e.lanes
-        f = _OUTER.load(e, fields)
-        padded = e.mul(b.sdiv(e.add(f["N"], width - 1), e.int(width)), width)
-        scratch = e.mul(e.add(padded, e.lanes), _BLOCK)
-        packed_b = e.offset(f["scratch"], e.mul(thread, scratch))
-        packed_a = e.offset(packed_b, e.mul(padded, _BLOCK))
-        by_frames = b.icmp_unsigned("!=", f["tables"], POINTER(None))
-        tiles_down = b.sdiv(e.add(f["M"], rows_at_once - 1), e.int(rows_at_once))
-        first, last = (e.mul(t, rows_at_once) for t in e.share(tiles_down, thread, threads))
-        first_k, last_k = e.share(f["K"], thread, threads)
-        first = b.select(by_frames, e.int(0), first)
-        last = b.select(b.or_(by_frames, b.icmp_signed(">", last, f["M"])), f["M"], last)
-        first_k = b.select(by_frames, first_k, e.int(0))
-        last_k = b.select(by_frames, last_k, f["K"])
-        table = e.offset(f["tables"], e.mul(thread, e.padded(e.mul(f["M"], f["N"]))))
-        c = b.select(by_frames, table, f["c"])
-        c_stride = b.select(by_frames, f["N"], f["c_stride"])
-        with e.loop(first_k, last_k, _BLOCK) as k0:
-            left = b.sub(last_k, k0)
-            k = b.select(b.icmp_signed("<", left, e.int(_BLOCK)), left, e.int(_BLOCK))
-            adds = b.icmp_signed(">", k0, first_k)
-            block = e.offset(f["b"], e.mul(k0, f["b_stride"]))
-            with e.loop(0, padded, width) as j:
-                columns = b.sub(f["N"], j)
-                to = e.offset(packed_b, e.mul(j, k))
-                copy_panel(e, e.offset(block, j), f["b_stride"], columns, k, to, PANEL)
-            with e.loop(first, last, e.lanes) as i:
-                block = e.offset(f["a"], e.mul(k0, f["a_stride"]), i)
-                copy_panel(e, block, f["a_stride"], b.sub(last, i), k, packed_a, 1)
-                with e.loop(0, f["N"], width) as j, e.loop(0, e.lanes, rows_at_once) as part:
-                    rows = b.sub(last, e.add(i, part))
-                    with b.if_then(b.icmp_signed(">", rows, e.int(0))):
-                        tile = e.offset(c, e.mul(e.add(i, part), c_stride), j)
-                        columns = b.sub(f["N"], j)
-                        places = [
-                            e.offset(packed_a, part), rows, e.offset(packed_b, e.mul(j, k)),
-                            tile, c_stride, k, columns, adds,
-                        ]  # fmt: skip
-                        narrow = b.icmp_signed("<=", columns, e.int(e.lanes))
-                        with b.if_else(narrow) as (one, all_of_them):
-                            with one:
-                                b.call(tiles[1], places)
-                            with all_of_them:
-                                b.call(tiles[PANEL], places)
-    return compile_kernels(module, itemsize, [_OUTER])["outer"]
+        padded = e.mul(b.sdiv(e.add(N, width - 1), e.int(width)), width)
+        packed_a = e.offset(scratch, e.mul(padded, BLOCK))
+        with e.loop(0, padded, width) as j:
+            to = e.offset(scratch, e.mul(j, k))
+            copy_panel(e, e.offset(b_matrix, j), b_stride, b.sub(N, j), k, to, PANEL)
+        with e.loop(0, M, e.lanes) as i:
+            copy_panel(e, e.offset(a, i), a_stride, b.sub(M, i), k, packed_a, 1)
+            with e.loop(0, N, width) as j, e.loop(0, e.lanes, rows_at_once) as part:
+                rows = b.sub(M, e.add(i, part))
+                with b.if_then(b.icmp_signed(">", rows, e.int(0))):
+                    tile = e.offset(c, e.mul(e.add(i, part), c_stride), j)
+                    columns = b.sub(N, j)
+                    places = [
+                        e.offset(packed_a, part), rows, e.offset(scratch, e.mul(j, k)),
+                        tile, c_stride, k, columns, adds,
+                    ]  # fmt: skip
+                    narrow = b.icmp_signed("<=", columns, e.int(e.lanes))
+                    with b.if_else(narrow) as (one, all_of_them):
+                        with one:
+                            b.call(tiles[1], places)
+                        with all_of_them:
+                            b.call(tiles[PANEL], places)
+    return Library(module)

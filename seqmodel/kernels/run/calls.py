@@ -32,6 +32,10 @@ class Slot:
         """The array in one user's arena."""
         return np.ndarray(self.shape, _numpy(self.dtype), memory, self.start)
 
+    def reshaped(self, *shape: int) -> "Slot":
+        """The same numbers in another shape."""
+        return Slot(self.start, shape, self.dtype)
+
     def is_contiguous(self) -> bool:
         """Always; with `shape` and `dtype` what a signature checks."""
         return True
@@ -80,6 +84,14 @@ class Call:
             self.fields, _ = layout(**fields)
         except (TypeError, AttributeError) as error:
             raise signature.complaint(fields, error) from error
+
+
+class Nested(Call):
+    """A call that makes further calls: their fields follow its own."""
+
+    def __init__(self, outer: Call, inner: Sequence[Call]) -> None:
+        self.function = outer.function
+        self.fields = [field for call in (outer, *inner) for field in call.fields]
 
 
 class Fields:

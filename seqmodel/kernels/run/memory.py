@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqmodel.kernels.run.allocator import LARGE
 
-KEEP_BYTES = 1 << 28
+KEEP_BYTES = 1 << 30
 """Limit on spare large blocks, all together."""
 
 _spare: list[Tensor] = []  # the longest unused first

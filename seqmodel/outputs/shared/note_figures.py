@@ -1,12 +1,11 @@
 """How often the predicted notes are right, and how surprising onsets and ends of pieces are."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
+
+from torch import Tensor
 
 from seqmodel.outputs.protocol import Window
-
-if TYPE_CHECKING:
-    from seqmodel.outputs.shared.notes import NotesOutput
 
 LABELS = {
     "onset_nats_per_frame": "  of it, struck or held",
@@ -15,6 +14,23 @@ LABELS = {
     "precision": "precision",
     "recall": "recall",
 }
+
+
+class PredictsNotes(Protocol):
+    """An output over frames of notes."""
+
+    notes: int
+    onsets: bool
+    end: bool
+
+    def note_logits(self, h: Tensor, frames: Tensor, /) -> Tensor:
+        """The logits of a frame's numbers, given h and what they depend on in their frames."""
+
+    def onset_nats(self, logits: Tensor, frames: Tensor, past: Tensor, /) -> Tensor:
+        """The part of the frames' nats that strikes cost."""
+
+    def end_score(self, h: Tensor, last: Tensor, /) -> Tensor:
+        """The nats of whether the piece ends with each frame."""
 
 
 class NoteFigures:
@@ -26,7 +42,7 @@ class NoteFigures:
     count; what they cost is a figure of its own, by which the nats per frame exceed the roll's.
     """
 
-    def __init__(self, output: "NotesOutput") -> None:
+    def __init__(self, output: PredictsNotes) -> None:
         self._output = output
         self._true = self._false = self._missed = 0
         self._onset_nats = self._end_nats = 0.0

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from seqmodel.data.dataset import Split
 from seqmodel.outputs.protocol import Loss, Output
 from seqmodel.outputs.shared.note_figures import NoteFigures, describe
-from seqmodel.outputs.shared.onsets import restrikes, struck_nats
+from seqmodel.outputs.shared.onsets import log_odds, onset_nats, restrikes
 
 
 class NotesOutput(Output):
@@ -48,7 +48,7 @@ class NotesOutput(Output):
         """Start at the frequency of each note, of each struck again and of ends in train."""
         self.start_at_marginals(train.totals(), train.frames, len(train))
         if self.onsets:
-            logits = _log_odds(*restrikes(train))
+            logits = log_odds(*restrikes(train))
             with torch.no_grad():
                 self.linear.bias[self.notes : self.frame_size] = logits
 
@@ -57,7 +57,7 @@ class NotesOutput(Output):
 
         Half a count is added on either side, so that a note never seen stays possible.
         """
-        logits = _log_odds(np.append(note_counts, pieces), frames)
+        logits = log_odds(np.append(note_counts, pieces), frames)
         with torch.no_grad():
             self.linear.bias[: self.frame_size] = logits[:-1]
             if self.end:
@@ -74,9 +74,7 @@ class NotesOutput(Output):
 
     def onset_nats(self, logits: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """The part of the nats of frames (..., F) that strikes cost, given the logits (..., F)."""
-        strikes, struck = logits[..., self.notes : self.frame_size], frames[..., self.notes :]
-        nats = F.binary_cross_entropy_with_logits(strikes, struck, reduction="none")
-        return struck_nats(nats, frames, past).sum(-1)
+        return onset_nats(logits[..., : self.frame_size], frames, past)
 
     @abstractmethod
     def weighted_score(
@@ -136,8 +134,3 @@ class NotesOutput(Output):
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """See `Output.describe`."""
         return describe(figures)
-
-
-def _log_odds(counts: NDArray[np.int64], chances: NDArray[np.int64] | int) -> Tensor:
-    """The logits of `counts` out of `chances`, with half a count more on either side."""
-    return torch.from_numpy(np.log(counts + 0.5) - np.log(chances - counts + 0.5))

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
 
@@ -32,6 +33,13 @@ def struck_nats(nats: Tensor, frames: Tensor, past: Tensor) -> Tensor:
     return torch.where(free(frames, past), nats, determined)
 
 
+def onset_nats(logits: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+    """The part of the nats of frames (..., 2N) that strikes cost (...), given all logits."""
+    strikes, struck = logits.chunk(2, -1)[1], frames.chunk(2, -1)[1]
+    nats = F.binary_cross_entropy_with_logits(strikes, struck, reduction="none")
+    return struck_nats(nats, frames, past).sum(-1)
+
+
 def as_drawn(drawn: Tensor, past: Tensor) -> Tensor:
     """Drawn frames (..., 2N), all bits as if free, with determined struck bits as they must be."""
     sounding, struck = drawn.chunk(2, -1)
@@ -48,3 +56,8 @@ def restrikes(train: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         struck += (again & (frames[1:, N:] > 0)).sum(0).numpy()
         chances += again.sum(0).numpy()
     return struck, chances
+
+
+def log_odds(counts: NDArray[np.int64], chances: NDArray[np.int64] | int) -> Tensor:
+    """The logits of `counts` out of `chances`, with half a count more on either side."""
+    return torch.from_numpy(np.log(counts + 0.5) - np.log(chances - counts + 0.5))

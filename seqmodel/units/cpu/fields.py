@@ -2,6 +2,7 @@
 
 import torch
 
+from seqmodel.kernels.linear.outer import BLOCK
 from seqmodel.kernels.run.signature import THREADS, Array, Signature, packed, per_thread
 from seqmodel.units.cpu.plan import Plan
 
@@ -38,7 +39,14 @@ def step(plan: Plan) -> Signature:
 
 def backward(plan: Plan) -> Signature:
     """The fields of the backward loops."""
-    arrays = [_slots(plan, "slots"), _slots(plan, "d_slots")]
+    width = f"{len(plan.cell.slots)} * H"
+    # Either d_slots keep every step, and what they are multiplied with is summed later, or they are
+    # of the current step alone (d_step = 0), and the matrices' gradients are summed on the way.
+    arrays = [_slots(plan, "slots"), Array("d_slots", ("(T if d_step else 1) * B", width))]
+    arrays.append(Array("x", ("T", "B", "I"), optional=True))
+    arrays += [per_thread(f"d_{name}", size, optional=True) for name, size in _tables(plan).items()]
+    scratch = f"{BLOCK} * (-(-({plan.widest} * H) // WIDTH) * WIDTH + LANES)"
+    arrays.append(Array("scratch", (THREADS, scratch), optional=True))
     arrays.append(Array("d_h", ("T", "B", "H"), strides=("d_h_step", "d_h_row")))
     for state in plan.spec.state:
         arrays.append(Array(state, ("T + 1", "B", "H")))
@@ -48,7 +56,13 @@ def backward(plan: Plan) -> Signature:
     arrays.append(Array("d_x", ("T", "B", "I"), optional=True))
     arrays.append(per_thread("sums", f"{len(plan.sums)} * H"))
     fields = (*arrays, _LENGTHS, *_vectors(plan), *_matrices(plan, transposed=False))
-    return Signature("backward", _SIZES, fields, ("shortest",))
+    return Signature("backward", (*_SIZES, "d_step"), fields, ("shortest",))
+
+
+def _tables(plan: Plan) -> dict[str, str]:
+    """The sizes of a thread's sums for the gradients of W and of the rows of U, transposed."""
+    sizes = {"W": f"I * {len(plan.owners('W'))} * H"}
+    return sizes | {f"U{k}": f"H * {len(p.gates)} * H" for k, p in enumerate(plan.projections)}
 
 
 def _slots(plan: Plan, name: str) -> Array:

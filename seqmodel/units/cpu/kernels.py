@@ -13,6 +13,7 @@ from seqmodel.kernels.code.emit import INT, POINTER, Emitter, Lanes
 from seqmodel.kernels.code.jit import compiled_once, function
 from seqmodel.kernels.code.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
 from seqmodel.kernels.linear.matmul import MatMul
+from seqmodel.kernels.linear.outer import OuterBlock, scratch_length
 from seqmodel.kernels.linear.sparse import INDEX, SparseFunctions
 from seqmodel.kernels.run.team import compile_kernels
 from seqmodel.units.cells import Stage
@@ -172,6 +173,8 @@ class _BackwardPosition(_Position):
     def __init__(self, columns: Columns, t: Any, r: Any, sums: list[Any]) -> None:
         super().__init__(columns, t, r)
         self.sums = sums
+        e = self.kernel.e
+        self.d_row = e.add(e.mul(t, self.kernel.field["d_step"]), r)
 
     def d_now(self, state: str) -> Vector:
         k, e = self.kernel, self.kernel.e
@@ -191,7 +194,7 @@ class _BackwardPosition(_Position):
         return value * v
 
     def d_slot(self, slot: str, value: Vector) -> None:
-        self._store(value, self.kernel.slot("d_slots", self.row, slot, self.j))
+        self._store(value, self.kernel.slot("d_slots", self.d_row, slot, self.j))
 
     def d_second_bias(self, gate: str, value: Vector) -> None:
         self._add("bU", gate, value)
@@ -202,7 +205,7 @@ class _BackwardPosition(_Position):
             self.sums[n] = (Vector(self.kernel.e, self.sums[n]) + value).value
 
     def d_kept(self, slot: str) -> Vector:
-        return self._load(self.kernel.slot("d_slots", self.row, slot, self.j))
+        return self._load(self.kernel.slot("d_slots", self.d_row, slot, self.j))
 
     def passed(self, state: str) -> Vector:
         return self._load(self.kernel.place(f"carried_{state}", self.r, j=self.j))
@@ -292,7 +295,7 @@ def _write_input(
     return listed, so_far
 
 
-def _write_backward(k: Addresses, matmul: MatMul, functions: Functions) -> None:
+def _write_backward(k: Addresses, matmul: MatMul, outer: OuterBlock, functions: Functions) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     H, rows = k.field["H"], e.builder.sub(k.last, k.first)
     k.start_gradients(k.first, rows)
@@ -300,9 +303,10 @@ def _write_backward(k: Addresses, matmul: MatMul, functions: Functions) -> None:
     with e.loop(0, k.field["T"]) as i:
         t = e.builder.sub(k.field["T"], e.add(i, 1))
         start = e.add(e.mul(t, k.field["B"]), k.first)
+        d_start = e.add(e.mul(t, k.field["d_step"]), k.first)
         k.passed_on = False
         with k.rows_whose_length("<=", t) as r:
-            row = e.add(e.mul(t, k.field["B"]), r)
+            row = e.add(e.mul(t, k.field["d_step"]), r)
             e.clear(k.place("d_slots", row, width), k.stride(width))
         dense = e.builder.icmp_signed("<", t, k.field["shortest"])
         for stage in reversed(plan.cell.stages):
@@ -323,24 +327,53 @@ def _write_backward(k: Addresses, matmul: MatMul, functions: Functions) -> None:
             e.columns(H, place)
             for p in plan.kept(stage.projections):
                 u = k.field[f"U{plan.projections.index(p)}"]
-                source = [k.slot("d_slots", start, p.into), k.stride(width)]
+                source = [k.slot("d_slots", d_start, p.into), k.stride(width)]
                 if p.source == "h":
                     target = [k.place("carried_h", k.first), k.stride(1)]
                 else:
-                    target = [k.slot("d_slots", start, p.source), k.stride(width)]
+                    target = [k.slot("d_slots", d_start, p.source), k.stride(width)]
                 adds = p.source == "h" and k.passed_on
                 matmul(e, *source, u, *target, rows, e.mul(H, len(p.gates)), H, adds)
                 k.passed_on = k.passed_on or p.source == "h"
         with e.builder.if_then(e.builder.icmp_unsigned("!=", k.field["d_x"], POINTER(None))):
             first, last = plan.input_slots
-            d_net = k.slot("d_slots", start, plan.cell.slots[first])
+            d_net = k.slot("d_slots", d_start, plan.cell.slots[first])
             d_x = e.offset(k.field["d_x"], e.mul(start, k.field["I"]))
             matmul(
                 e, d_net, k.stride(width), k.field["W"], d_x, k.field["I"],
                 rows, e.mul(H, last - first), k.field["I"], False,
             )  # fmt: skip
+        with e.builder.if_then(e.builder.icmp_signed("==", k.field["d_step"], e.int(0))):
+            _write_products(k, outer, t, start, rows, e.builder.icmp_signed(">", i, e.int(0)))
         with k.rows_whose_length("==", t) as r:  # their last frame comes next
             k.start_gradients(r, 1)
+
+
+def _write_products(
+    k: Addresses, outer: OuterBlock, t: Any, start: Any, rows: Any, adds: Any
+) -> None:
+    """Add one step's part to the thread's sums for the gradients of W and U, transposed."""
+    e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
+    H, I = k.field["H"], k.field["I"]  # noqa: E741
+    scratch_size = scratch_length(e, e.mul(H, plan.widest))
+    scratch = e.offset(k.field["scratch"], e.mul(k.thread, scratch_size))
+    x = e.offset(k.field["x"], e.mul(start, I))
+    first, last = plan.input_slots
+    products = [("d_W", x, I, I, plan.cell.slots[first], last - first)]
+    for n, p in enumerate(plan.projections):
+        if p.source == "h":
+            source, stride = k.place("h", start), k.stride(1)
+        else:
+            source, stride = k.slot("slots", start, p.source), k.stride(width)
+        products.append((f"d_U{n}", source, stride, H, p.into, len(p.gates)))
+    for name, source, stride, M, into, gates in products:
+        columns = e.mul(H, gates)
+        table = e.offset(k.field[name], e.mul(k.thread, e.padded(e.mul(M, columns))))
+        d = k.slot("d_slots", k.first, into)
+        outer(
+            e, rows, source, stride, d, k.stride(width), table, columns,
+            M, columns, scratch, adds,
+        )  # fmt: skip
 
 
 class CompiledUnit:
@@ -355,11 +388,15 @@ class CompiledUnit:
         matmul = MatMul.of(module, itemsize)
         functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
         signatures = fields.forward(self.plan), fields.backward(self.plan)
-        for signature, write in zip(signatures, (_write_forward, _write_backward), strict=True):
+        outer = OuterBlock.of(module, itemsize)
+        for signature in signatures:
             with function(module, signature.name, [POINTER, INT, INT], itemsize) as (e, *args):
                 array, *share = args
-                field = signature.load(e, array)
-                write(Addresses(self.plan, e, field, *share), matmul, functions)
+                kernel = Addresses(self.plan, e, signature.load(e, array), *share)
+                if signature is signatures[0]:
+                    _write_forward(kernel, matmul, functions)
+                else:
+                    _write_backward(kernel, matmul, outer, functions)
         kernels = compile_kernels(module, itemsize, signatures)
         self.forward, self.backward = kernels["forward"], kernels["backward"]
 

@@ -59,6 +59,17 @@ class Plan:
         owners = self.owners("W")
         return self.slot(owners[0]), self.slot(owners[-1]) + 1
 
+    @cached_property
+    def products(self) -> list[str]:
+        """Names of the gradients of W and of each projection's rows of U, as the loops sum them."""
+        return ["d_W", *(f"d_U{k}" for k in range(len(self.projections)))]
+
+    @cached_property
+    def widest(self) -> int:
+        """The most gates that W or a projection fills at once."""
+        first, last = self.input_slots
+        return max(last - first, *(len(p.gates) for p in self.projections))
+
     def adds(self, projection: Projection) -> bool:
         """Whether a projection adds to W x: into a gate's own slot."""
         into = projection.into

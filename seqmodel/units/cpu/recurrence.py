@@ -21,6 +21,13 @@ from seqmodel.units.cpu.plan import Plan
 from seqmodel.units.registry import UnitSpec
 from seqmodel.units.weights import StackedWeights
 
+WIDE = 64
+"""Rows per thread from which on the gradients of W and U are summed step by step.
+
+A step's rows then fill the products' tiles, and the slots' gradients stay in the cache instead of
+being written for all steps and read again.
+"""
+
 
 def weight_fields(plan: Plan, weights: Sequence[Tensor | None], H: int) -> tuple[Fields, list[Job]]:
     """The weights W, U, V, b and bU as fields of the forward loops, and the jobs that pack them."""
@@ -88,10 +95,14 @@ class Recurrence(torch.autograd.Function):
         _, _, needs_x, needs_w, needs_u, *_ = ctx.needs_input_grad
         fields, jobs = _packed(plan, w if needs_x else None, u, H)
         fields |= _present(V=v, b=b, bU=b_u) | _length_fields(T, ctx.lengths)
+        at_once = ctx.sparse is None and needs_w and needs_u and WIDE * threads <= B
         fields |= {
-            "T": T, "B": B, "I": I, "H": H, "threads": threads,
+            "T": T, "B": B, "I": I, "H": H, "threads": threads, "d_step": 0 if at_once else B,
             "slots": slots, "d_slots": NEW, "sums": NEW, "d_x": NEW if needs_x else None,
         }  # fmt: skip
+        if at_once:
+            fields |= {"x": _finite(x, ctx.lengths), "scratch": NEW}
+            fields |= dict.fromkeys(plan.products, NEW)
         gradient = slots.new_zeros(1, 1, H).expand(T, B, H) if d_h is None else d_h
         fields["d_h"] = gradient if gradient.stride(2) == 1 else gradient.contiguous()
         for name, kept, given in zip(names, steps, d_final, strict=True):
@@ -101,37 +112,47 @@ class Recurrence(torch.autograd.Function):
         made = backward.made
         d_sums = memory.buffer(slots.dtype, len(plan.sums) * H, 1)
         jobs += backward, folding(made["sums"], d_sums)
-        d_slots, d_w, d_u = made["d_slots"], None, None
-        if needs_w:
-            d_w = memory.buffer(w.dtype, *w.shape)
-            d_net = _columns(d_slots, plan.input_slots, H)
-            if ctx.sparse is None:
-                jobs += outer(d_net, _finite(x, ctx.lengths).view(T * B, I), d_w, threads)
-            else:
-                jobs += add_rows(d_net, ctx.sparse, B, threads, d_w)
-        if needs_u and u is not None:
-            d_u = memory.buffer(u.dtype, *u.shape)
-            before = steps[0][:-1].view(T * B, H)
-            jobs += _recurrent_gradient(plan, d_slots, slots, before, d_u, threads)
+        d_w = memory.buffer(w.dtype, *w.shape) if needs_w else None
+        d_u = memory.buffer(u.dtype, *u.shape) if needs_u and u is not None else None
+        if at_once:
+            for name, total in zip(plan.products, _parts(plan, d_w, d_u, H), strict=True):
+                jobs.append(folding(made[name], total))
+        else:
+            jobs += _products(ctx, x, made["d_slots"], d_w, d_u, threads)
         parallel_for(jobs, threads)
         d_b, d_v, d_bu = _cut(d_sums, (b, v, b_u))  # in the order of `Plan.sums`
         carried = [made[f"carried_{name}"] for name in names]
         return None, None, made.get("d_x"), d_w, d_u, d_v, d_b, d_bu, *carried
 
 
-def _recurrent_gradient(
-    plan: Plan, d_slots: Tensor, slots: Tensor, h: Tensor, d_u: Tensor, threads: int
+def _products(
+    ctx: Any, x: Tensor, d_slots: Tensor, d_w: Tensor | None, d_u: Tensor | None, threads: int
 ) -> list[Job]:
-    """The jobs that compute U's gradient; h (T B, H) is the state before each step."""
-    jobs, H = list[Job](), h.shape[1]
-    for p, rows in zip(plan.projections, plan.gate_spans, strict=True):
-        into, source = plan.slot(p.into), h
-        if p.source != "h":
-            slot = plan.slot(p.source)
-            source = _columns(slots, (slot, slot + 1), H)
-        d_projected = _columns(d_slots, (into, into + len(p.gates)), H)
-        jobs += outer(d_projected, source, _gate_rows(d_u, rows, H), threads)
+    """The jobs that compute the gradients of W and U from those of the slots at all steps."""
+    plan, (slots, h) = ctx.unit.plan, ctx.saved_tensors[6:8]
+    (T, B, I), H, jobs = x.shape, h.shape[2], list[Job]()  # noqa: E741
+    if d_w is not None:
+        d_net = _columns(d_slots, plan.input_slots, H)
+        if ctx.sparse is None:
+            jobs += outer(d_net, _finite(x, ctx.lengths).view(T * B, I), d_w, threads)
+        else:
+            jobs += add_rows(d_net, ctx.sparse, B, threads, d_w)
+    if d_u is not None:
+        before = h[:-1].view(T * B, H)
+        for p, rows in zip(plan.projections, plan.gate_spans, strict=True):
+            into, source = plan.slot(p.into), before
+            if p.source != "h":
+                slot = plan.slot(p.source)
+                source = _columns(slots, (slot, slot + 1), H)
+            d_projected = _columns(d_slots, (into, into + len(p.gates)), H)
+            jobs += outer(d_projected, source, _gate_rows(d_u, rows, H), threads)
     return jobs
+
+
+def _parts(plan: Plan, d_w: Tensor | None, d_u: Tensor | None, H: int) -> list[Tensor]:
+    """The gradients that `plan.products` add up to."""
+    assert d_w is not None
+    return [d_w, *(_gate_rows(d_u, rows, H) for rows in plan.gate_spans)]
 
 
 def _cut(numbers: Tensor, shaped_like: Sequence[Tensor | None]) -> list[Tensor | None]:

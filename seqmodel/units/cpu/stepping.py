@@ -1,4 +1,4 @@
-"""A unit frame by frame, for sampling: one row, one thread, no torch calls between frames."""
+"""A unit frame by frame, for sampling: one thread, no torch calls between frames."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from llvmlite import ir
 
 from seqmodel.kernels.code.emit import POINTER, Lanes
-from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.code.vectors import ACTIVATIONS, GATE_ACTIVATIONS
 from seqmodel.kernels.linear.matmul import RowMatMul
 from seqmodel.kernels.linear.sparse import DENSITY, SparseFunctions
@@ -15,7 +15,14 @@ from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.team import parallel_for
 from seqmodel.units.cells import Stage
 from seqmodel.units.cpu import fields
-from seqmodel.units.cpu.kernels import Addresses, Columns, ForwardPosition, Functions
+from seqmodel.units.cpu.kernels import (
+    Addresses,
+    Columns,
+    CompiledUnit,
+    ForwardPosition,
+    Functions,
+    compiled_unit,
+)
 from seqmodel.units.cpu.plan import Plan
 from seqmodel.units.cpu.recurrence import weight_fields
 from seqmodel.units.module import Unit
@@ -25,14 +32,23 @@ _ITEMSIZE = 8  # bytes: float64 throughout
 
 
 def steps(
+    layers: Sequence[Unit], x: Slot, arena: Arena, *, binary: bool = False
+) -> tuple[list[Call], list[Slot]]:
+    """The calls that advance `layers` by one frame, and the states that they update.
+
+    x is read at each call: (I,) for one row, whose states are (H,), or (R, I) for R rows, whose
+    states are (R, H). It holds zeros and ones if `binary`. The states are in the order of
+    `Carry.tensors`. All computation is in float64.
+    """
+    if len(x.shape) == 2:
+        return _steps_of_rows(layers, x, arena)
+    return _steps_of_one(layers, x, arena, binary=binary)
+
+
+def _steps_of_one(
     layers: Sequence[Unit], x: Slot, arena: Arena, *, binary: bool
 ) -> tuple[list[Call], list[Slot]]:
-    """The calls that advance `layers` by one frame, and the states (H,) that they update.
-
-    x (I,) is read at each call; it holds zeros and ones if `binary`. The states are in the order of
-    `Carry.tensors`. float32 weights stay so, to fit the first-level cache; all computation is in
-    float64.
-    """
+    """float32 weights stay so, to fit the first-level cache."""
     calls: list[Call] = []
     updated: list[Slot] = []
     for layer in layers:
@@ -63,6 +79,44 @@ def steps(
         updated += of_layer
         x = of_layer[0]
     return calls, updated
+
+
+def _steps_of_rows(layers: Sequence[Unit], x: Slot, arena: Arena) -> tuple[list[Call], list[Slot]]:
+    """The loops of training over a single step: with many rows they are the fastest."""
+    calls: list[Call] = []
+    updated: list[Slot] = []
+    for layer in layers:
+        (R, I), H = x.shape, layer.hidden_size  # noqa: E741
+        activations = layer.gate_activation, layer.activation
+        unit = compiled_unit(layer.spec.name, _ITEMSIZE, *activations, layer.bias)
+        terms = (getattr(layer, term) for term in TERMS)
+        weights = [None if term is None else term.double() for term in terms]
+        given, packing = weight_fields(unit.plan, weights, H)
+        parallel_for(packing, 1)
+        given |= {"T": 1, "B": R, "I": I, "H": H, "shortest": 2, "threads": 1}
+        slots = arena.take(R, len(unit.plan.cell.slots) * H)
+        fields: dict[str, Any] = {**given, "x": x.reshaped(1, R, I), "slots": slots}
+        states = []
+        for state in unit.plan.spec.state:
+            both = arena.take(2, R, H)  # before the step and after it
+            after = Slot(both.start + R * H * _ITEMSIZE, (R, H), both.dtype)
+            fields |= {state: both, f"first_{state}": after}
+            states.append(after)
+        address = _one_step(unit).address("step")
+        calls.append(Call(address, unit.forward.signature, _ITEMSIZE, fields))
+        updated += states
+        x = states[0]
+    return calls, updated
+
+
+@compiled_once
+def _one_step(unit: CompiledUnit) -> Library:
+    """step(fields): the forward loops on one thread."""
+    module = ir.Module("step_of_rows")
+    with function(module, "step", [POINTER], _ITEMSIZE) as (e, fields):
+        whole_batch = [fields, e.int(0), e.int(1)]
+        call_at(e.builder, unit.forward.address, ir.VoidType(), whole_batch)
+    return Library(module)
 
 
 class _CompiledStep:

@@ -1,0 +1,1 @@
+"""A unit along pitch: each note given those below it."""

@@ -1,0 +1,115 @@
+"""What the unit along pitch reads, compiled: h note by note, beside what is heard of the frame."""
+
+from typing import Any
+
+import torch
+from llvmlite import ir
+from torch import Tensor
+
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.jit import compiled_once, function
+from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
+from seqmodel.kernels.run.team import Kernel, compile_kernels, parallel_for, thread_count
+from seqmodel.outputs.shared.heard import heard_size
+from seqmodel.outputs.shared.heard_writer import WORK, Heard
+
+_SIZES = ("frames", "N", "D", "H")
+_H = (
+    Array("h", ("frames", "D", "H")),
+    Array("inside", ("N",), torch.int64, optional=True),  # the frames that are read; null: all
+)
+
+
+class NoteInputs(torch.autograd.Function):
+    """As `specification.note_inputs`."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, notes: Tensor, onsets: bool, inside: Tensor | None) -> Tensor:
+        """x (D, N, H + what is heard)."""
+        frames, F = notes.shape
+        D, H = F // 2 if onsets else F, h.shape[1]
+        N = frames if inside is None else len(inside)
+        threads = thread_count(N)
+        job = _kernels(h.element_size(), onsets)["note_inputs"].job(
+            {
+                "frames": frames, "N": N, "D": D, "H": H, "threads": threads,
+                "h": h.contiguous().view(frames, D, H), "notes": notes.contiguous(),
+                "inside": inside, "x": NEW, "work": NEW,
+            }
+        )  # fmt: skip
+        parallel_for([job], threads)
+        ctx.sizes, ctx.onsets, ctx.inside = (frames, N, D, H), onsets, inside
+        return job.made["x"]
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None, None, None]:
+        """The gradient of h."""
+        frames, N, D, H = ctx.sizes
+        d_h = d_x.new_empty(frames, D, H) if ctx.inside is None else d_x.new_zeros(frames, D, H)
+        job = _kernels(d_x.element_size(), ctx.onsets)["note_inputs_backward"].job(
+            {
+                "frames": frames, "N": N, "D": D, "H": H,
+                "h": d_h, "inside": ctx.inside, "x": d_x.contiguous(),
+            }
+        )  # fmt: skip
+        parallel_for([job], thread_count(N))
+        return d_h.view(frames * D, H), None, None, None
+
+
+@compiled_once
+def _kernels(itemsize: int, onsets: bool) -> dict[str, Kernel]:
+    x = Array("x", ("D", "N", f"H + {heard_size(onsets=onsets)}"))
+    notes = Array("notes", ("frames", "2 * D" if onsets else "D"))
+    work = per_thread("work", f"2 * D + {WORK}")
+    signatures = [
+        Signature("note_inputs", _SIZES, (*_H, notes, x, work)),
+        Signature("note_inputs_backward", _SIZES, (*_H, x)),  # h and x are gradients
+    ]
+    module = ir.Module("note_inputs")
+    for signature, write in zip(signatures, (_write_forward, _write_backward), strict=True):
+        arguments = [POINTER, INT, INT]
+        with function(module, signature.name, arguments, itemsize) as (e, fields, thread, threads):
+            f = signature.load(e, fields)
+            f["width"] = e.add(f["H"], heard_size(onsets=onsets))
+            first, last = e.share(f["N"], thread, threads)
+            with e.loop(first, last) as k:
+                write(e, f, k, _number(e, f["inside"], k), thread, onsets)
+    return compile_kernels(module, itemsize, signatures)
+
+
+def _number(e: Emitter, inside: Any, k: Any) -> Any:
+    """The number of the k-th frame that is read."""
+    b = e.builder
+    before = b.block
+    with b.if_then(b.icmp_unsigned("!=", inside, POINTER(None))):
+        listed, found = b.load(b.gep(inside, [k], source_etype=INT), typ=INT), b.block
+    number = b.phi(INT)
+    number.add_incoming(k, before)
+    number.add_incoming(listed, found)
+    return number
+
+
+def _write_forward(
+    e: Emitter, f: dict[str, Any], k: Any, frame: Any, thread: Any, onsets: bool
+) -> None:
+    b, D, H = e.builder, f["D"], f["H"]
+    size = e.padded(e.add(e.mul(D, 2), WORK))
+    heard = Heard(e, e.offset(f["work"], e.mul(thread, size)), D, onsets=onsets)
+    notes = e.offset(f["notes"], e.mul(frame, D, 2 if onsets else 1))
+    with e.loop(0, D) as n:
+        of_note = e.add(e.mul(frame, D), n)
+        x = e.offset(f["x"], e.mul(e.add(e.mul(n, f["N"]), k), f["width"]))
+        e.copy(e.offset(f["h"], e.mul(of_note, H)), x, H)
+        heard.write(n, e.offset(x, H))
+        struck = b.load(e.offset(notes, D, n), typ=e.real) if onsets else None
+        heard.add(n, b.load(e.offset(notes, n), typ=e.real), struck)
+
+
+def _write_backward(
+    e: Emitter, f: dict[str, Any], k: Any, frame: Any, thread: Any, onsets: bool
+) -> None:
+    with e.loop(0, f["D"]) as n:
+        d_x = e.offset(f["x"], e.mul(e.add(e.mul(n, f["N"]), k), f["width"]))
+        d_h = e.offset(f["h"], e.mul(e.add(e.mul(frame, f["D"]), n), f["H"]))
+        e.copy(d_x, d_h, f["H"])

@@ -1,0 +1,160 @@
+"""Frames of notes that depend on each other: a unit runs along pitch."""
+
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch import Tensor
+
+from seqmodel import units
+from seqmodel.config import Config
+from seqmodel.kernels import device
+from seqmodel.outputs.protocol import CompiledDraw, Drawn
+from seqmodel.outputs.shared.heard import heard, heard_size
+from seqmodel.outputs.shared.tied import TiedOutput
+from seqmodel.units.backends import stepper
+from seqmodel.units.dropout import Dropout
+from seqmodel.units.module import Stack, Unit
+
+if TYPE_CHECKING:
+    from seqmodel.kernels.run.calls import Arena, Slot
+    from seqmodel.media.definitions import FrameDefinition
+
+
+class NoteUnitOutput(TiedOutput):
+    """Notes from low to high, each given those below: p(x_t) = prod_n p(x_tn | x_t,<n, h_tn).
+
+    A unit runs over the notes of a frame, from zero state at the lowest. Before note n it reads the
+    time axis' h of that note, and of its own frame which of the 12 notes just below sound, how many
+    notes of each pitch class do so far, counted from n, and how many in all, over 12; with onsets
+    also which of the 12 below are struck. Its output gives the logit of note n, and of its being
+    struck. This is the note axis of Johnson (2017), "Generating polyphonic music using tied
+    parallel networks".
+
+    In training all frames of a window are rows of one run over the notes.
+    """
+
+    over_notes = True
+
+    def __init__(
+        self,
+        hidden_size: int,
+        unit: Unit | Stack,
+        notes: int,
+        *,
+        dropout: float = 0.0,
+        end: bool = False,
+        onsets: bool = False,
+    ) -> None:
+        """`unit` reads h (..., hidden_size) and `heard_size` numbers more."""
+        super().__init__(hidden_size, unit.hidden_size, notes, end=end, onsets=onsets)
+        self.unit, self.dropout = unit, Dropout(dropout)
+
+    @classmethod
+    def build(cls, config: Config, frame: "FrameDefinition") -> Self:
+        """See `Output.build`."""
+        assert config.hidden is not None
+        assert config.note_unit is not None
+        assert config.note_hidden is not None
+        unit = units.make(
+            config.note_unit,
+            config.hidden + heard_size(onsets=frame.onsets),
+            config.note_hidden,
+            config.backend,
+            layers=config.note_layers or 1,
+            dropout=config.dropout,
+            gate_activation=config.gate_activation,
+            activation=config.activation,
+            bias=config.bias,
+        )
+        notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
+        return cls(
+            config.hidden,
+            unit,
+            notes,
+            dropout=config.dropout,
+            end=config.end,
+            onsets=frame.onsets,
+        )
+
+    def layers(self) -> list[Unit]:
+        """The layers of the unit, the lowest first."""
+        return self.unit.units() if isinstance(self.unit, Stack) else [self.unit]
+
+    def read(self, h: Tensor, frames: Tensor, inside: Tensor | None = None) -> Tensor:
+        """What the unit says of each note: h (N D, H), frames (N, F) -> (D, N, H of the unit).
+
+        `inside` (M,) holds the numbers of the frames to read; None: all.
+        """
+        if not h.numel() or device.why_not((h, frames)) is not None:
+            x = note_inputs(h, frames, onsets=self.onsets, inside=inside)
+        else:
+            from seqmodel.outputs.note_unit.inputs import (
+                NoteInputs,  # the compiler loads at first use
+            )
+
+            x = NoteInputs.apply(h, frames, self.onsets, inside)  # type: ignore[no-untyped-call]
+        out, _ = self.unit(x)
+        read: Tensor = self.dropout(out)
+        return read
+
+    def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
+        """See `TiedOutput.note_logits`: of each note given those below."""
+        F = frames.shape[2]
+        read = self.read(h.reshape(-1, h.shape[2]), frames.reshape(-1, F))
+        return self.logits(read.transpose(0, 1)).view(frames.shape)
+
+    def weighted_score(
+        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, *, ragged: bool
+    ) -> Tensor:
+        """See `TiedOutput.weighted_score`.
+
+        Padding is left out: a frame costs as many steps as it has notes.
+        """
+        T, B, _ = frames.shape
+        frames, past, of_frames = (t.reshape(T * B, -1) for t in (frames, past, weights))
+        inside = None
+        if ragged:
+            inside, _ = torch.nonzero(of_frames, as_tuple=True)
+        read = self.read(h.reshape(T * B * self.notes, -1), frames, inside)
+        if inside is not None:
+            frames, past, of_frames = (t[inside] for t in (frames, past, of_frames))
+        return self.weighted_nats(self.logits(read.transpose(0, 1)), frames, past, of_frames)
+
+    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+        """See `Output.draw_frame`: note by note, from low to high."""
+        B, D = len(uniforms), self.notes
+        of_notes = h.view(B, D, -1)
+        frame, state = h.new_zeros(B, self.frame_size), self.unit.zero_state(B)
+        for n in range(D):
+            own = slice(n, self.frame_size, D)  # the note's numbers: it sounds, it is struck
+            x = torch.cat([of_notes[:, n], heard(frame, onsets=self.onsets)[n]], 1)
+            out, state = self.unit(x.unsqueeze(0), state)
+            logits = self.logits(out.transpose(0, 1))
+            frame[:, own] = self.draw(logits, past[:, own], uniforms[:, own], temperature)
+        return Drawn(frame, self.ends(h, uniforms))
+
+    def compiled_draw(
+        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
+    ) -> CompiledDraw | None:
+        """See `Output.compiled_draw`."""
+        layers = self.layers()
+        steps = stepper(layers)
+        if steps is None:
+            return None
+        from seqmodel.outputs.shared.tied_draw import Steps, TiedDraw  # loads the compiler
+
+        note_x = arena.take(self.unit.input_size)
+        calls, states = steps(layers, note_x, arena)
+        read = states[-len(layers[-1].spec.state)]  # a layer's first state
+        of_notes = Steps(note_x, calls, states, read)
+        return TiedDraw(self, h, x, arena, chunk, temperature, of_notes)
+
+
+def note_inputs(
+    h: Tensor, frames: Tensor, *, onsets: bool = False, inside: Tensor | None = None
+) -> Tensor:
+    """What the unit reads: h (N D, H), frames (N, F) -> (D, N, H + heard_size); see `read`."""
+    of_notes = h.view(len(frames), -1, h.shape[1])
+    if inside is not None:
+        of_notes, frames = of_notes[inside], frames[inside]
+    return torch.cat([of_notes.transpose(0, 1), heard(frames, onsets=onsets)], 2)

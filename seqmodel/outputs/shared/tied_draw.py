@@ -1,0 +1,191 @@
+"""The compiled draw of a frame note by note, each from its own row of h."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.jit import Library, call_at, compiled_once
+from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.run.calls import Arena, Call, Nested, Slot
+from seqmodel.kernels.run.signature import Array, Signature
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.outputs.shared.heard import heard_size
+from seqmodel.outputs.shared.heard_writer import WORK, Heard
+from seqmodel.outputs.shared.notes_draw import BYTE, ITEMSIZE, Frame
+from seqmodel.outputs.shared.tied import TiedOutput
+
+_SIZES = ("H", "notes", "D", "R", "chunk")  # D is the numbers in a frame, onsets included
+_ARRAYS = (
+    Array("h", ("notes", "H")),
+    Array("weight", ("D // notes", "R")),
+    Array("bias", ("D // notes",)),
+    Array("end_weight", ("H",), optional=True),
+    Array("end_bias", ("1",), optional=True),
+    Array("factor", ("1",)),  # multiplies the notes' logits
+    # The state of the stream before the chunk, of D + 1 numbers a frame; its bits are unsigned.
+    Array("uniforms", ("1",), torch.int64),
+    Array("frames", ("chunk", "D"), torch.uint8),
+    Array("kept", ("D",)),  # the frame before, then the one drawn
+)
+
+
+class Steps(NamedTuple):
+    """A unit that runs over the notes of a frame."""
+
+    x: Slot
+    """What it reads: a note's h, and what the note hears of its frame."""
+    calls: Sequence[Call]
+    """What advances it by a note."""
+    states: Sequence[Slot]
+    """Its states, zero before the lowest note."""
+    read: Slot
+    """Its output."""
+
+
+class TiedDraw:
+    """A `CompiledDraw` whose notes are drawn one after another."""
+
+    def __init__(
+        self, output: TiedOutput, h: Slot, kept: Slot, arena: Arena, chunk: int,
+        temperature: float, steps: Steps | None = None,
+    ) -> None:  # fmt: skip
+        """`steps` read each note's row of h; without them the row is read as it is."""
+        (notes, H), R, D = h.shape, output.linear.in_features, output.frame_size
+        self._frames = arena.take(chunk, D, dtype=torch.uint8)
+        self._count, self._uniforms = chunk * (D + 1), arena.take(1, dtype=torch.int64)
+        weight, bias = (parameter.double() for parameter in output.linear.parameters())
+        fields: dict[str, int | Tensor | Slot | None] = {
+            "H": H, "notes": notes, "D": D, "R": R, "chunk": chunk,
+            "h": h, "weight": weight, "bias": bias,
+            "factor": bias.new_tensor([1 / temperature if temperature else 1.0]),
+            "uniforms": self._uniforms, "frames": self._frames, "kept": kept,
+        }  # fmt: skip
+        if output.ending is not None:
+            end_weight, end_bias = (p.double() for p in output.ending.parameters())
+            fields |= {"end_weight": end_weight[0], "end_bias": end_bias}
+        inner: Sequence[Call] = ()
+        states = [] if steps is None else [slot.shape[0] for slot in steps.states]
+        if steps is not None:
+            inner = steps.calls
+            fields |= {"note_x": steps.x, "read": steps.read, "work": arena.take(2 * notes + WORK)}
+            fields |= {f"state{k}": slot for k, slot in enumerate(steps.states)}
+        signature = _signature(tuple(states), output.onsets)
+        addresses = tuple((call.function, len(call.fields)) for call in inner)
+        library = _library(signature, addresses, temperature == 0, output.onsets)
+        outer = Call(library.address("draw"), signature, ITEMSIZE, fields)
+        self.call: Call = Nested(outer, inner)
+        self._library = library
+
+    def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
+        """Take the uniforms of the next chunk of frames."""
+        self._uniforms.of(memory).view(np.uint64)[0] = uniforms.skip(self._count)
+
+    def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
+        """The first `count` frames (count, D), zeros and ones."""
+        return self._frames.of(memory)[:count].copy()
+
+
+@compiled_once
+def _signature(states: tuple[int, ...], onsets: bool) -> Signature:
+    """The fields of a draw whose unit has states of these sizes; of one without a unit."""
+    of_unit = [
+        Array("note_x", (f"H + {heard_size(onsets=onsets)}",)),
+        Array("work", (f"2 * notes + {WORK}",)),
+        Array("read", ("R",)),
+        *(Array(f"state{k}", (str(size),)) for k, size in enumerate(states)),
+    ]
+    return Signature("tied_draw", _SIZES, (*_ARRAYS, *(of_unit if states else ())))
+
+
+@compiled_once
+def _library(
+    signature: Signature, calls: tuple[tuple[int, int], ...], at_zero: bool, onsets: bool
+) -> Library:
+    """draw(fields, n), which makes these calls for each note: their addresses and field counts."""
+    module = ir.Module("tied_draw")
+    made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
+    b = ir.IRBuilder(made.append_basic_block())
+    e, (fields, n) = Emitter(b, ITEMSIZE), made.args
+    f = signature.load(e, fields)
+    notes, H, frame = f["notes"], f["H"], Frame(e, f, n)
+    heard = None
+    if calls:
+        heard = Heard(e, f["work"], notes, onsets=onsets)
+        for array in signature.arrays:
+            if array.name.startswith("state"):
+                e.clear(f[array.name], e.int(int(array.shape[0])))
+
+    def drawn(read: Any, column: int, number: Any) -> Any:
+        """Whether this number of the frame is drawn as one, given what is read of its note."""
+        weight = e.offset(f["weight"], e.mul(f["R"], column))
+        logit = Vector(e, e.splat(_dot(e, read, weight, f["R"]), e.vector))
+        logit = logit + Vector(e, e.broadcast(e.offset(f["bias"], column)))
+        if at_zero:  # the likelier value
+            ones = b.fcmp_ordered(">", logit.value, e.zero())
+        else:
+            ones = frame.below(logit * frame.factor, number)
+        return b.extract_element(ones, ir.IntType(32)(0))
+
+    def put(one: Any, number: Any) -> Any:
+        """Write this number of the frame, and return it."""
+        value = b.uitofp(one, e.real)
+        b.store(value, e.offset(f["kept"], number))
+        b.store(b.zext(one, BYTE), b.gep(frame.bytes, [number], source_etype=BYTE))
+        return value
+
+    with e.loop(0, notes) as note:
+        read = e.offset(f["h"], e.mul(note, H))
+        if heard is not None:
+            e.copy(read, f["note_x"], H)
+            heard.write(note, e.offset(f["note_x"], H))
+            start = len(signature.fields)
+            for address, size in calls:
+                place = b.gep(fields, [e.int(start)], source_etype=INT)
+                call_at(b, address, ir.VoidType(), [place])
+                start += size
+            read = f["read"]
+        before = b.load(e.offset(f["kept"], note), typ=e.real)
+        sounds = drawn(read, 0, note)
+        sounding, struck = put(sounds, note), None
+        if onsets:
+            again = e.add(notes, note)
+            silent = b.fcmp_ordered("==", before, ir.Constant(e.real, 0.0))
+            struck = put(b.and_(sounds, b.or_(silent, drawn(read, 1, again))), again)
+        if heard is not None:
+            heard.add(note, sounding, struck)
+    _write_end(frame)
+    return Library(module)
+
+
+def _write_end(frame: Frame) -> None:
+    """Return whether the piece ends with the frame."""
+    e, b, f = frame.e, frame.e.builder, frame.field
+    with b.if_then(b.icmp_unsigned("!=", f["end_weight"], POINTER(None))):
+        total = [e.zero()]
+        with e.carrying(0, f["notes"], 1, total) as (note, inside):
+            row = e.offset(f["h"], e.mul(note, f["H"]))
+            of_note = e.splat(_dot(e, row, f["end_weight"], f["H"]), e.vector)
+            inside[0] = (Vector(e, inside[0]) + Vector(e, of_note).exp()).value
+        notes = Vector(e, e.splat(b.sitofp(f["notes"], e.real), e.vector))
+        logit = (Vector(e, total[0]).log() - notes.log()) + Vector(e, e.broadcast(f["end_bias"]))
+        ended = b.extract_element(frame.below(logit, f["D"]), ir.IntType(32)(0))
+        b.ret(b.zext(ended, INT))
+    b.ret(e.int(0))
+
+
+def _dot(e: Emitter, a: Any, b: Any, count: Any) -> Any:
+    """The sum of the products of `count` numbers."""
+    whole, total = e.builder.and_(count, e.int(-e.lanes)), [e.zero()]
+    with e.carrying(0, whole, e.lanes, total) as (j, inside):
+        inside[0] = e.multiply_add(e.load(e.offset(a, j)), e.load(e.offset(b, j)), inside[0])
+    with e.carrying(whole, count, e.lanes, total) as (j, inside):
+        lanes = e.first_lanes(e.builder.sub(count, j))
+        x, y = (e.load(e.offset(place, j), lanes) for place in (a, b))
+        inside[0] = e.multiply_add(x, y, inside[0])
+    return e.sum(total[0])

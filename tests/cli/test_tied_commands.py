@@ -1,0 +1,65 @@
+"""The tied model from the command line: train, resume, eval, sample, inspect, and mistakes."""
+
+import json
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+import yaml
+from calling import Call, call_ok
+
+from seqmodel.data.dataset import open_dataset
+
+OPTIONS = ["--model", "tied", "--unit", "gru", "--hidden", "4", "--note-hidden", "3"]
+
+
+def test_from_training_to_music(call: Call, data: Path):
+    """Everything there is for the frame-wise model works for this one."""
+    trained = call_ok("train", data, *OPTIONS, "--end", "--epochs", 2, "--run", "run")
+    assert trained.err.splitlines()[0] == (f"run: gru of 4 units, gru of 3 along pitch, on {data}")
+    config = yaml.safe_load(Path("run/config.yaml").read_text())
+    assert (config["model"], config["note_unit"], config["note_layers"]) == ("tied", "gru", 1)
+    assert (config["schedule"], config["weight_noise"]) == ("cosine", 0.0)
+    metrics = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    report = json.loads(call_ok("eval", "run", "--json").out)
+    assert report["nats_per_frame"] == min(m["valid_nats_per_frame"] for m in metrics)
+    assert report["end_nats_per_piece"] > 0
+    call_ok("train", "--resume", "--run", "run")
+    call_ok("sample", "new.npy", "--run", "run", "--length", 20)
+    assert np.load("new.npy").shape[1] == 88
+    call_ok("sample", "new.mid", "--run", "run", "--prime", "new.npy", "--length", 5)
+    assert mido.MidiFile("new.mid").tracks
+    assert json.loads(call_ok("inspect", "run", "--json").out)["output"] == "note-unit"
+
+
+def test_struck_notes_come_back_from_a_file_as_they_were_drawn(call: Call, music: Path):
+    call_ok("prepare", music, "--onsets", "--out", "struck")
+    call_ok("train", "struck", *OPTIONS, "--epochs", 1, "--run", "run")
+    for name in ("new.npy", "new.mid"):
+        call_ok("sample", name, "--run", "run", "--length", 40, "--temperature", 1.5)
+    call_ok("prepare", "new.mid", "--onsets", "--out", "again")
+    dataset = open_dataset("again")
+    (split,) = dataset.splits
+    frames, drawn = dataset[split][0], np.load("new.npy")
+    np.testing.assert_array_equal(frames[:, :88] > 0, drawn > 0)
+    np.testing.assert_array_equal(frames[:, 88:] > 0, drawn == 1)
+    assert (drawn == 2).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--note-unit", "gru"], "--note-unit is for --model tied with the output note-unit"),
+        (["--model", "tied", "--output", "gaussian"], "--output gaussian does not fit music"),
+        (["--model", "tied", "--truncate", 1], "--truncate must be 0 or at least 2, not 1"),
+        (["--output", "note-unit"], "--output note-unit does not fit --model frame-wise"),
+        (["--model", "tied", "--note-hidden", 0], "--note-hidden must be 1 or more, not 0"),
+    ],
+)
+def test_mistakes_are_one_line(call: Call, data: Path, options: list[object], message: str):
+    done = call("train", data, *options, "--run", "run")
+    assert done.status == 2
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not Path("run").exists()

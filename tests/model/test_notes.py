@@ -1,0 +1,173 @@
+"""The tied model: what each note hears, that time and pitch go one way, and that keys are alike."""
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel.config import resolve
+from seqmodel.data.bundled import FRAMES
+from seqmodel.errors import UsageError
+from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.music.pianoroll import transpose_roll
+from seqmodel.model import sequence
+from seqmodel.model.build import build_model, with_sizes
+from seqmodel.model.notes import HEARD, PITCH, NoteEncoder, heard_inputs
+from seqmodel.units.module import Unit
+
+OUTPUTS = pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
+
+
+def tied(output="note-unit", **options):
+    torch.manual_seed(1)
+    config = resolve({"model": "tied", "output": output, "unit": "gru", "hidden": 6} | options)
+    model = build_model(with_sizes(config, FRAMES), FRAMES).double().eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.4)
+    return model
+
+
+def nats(model, frames):
+    """The nats of each note (T, D) of one piece (T, D)."""
+    line = torch.as_tensor(frames, dtype=torch.float64).unsqueeze(1)
+    with torch.no_grad():
+        h, x, _, _ = model.read(line, model.start(1))
+        logits = model.output.note_logits(h, x)
+    return torch.nn.functional.softplus((1 - 2 * line) * logits)[:, 0]
+
+
+@pytest.mark.parametrize("onsets", [False, True])
+@pytest.mark.parametrize("notes", [1, 11, 12, 30, 88])
+def test_a_note_hears_the_frame_before(notes, onsets):
+    """The definition again, note by note: a window, classes of pitch counted from n, a count."""
+    random = torch.Generator().manual_seed(2)
+    past = (torch.rand(3, notes * (1 + onsets), generator=random) < 0.3).double()
+    ours = heard_inputs(past, onsets=onsets).view(3, notes, -1)
+    frames, struck = past[:, :notes], past[:, notes:].tolist()
+    for k, frame in enumerate(frames.tolist()):
+        for n in range(notes):
+            around = [n + d if 0 <= n + d < notes else None for d in range(-12, 13)]
+            window = [0 if m is None else frame[m] for m in around]
+            classes = [
+                sum(x for m, x in enumerate(frame) if (m - n - c) % 12 == 0) for c in range(12)
+            ]
+            expected = [*window, *classes, sum(frame) / 12]
+            assert ours[k, n, :HEARD].tolist() == pytest.approx(expected), (k, n)
+            if onsets:
+                strikes = [0 if m is None else struck[k][m] for m in around]
+                assert ours[k, n, HEARD + PITCH :].tolist() == strikes
+    pitch = ours[:, :, HEARD : HEARD + PITCH]
+    assert (pitch[0] == pitch[2]).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("onsets", [False, True])
+@pytest.mark.parametrize(("frames", "notes"), [(1, 1), (7, 88), (50, 30)])
+def test_compiled_inputs_are_the_plain_ones(frames, notes, onsets, dtype):
+    past = (torch.rand(frames, notes * (1 + onsets)) < 0.2).to(dtype)
+    encoder = NoteEncoder(notes, onsets=onsets)
+    assert torch.equal(encoder.inputs(past), heard_inputs(past, onsets=onsets))
+
+
+@OUTPUTS
+def test_a_frame_depends_on_those_before_it_and_all_of_them(output):
+    """A model that sees its target would score wonderfully and compose nothing."""
+    model, T = tied(output), 6
+    frames = (torch.rand(T, 88) < 0.1).double()
+    before = nats(model, frames)
+    for t in range(T):
+        changed = frames.clone()
+        changed[t, 40] = 1 - changed[t, 40]
+        after = nats(model, changed)
+        assert torch.equal(after[:t], before[:t])
+        same = slice(None, 40) if output == "note-unit" else [n for n in range(88) if n != 40]
+        assert torch.equal(after[t, same], before[t, same])
+        assert ((after != before)[t + 1 :]).any(1).all()
+        # Of its own frame a note hears those below it, where notes depend on each other.
+        assert bool((after != before)[t, 41:].any()) == (output == "note-unit")
+
+
+@OUTPUTS
+@pytest.mark.parametrize("semitones", [-5, 1, 7])
+def test_transposing_a_piece_transposes_its_likelihood(output, semitones):
+    """But for the inputs that tell absolute pitch, and for the keyboard's two ends."""
+    model = tied(output)
+    (time_axis,) = model.layers()
+    with torch.no_grad():
+        time_axis.W[:, HEARD:] = 0
+        if output == "note-unit":  # forgets within a few notes how far the lowest is
+            model.output.unit.U.mul_(0.3)
+    roll = np.zeros((8, 88), np.uint8)
+    roll[:, 40:50] = np.random.default_rng(4).random((8, 10)) < 0.4
+    here, there = nats(model, roll), nats(model, transpose_roll(roll, semitones))
+    reach = slice(30, 60)
+    moved = slice(30 + semitones, 60 + semitones)
+    torch.testing.assert_close(there[:, moved], here[:, reach], rtol=0, atol=1e-4)
+    assert float((there[:, reach] - here[:, reach]).abs().max()) > 1e-2
+
+
+@OUTPUTS
+@pytest.mark.parametrize("rows", [1 << 16, 88 * 4, 88])
+@pytest.mark.parametrize("batch_size", [1, 3, 32])
+def test_figures_do_not_depend_on_batch_or_window(output, batch_size, rows, dataset, monkeypatch):
+    model = tied(output, end=True).float()
+    expected = likelihood(model, dataset["valid"], batch_size=1).to_json()
+    monkeypatch.setattr(sequence, "ROWS_AT_ONCE", rows)
+    ours = likelihood(model, dataset["valid"], batch_size=batch_size).to_json()
+    assert ours == pytest.approx(expected, rel=1e-5)
+
+
+@OUTPUTS
+def test_a_budget_counts_the_units_of_both_axes(output):
+    for unit in ("gru", "tanh"):
+        options = {"model": "tied", "output": output, "unit": unit, "params": 20_000}
+        config = with_sizes(resolve(options), FRAMES)
+        model = build_model(config, FRAMES)
+        layers = [m for m in model.modules() if isinstance(m, Unit)]
+        assert len(layers) == (2 if output == "note-unit" else 1)
+        assert sum(u.parameter_count() for u in layers) == pytest.approx(20_000, rel=0.03)
+        assert config.params is None
+
+
+def test_sizes_along_pitch_follow_those_along_time_unless_given():
+    config = with_sizes(resolve({"model": "tied", "unit": "mgu", "hidden": 9, "layers": 2}), FRAMES)
+    assert (config.note_unit, config.note_hidden, config.note_layers) == ("mgu", 4, 2)
+    given = {"note_unit": "tanh", "note_hidden": 7, "note_layers": 1}
+    config = with_sizes(resolve({"model": "tied", "hidden": 9, "layers": 2} | given), FRAMES)
+    assert (config.note_unit, config.note_hidden, config.note_layers) == ("tanh", 7, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "frame", "message"),
+    [
+        (
+            {"note_unit": "gru"},
+            FRAMES,
+            "--note-unit is for --model tied with the output note-unit",
+        ),
+        (
+            {"model": "tied", "output": "bernoulli", "note_hidden": 3},
+            FRAMES,
+            "--note-hidden is for --model tied with the output note-unit",
+        ),
+        ({"model": "tied"}, AudioFrames(8000), "--model tied does not fit audio"),
+        (
+            {"output": "note-unit"},
+            FRAMES,
+            "--output note-unit does not fit --model frame-wise, which has bernoulli",
+        ),
+        (
+            {"model": "bi-axial"},
+            FRAMES,
+            "--model must be one of frame-wise, tied, not 'bi-axial'",
+        ),
+        ({"model": "tied", "note_unit": "grue"}, FRAMES, "there is no unit 'grue'"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(options, frame, message):
+    with pytest.raises(UsageError, match=message):
+        model_of(options, frame)
+
+
+def model_of(options, frame):
+    return build_model(with_sizes(resolve(options, presets=frame.medium.presets), frame), frame)

@@ -1,0 +1,256 @@
+"""Outputs over a row for each note: probabilities that sum to one, compiled and plain the same."""
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel.config import resolve
+from seqmodel.data.bundled import FRAMES
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.model.build import build_model, with_sizes
+from seqmodel.outputs.bernoulli.tied import TiedBernoulliOutput
+from seqmodel.outputs.note_unit import specification
+from seqmodel.outputs.note_unit.specification import NoteUnitOutput, note_inputs
+from seqmodel.outputs.shared.heard import heard, heard_size
+from seqmodel.outputs.shared.onsets import as_drawn
+from seqmodel.sampling.sampler import Sampler
+from seqmodel.units import UNITS, make
+
+H = 5
+
+
+def note_unit_output(unit="gru", *, notes=6, layers=1, backend="auto", end=False, onsets=False):
+    """One whose notes depend strongly on each other, in float64."""
+    torch.manual_seed(3)
+    made = make(unit, H + heard_size(onsets=onsets), 4, backend, layers=layers)
+    output = NoteUnitOutput(H, made, notes, end=end, onsets=onsets).double()
+    for weight in output.parameters():
+        torch.nn.init.normal_(weight, std=0.7)
+    return output
+
+
+def bernoulli_output(notes=6, *, onsets=False):
+    torch.manual_seed(3)
+    return TiedBernoulliOutput(H, notes, onsets=onsets).double()
+
+
+def all_frames(notes):
+    return torch.tensor(list(itertools.product((0.0, 1.0), repeat=notes)), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_likelihood_of_all_frames_sums_to_one(unit, backend):
+    """A note that heard itself, or one above it, would not be a probability."""
+    frames = all_frames(7).unsqueeze(1)
+    for output in (note_unit_output(unit, notes=7, backend=backend), bernoulli_output(7)):
+        for _ in range(3):
+            h = torch.randn(1, 7, H, dtype=torch.float64).expand(len(frames), 7, H)
+            p = torch.exp(-output.score(h, frames, frames))
+            assert float(p.detach().sum()) == pytest.approx(1, abs=1e-12)
+            assert p.max() > 2 * p.min()  # else uniform would do
+
+
+def hears_by_hand(frame, n, struck=None):
+    """The definition, note by note."""
+    below = [frame[n - 12 + k] if n - 12 + k >= 0 else 0 for k in range(12)]
+    classes = [sum(frame[m] for m in range(n) if (m - n - k) % 12 == 0) for k in range(12)]
+    strikes = [struck[n - 12 + k] if n - 12 + k >= 0 else 0 for k in range(12)] if struck else []
+    return [*below, *classes, sum(frame[:n]) / 12, *strikes]
+
+
+@pytest.mark.parametrize("onsets", [False, True])
+@pytest.mark.parametrize("notes", [1, 5, 12, 13, 88])
+def test_a_note_hears_what_is_below_it(notes, onsets):
+    frames = random_frames(4, notes, onsets)
+    ours = heard(frames, onsets=onsets)
+    assert ours.shape == (notes, 4, heard_size(onsets=onsets))
+    for k, frame in enumerate(frames.tolist()):
+        struck = frame[notes:] if onsets else None
+        for n in range(notes):
+            expected = hears_by_hand(frame[:notes], n, struck)
+            assert ours[n, k].tolist() == pytest.approx(expected), (k, n)
+
+
+def random_frames(count, notes, onsets, dtype=torch.float64):
+    """Frames (count, F); with onsets about half of the sounding notes are struck."""
+    random = torch.Generator().manual_seed(1)
+    sounding = (torch.rand(count, notes, generator=random) < 0.4).to(dtype)
+    if not onsets:
+        return sounding
+    return torch.cat([sounding, sounding * (torch.rand(count, notes, generator=random) < 0.5)], 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize(
+    ("frames", "notes", "hidden"), [(1, 1, 1), (5, 88, 7), (33, 13, 17), (40, 30, 16)]
+)
+@pytest.mark.parametrize(("some", "onsets"), [(False, False), (True, False), (True, True)])
+def test_compiled_inputs_are_the_plain_ones(frames, notes, hidden, some, onsets, dtype):
+    """At odd sizes, for all frames and for some: inputs and the gradient of h."""
+    from seqmodel.outputs.note_unit.inputs import NoteInputs
+
+    torch.manual_seed(0)
+    h = torch.randn(frames * notes, hidden, dtype=dtype, requires_grad=True)
+    notes_of = random_frames(frames, notes, onsets, dtype)
+    inside = torch.arange(0, frames, 2) if some else None
+    plain = note_inputs(h, notes_of, onsets=onsets, inside=inside)
+    compiled = NoteInputs.apply(h, notes_of, onsets, inside)
+    torch.testing.assert_close(compiled, plain, rtol=1e-6, atol=1e-6)
+    gradient = torch.randn_like(plain)
+    ours, theirs = (torch.autograd.grad(x, h, gradient)[0] for x in (compiled, plain))
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("unit", ["gru", "lstm"])
+def test_gradients_are_those_of_the_likelihood(unit):
+    output = note_unit_output(unit, notes=3, backend="reference", end=True)
+    frames = (torch.rand(2, 2, 3) < 0.5).double()
+    weights = torch.tensor([[0.5, 0.0], [0.25, 0.0]], dtype=torch.float64)
+    lengths = np.array([2, 0])
+    h = torch.randn(2, 6, H, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda h: output.score(h, frames, frames), h)
+    parameters = list(output.parameters())
+
+    def loss(h, *_):
+        return output.loss(h, frames, frames, weights, lengths).total
+
+    assert torch.autograd.gradcheck(loss, (h, *parameters))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(
+    ("T", "B", "notes", "layers", "onsets"),
+    [(5, 3, 13, 1, False), (5, 3, 13, 1, True), (3, 2, 88, 2, False), (1, 1, 1, 1, True)],
+)
+def test_compiled_and_plain_agree_in_nats_and_every_gradient(
+    unit, T, B, notes, layers, onsets, monkeypatch
+):
+    """Ragged pieces too: their padding is left out."""
+    compiled, plain = (
+        note_unit_output(unit, notes=notes, layers=layers, backend=backend, onsets=onsets)
+        for backend in ("cpu", "reference")
+    )
+    line = random_frames((T + 1) * B, notes, onsets).view(T + 1, B, -1)
+    if onsets:  # what is determined is as it must be
+        line[1:] = as_drawn(line[1:], line[:-1])
+    frames, past = line[1:], line[:-1]
+    lengths = np.array([T, -1, 1][:B])
+    inside = torch.arange(T).unsqueeze(1) < torch.from_numpy(lengths)
+    weights = inside.double() / inside.sum()
+    found = []
+    for output in (compiled, plain):
+        torch.manual_seed(5)
+        h = torch.randn(T, B * notes, H, dtype=torch.float64, requires_grad=True)
+        nats = output.score(h, frames, past)
+        total = output.weighted_score(h, frames, past, weights, ragged=T * B > 1)
+        torch.testing.assert_close(total, (nats * weights).sum(), rtol=1e-12, atol=0)
+        gradients = torch.autograd.grad(total, [h, *output.parameters()])
+        found.append([nats, *gradients])
+        monkeypatch.setattr(specification.device, "why_not", lambda tensors: "the plain path")
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["bernoulli", "note-unit"])
+def test_with_onsets_the_likelihood_sums_to_one_after_any_frame(kind):
+    """Over all 64 patterns of 3 notes sounding and struck; those that cannot be have none of it."""
+    output = (
+        bernoulli_output(3, onsets=True)
+        if kind == "bernoulli"
+        else note_unit_output(notes=3, onsets=True)
+    )
+    frames = all_frames(6).unsqueeze(1)
+    for before in itertools.product((0.0, 1.0), repeat=3):
+        past = torch.tensor([*before, *before], dtype=torch.float64).expand(64, 1, 6)
+        h = torch.randn(1, 3, H, dtype=torch.float64).expand(64, 3, H)
+        p = torch.exp(-output.score(h, frames, past)).detach()
+        assert float(p.sum()) == pytest.approx(1, abs=1e-12)
+        assert int((p > 0).sum()) == np.prod([3 if held else 2 for held in before])
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+@pytest.mark.parametrize("kind", ["bernoulli", "note-unit"])
+def test_what_is_drawn_is_as_likely_as_the_score_says(kind, temperature):
+    """Frequencies against exact probabilities, from one h: chi-square of 16 frames."""
+    D, count = 4, 20_000
+    output = bernoulli_output(D) if kind == "bernoulli" else note_unit_output(notes=D)
+    h = torch.randn(1, D, H, dtype=torch.float64)
+    frames = all_frames(D)
+    if temperature == 1:
+        whole = frames.unsqueeze(1)
+        p = torch.exp(-output.score(h.expand(16, D, H), whole, whole))[:, 0]
+    else:  # every conditional logit is divided
+        logits = output.note_logits(h.expand(16, D, H), frames.unsqueeze(1))[:, 0] / temperature
+        p = torch.exp(((2 * frames - 1) * logits).sigmoid().log().sum(1))
+    uniforms = torch.from_numpy(Uniforms(5, 0).take(count, D + 1))
+    drawn = output.draw_frame(h.expand(count, D, H).reshape(-1, H), frames, uniforms, temperature)
+    counts = Counter(map(tuple, drawn.frame.tolist()))
+    found = np.array([counts[tuple(frame)] for frame in frames.tolist()])
+    expected = p.detach().numpy() * count
+    assert ((found - expected) ** 2 / expected).sum() < 37.7  # 15 degrees of freedom, p = 0.001
+
+
+def test_at_temperature_zero_each_note_takes_its_likelier_value_given_those_below():
+    output = note_unit_output(notes=6)
+    h = torch.randn(6, H, dtype=torch.float64)
+    uniforms = torch.rand(1, 7, dtype=torch.float64)
+    frame = output.draw_frame(h, uniforms[:, :6], uniforms, 0).frame
+    logits = output.note_logits(h.unsqueeze(0), frame.unsqueeze(0))[0]
+    assert torch.equal(frame, (logits > 0).double())
+    assert 0 < frame.sum() < 6
+
+
+def tied_model(unit, output, layers, *, end=True, hidden=21, frame=FRAMES):
+    torch.manual_seed(7)
+    options = {"model": "tied", "output": output, "unit": unit, "layers": layers, "end": end}
+    model = build_model(with_sizes(resolve(options | {"hidden": hidden}), frame), frame)
+    with torch.no_grad():  # a past that matters, notes that matter
+        model.output.linear.weight.mul_(8)
+        model.output.linear.bias.fill_(-2)
+        if end:
+            model.output.ending.weight.mul_(4)
+            model.output.ending.bias.fill_(-5)
+    return model
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_compiled_and_plain_sampling_draw_the_same(unit, output, layers, monkeypatch):
+    """Every unit on both axes, stacks, ends, onsets and temperatures, note for note."""
+    monkeypatch.setattr("seqmodel.sampling.sampler.CHUNK", 3)
+    onsets = layers == 2
+    frame = replace(FRAMES, onsets=onsets)
+    model = tied_model(unit, output, layers, frame=frame)
+    prime = random_frames(2, 88, onsets).numpy()
+    for temperature in (1.0, 0.8, 0.0):
+        drawn = []
+        for backend in ("cpu", "reference"):
+            for layer in (m for m in model.modules() if hasattr(m, "backend")):
+                layer.backend = backend
+            chunks = Sampler(model, temperature=temperature).draw(Uniforms(3, 1), prime=prime)
+            assert chunks.gi_code.co_name == ("draw" if backend == "cpu" else "_draw_plainly")
+            drawn.append(list(islice(chunks, 2)))
+        for (ours, ends), (plain, plain_ends) in zip(*drawn, strict=True):
+            np.testing.assert_array_equal(ours, plain)
+            assert ends == plain_ends
+            if ends:
+                break
+
+
+@pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
+def test_the_end_is_drawn_as_often_as_its_probability_says(output):
+    """In compiled sampling: with weights of zero every frame ends with probability 1/8."""
+    model = tied_model("gru", output, 1, hidden=3)
+    with torch.no_grad():
+        model.output.ending.weight.zero_()
+        model.output.ending.bias.fill_(-np.log(7))
+    sampler = Sampler(model)
+    lengths = [len(next(sampler.draw(Uniforms(1, k)))[0]) for k in range(400)]
+    assert np.mean(lengths) == pytest.approx(8, abs=3 * 7.5 / 20)

@@ -1,0 +1,90 @@
+"""Training the tied model: the same update as for any other, over both axes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel.data import batches
+from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.model.build import build_model
+from seqmodel.runs.folder import load_run, read_metrics
+from seqmodel.training.loss import window_loss
+from seqmodel.training.noise import weight_noise
+from seqmodel.units.module import Unit
+
+TIED = {"model": "tied", "unit": "gru", "hidden": 4, "learning_rate": 0.02}
+NOTES = {"output": "note-unit", "note_unit": "lstm", "note_hidden": 3, "note_layers": 1}
+BOTH = pytest.mark.parametrize("options", [{"output": "bernoulli"}, NOTES], ids=["bernoulli", "nu"])
+
+
+@BOTH
+def test_it_learns_more_than_the_marginals(options, make_config, dataset, train, tmp_path):
+    """The notes of each chord of the data are 4 and 3 apart: dependence shows."""
+    train(make_config(**TIED, **options, end=True, epochs=25, patience=25), tmp_path / "run")
+    metrics = read_metrics(tmp_path / "run")
+    assert metrics[-1]["valid_nats_per_frame"] < metrics[0]["valid_nats_per_frame"] / 1.5
+    scores = likelihood(load_run(tmp_path / "run").model, dataset["valid"])
+    assert scores.nats_per_frame == min(m["valid_nats_per_frame"] for m in metrics)
+    assert set(scores.figures) == {"accuracy", "precision", "recall", "end_nats_per_piece"}
+
+
+@BOTH
+def test_the_loss_is_the_mean_over_the_frames_that_are_there(options, make_config, dataset):
+    """Of pieces of 1 to 30 frames, cut and not: padding is left out, and costs nothing."""
+    torch.manual_seed(2)
+    model = build_model(make_config(**TIED, **options), dataset.frame)
+    whole = batches.load(dataset["train"], np.arange(11))
+    loss = window_loss(model, torch.from_numpy(whole.frames), whole.lengths, model.start(11))
+    with torch.no_grad():
+        expected = likelihood(model, dataset["train"]).nats_per_frame
+    assert loss.total.item() == pytest.approx(expected, rel=1e-5)
+    assert loss.frames == 145
+    carry, total = model.start(11), 0.0
+    for begin in (0, 9, 18, 27):
+        cut = batches.load(dataset["train"], np.arange(11), begin=begin, window=9)
+        part = window_loss(model, torch.from_numpy(cut.frames), cut.lengths, carry, 145)
+        total, carry = total + part.total.item(), part.after
+    assert total == pytest.approx(expected, rel=1e-5)
+
+
+def test_padding_reaches_no_gradient(make_config, dataset):
+    """Pieces of 1 and 30 frames side by side, against each by itself."""
+    torch.manual_seed(2)
+    model = build_model(make_config(**TIED, **NOTES, end=True), dataset.frame)
+
+    def gradients(indices):
+        batch = batches.load(dataset["train"], np.array(indices))
+        model.zero_grad()
+        frames = torch.from_numpy(batch.frames)
+        window_loss(model, frames, batch.lengths, model.start(len(indices)), 31).total.backward()
+        return {name: weight.grad.clone() for name, weight in model.named_parameters()}
+
+    alone, longer = gradients([1]), gradients([4])
+    for name, both in gradients([1, 4]).items():
+        torch.testing.assert_close(both, alone[name] + longer[name], rtol=1e-4, atol=1e-6)
+
+
+def test_noise_is_on_the_matrices_of_both_axes(make_config, dataset):
+    model = build_model(make_config(**TIED, **NOTES), dataset.frame)
+    clean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    with weight_noise(model, 0.1):
+        noisy = {n for n, w in model.named_parameters() if not torch.equal(w.detach(), clean[n])}
+    assert noisy == {"unit.W", "unit.U", "output.unit.W", "output.unit.U", "output.unit.V"}
+
+
+def test_the_start_is_the_share_of_notes_that_sound(make_config, dataset):
+    """So that the first epochs are not spent on learning that most notes are silent."""
+    model = build_model(make_config(**TIED, **NOTES, end=True), dataset.frame)
+    model.output.start_at(dataset["train"])
+    sounding = sum(int(roll.sum()) for roll in dataset["train"])
+    odds = (sounding + 0.5) / (145 * 88 - sounding + 0.5)
+    assert model.output.linear.bias.item() == pytest.approx(math.log(odds), rel=1e-6)
+    assert model.output.ending.bias.item() == pytest.approx(math.log(11.5 / 134.5), rel=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_every_layer_runs_on_the_backend_asked_for(make_config, dataset, backend):
+    model = build_model(make_config(**TIED, **NOTES, backend=backend), dataset.frame)
+    assert {m.backend for m in model.modules() if isinstance(m, Unit)} == {backend}
