@@ -137,11 +137,13 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 MODELS: Mapping[str, Mapping[str, Any]] = {
     "frame-wise": {},
     "tied": {
-        "hidden": 128,
-        "learning_rate": 0.003,
+        "hidden": 64,
+        "dropout": 0.2,
         "schedule": "cosine",
         "weight_noise": 0.0,
+        "batch_size": 2,
         "truncate": 160,
+        "epochs": 14,
     },
 }
 """What each model sets otherwise than `Config`; a preset's values override these."""

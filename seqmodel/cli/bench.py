@@ -149,7 +149,7 @@ def _piano_rolls(rows: Sequence[Row]) -> list[str]:
 
 
 def _training(rows: Sequence[Row]) -> list[str]:
-    title = f"training: the sample, default preset, B {rows[0]['batch']}; shares of the time"
+    title = f"training: the sample, frame-wise defaults, B {rows[0]['batch']}; shares of the time"
     cells = [
         [
             row["unit"],

@@ -10,6 +10,7 @@ import typer
 from seqmodel.cli.common import Device, Force, Json, Quiet, message, print_json
 from seqmodel.config import Config, read_config_file, resolve, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.media.music.medium import MUSIC
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 # The options themselves default to None, which tells those given from those left out.
 DEFAULT = {
     name: f"  [default: {str(value).lower() if isinstance(value, bool) else value}]"
-    for name, value in asdict(resolve({})).items()
+    for name, value in asdict(resolve({}, presets=MUSIC.presets)).items()
 }
 
 
@@ -221,7 +222,7 @@ def train(
 
 
 def _resolved(given: dict[str, Any], file: dict[str, Any]) -> Config:
-    """The settings for the medium of their data, with the hidden size solved.
+    """The settings for the medium of their data, with all sizes solved.
 
     UsageError where there is no such unit.
     """
@@ -230,9 +231,14 @@ def _resolved(given: dict[str, Any], file: dict[str, Any]) -> Config:
     from seqmodel.data.bundled import FRAMES
     from seqmodel.data.dataset import open_dataset
     from seqmodel.model.build import build_model, with_sizes
+    from seqmodel.outputs.registry import only_model
 
     data = given.get("data", file.get("data"))
     frame = open_dataset(data).frame if data else FRAMES
+    both = {**file, **given}
+    model = only_model(both.get("output", "auto"))
+    if model is not None and "model" not in both:
+        given = {**given, "model": model}
     settings = with_sizes(resolve(given, file, frame.medium.presets), frame)
     with torch.device("meta"):  # takes no memory
         build_model(settings, frame)

@@ -91,6 +91,12 @@ def output_name(config: Config, frame: "FrameDefinition") -> str:
     return name
 
 
+def only_model(output: str) -> str | None:
+    """The model that the output called `output` fits; None if it fits several, or is unknown."""
+    models = [*OUTPUTS[output].classes] if output in OUTPUTS else []
+    return models[0] if len(models) == 1 else None
+
+
 def output_class(config: Config, frame: "FrameDefinition") -> "type[Output]":
     """The class of the config's output; UsageError as `output_name`."""
     return OUTPUTS[output_name(config, frame)].load(config.model)

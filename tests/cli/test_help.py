@@ -18,6 +18,7 @@ from seqmodel.cli import eval as eval_command
 from seqmodel.cli import inspect as inspect_command
 from seqmodel.cli.sample import command as sample
 from seqmodel.config import Config, resolve
+from seqmodel.media.music.medium import MUSIC
 
 FUNCTIONS = {
     "prepare": prepare.prepare,
@@ -84,7 +85,7 @@ def test_without_a_command_help_is_shown_and_no_error_beside_it(call: Call):
 def test_defaults_in_the_help_are_those_of_the_config(call: Call):
     """Guards against a help text that was left behind when a default changed."""
     found = entries(call("train", "--help").out)
-    for name, value in asdict(resolve({})).items():
+    for name, value in asdict(resolve({}, presets=MUSIC.presets)).items():
         if name == "data" or value is None:
             continue
         option = "--" + name.replace("_", "-")
@@ -146,17 +147,18 @@ def test_printed_config_says_the_same_when_read_back(options: str, call: Call):
     assert call("train", "--config", "c.yaml", "--print-config").out == printed.out
 
 
+NOTES = {"note_unit": "lstm", "note_hidden": 32, "note_layers": 1}
 FILE = "unit: gru\nepochs: 7\nhidden: 30\n"
 
 
 @pytest.mark.parametrize(
     ("file", "options", "expected"),
     [
-        ("", "", {**asdict(resolve({})), "unit": "lstm"}),
+        ("", "", {**asdict(resolve({}, presets=MUSIC.presets)), **NOTES, "unit": "lstm"}),
         (FILE, "", {"unit": "gru", "hidden": 30, "epochs": 7, "seed": 1}),
         (FILE, "--epochs 9", {"unit": "gru", "hidden": 30, "epochs": 9}),
         # An option overrules its rival in the file too.
-        (FILE, "--params 5000", {"hidden": 16, "params": None}),
+        (FILE, "--params 5000 --model frame-wise", {"hidden": 16, "params": None}),
         ("params: 5000", "--hidden 9", {"hidden": 9, "params": None}),
         ("learning_rate_draws: 3", "--lr 0.5", {"learning_rate": 0.5, "learning_rate_draws": 0}),
         ("preset: paper", "", {"hidden": 36, "epochs": 500, "learning_rate_draws": 10}),
@@ -166,6 +168,10 @@ FILE = "unit: gru\nepochs: 7\nhidden: 30\n"
         ("epochs: 3", "--preset paper", {"epochs": 3, "optimizer": "rmsprop"}),
         ("bias: false", "--bias", {"bias": True}),
         ("end: true", "--no-end", {"end": False}),
+        ("", "--output nade", {"model": "frame-wise", "hidden": 200}),
+        ("output: nade\nmodel: frame-wise", "", {"model": "frame-wise"}),
+        ("", "--output bernoulli", {"model": "tied", "note_unit": None}),
+        ("", "--model frame-wise", {"hidden": 200, "epochs": 40, "end": True}),
     ],
 )
 def test_option_before_file_before_preset_before_default(

@@ -39,7 +39,8 @@ def struck_data(shared: Path, struck: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def struck_run(shared: Path, struck_data: Path) -> Path:
-    options = ("--hidden", 4, "--epochs", 2, "--augment-keys", "--learning-rate", 0.05)
+    options = ["--hidden", 4, "--epochs", 2, "--augment-keys", "--learning-rate", 0.05]
+    options += ["--model", "frame-wise", "--no-end"]
     call_ok("train", struck_data, *options, "--run", shared / "struck-run")
     return shared / "struck-run"
 

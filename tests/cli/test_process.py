@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 LONG = (
     *("--hidden", 32, "--epochs", 20, "--batch-size", 2, "--truncate", 12, "--dropout", 0.2),
     *("--weight-noise", 0.05, "--augment-keys", "--patience", 99),
+    *("--model", "frame-wise", "--no-end"),
 )
 
 
@@ -156,7 +157,7 @@ def test_the_bar_is_for_terminals(
     result, shown = on_terminal(*training)
     assert result.status == 0
     assert result.out.replace("\n", "").isprintable()
-    assert f"runs/data-lstm-1: lstm of 4 units on {data}" in shown
+    assert f"runs/data-lstm-1: lstm of 4 units, lstm of 2 along pitch, on {data}" in shown
     assert re.search(r"epoch 2/2 +train +\d+\.\d{4} +valid +\d+\.\d{4}", shown)
     assert "━" in shown
     assert COLOUR.search(shown)

@@ -50,10 +50,16 @@ def test_struck_notes_come_back_from_a_file_as_they_were_drawn(call: Call, music
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--note-unit", "gru"], "--note-unit is for --model tied with the output note-unit"),
+        (
+            ["--model", "frame-wise", "--note-unit", "gru"],
+            "--note-unit is for --model tied with the output note-unit",
+        ),
         (["--model", "tied", "--output", "gaussian"], "--output gaussian does not fit music"),
         (["--model", "tied", "--truncate", 1], "--truncate must be 0 or at least 2, not 1"),
-        (["--output", "note-unit"], "--output note-unit does not fit --model frame-wise"),
+        (
+            ["--model", "frame-wise", "--output", "note-unit"],
+            "--output note-unit does not fit --model frame-wise",
+        ),
         (["--model", "tied", "--note-hidden", 0], "--note-hidden must be 1 or more, not 0"),
     ],
 )

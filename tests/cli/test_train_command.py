@@ -22,7 +22,7 @@ def test_train_speaks_in_plain_lines_when_nobody_watches(call: Call, data: Path,
     """Guards the log of a job: one line per epoch, no control characters, the result on stdout."""
     result = call("train", data, "--hidden", 4, "--epochs", 2)
     lines = result.err.splitlines()
-    assert lines[0] == f"runs/data-lstm-1: lstm of 4 units on {data}"
+    assert lines[0] == f"runs/data-lstm-1: lstm of 4 units, lstm of 2 along pitch, on {data}"
     assert re.fullmatch(EPOCH.format(1), lines[1])
     assert re.fullmatch(EPOCH.format(2), lines[2])
     assert re.match("a trivial model predicts valid better", lines[3])  # two epochs are not enough
@@ -80,7 +80,7 @@ def test_a_search_names_each_rate(call: Call, data: Path):
 
 def test_settings_from_a_file_train_the_same_run(call: Call, data: Path, run: Path):
     """Guards against --config losing what the options said."""
-    options = ["--hidden", 4, "--epochs", 2]
+    options = ["--hidden", 4, "--epochs", 2, "--model", "frame-wise", "--no-end"]
     Path("c.yaml").write_text(call("train", data, *options, "--print-config").out)
     call_ok("train", "--config", "c.yaml", "--run", "r")
     assert Path("r/config.yaml").read_text() == (run / "config.yaml").read_text()
@@ -91,9 +91,8 @@ def test_settings_from_a_file_train_the_same_run(call: Call, data: Path, run: Pa
 
 def test_init_from_starts_from_the_weights(call: Call, data: Path, run: Path):
     """Guards against --init-from that is taken in and forgotten."""
-    call_ok(
-        "train", data, "--hidden", 4, "--epochs", 1, "--lr", 0, "--init-from", run, "--run", "r"
-    )
+    options = ("--hidden", 4, "--epochs", 1, "--lr", 0, "--model", "frame-wise", "--no-end")
+    call_ok("train", data, *options, "--init-from", run, "--run", "r")
     mine, theirs = (seqmodel.load_run(path).model.state_dict() for path in ("r", run))
     assert all((mine[name] == theirs[name]).all() for name in theirs)
 
@@ -108,6 +107,7 @@ def test_a_run_that_replaces_another_is_the_run_that_a_new_folder_gets(
     Path("old/draws/7").mkdir(parents=True)
     Path("link").symlink_to("old")  # which stays a link
     train = ["train", data, "--hidden", 4, "--epochs", 1, *options]
+    train += ["--model", "frame-wise", "--no-end"]
     train += ["--init-from", run, "--lr", 1e-5] if start else []
     new = call_ok(*train, "--run", "new")
     replaced = call_ok(*train, "--run", "link", "--force")
@@ -182,7 +182,7 @@ def test_a_gpu_that_is_not_there_is_one_line(call: Call, data: Path, monkeypatch
 
 def test_epochs_may_change_on_resume_but_not_with_a_cosine(call: Call, data: Path):
     small = ["train", data, "--hidden", 4, "--epochs", 1, "-q"]
-    call_ok(*small, "--run", "constant")
+    call_ok(*small, "--run", "constant", "--schedule", "constant")
     call_ok(*small, "--run", "cosine", "--schedule", "cosine")
     more = ["train", "--resume", "--epochs", 2, "-q", "--run"]
     assert call_ok(*more, "constant").out.endswith(" of 2\n")

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from seqmodel.data import batches
-from seqmodel.evaluation import likelihood as evaluate
 from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.model import sequence
 from seqmodel.model.build import build_model
 from seqmodel.training.loss import window_loss
 
@@ -28,5 +28,5 @@ def test_windows_add_up_whatever_their_length(make_config, struck_dataset, monke
         read = [model.read(piece, model.start(1)) for piece in pieces]
         each = [model.output.nats(model.output(h), x, past).sum() for h, x, past, _ in read]
     assert nats == pytest.approx(float(sum(each)) / train.frames, rel=1e-5)
-    monkeypatch.setattr(evaluate, "FRAMES_AT_ONCE", window * len(train))
+    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", window * len(train))
     assert likelihood(model, train).nats_per_frame == pytest.approx(nats, rel=1e-5)

@@ -44,7 +44,7 @@ class Music(Medium):
     name = "music"
     suffixes = MIDI_SUFFIXES | ROLL_SUFFIXES
     file_kinds = "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy)"
-    presets: Mapping[str, Mapping[str, Any]] = {}
+    presets: Mapping[str, Mapping[str, Any]] = {"default": {"model": "tied", "end": True}}
     # Chung et al. 2014, Table 1.
     paper_hidden: Mapping[str, int] = {"lstm": 36, "gru": 46, "tanh": 100}
     paper_params = 18_500

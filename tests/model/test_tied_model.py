@@ -141,7 +141,7 @@ def test_sizes_along_pitch_follow_those_along_time_unless_given():
     ("options", "frame", "message"),
     [
         (
-            {"note_unit": "gru"},
+            {"model": "frame-wise", "note_unit": "gru"},
             FRAMES,
             "--note-unit is for --model tied with the output note-unit",
         ),
@@ -152,9 +152,9 @@ def test_sizes_along_pitch_follow_those_along_time_unless_given():
         ),
         ({"model": "tied"}, AudioFrames(8000), "--model tied does not fit audio"),
         (
-            {"output": "note-unit"},
+            {"model": "frame-wise", "output": "note-unit"},
             FRAMES,
-            "--output note-unit does not fit --model frame-wise, which has bernoulli",
+            "--output note-unit does not fit --model frame-wise, which has bernoulli and nade",
         ),
         (
             {"model": "bi-axial"},
