@@ -1,5 +1,6 @@
 """Dropout whose random numbers are cheap compared with a small unit's step."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.nn import functional as F
 from seqmodel.kernels.device import one_thread
 
 _STEPS = 1 << 16  # resolution of the probability: 16 random bits per element
+_MANY = 1 << 18  # elements that are worth waking threads for
 
 
 class Dropout(nn.Module):
@@ -38,18 +40,21 @@ class Dropout(nn.Module):
 
 
 class _Times(torch.autograd.Function):
-    """x times constant factors, forward and backward on one thread."""
+    """x times constant factors, forward and backward; on one thread unless there are many."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factors: Tensor) -> Tensor:
         """x * factors."""
         ctx.save_for_backward(factors)
-        with one_thread():
-            return x * factors
+        return _product(x, factors)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """The gradient of x."""
         (factors,) = ctx.saved_tensors
-        with one_thread():
-            return gradient * factors, None
+        return _product(gradient, factors), None
+
+
+def _product(x: Tensor, factors: Tensor) -> Tensor:
+    with nullcontext() if x.numel() > _MANY else one_thread():
+        return x * factors
