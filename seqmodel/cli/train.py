@@ -90,8 +90,9 @@ def train(
     output: Annotated[
         str | None,
         typer.Option(
-            help="auto: note-unit for the tied model, bernoulli for other music, gaussian for "
-            "audio; frame-wise music can also have nade, 16-bit audio logistic." + DEFAULT["output"]
+            help="auto: note-unit for the tied model, bernoulli for the frame-wise one, gaussian "
+            "for audio. The tied model can also have bernoulli, the frame-wise one nade (which "
+            "implies it), 16-bit audio logistic." + DEFAULT["output"]
         ),
     ] = None,
     components: Annotated[
@@ -198,7 +199,8 @@ def train(
     """Train a unit and keep the epoch that predicts valid best.
 
     --resume continues a stopped run (Ctrl-C will do), bit for bit. The defaults shown are for
-    music; audio and the paper preset have some of their own, see --print-config.
+    music; audio, the frame-wise model and the paper preset have some of their own, see
+    --print-config.
     """
     values = locals()
     given = {field.name: values[field.name] for field in fields(Config)}
