@@ -44,7 +44,7 @@ class Config:
     hidden: int | None = 200
     """Size of each layer; None: solved from `params` or from the preset."""
     params: int | None = None
-    """Parameter budget to solve `hidden` for, without the output layer."""
+    """Parameter budget of all units to solve `hidden` for, without output layers."""
     layers: int = 1
     note_unit: str | None = added(None, neutral=None)
     """The unit along pitch, where the output has one; None: the same as `unit`."""
@@ -58,7 +58,7 @@ class Config:
     dropout: float = 0.4
     """Probability of dropping a number between layers and before the output."""
     output: str = "auto"
-    """The output distribution; auto: the medium's first."""
+    """The output distribution; auto: the first that fits the model and the medium."""
     components: int = 20
     """Of the output's mixture, where it has one."""
     nade_hidden: int = added(200, neutral=200)

@@ -25,10 +25,10 @@ def with_sizes(config: Config, frame: FrameDefinition) -> Config:
     Raises:
         UsageError: when the config asks for a size that its output does not have.
     """
-    return _with_note_unit(_with_sizes(config, frame), frame)
+    return _with_note_unit(_with_hidden(config, frame), frame)
 
 
-def _with_sizes(config: Config, frame: FrameDefinition) -> Config:
+def _with_hidden(config: Config, frame: FrameDefinition) -> Config:
     if config.hidden is not None:
         return config
     papers = frame.medium.paper_hidden

@@ -44,15 +44,15 @@ def inputs_call(D: int, arena: Arena, *, onsets: bool) -> CompiledInputs:
         **slots,
     }
     library = _step(onsets)
-    call = Call(library.address("step"), _signature(onsets, "1"), _ITEMSIZE, fields)
+    call = Call(library.address("step"), _signature(onsets, step=True), _ITEMSIZE, fields)
     return CompiledInputs(past, x, [call])
 
 
 @compiled_once
-def _signature(onsets: bool, threads: str) -> Signature:
-    work = Array("work", (threads, f"2 * D + {_WORK}"))
-    if threads != "1":
-        work = per_thread("work", f"2 * D + {_WORK}")
+def _signature(onsets: bool, *, step: bool) -> Signature:
+    """The fields for many frames on several threads, or for a step: one frame on one."""
+    size = f"2 * D + {_WORK}"
+    work = Array("work", ("1", size)) if step else per_thread("work", size)
     return Signature(
         "heard_inputs",
         ("N", "D"),
@@ -67,7 +67,7 @@ def _signature(onsets: bool, threads: str) -> Signature:
 
 @compiled_once
 def _kernel(itemsize: int, onsets: bool) -> Kernel:
-    signature, module = _signature(onsets, "threads"), ir.Module("heard_inputs")
+    signature, module = _signature(onsets, step=False), ir.Module("heard_inputs")
     arguments = [POINTER, INT, INT]
     with function(module, signature.name, arguments, itemsize) as (e, fields, thread, threads):
         f = signature.load(e, fields)
@@ -83,7 +83,7 @@ def _kernel(itemsize: int, onsets: bool) -> Kernel:
 def _step(onsets: bool) -> Library:
     module = ir.Module("heard_step")
     with function(module, "step", [POINTER], _ITEMSIZE) as (e, fields):
-        f = _signature(onsets, "1").load(e, fields)
+        f = _signature(onsets, step=True).load(e, fields)
         _write_frame(e, f, e.int(0), f["work"], onsets)
     return Library(module)
 

@@ -117,6 +117,13 @@ def test_figures_do_not_depend_on_batch_or_window(output, batch_size, rows, data
     assert ours == pytest.approx(expected, rel=1e-5)
 
 
+def test_windows_bound_the_rows_and_not_only_the_frames():
+    """Guards the memory of long pieces: 8,192 frames of 88 rows each would take gigabytes."""
+    assert tied().window(1) * 88 <= sequence.ROWS_AT_ONCE < (tied().window(1) + 1) * 88
+    assert tied().window(4) == tied().window(1) // 4
+    assert tied().window(10**6) == 1
+
+
 @OUTPUTS
 def test_a_budget_counts_the_units_of_both_axes(output):
     for unit in ("gru", "tanh"):

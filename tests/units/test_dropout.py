@@ -53,3 +53,14 @@ def test_off_in_evaluation_and_at_zero():
     assert torch.equal(Dropout(0.5).eval()(x), x)
     assert torch.equal(Dropout(0.0)(x), x)
     assert not Dropout(1.0)(x).any()
+
+
+def test_large_tensors_are_dropped_too():
+    """Guards the path of many elements, which runs on all threads: values and gradient."""
+    x = torch.full((700, 700), 3.0, requires_grad=True)
+    torch.manual_seed(1)
+    dropped = Dropout(0.5).train()(x)
+    assert dropped.unique().tolist() == [0.0, 6.0]
+    assert float((dropped == 0).double().mean()) == pytest.approx(0.5, abs=0.01)
+    (gradient,) = torch.autograd.grad(dropped.sum(), x)
+    assert torch.equal(gradient, dropped.detach() / 3)

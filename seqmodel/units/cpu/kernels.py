@@ -3,8 +3,9 @@
 A thread takes a share of the batch through all of time, so that threads never wait for each other.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -295,7 +296,9 @@ def _write_input(
     return listed, so_far
 
 
-def _write_backward(k: Addresses, matmul: MatMul, outer: OuterBlock, functions: Functions) -> None:
+def _write_backward(
+    k: Addresses, matmul: MatMul, functions: Functions, *, outer: OuterBlock
+) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     H, rows = k.field["H"], e.builder.sub(k.last, k.first)
     k.start_gradients(k.first, rows)
@@ -388,15 +391,13 @@ class CompiledUnit:
         matmul = MatMul.of(module, itemsize)
         functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
         signatures = fields.forward(self.plan), fields.backward(self.plan)
-        outer = OuterBlock.of(module, itemsize)
-        for signature in signatures:
+        backward = partial(_write_backward, outer=OuterBlock.of(module, itemsize))
+        writes: tuple[Callable[..., None], ...] = (_write_forward, backward)
+        for signature, write in zip(signatures, writes, strict=True):
             with function(module, signature.name, [POINTER, INT, INT], itemsize) as (e, *args):
                 array, *share = args
-                kernel = Addresses(self.plan, e, signature.load(e, array), *share)
-                if signature is signatures[0]:
-                    _write_forward(kernel, matmul, functions)
-                else:
-                    _write_backward(kernel, matmul, outer, functions)
+                field = signature.load(e, array)
+                write(Addresses(self.plan, e, field, *share), matmul, functions)
         kernels = compile_kernels(module, itemsize, signatures)
         self.forward, self.backward = kernels["forward"], kernels["backward"]
 
