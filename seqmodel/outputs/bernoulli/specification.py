@@ -9,7 +9,7 @@ from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.outputs.protocol import CompiledDraw, Drawn
 from seqmodel.outputs.shared.notes import NotesOutput
-from seqmodel.outputs.shared.onsets import as_drawn
+from seqmodel.outputs.shared.onsets import as_drawn, needed
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
@@ -49,12 +49,12 @@ class BernoulliOutput(NotesOutput):
         nats = F.binary_cross_entropy_with_logits(notes, sounding, reduction="none").sum(-1)
         if not self.onsets:
             return nats
-        return nats + self.onset_nats(logits, frames, _needed(past))
+        return nats + self.onset_nats(logits, frames, needed(past))
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
         weight, bias = self.without_end()
-        past = _needed(past) if self.onsets else None
+        past = needed(past) if self.onsets else None
         if not h.numel() or device.why_not((h, weight, bias, frames, past)) is not None:
             return self.nats(self(h), frames, past)
         from seqmodel.outputs.bernoulli.score import (
@@ -69,7 +69,7 @@ class BernoulliOutput(NotesOutput):
     ) -> Tensor:
         """See `NotesOutput.weighted_score`."""
         weight, bias = self.without_end()
-        past = _needed(past) if self.onsets else None
+        past = needed(past) if self.onsets else None
         if not h.numel() or device.why_not((h, weight, bias, frames, weights, past)) is not None:
             return (self.nats(self(h), frames, past) * weights).sum()
         from seqmodel.outputs.bernoulli.score import WeightedBernoulliNats  # as above
@@ -96,7 +96,7 @@ class BernoulliOutput(NotesOutput):
         else:
             drawn = uniforms[..., : self.frame_size] < sigmoid(chosen / temperature)
         frame = drawn.to(logits.dtype)
-        return as_drawn(frame, _needed(past)) if self.onsets else frame
+        return as_drawn(frame, needed(past)) if self.onsets else frame
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """See `Output.draw_frame`."""
@@ -111,10 +111,3 @@ class BernoulliOutput(NotesOutput):
         from seqmodel.outputs.bernoulli.draw import bernoulli_draw  # loads the compiler
 
         return bernoulli_draw(self, h, x, arena, chunk, temperature)
-
-
-def _needed(past: Tensor | None) -> Tensor:
-    """The frames before, without which nobody knows which struck bits are free."""
-    if past is None:
-        raise ValueError("frames with onsets are scored and drawn given the frames before")
-    return past

@@ -28,7 +28,8 @@ _SIGNATURE = draw_signature(
         Array("U", ("D", "P")),
         Array("a", ("P",)),
         Array("state", ("P",)),  # of the hidden units
-        Array("limits", ("D",)),  # a note sounds where its logit times the factor is higher
+        Array("limits", ("D",)),  # a number is one where its logit times the factor is higher
+        Array("past", ("D",), optional=True),  # with onsets: a copy of the frame before
     ),
 )
 
@@ -39,11 +40,12 @@ def nade_draw(
     """The draw of a frame from h (H,)."""
     V, U = _padded(output.V), _padded(output.U)
     P = V.shape[1]
-    own: dict[str, int | Tensor | Slot] = {
+    own: dict[str, int | Tensor | Slot | None] = {
         "K": output.width, "P": P, "V": V, "U": U,
-        "a": arena.take(P), "state": arena.take(P), "limits": arena.take(output.notes),
+        "a": arena.take(P), "state": arena.take(P), "limits": arena.take(output.frame_size),
+        "past": arena.take(output.frame_size) if output.onsets else None,
     }  # fmt: skip
-    library = _library(output.linear.weight.element_size(), temperature == 0)
+    library = _library(output.linear.weight.element_size(), temperature == 0, output.onsets)
     return NotesDraw(output, h, x, arena, chunk, temperature, library, _SIGNATURE, own)
 
 
@@ -53,11 +55,13 @@ def _padded(matrix: Tensor) -> Tensor:
 
 
 @compiled_once
-def _library(stored: int, at_zero: bool) -> Library:
-    return compile_draw(_SIGNATURE, stored, lambda frame: _write(frame, at_zero=at_zero))
+def _library(stored: int, at_zero: bool, onsets: bool) -> Library:
+    return compile_draw(
+        _SIGNATURE, stored, lambda frame: _write(frame, at_zero=at_zero, onsets=onsets)
+    )
 
 
-def _write(frame: Frame, *, at_zero: bool) -> None:
+def _write(frame: Frame, *, at_zero: bool, onsets: bool) -> None:
     e, b, f = frame.e, frame.e.builder, frame.field
     D, P = f["D"], f["P"]
 
@@ -74,6 +78,8 @@ def _write(frame: Frame, *, at_zero: bool) -> None:
     e.columns(D, limit)
     e.columns(f["K"], lambda k, lanes: activate(frame.output(e.add(D, k), lanes), k))
     factor = b.load(f["factor"], typ=e.real)
+    if onsets:
+        e.copy(f["x"], f["past"], D)
     with e.loop(0, D) as d:
         of_note, dot = e.mul(d, P), [e.zero()]
         with e.carrying(0, P, e.lanes, dot) as (k, total):
@@ -83,9 +89,25 @@ def _write(frame: Frame, *, at_zero: bool) -> None:
             b.load(e.offset(f[name], d), typ=e.real) for name in ("product", "bias", "limits")
         )
         logit = b.fadd(e.sum(dot[0]), b.fadd(product, bias))
-        sounds = b.fcmp_ordered(">", b.fmul(logit, factor), limits)
-        b.store(b.uitofp(sounds, e.real), e.offset(f["x"], d))
-        b.store(b.zext(sounds, BYTE), b.gep(frame.bytes, [d], source_etype=BYTE), align=1)
-        with b.if_then(sounds), e.loop(0, P, e.lanes) as k:
+        one = b.fcmp_ordered(">", b.fmul(logit, factor), limits)
+        if onsets:
+            one = _as_it_must_be(frame, d, one)
+        b.store(b.uitofp(one, e.real), e.offset(f["x"], d))
+        b.store(b.zext(one, BYTE), b.gep(frame.bytes, [d], source_etype=BYTE), align=1)
+        with b.if_then(one), e.loop(0, P, e.lanes) as k:
             a, step = e.load(e.offset(f["a"], k)), e.load(e.offset(f["V"], of_note, k))
             activate(Vector(e, a) + Vector(e, step), k)
+
+
+def _as_it_must_be(frame: Frame, d: Any, drawn: Any) -> Any:
+    """Number d of a frame with onsets: as drawn, unless it is a strike that is not free."""
+    e, b, f = frame.e, frame.e.builder, frame.field
+    notes, one = b.lshr(f["D"], e.int(1)), [drawn]
+    with e.when(b.icmp_signed(">=", d, notes), one) as strike:
+        note = b.sub(d, notes)
+        now, before = (
+            b.fcmp_ordered(">", b.load(e.offset(f[name], note), typ=e.real), e.real(0.0))
+            for name in ("x", "past")
+        )
+        strike[0] = b.and_(now, b.or_(drawn, b.not_(before)))
+    return one[0]

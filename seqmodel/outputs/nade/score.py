@@ -2,7 +2,8 @@
 
 The hidden units change only above a note that sounds, of which a frame has few. So a frame falls
 into segments of notes that see the same state of the hidden units: each state is computed once, and
-kept until the gradients of its segment are known.
+kept until the gradients of its segment are known. With onsets the same holds for the F numbers of a
+frame, its notes and then its strikes: "note" below means any of these.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, PANEL, Emitter, panel_width
+from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, panel_width
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.matmul import MatMul
 from seqmodel.kernels.linear.packing import packing, panels_of
@@ -29,30 +30,38 @@ from seqmodel.kernels.run.signature import (
 from seqmodel.kernels.run.team import Job, parallel_for
 from seqmodel.outputs.shared import linear_score
 from seqmodel.outputs.shared.linear_score import BLOCK, BlockKernel, rows_of
-from seqmodel.outputs.shared.note_nats import write_nats
+from seqmodel.outputs.shared.note_nats import write_nats, write_struck_nats
 
 
 class NadeNats(torch.autograd.Function):
     """The nats (...) of frames (..., D) of zeros and ones, from h (..., H).
 
-    Weights: those of the layer, (D + K, H) and (D + K,), and V and U (D, K).
+    Weights: those of the layer, (D + K, H) and (D + K,), and V and U (D, K). Frames with onsets
+    come with those before, past (..., D), others with None.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, V: Tensor, U: Tensor, frames: Tensor
+        ctx: Any,
+        h: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        V: Tensor,
+        U: Tensor,
+        frames: Tensor,
+        past: Tensor | None,
     ) -> Tensor:
         """The nats; nothing is saved but what they came from."""
-        ctx.save_for_backward(h, weight, bias, V, U, frames)
-        return _forward(h, weight, bias, V, U, frames)[0]
+        ctx.save_for_backward(h, weight, bias, V, U, frames, past)
+        return _forward(h, weight, bias, V, U, frames, past)[0]
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of h and the weights; the pass over the notes is run again."""
-        h, weight, bias, V, U, frames = ctx.saved_tensors
-        _, gradients = _with_gradients(h, weight, bias, V, U, frames, d_nats)
-        return *gradients, None
+        h, weight, bias, V, U, frames, past = ctx.saved_tensors
+        _, gradients = _with_gradients(h, weight, bias, V, U, frames, past, d_nats)
+        return *gradients, None, None
 
 
 class WeightedNadeNats(torch.autograd.Function):
@@ -72,9 +81,10 @@ class WeightedNadeNats(torch.autograd.Function):
         U: Tensor,
         frames: Tensor,
         weights: Tensor,
+        past: Tensor | None,
     ) -> Tensor:
         """The sum; the gradients are saved."""
-        nats, gradients = _with_gradients(h, weight, bias, V, U, frames, weights)
+        nats, gradients = _with_gradients(h, weight, bias, V, U, frames, past, weights)
         ctx.save_for_backward(*gradients)
         return torch.dot(nats.view(-1), weights.reshape(-1))
 
@@ -83,14 +93,14 @@ class WeightedNadeNats(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of h and the weights."""
         factor = float(gradient)
-        return *(d if factor == 1 else d * factor for d in ctx.saved_tensors), None, None
+        return *(d if factor == 1 else d * factor for d in ctx.saved_tensors), None, None, None
 
 
 def conditional_logits(
     h: Tensor, weight: Tensor, bias: Tensor, V: Tensor, U: Tensor, frames: Tensor
 ) -> Tensor:
     """The logit of each note given those below it: (..., D)."""
-    outputs = _forward(h, weight, bias, V, U, frames)[1]
+    outputs = _forward(h, weight, bias, V, U, frames, None)[1]
     return outputs[:, : len(V)].view(*h.shape[:-1], len(V))
 
 
@@ -102,6 +112,7 @@ def _scoring(
     V: Tensor,
     U: Tensor,
     frames: Tensor,
+    past: Tensor | None,
     **own: Field,
 ) -> list[Job]:
     """The jobs that score h (rows, H) by one of the kernels, whose own fields are `own`.
@@ -113,18 +124,25 @@ def _scoring(
     fields = panels_of(packings) | {
         "rows": rows, "H": weight.shape[1], "D": V.shape[0], "K": V.shape[1],
         "threads": linear_score.threads_for(rows), "h": h, "bias": bias.contiguous(),
-        "frames": rows_of(frames), "indices": NEW, "counts": NEW,
+        "frames": rows_of(frames), "past": None if past is None else rows_of(past),
+        "indices": NEW, "counts": NEW,
         "a": NEW, "states": NEW, "outputs": NEW, "nats": NEW, **own,
     }  # fmt: skip
     return [*packings.values(), kernel.job(h.element_size(), fields)]
 
 
 def _forward(
-    h: Tensor, weight: Tensor, bias: Tensor, V: Tensor, U: Tensor, frames: Tensor
+    h: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    V: Tensor,
+    U: Tensor,
+    frames: Tensor,
+    past: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The nats (...) and a buffer (rows, D + K) that begins with the notes' logits."""
     rows = rows_of(h)
-    jobs = _scoring(_FORWARD, rows, weight, bias, V, U, frames)
+    jobs = _scoring(_FORWARD, rows, weight, bias, V, U, frames, past)
     parallel_for(jobs, linear_score.threads_for(rows.shape[0]))
     made = jobs[-1].made
     return made["nats"].view(h.shape[:-1]), made["outputs"]
@@ -137,11 +155,13 @@ def _with_gradients(
     V: Tensor,
     U: Tensor,
     frames: Tensor,
+    past: Tensor | None,
     weights: Tensor,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The nats (...), and the gradients of their sum times weights (...) by the first five."""
     rows, weights = rows_of(h), weights.reshape(-1).contiguous()
-    jobs = _scoring(_GRADIENT, rows, weight, bias, V, U, frames, weights=weights, d_V=NEW, d_U=NEW)
+    own: dict[str, Field] = {"weights": weights, "d_V": NEW, "d_U": NEW}
+    jobs = _scoring(_GRADIENT, rows, weight, bias, V, U, frames, past, **own)
     made, threads = jobs[-1].made, linear_score.threads_for(rows.shape[0])
     d = linear_score.gradients(rows, weight, made["outputs"], weights)
     parallel_for([*jobs, *d.jobs], threads)
@@ -228,12 +248,23 @@ def _write_rows(
     with e.loop(0, rows) as n:
         row = _Row(e, f, start, n)
         _write_logits(e, f, row)
-        slopes = row.outputs if gradient else None
-        nats = write_nats(e, D, row.outputs, row.frame, slopes=slopes)
-        e.builder.store(nats, e.offset(f["nats"], row.number))
+        e.builder.store(_nats(e, f, row, gradient=gradient), e.offset(f["nats"], row.number))
     if gradient:  # by panels: one of each matrix stays in the first-level cache for all rows
         with e.loop(0, f["K"], PANEL * e.lanes) as k, e.loop(0, rows) as n:
             _write_gradient(e, f, _Row(e, f, start, n), k)
+
+
+def _nats(e: Emitter, f: dict[str, Any], row: _Row, *, gradient: bool) -> Any:
+    """The nats of a row from its logits, with `gradient` replaced by their slopes."""
+    b, slopes = e.builder, row.outputs if gradient else None
+    onsets = b.icmp_unsigned("!=", f["past"], POINTER(None))
+    notes = b.select(onsets, b.lshr(f["D"], e.int(1)), f["D"])
+    nats = [write_nats(e, notes, row.outputs, row.frame, slopes=slopes)]
+    with e.when(onsets, nats) as more:
+        past = e.offset(f["past"], e.mul(row.number, f["D"]))
+        struck = write_struck_nats(e, notes, row.outputs, row.frame, past, slopes=slopes)
+        more[0] = b.fadd(more[0], struck)
+    return nats[0]
 
 
 def _write_logits(e: Emitter, f: dict[str, Any], row: _Row) -> None:
@@ -334,6 +365,7 @@ _ARRAYS = (
     packed("V", "D", "K"),
     packed("U", "D", "K"),
     Array("frames", ("rows", "D")),
+    Array("past", ("rows", "D"), optional=True),  # with onsets
     Array("indices", (THREADS, f"{BLOCK} * D"), torch.int32),
     Array("counts", (THREADS, f"{BLOCK}"), torch.int32),
     per_thread("a", _WHOLE),

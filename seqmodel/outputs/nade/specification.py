@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodel.config import Config
-from seqmodel.errors import UsageError
 from seqmodel.kernels import device
 from seqmodel.outputs.protocol import CompiledDraw, Drawn
 from seqmodel.outputs.shared.notes import NotesOutput
+from seqmodel.outputs.shared.onsets import needed
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
@@ -27,44 +27,60 @@ class NadeOutput(NotesOutput):
         a_d = b_h + sum_{e<d} x_e V_e
         p(x_d = 1 | x_<d, h) = s(b_v,d + U_d . s(a_d))
 
-    s is the logistic sigmoid, b_v has D numbers, b_h and each row of V and U (D, K) have K. The
+    s is the logistic sigmoid, b_v has F numbers, b_h and each row of V and U (F, K) have K. The
     layer `linear` computes b_v, then b_h, then the logit of the end, where there is one.
+
+    With `onsets` the strikes follow the notes in the same chain, from the lowest to the highest: a
+    chord is thus struck again as a whole. Those that are not free are part of what follows depends
+    on, and cost nothing; see `shared.onsets`.
     """
 
-    def __init__(self, hidden_size: int, notes: int, width: int, *, end: bool = False) -> None:
+    def __init__(
+        self, hidden_size: int, notes: int, width: int, *, end: bool = False, onsets: bool = False
+    ) -> None:
         """`width` is K."""
-        super().__init__(hidden_size, notes, notes + width, end=end)
+        numbers = 2 * notes if onsets else notes
+        super().__init__(hidden_size, notes, numbers + width, end=end, onsets=onsets)
         self.width = width
         # At zero the notes start out independent, at b_v. The rows of W_h, which are random, keep
         # the hidden units apart.
-        self.V = nn.Parameter(torch.zeros(notes, width))
-        self.U = nn.Parameter(torch.zeros(notes, width))
+        self.V = nn.Parameter(torch.zeros(numbers, width))
+        self.U = nn.Parameter(torch.zeros(numbers, width))
 
     @classmethod
     def build(cls, config: Config, frame: "FrameDefinition") -> Self:
         """See `Output.build`."""
         assert config.hidden is not None
-        if frame.onsets:
-            raise UsageError(
-                "--output nade does not know notes struck and held: take bernoulli, or prepare the "
-                f"{frame.medium.name} without --onsets"
-            )
-        return cls(config.hidden, frame.frame_size, config.nade_hidden, end=config.end)
+        notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
+        width = config.nade_hidden
+        return cls(config.hidden, notes, width, end=config.end, onsets=frame.onsets)
 
     def conditional_logits(self, outputs: Tensor, frames: Tensor) -> Tensor:
-        """The logit of each note given those below it in frames (..., D): (..., D).
+        """The logit of each number given those before it in frames (..., F): (..., F).
 
-        `outputs` (..., D + K or more) are the layer's. Takes D K numbers a frame.
+        `outputs` (..., F + K or more) are the layer's. Takes F K numbers a frame.
         """
-        b_v, b_h = outputs[..., : self.notes], outputs[..., self.notes : self.notes + self.width]
+        b_v, b_h = self._biases(outputs)
         steps = frames.unsqueeze(-1) * self.V
         a = torch.cat([b_h.unsqueeze(-2), steps[..., :-1, :]], -2).cumsum(-2)
         return b_v + (self.U * a.sigmoid()).sum(-1)
 
-    def nats(self, outputs: Tensor, frames: Tensor) -> Tensor:
-        """-log p(x_t | x_<t) of frames (..., D) of zeros and ones: (...)."""
-        logits = self.conditional_logits(outputs, frames)
-        return F.binary_cross_entropy_with_logits(logits, frames, reduction="none").sum(-1)
+    def _biases(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """b_v (..., F) and b_h (..., K)."""
+        b_v, b_h, _ = outputs.tensor_split([self.frame_size, self.frame_size + self.width], -1)
+        return b_v, b_h
+
+    def nats(self, outputs: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        """-log p(x_t | x_<t) of frames (..., F) of zeros and ones: (...).
+
+        With `onsets` the frames before, `past` (..., F), decide which strikes are free.
+        """
+        logits, D = self.conditional_logits(outputs, frames), self.notes
+        sounding = logits[..., :D], frames[..., :D]
+        nats = F.binary_cross_entropy_with_logits(*sounding, reduction="none").sum(-1)
+        if not self.onsets:
+            return nats
+        return nats + self.onset_nats(logits, frames, needed(past))
 
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
         """See `NotesOutput.note_logits`; given the frame's lower notes. Without a gradient."""
@@ -78,50 +94,55 @@ class NadeOutput(NotesOutput):
             return conditional_logits(h, *self.without_end(), self.V, self.U, frames)
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """`nats(forward(h), frames)`: h (T, B, H), frames (T, B, D) -> (T, B)."""
-        if self._only_plain(h, frames):
-            return self.nats(self(h), frames)
+        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
+        past = needed(past) if self.onsets else None
+        if self._only_plain(h, frames, past):
+            return self.nats(self(h), frames, past)
         from seqmodel.outputs.nade.score import NadeNats  # as above
 
-        nats: Tensor = NadeNats.apply(h, *self.without_end(), self.V, self.U, frames)  # type: ignore[no-untyped-call]
+        nats: Tensor = NadeNats.apply(h, *self.without_end(), self.V, self.U, frames, past)  # type: ignore[no-untyped-call]
         return nats
 
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
         """See `NotesOutput.weighted_score`."""
-        if self._only_plain(h, frames, weights):
-            return (self.nats(self(h), frames) * weights).sum()
+        past = needed(past) if self.onsets else None
+        if self._only_plain(h, frames, weights, past):
+            return (self.nats(self(h), frames, past) * weights).sum()
         from seqmodel.outputs.nade.score import WeightedNadeNats  # as above
 
         total: Tensor = WeightedNadeNats.apply(  # type: ignore[no-untyped-call]
-            h, *self.without_end(), self.V, self.U, frames, weights
+            h, *self.without_end(), self.V, self.U, frames, weights, past
         )
         return total
 
-    def _only_plain(self, h: Tensor, *others: Tensor) -> bool:
+    def _only_plain(self, h: Tensor, *others: Tensor | None) -> bool:
         """Whether compiled code cannot run over these tensors."""
         return not h.numel() or device.why_not((h, *others, *self.parameters())) is not None
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
-        """Draw a frame of each piece, from the lowest note to the highest.
+        """Draw a frame of each piece, from the lowest note to the highest, then the strikes.
 
-        A note sounds where its number of `uniforms` (B, D + 1), in [0, 1), is below its
-        probability given the notes drawn so far. Each conditional logit is divided by
-        `temperature`; at 0 each note in turn takes its likelier value.
+        A number is one where that of `uniforms` (B, F + 1), in [0, 1), is below its probability
+        given those drawn so far, unless it is a strike that is not free. Each conditional logit is
+        divided by `temperature`; at 0 each number in turn takes its likelier value.
         """
         outputs = self(h)
-        b_v, a = outputs[:, : self.notes], outputs[:, self.notes : self.notes + self.width]
-        notes: list[Tensor] = []
-        for d in range(self.notes):
+        b_v, a = self._biases(outputs)
+        frame, D = h.new_zeros(len(h), self.frame_size), self.notes
+        for d in range(self.frame_size):
             logit = b_v[:, d] + a.sigmoid() @ self.U[d]
             if temperature == 0:
-                note = logit > 0
+                number = logit > 0
             else:
-                note = uniforms[:, d] < torch.sigmoid(logit / temperature)
-            notes.append(note.to(h.dtype))
-            a = a + notes[-1].unsqueeze(1) * self.V[d]
-        return Drawn(torch.stack(notes, 1), self.ends(outputs, uniforms))
+                number = uniforms[:, d] < torch.sigmoid(logit / temperature)
+            if d >= D:
+                sounding = frame[:, d - D] > 0
+                number = torch.where(past[:, d - D] > 0, number & sounding, sounding)
+            frame[:, d] = number.to(h.dtype)
+            a = a + frame[:, d : d + 1] * self.V[d]
+        return Drawn(frame, self.ends(outputs, uniforms))
 
     def compiled_draw(
         self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float

@@ -27,7 +27,14 @@ def write_nats(
 
 
 def write_struck_nats(
-    e: Emitter, count: Any, logits: Any, frame: Any, past: Any, *, bias: Any, slopes: Any
+    e: Emitter,
+    count: Any,
+    logits: Any,
+    frame: Any,
+    past: Any,
+    *,
+    bias: Any = None,
+    slopes: Any = None,
 ) -> Any:
     """As `write_nats`, of the bits that say which of `count` notes are struck.
 
@@ -45,7 +52,8 @@ def write_struck_nats(
         )
         free, wrong = sounding * sounded, struck - sounding
         cost = Vector(e, e.zero()).replaced(wrong * wrong, ">", 0.5, math.inf)
-        e.store(slope.replaced(free, "<", 0.5, 0.0).value, e.offset(slopes, j), lanes)
+        if slopes is not None:
+            e.store(slope.replaced(free, "<", 0.5, 0.0).value, e.offset(slopes, j), lanes)
         return nats.replaced(free, "<", 0.5, cost)
 
     return _sum(e, count, strikes)

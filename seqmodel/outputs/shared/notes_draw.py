@@ -61,14 +61,14 @@ class NotesDraw:
         temperature: float,
         library: Library,
         signature: Signature,
-        own: Mapping[str, int | Tensor | Slot],
+        own: Mapping[str, int | Tensor | Slot | None],
     ) -> None:
         """`own` are this output's own fields. At temperature 0 the factor is 1."""
         weight, bias = output.linear.weight, output.linear.bias.double()
         (columns, H), D = weight.shape, output.frame_size
         self._frames = arena.take(chunk, D, dtype=torch.uint8, spare=vector_lanes(ITEMSIZE))
         self._count, self._uniforms = chunk * (D + 1), arena.take(1, dtype=torch.int64)
-        fields: dict[str, int | Tensor | Slot] = {
+        fields: dict[str, int | Tensor | Slot | None] = {
             "H": H, "D": D, "columns": columns, "end": int(output.end), "chunk": chunk,
             "h": h, "weight": pack(weight), "bias": bias, "product": arena.take(columns),
             "factor": bias.new_tensor([1 / temperature if temperature else 1.0]),

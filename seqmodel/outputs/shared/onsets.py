@@ -17,6 +17,13 @@ from torch.nn import functional as F
 from seqmodel.data.dataset import Split
 
 
+def needed(past: Tensor | None) -> Tensor:
+    """The frames before; ValueError if there are none, for they say which struck bits are free."""
+    if past is None:
+        raise ValueError("frames with onsets are scored and drawn given the frames before")
+    return past
+
+
 def free(frames: Tensor, past: Tensor) -> Tensor:
     """Which struck bits of frames (..., 2N) are free given the frames before: booleans (..., N)."""
     N = frames.shape[-1] // 2
