@@ -131,12 +131,19 @@ def _run(values: dict[str, Any]) -> list[str]:
     best = values.get("best", {})
     if "config" in values:
         config = values["config"]
+        tied = "tied " if config["model"] == "tied" else ""
         lines.append(
-            f"  {config['unit']}, {config['hidden']} hidden, {plural(config['layers'], 'layer')}: "
+            f"  {tied}{config['unit']}, {config['hidden']} hidden, "
+            f"{plural(config['layers'], 'layer')}: "
             f"{values['unit_parameters']:,} parameters, {values['parameters']:,} with the output"
         )
         size = OUTPUTS[values["output"]].size
-        if size is not None:
+        if config["note_unit"] is not None:
+            lines.append(
+                f"  {values['output']} output: {config['note_unit']}, "
+                f"{config['note_hidden']} hidden, {plural(config['note_layers'], 'layer')}"
+            )
+        elif size is not None:
             setting, counted = size
             lines.append(f"  {values['output']} output, {plural(config[setting], counted)}")
         lines.append(f"  trained on {config['data']}, {values['frames']}")

@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 import seqmodel
-from seqmodel.cli import bench, inspect, prepare, train, units
+from seqmodel.cli import bench, inspect, prepare, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli.common import printable
 from seqmodel.cli.sample import command as sample
+from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError
 from seqmodel.kernels.run.allocator import keep_freed_memory
 

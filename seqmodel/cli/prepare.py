@@ -114,7 +114,7 @@ def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:
         advice = medium.split_advice(manifest) or (
             "add files, or put them into folders named train and valid"
         )
-        lines.append(f"no piece fell to {' and '.join(empty)}: {advice}")
+        lines.append(f"no piece is in {' or '.join(empty)}: {advice}")
     return lines
 
 

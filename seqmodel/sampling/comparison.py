@@ -63,7 +63,9 @@ def compare_samples(
         "pieces": number,
         "frames": sum(map(len, drawn)),
         "seed": seed,
-        "lengths": "the run's own" if run.config.end else f"those of {split}",
+        "lengths": "each as long as the run made it"
+        if run.config.end
+        else f"as long as pieces of {split}",
         **comparison.compare(drawn, None if same else pieces, train),
     }
 

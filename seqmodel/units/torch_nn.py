@@ -45,7 +45,7 @@ def why_not(case: Case) -> str | None:
     if case.dtype not in _FLOATS:
         return f"it computes in float32 and float64, not in {case.dtype}"
     if name not in _LAYERS:
-        return f"torch.nn has no layer that computes {name}"
+        return f"torch.nn has layers for {', '.join(_LAYERS)}, not for {name}"
     if name == "tanh":
         if case.activation not in ("tanh", "relu"):
             return f"torch.nn.RNN has no activation {case.activation}"

@@ -208,6 +208,11 @@ PREPARE = {
     ),
 }
 TRAIN = {
+    "train {data} --nade-hidden 9": (2, "--nade-hidden is for --output nade, not for note-unit"),
+    "train {data} --output nade --components 9": (
+        2,
+        "--components is for --output gaussian or logistic, not for nade",
+    ),
     "train {bad}/nope": (1, f"{{bad}}/nope {NO_DATASET} --out DATA`"),
     "train {bad}/file": (1, f"{{bad}}/file {NO_DATASET} --out DATA`"),
     "train {music}": (1, f"{{music}} {NO_DATASET} --out DATA`"),
@@ -396,6 +401,10 @@ EVAL = {
 }
 SUFFIX = "must be one of mid, wav, flac, ogg, mp3, npy, png, raw"
 SAMPLE = {
+    "sample a.ogg --format mid": (
+        2,
+        "--format mid contradicts the suffix of a.ogg: leave one out",
+    ),
     "sample": (2, f"Missing argument 'OUT' {HELP.format('sample')}"),
     "sample o.mid": (1, NO_RUN),
     "sample o --run {run}": (2, f"the suffix of o {SUFFIX}"),

@@ -65,7 +65,13 @@ def test_eval_sets_samples_beside_the_data(call: Call, data: Path, run: Path):
     """Guards the table, line by line, against its JSON; the data's figures are counted here."""
     plain = call("eval", run).out
     told = json.loads(call("eval", run, "--samples", 4, "--json").out)["samples"]
-    header = {"pieces": 4, "frames": 128, "seed": 1, "lengths": "those of valid", "voices": 2}
+    header = {
+        "pieces": 4,
+        "frames": 128,
+        "seed": 1,
+        "lengths": "as long as pieces of valid",
+        "voices": 2,
+    }
     assert told | header == told
     train = open_dataset(data)["train"]
     assert told["train"]["notes_per_frame"] == train.totals().sum() / train.frames
@@ -73,7 +79,7 @@ def test_eval_sets_samples_beside_the_data(call: Call, data: Path, run: Path):
     assert told["split"]["long_note_share"] < 1
     expected = [
         "",
-        "4 samples, 128 frames, seed 1, lengths those of valid",
+        "4 samples, 128 frames, seed 1, as long as pieces of valid",
         "",
         COLUMN.format("", "samples", "valid", "training"),
     ]

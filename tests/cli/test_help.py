@@ -13,10 +13,11 @@ import pytest
 import yaml
 from calling import SEQMODEL, Call
 
-from seqmodel.cli import bench, prepare, train, units
+from seqmodel.cli import bench, prepare, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli import inspect as inspect_command
 from seqmodel.cli.sample import command as sample
+from seqmodel.cli.train import command as train
 from seqmodel.config import Config, resolve
 from seqmodel.media.music.medium import MUSIC
 

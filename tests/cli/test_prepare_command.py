@@ -64,7 +64,7 @@ def test_prepare_says_what_is_odd_about_splits(call: Call, music: Path):
     assert result.err.splitlines() == [
         "1 piece appears in two splits, such as m/train/0.mid; figures on those splits "
         "are a little too good",
-        "no piece fell to valid: add files, or put them into folders named train and valid",
+        "no piece is in valid: add files, or put them into folders named train and valid",
     ]
 
 
@@ -77,7 +77,7 @@ def test_one_recording_in_clips_is_told_how_to_get_splits(call: Call):
         "folders named train, valid and test, and prepare the three folders together"
     )
     result = call("prepare", "long.wav", "-o", "d", "--clip-seconds", 1)
-    assert (result.status, result.err) == (0, f"no piece fell to valid: {advice}\n")
+    assert (result.status, result.err) == (0, f"no piece is in valid: {advice}\n")
     assert "train  5 pieces" in result.out
     result = call("train", "d")
     assert (result.status, result.out, result.err) == (

@@ -127,6 +127,8 @@ def test_the_same_dataset_may_be_named_again_on_resume(call: Call, data: Path, r
     """Guards the command one gets with arrow up and --resume; the run is finished already."""
     result = call("train", data, "--hidden", 4, "--resume", "--run", run)
     assert result.out.startswith(f"{run}  best valid ")
+    told = f"{run} was complete: to train on, start a new run with --init-from {run}"
+    assert result.err.splitlines()[-1] == told
 
 
 def test_resume_takes_the_newest_run_with_or_without_a_best_epoch(

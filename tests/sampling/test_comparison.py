@@ -44,7 +44,7 @@ def test_samples_are_as_long_as_the_splits_pieces(plain_run, dataset, judged, nu
         "pieces": number,
         "frames": sum(lengths),
         "seed": 9,
-        "lengths": "those of valid",
+        "lengths": "as long as pieces of valid",
     }
     ((drawn, split, train),) = judged
     sampler = Sampler(plain_run.model)
@@ -62,7 +62,7 @@ def test_more_samples_than_pieces_take_every_length_as_often(plain_run, dataset,
 def test_a_run_that_ends_pieces_does_so(run, dataset, judged):
     told = compare_samples(run, dataset, "valid", number=8, seed=1)
     lengths = [len(piece) for piece in judged[0][0]]
-    assert told["lengths"] == "the run's own"
+    assert told["lengths"] == "each as long as the run made it"
     assert told["frames"] == sum(lengths)
     assert len(set(lengths)) > 1
 

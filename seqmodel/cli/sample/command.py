@@ -47,7 +47,11 @@ def sample(
         int, typer.Option("-n", "--number", min=1, help="Pieces: out-1.mid, out-2.mid, ...")
     ] = 1,
     length: Annotated[
-        int | None, typer.Option(min=1, help=f"Frames.  [default: {DEFAULT_LENGTH}]")
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"Frames; a run trained with --end may stop sooner.  [default: {DEFAULT_LENGTH}]",
+        ),
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.001, help="Length in seconds instead.")
@@ -140,10 +144,13 @@ def sample(
 
 def _format(out: Path, given: str | None) -> str:
     suffix = "" if str(out) == "-" else out.suffix.lower().lstrip(".")
-    kind = given or OTHER_SUFFIXES.get(suffix, suffix)
+    told = OTHER_SUFFIXES.get(suffix, suffix)
+    kind = given or told
     if not _able(kind):
         what = "--format" if given or str(out) == "-" else f"the suffix of {out}"
         raise UsageError(f"{what} must be one of {_formats()}")
+    if kind != told and _able(told):
+        raise UsageError(f"--format {kind} contradicts the suffix of {out}: leave one out")
     return kind
 
 

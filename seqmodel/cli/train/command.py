@@ -1,22 +1,16 @@
 """`seqmodel train`: from a dataset and a unit to a run folder."""
 
-from contextlib import suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Device, Force, Json, Quiet, message, print_json
+from seqmodel.cli.common import Device, Force, Json, Quiet
+from seqmodel.cli.train.job import Job
 from seqmodel.config import Config, read_config_file, resolve, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.music.medium import MUSIC
-
-if TYPE_CHECKING:
-    import torch
-
-    from seqmodel.data.dataset import Dataset
-    from seqmodel.runs.folder import Run
 
 # The options themselves default to None, which tells those given from those left out.
 DEFAULT = {
@@ -216,7 +210,7 @@ def train(
     if print_config:
         typer.echo(to_yaml(settings), nl=False)
         return
-    job = _Job(settings, device, as_json=as_json, quiet=quiet)
+    job = Job(settings, device, as_json=as_json, quiet=quiet)
     if resume:
         job.resume(folder)
     else:
@@ -233,7 +227,7 @@ def _resolved(given: dict[str, Any], file: dict[str, Any]) -> Config:
     from seqmodel.data.bundled import FRAMES
     from seqmodel.data.dataset import open_dataset
     from seqmodel.model.build import build_model, with_sizes
-    from seqmodel.outputs.registry import only_model
+    from seqmodel.outputs.registry import only_model, output_name
 
     data = given.get("data", file.get("data"))
     frame = open_dataset(data).frame if data else FRAMES
@@ -242,9 +236,24 @@ def _resolved(given: dict[str, Any], file: dict[str, Any]) -> Config:
     if model is not None and "model" not in both:
         given = {**given, "model": model}
     settings = with_sizes(resolve(given, file, frame.medium.presets), frame)
+    _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
     with torch.device("meta"):  # takes no memory
         build_model(settings, frame)
     return settings
+
+
+def _refuse_sizes_of_other_outputs(given: dict[str, Any], chosen: str) -> None:
+    """UsageError for an option that would change nothing."""
+    from seqmodel.outputs.registry import OUTPUTS
+
+    owners: dict[str, list[str]] = {}
+    for name, entry in OUTPUTS.items():
+        if entry.size is not None:
+            owners.setdefault(entry.size[0], []).append(name)
+    for setting, names in owners.items():
+        if setting in given and chosen not in names:
+            option = "--" + setting.replace("_", "-")
+            raise UsageError(f"{option} is for --output {' or '.join(names)}, not for {chosen}")
 
 
 def _stopped(folder: Path | None, given: dict[str, Any]) -> tuple[Path, Config]:
@@ -275,154 +284,3 @@ def _stopped(folder: Path | None, given: dict[str, Any]) -> tuple[Path, Config]:
             f"train it again with --run {folder} --force"
         )
     return folder, settings
-
-
-class _Job:
-    """What trains `settings`, with or without a learning-rate search, and reports it."""
-
-    def __init__(self, settings: Config, device: str, *, as_json: bool, quiet: bool) -> None:
-        self.settings, self.device = settings, device
-        self.as_json, self.quiet = as_json, quiet
-
-    def resume(self, folder: Path) -> None:
-        """Continue the run in `folder`."""
-        from seqmodel.data.dataset import open_dataset
-
-        dataset = open_dataset(str(self.settings.data))
-        self._run(dataset, folder, _device(self.device, self.settings, dataset), resume=True)
-
-    def start(self, folder: Path | None, init_from: Path | None, *, force: bool) -> None:
-        """Train a new run in `folder`, or in a new one in runs/."""
-        from seqmodel.data.bundled import sample_dataset
-        from seqmodel.data.dataset import open_dataset
-        from seqmodel.files import check_writable, new_folder
-        from seqmodel.runs.folder import CONFIG, RUN_FOLDER, RUNS, new_run_folder
-        from seqmodel.training.loop import begin_run
-        from seqmodel.training.search import begin_search
-
-        # All that can be wrong is found before a folder is made.
-        if folder is not None:
-            RUN_FOLDER.check_target(folder, force=force)
-        path = Path(self.settings.data) if self.settings.data else sample_dataset(RUNS)
-        dataset = open_dataset(path)
-        _check_splits(dataset)
-        device = _device(self.device, self.settings, dataset)
-        weights = _weights(init_from, self.settings, dataset) if init_from else None
-        self.settings = replace(self.settings, data=str(path.resolve()))
-        replaces = folder is not None and folder.exists()
-        if folder is None:
-            name = path.resolve().name.removesuffix("-data")
-            folder = new_run_folder(name, self.settings.unit)
-        elif replaces:  # the old run stays until the new one's first checkpoint is on the disk
-            begin = begin_search if self.settings.learning_rate_draws else begin_run
-            with new_folder(folder, RUN_FOLDER, force=True) as new:
-                begin(self.settings, dataset, new, weights)
-            weights = None
-        else:
-            check_writable(folder / CONFIG)
-        try:
-            self._run(dataset, folder, device, resume=replaces, init_from=weights)
-        finally:
-            for made in (folder, RUNS):  # an error before the first checkpoint leaves no folder
-                with suppress(OSError):
-                    made.rmdir()
-
-    def _run(
-        self,
-        dataset: "Dataset",
-        folder: Path,
-        device: "torch.device",
-        *,
-        resume: bool,
-        init_from: "Run | None" = None,
-    ) -> None:
-        from seqmodel.cli.progress import training_progress
-        from seqmodel.runs.folder import read_metrics
-        from seqmodel.training.loop import train_run
-        from seqmodel.training.search import search
-        from seqmodel.training.stopping import stop_on_signals
-
-        settings, quiet = self.settings, self.quiet
-        train = search if settings.learning_rate_draws else train_run
-        title = f"{folder}: {_units(settings)} on {dataset.folder}"
-        with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as listener:
-            train(
-                settings,
-                dataset,
-                folder,
-                device=device,
-                resume=resume,
-                init_from=init_from,
-                listener=listener,
-                stop=stop,
-            )
-        metrics = read_metrics(folder)
-        best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
-        if self.as_json:
-            print_json({"run": str(folder), "epochs": len(metrics), "best": best})
-        else:
-            typer.echo(
-                f"{folder}  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
-                f"epoch {best['epoch']} of {len(metrics)}"
-            )
-        if not quiet:
-            _warn_if_trivial(settings, dataset, folder, best["valid_nats_per_frame"])
-
-
-def _units(settings: Config) -> str:
-    along_time = f"{settings.unit} of {settings.hidden} units"
-    if settings.note_unit is None:
-        return along_time
-    return f"{along_time}, {settings.note_unit} of {settings.note_hidden} along pitch,"
-
-
-def _device(option: str, settings: Config, dataset: "Dataset") -> "torch.device":
-    import torch
-
-    from seqmodel.model.build import build_model
-
-    with torch.device("meta"):  # takes no memory
-        model = build_model(settings, dataset.frame)
-    return model.choose_device(option, settings.batch_size)
-
-
-def _check_splits(dataset: "Dataset") -> None:
-    for split in ("train", "valid"):
-        if split not in dataset.splits:
-            advice = dataset.frame.medium.split_advice(dataset.manifest) or (
-                "prepare it again from more files, or from folders named train and valid"
-            )
-            raise SeqmodelError(
-                f"{dataset.folder} has no pieces in {split}, which training needs: {advice}"
-            )
-        dataset[split]  # SeqmodelError where it is damaged
-
-
-def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
-    """The run to take weights from, known to fit."""
-    from seqmodel.model.build import build_model
-    from seqmodel.runs.folder import load_model, load_run, model_tensors
-
-    run = load_run(folder)
-    try:
-        run.check_reads(dataset)
-        load_model(build_model(settings, dataset.frame), model_tensors(run.model))
-    except SeqmodelError as error:
-        raise SeqmodelError(f"--init-from {folder}: {error}") from error
-    return run
-
-
-def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: float) -> None:
-    """Say so where a trivial model predicts valid as well as the run's `nats` per frame."""
-    from seqmodel.outputs.registry import output_class
-
-    frame = dataset.frame
-    discrete = output_class(settings, frame).discrete
-    figures = frame.medium.baselines(dataset["train"], dataset["valid"], frame, discrete=discrete)
-    name, best = min(figures.items(), key=lambda figure: figure[1])
-    if nats < best:
-        return
-    message(
-        f"a trivial model predicts valid better ({name.replace('_', ' ')}, {best:.4f}): train "
-        f"longer, or at another --learning-rate; `seqmodel eval {folder}` shows all figures"
-    )

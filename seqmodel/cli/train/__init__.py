@@ -1,0 +1,1 @@
+"""`seqmodel train`: from a dataset and a unit to a run folder."""
