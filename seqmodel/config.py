@@ -74,6 +74,8 @@ class Config:
     schedule: str = "constant"
     weight_noise: float = 0.075
     """Standard deviation."""
+    weight_dropout: float = added(0.0, neutral=0.0)
+    """Probability of dropping a number of a unit's U for an update."""
     clip: float = 1.0
     """Rescale the gradient's norm to this where it is larger; 0: never."""
     average: float = 0.995
@@ -165,6 +167,7 @@ AT_LEAST: Mapping[str, float] = {
     "learning_rate": 0,
     "learning_rate_draws": 0,
     "weight_noise": 0,
+    "weight_dropout": 0,
     "clip": 0,
     "average": 0,
     "batch_size": 1,
@@ -269,9 +272,9 @@ def _check(config: Config) -> None:
             raise UsageError(f"--{_option(name)} must be {most} or less, not {value}")
     if config.truncate == 1:
         raise UsageError("--truncate must be 0 or at least 2, not 1: nothing would be remembered")
-    for name in ("dropout", "average"):
+    for name in ("dropout", "weight_dropout", "average"):
         if getattr(config, name) >= 1:
-            raise UsageError(f"--{name} must be below 1, not {getattr(config, name)}")
+            raise UsageError(f"--{_option(name)} must be below 1, not {getattr(config, name)}")
 
 
 def _option(name: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from seqmodel.config import Config, added, read_config_file, resolve, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 
-FLOATS = ("dropout", "learning_rate", "weight_noise", "clip", "average")
+FLOATS = ("dropout", "learning_rate", "weight_noise", "weight_dropout", "clip", "average")
 
 
 @pytest.fixture
@@ -79,6 +79,7 @@ def test_size_and_budget_exclude_each_other():
         *[(name, math.nan) for name in FLOATS],
         *[(name, math.inf) for name in ("learning_rate", "weight_noise", "clip")],
         ("dropout", 1.0),
+        ("weight_dropout", 1.0),
         ("average", 1.0),
         ("preset", "papers"),
         ("optimizer", "sgd"),

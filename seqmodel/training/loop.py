@@ -223,6 +223,7 @@ class Trainer:
             noise=config.weight_noise,
             clip=config.clip,
             seed=update_seed(config.seed, progress.update),
+            dropout=config.weight_dropout,
         )
         if not math.isfinite(sums.nats + norm):
             raise DivergedError(

@@ -1,4 +1,4 @@
-"""Gaussian noise on the weights, as a regulariser."""
+"""Noise on the weights, as a regulariser: Gaussian, or numbers dropped."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ from torch import Tensor
 from seqmodel.kernels.device import one_thread
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.units.definition import TERMS
+from seqmodel.units.dropout import dropout_factors
 from seqmodel.units.module import Unit
 
 
@@ -22,8 +23,7 @@ def weight_noise(model: SequenceModel, deviation: float) -> Iterator[None]:
     if deviation == 0:
         yield
         return
-    layers = [module for module in model.modules() if isinstance(module, Unit)]
-    terms = [getattr(layer, term) for layer in layers for term in TERMS if term in "WUV"]
+    terms = [getattr(layer, term) for layer in _layers(model) for term in TERMS if term in "WUV"]
     noisy = [weight.detach() for weight in terms if weight is not None]
     sizes = [weight.numel() for weight in noisy]
     with one_thread():
@@ -37,6 +37,38 @@ def weight_noise(model: SequenceModel, deviation: float) -> Iterator[None]:
         with one_thread():
             for weight, saved in zip(noisy, clean, strict=True):
                 weight.copy_(saved)
+
+
+@contextmanager
+def weight_dropout(model: SequenceModel, p: float) -> Iterator[None]:
+    """Drop numbers of the units' U for the length of the block, and then those of its gradient.
+
+    Each is zeroed with probability `p`, the others are scaled up by 1 / (1 - p): DropConnect (Wan
+    et al. 2013) on what h is multiplied by, as Merity, Keskar and Socher (2018) use it. The
+    numbers stay dropped over all frames of the update, so a unit still remembers over many.
+    """
+    if p == 0:
+        yield
+        return
+    parameters = [layer.U for layer in _layers(model)]
+    with one_thread():
+        matrices = [U.detach() for U in parameters]
+        whole = [U.clone() for U in matrices]
+        factors = [dropout_factors(U, p) for U in matrices]
+        for U, factor in zip(matrices, factors, strict=True):
+            U.mul_(factor)
+    try:
+        yield
+    finally:
+        with one_thread():
+            for U, saved, factor in zip(parameters, whole, factors, strict=True):
+                U.detach().copy_(saved)
+                if U.grad is not None:
+                    U.grad.mul_(factor)
+
+
+def _layers(model: SequenceModel) -> list[Unit]:
+    return [module for module in model.modules() if isinstance(module, Unit)]
 
 
 def _normals(count: int, device: torch.device) -> Tensor:

@@ -18,7 +18,7 @@ from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.training.average import Average
 from seqmodel.training.loss import window_loss
-from seqmodel.training.noise import weight_noise
+from seqmodel.training.noise import weight_dropout, weight_noise
 from seqmodel.training.optimizer import rescale_gradient, set_learning_rate
 
 
@@ -44,6 +44,7 @@ def update(
     noise: float,
     clip: float,
     seed: int,
+    dropout: float = 0.0,
     total_frames: int | None = None,
 ) -> tuple[Sums, float]:
     """Take one step down the gradient of the window's nats per frame.
@@ -52,14 +53,17 @@ def update(
         carry: what came before the window; None at the start of a batch.
         noise: the deviation of the weight noise.
         clip: rescale the gradient's norm to this where it is larger; 0: never.
-        seed: of the weight noise and of dropout, which depend on nothing else.
+        seed: of the weights' noise and of dropout, which depend on nothing else.
+        dropout: the probability that a number of the units' U is dropped, see `weight_dropout`.
         total_frames: frames of all windows that share the update; by default this window's.
 
     Returns:
         The window's sums and the gradient's norm before rescaling. Where either is not finite the
         weights have not moved.
     """
-    sums = window_gradient(model, batch, carry, noise=noise, seed=seed, total_frames=total_frames)
+    sums = window_gradient(
+        model, batch, carry, noise=noise, seed=seed, dropout=dropout, total_frames=total_frames
+    )
     norm = math.nan
     if math.isfinite(sums.nats):
         norm = step(optimizer, average, learning_rate=learning_rate, clip=clip)
@@ -73,6 +77,7 @@ def window_gradient(
     *,
     noise: float,
     seed: int,
+    dropout: float = 0.0,
     total_frames: int | None = None,
 ) -> Sums:
     """Leave the gradient of (the window's nats) / `total_frames` on the weights; see `update`."""
@@ -82,7 +87,7 @@ def window_gradient(
         weight.grad = None
     frames = torch.from_numpy(batch.frames).to(weights[0].device)
     carry = carry or model.start(frames.shape[1])
-    with weight_noise(model, noise):
+    with weight_noise(model, noise), weight_dropout(model, dropout):
         loss = window_loss(model, frames, batch.lengths, carry, total_frames)
         loss.total.backward()  # type: ignore[no-untyped-call]
     nats = float(loss.nats) * (total_frames or loss.frames)

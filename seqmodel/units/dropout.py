@@ -27,16 +27,29 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The kept elements of x, scaled by 1 / (1 - p); x itself in evaluation."""
-        kept = round((1 - self.p) * _STEPS)
-        if not self.training or kept == _STEPS:
+        if not self.training or _kept(self.p) == _STEPS:
             return x
-        if x.device.type != "cpu" or not kept:
+        if x.device.type != "cpu":
             return F.dropout(x, self.p, self.training)
-        from seqmodel.kernels.noise import dropout_factors  # loads the compiler
-
-        factors = dropout_factors(x.numel(), kept).view(x.shape).to(x.dtype)
-        dropped: Tensor = _Times.apply(x, factors)  # type: ignore[no-untyped-call]
+        dropped: Tensor = _Times.apply(x, dropout_factors(x, self.p))  # type: ignore[no-untyped-call]
         return dropped
+
+
+def dropout_factors(like: Tensor, p: float) -> Tensor:
+    """What dropout multiplies a tensor such as `like` by: 0 with probability p, else 1 / (1 - p).
+
+    See `Dropout` for where these come from.
+    """
+    kept = _kept(p)
+    if like.device.type != "cpu" or not kept:
+        return F.dropout(torch.ones_like(like), p)
+    from seqmodel.kernels.noise import dropout_factors as compiled  # loads the compiler
+
+    return compiled(like.numel(), kept).view(like.shape).to(like.dtype)
+
+
+def _kept(p: float) -> int:
+    return round((1 - p) * _STEPS)
 
 
 class _Times(torch.autograd.Function):

@@ -8,10 +8,12 @@ import torch
 
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.device import one_thread
+from seqmodel.model.build import build_model, with_sizes
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training.average import Average
 from seqmodel.training.loop import Trainer
-from seqmodel.training.noise import weight_noise
+from seqmodel.training.loss import window_loss
+from seqmodel.training.noise import weight_dropout, weight_noise
 from seqmodel.training.optimizer import rescale_gradient
 
 
@@ -206,11 +208,41 @@ def test_noise_is_on_the_units_matrices_and_peepholes_alone(
         assert torch.equal(weight, clean[name])
 
 
+def test_dropped_weights_are_the_recurrent_ones_and_get_no_gradient(make_config, dataset):
+    """Guards against a gradient taken at other weights than the loss, and noise that stays."""
+    options = {"model": "tied", "unit": "gru", "hidden": 40, "note_hidden": 30, "end": True}
+    model = build_model(with_sizes(make_config(**options), dataset.frame), dataset.frame)
+    clean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    frames = torch.from_numpy(dataset["train"][0])[:, None]
+    lengths = np.array([len(frames)])
+
+    def gradients():
+        loss = window_loss(model, frames, lengths, model.start(1)).total
+        return torch.autograd.grad(loss, list(model.parameters()))
+
+    torch.manual_seed(0)
+    with weight_dropout(model, 0.25):
+        seen = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+        expected = dict(zip(clean, gradients(), strict=True))
+        window_loss(model, frames, lengths, model.start(1)).total.backward()
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, clean[name])
+        if name not in ("unit.U", "output.unit.U"):
+            assert torch.equal(seen[name], clean[name])
+            torch.testing.assert_close(weight.grad, expected[name])
+            continue
+        dropped = seen[name] == 0
+        assert dropped.float().mean() == pytest.approx(0.25, abs=0.03)
+        torch.testing.assert_close(seen[name][~dropped], clean[name][~dropped] / 0.75)
+        torch.testing.assert_close(weight.grad, expected[name] * ~dropped / 0.75)
+
+
 def test_weights_come_back_exactly_after_an_exception_too(make_config, dataset, tmp_path):
     model = Trainer(make_config(), dataset, tmp_path).state.model
     clean = [weight.detach().clone() for weight in model.parameters()]
-    with pytest.raises(ZeroDivisionError), weight_noise(model, 0.5):
-        raise ZeroDivisionError
+    for noise in (weight_noise, weight_dropout):
+        with pytest.raises(ZeroDivisionError), noise(model, 0.5):
+            raise ZeroDivisionError
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), clean, strict=True))
 
 

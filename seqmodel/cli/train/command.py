@@ -133,6 +133,13 @@ def train(
             + DEFAULT["weight_noise"]
         ),
     ] = None,
+    weight_dropout: Annotated[
+        float | None,
+        typer.Option(
+            help="Probability of dropping a number of a unit's recurrent weights at each update."
+            + DEFAULT["weight_dropout"]
+        ),
+    ] = None,
     clip: Annotated[
         float | None,
         typer.Option(
