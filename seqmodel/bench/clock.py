@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-# The minimum length of a timing in seconds. Anything quicker is repeated, as training repeats a
-# step: the first time after the other contenders' turns its code and data are not in the caches.
+# The minimum length of a timing in seconds. Anything quicker is repeated.
 SHORTEST = 50e-3
 # The minimum number of rounds, besides a warm-up round.
 LEAST_ROUNDS = 5
@@ -29,19 +28,27 @@ class Contender:
     threads: int | None = None
     """The number of torch's threads during the run; None leaves it alone."""
     slow: bool = False
-    """Takes part only in every other round, and is never repeated within one."""
+    """Takes part only in every other round, and runs only once in it."""
 
     def seconds(self, repeats: int) -> float:
-        """The mean time of `repeats` runs."""
-        total = 0.0
+        """The mean time of `repeats` runs.
+
+        They follow an untimed one, unless the contender is slow, for steps of training follow each
+        other too: the first after the other contenders' turns finds neither its code nor its data
+        in the caches, nor its memory where it left it.
+        """
         with _threads(self.threads):
-            for _ in range(repeats):
-                if self.before is not None:
-                    self.before()
-                begin = time.perf_counter()
-                self.run()
-                total += time.perf_counter() - begin
-        return total / repeats
+            if not self.slow:
+                self._run()
+            return sum(self._run() for _ in range(repeats)) / repeats
+
+    def _run(self) -> float:
+        """The seconds of one run."""
+        if self.before is not None:
+            self.before()
+        begin = time.perf_counter()
+        self.run()
+        return time.perf_counter() - begin
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def _step(ours: SequenceModel, theirs: PeerTied, seconds: float) -> dict[str, An
     taken = take_turns(
         {
             "ours": Contender(lambda: model_gradient(ours, our_weights, stored, lengths)),
-            "torch_nn": Contender(their_step, slow=True),
+            "torch_nn": Contender(their_step),
             "sgemm": machine.sgemm(machine.PEAK_SIZE),
         },
         seconds,
