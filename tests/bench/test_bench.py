@@ -76,7 +76,7 @@ def test_contenders_take_turns_and_the_first_round_does_not_count(fake_time):
         },
         0.0,
     )
-    assert "".join(name[0] for name in ran) == "aaaabbbbs" + "aabbs" + "aabb" + "aabbs" + "aabb" + "aabbs"
+    assert "".join(name[0] for name in ran) == "aaaabbbbs" + 2 * "aabbsaabb" + "aabbs"
     assert {name: timing.seconds for name, timing in taken.items()} == {
         "a": [1.0] * 5,
         "b": [2.0] * 5,

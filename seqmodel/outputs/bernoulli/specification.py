@@ -2,21 +2,21 @@
 
 from typing import TYPE_CHECKING, Self
 
-from torch import Tensor, sigmoid
+from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.outputs.protocol import CompiledDraw, Drawn
-from seqmodel.outputs.shared.notes import NotesOutput
-from seqmodel.outputs.shared.onsets import as_drawn, needed
+from seqmodel.outputs.shared.linear_notes import LinearNotesOutput
+from seqmodel.outputs.shared.onsets import needed
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
     from seqmodel.media.definitions import FrameDefinition
 
 
-class BernoulliOutput(NotesOutput):
+class BernoulliOutput(LinearNotesOutput):
     """Notes independent given the past: p(x_t) = prod_k Bernoulli(x_tk; sigmoid(logit_tk)).
 
     With `onsets` a further logit for each note is that of being struck where it may also be held.
@@ -38,18 +38,6 @@ class BernoulliOutput(NotesOutput):
     def note_logits(self, h: Tensor, frames: Tensor | None = None) -> Tensor:
         """See `NotesOutput.note_logits`; nothing depends on the frames."""
         return F.linear(h, *self.without_end())
-
-    def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """-log p(x_t | x_<t) of frames (..., F) of zeros and ones, summed over notes: (...).
-
-        With `onsets` the frames before, `past` (..., F), decide which struck bits are free.
-        Otherwise it is unused: the logits already depend on it.
-        """
-        notes, sounding = logits[..., : self.notes], frames[..., : self.notes]
-        nats = F.binary_cross_entropy_with_logits(notes, sounding, reduction="none").sum(-1)
-        if not self.onsets:
-            return nats
-        return nats + self.onset_nats(logits, frames, needed(past))
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
@@ -80,23 +68,6 @@ class BernoulliOutput(NotesOutput):
     def predicted(self, logits: Tensor) -> Tensor:
         """The notes (..., D) that are more likely on than off, as booleans."""
         return logits[..., : self.notes] > 0
-
-    def draw(
-        self, logits: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
-    ) -> Tensor:
-        """Draw a frame (..., F) of zeros and ones.
-
-        A note sounds where its number of `uniforms` (..., F + 1), in [0, 1), is below its
-        probability. The logits are divided by `temperature`; at 0 each note takes its likelier
-        value. With `onsets` likewise for being struck, where that is free given `past` (..., F).
-        """
-        chosen = logits[..., : self.frame_size]
-        if temperature == 0:
-            drawn = chosen > 0
-        else:
-            drawn = uniforms[..., : self.frame_size] < sigmoid(chosen / temperature)
-        frame = drawn.to(logits.dtype)
-        return as_drawn(frame, needed(past)) if self.onsets else frame
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """See `Output.draw_frame`."""

@@ -29,19 +29,19 @@ class TiedBernoulliOutput(TiedOutput):
         return cls(config.hidden, notes, end=config.end, onsets=frame.onsets)
 
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
-        """See `TiedOutput.note_logits`; nothing depends on the frames."""
+        """See `NotesOutput.note_logits`; nothing depends on the frames."""
         return self.logits(h.view(*frames.shape[:-1], self.notes, -1))
 
     def weighted_score(
-        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, *, ragged: bool
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
-        """See `TiedOutput.weighted_score`."""
-        return self.weighted_nats(self.note_logits(h, frames), frames, past, weights.unsqueeze(-1))
+        """See `NotesOutput.weighted_score`."""
+        return self.weighted_nats(self.note_logits(h, frames), frames, weights.unsqueeze(-1), past)
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """See `Output.draw_frame`."""
         logits = self.logits(h.view(len(uniforms), self.notes, -1))
-        frame = self.draw(logits, past, uniforms[:, : self.frame_size], temperature)
+        frame = self.draw(logits, past, uniforms, temperature)
         return Drawn(frame, self.ends(h, uniforms))
 
     def compiled_draw(

@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.outputs.protocol import CompiledDraw, Drawn
-from seqmodel.outputs.shared.notes import NotesOutput
+from seqmodel.outputs.shared.linear_notes import LinearNotesOutput
 from seqmodel.outputs.shared.onsets import needed
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from seqmodel.media.definitions import FrameDefinition
 
 
-class NadeOutput(NotesOutput):
+class NadeOutput(LinearNotesOutput):
     """Notes from the lowest to the highest, each given those below and the past.
 
     A NADE (Larochelle and Murray 2011) whose biases are affine in h, as in the RNN-NADE of
@@ -75,12 +74,7 @@ class NadeOutput(NotesOutput):
 
         With `onsets` the frames before, `past` (..., F), decide which strikes are free.
         """
-        logits, D = self.conditional_logits(outputs, frames), self.notes
-        sounding = logits[..., :D], frames[..., :D]
-        nats = F.binary_cross_entropy_with_logits(*sounding, reduction="none").sum(-1)
-        if not self.onsets:
-            return nats
-        return nats + self.onset_nats(logits, frames, needed(past))
+        return super().nats(self.conditional_logits(outputs, frames), frames, past)
 
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
         """See `NotesOutput.note_logits`; given the frame's lower notes. Without a gradient."""

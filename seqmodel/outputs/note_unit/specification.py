@@ -98,27 +98,28 @@ class NoteUnitOutput(TiedOutput):
         return read
 
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
-        """See `TiedOutput.note_logits`: of each note given those below."""
+        """See `NotesOutput.note_logits`: of each note given those below."""
         F = frames.shape[2]
         read = self.read(h.reshape(-1, h.shape[2]), frames.reshape(-1, F))
         return self.logits(read.transpose(0, 1)).view(frames.shape)
 
     def weighted_score(
-        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, *, ragged: bool
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
     ) -> Tensor:
-        """See `TiedOutput.weighted_score`.
+        """See `NotesOutput.weighted_score`.
 
         Padding is left out: a frame costs as many steps as it has notes.
         """
         T, B, _ = frames.shape
-        frames, past, of_frames = (t.reshape(T * B, -1) for t in (frames, past, weights))
-        inside = None
-        if ragged:
-            inside, _ = torch.nonzero(of_frames, as_tuple=True)
+        of_frames, frames = weights.reshape(T * B, 1), frames.reshape(T * B, -1)
+        past = None if past is None else past.reshape(T * B, -1)
+        weighed, _ = torch.nonzero(of_frames, as_tuple=True)
+        inside = weighed if len(weighed) < T * B else None
         read = self.read(h.reshape(T * B * self.notes, -1), frames, inside)
         if inside is not None:
-            frames, past, of_frames = (t[inside] for t in (frames, past, of_frames))
-        return self.weighted_nats(self.logits(read.transpose(0, 1)), frames, past, of_frames)
+            of_frames, frames = of_frames[inside], frames[inside]
+            past = None if past is None else past[inside]
+        return self.weighted_nats(self.logits(read.transpose(0, 1)), frames, of_frames, past)
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """See `Output.draw_frame`: note by note, from low to high."""

@@ -17,7 +17,7 @@ from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
-from seqmodel.outputs.shared.notes import NotesOutput
+from seqmodel.outputs.shared.linear_notes import LinearNotesOutput
 
 ITEMSIZE = 8
 """Bytes: float64 throughout."""
@@ -53,7 +53,7 @@ class NotesDraw:
 
     def __init__(
         self,
-        output: NotesOutput,
+        output: LinearNotesOutput,
         h: Slot,
         x: Slot,
         arena: Arena,

@@ -1,0 +1,77 @@
+"""What the outputs over frames of notes share that read h by one layer."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqmodel.data.dataset import Split
+from seqmodel.outputs.shared.notes import NotesOutput
+from seqmodel.outputs.shared.onsets import log_odds, restrikes
+
+
+class LinearNotesOutput(NotesOutput):
+    """An output over frames of notes, from h (..., H) of a single row. The end is from h alone.
+
+    Attributes:
+        linear: the layer that reads h. Its first F columns are the numbers' logits, or their biases
+            where the logits depend on more; with `end` the last column is the logit of the end.
+    """
+
+    def __init__(
+        self, hidden_size: int, notes: int, columns: int, *, end: bool, onsets: bool = False
+    ) -> None:
+        """`columns` are those of the layer, without the end's."""
+        super().__init__(notes, end=end, onsets=onsets)
+        self.linear = nn.Linear(hidden_size, columns + end)
+
+    def start_at(self, train: Split) -> None:
+        """Start at the frequency of each note, of each struck again and of ends in train."""
+        self.start_at_marginals(train.totals(), train.frames, len(train))
+        if self.onsets:
+            logits = log_odds(*restrikes(train))
+            with torch.no_grad():
+                self.linear.bias[self.notes : self.frame_size] = logits
+
+    def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
+        """Set the biases to the frequencies of notes (F,) and ends, so that training starts there.
+
+        Half a count is added on either side, so that a note never seen stays possible.
+        """
+        logits = log_odds(np.append(note_counts, pieces), frames)
+        with torch.no_grad():
+            self.linear.bias[: self.frame_size] = logits[:-1]
+            if self.end:
+                self.linear.bias[-1] = logits[-1]
+
+    def forward(self, h: Tensor) -> Tensor:
+        """What the layer makes of h (..., H), the end's logit included."""
+        outputs: Tensor = self.linear(h)
+        return outputs
+
+    def without_end(self) -> tuple[Tensor, Tensor]:
+        """The layer's weight and bias, without the end's."""
+        weight, bias = self.linear.weight, self.linear.bias
+        return (weight[:-1], bias[:-1]) if self.end else (weight, bias)
+
+    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
+        """`end_nats(forward(h), last)`, from h (..., H), without the other columns."""
+        logit = F.linear(h, self.linear.weight[-1:], self.linear.bias[-1:])
+        return self.end_nats(logit, last)
+
+    def end_nats(self, outputs: Tensor, last: Tensor) -> Tensor:
+        """-log p(whether the piece ends here) for `last` (...), 1 at a piece's last frame.
+
+        `outputs` are the layer's, the end's logit last.
+        """
+        return F.binary_cross_entropy_with_logits(outputs[..., -1], last, reduction="none")
+
+    def ends(self, outputs: Tensor, uniforms: Tensor) -> Tensor:
+        """Draw whether the piece ends (...) with the frame, by the last of the `uniforms`.
+
+        The temperature does not apply: it is about which notes sound, not about a piece's length.
+        """
+        if not self.end:
+            return torch.zeros(uniforms.shape[:-1], dtype=torch.bool)
+        return uniforms[..., self.frame_size] < torch.sigmoid(outputs[..., -1])
