@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.media.words import clock, plural
+from seqmodel.media.words import clock, plural, printable
 
-__all__ = ["clock", "plural"]  # for the commands
+__all__ = ["clock", "plural", "printable"]  # for the commands
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
@@ -34,11 +34,6 @@ def message(text: str, *, quiet: bool = False) -> None:
     """Print one line that is not a result."""
     if not quiet:
         typer.echo(printable(text), err=True)
-
-
-def printable(text: str) -> str:
-    """The text with control characters escaped, such as line breaks in file names."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def split_lines(

@@ -1,4 +1,4 @@
-"""Numbers as people write them."""
+"""Numbers and texts as people read them."""
 
 
 def plural(count: int, thing: str) -> str:
@@ -11,3 +11,17 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def spent(seconds: float) -> str:
+    """A time that something took: 4.2 s, 12 min 34 s, 1 h 02 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped, such as line breaks in file names."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

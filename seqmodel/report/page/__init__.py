@@ -1,0 +1,41 @@
+"""Report pages: plain data in, one HTML file out that needs nothing else."""
+
+from seqmodel.report.page.parts import (
+    Cloud,
+    Column,
+    Curve,
+    Curves,
+    Detail,
+    Dot,
+    Facts,
+    Page,
+    Part,
+    Point,
+    Row,
+    Sample,
+    Samples,
+    Scatter,
+    Section,
+    Table,
+)
+from seqmodel.report.page.render import render
+
+__all__ = [
+    "Cloud",
+    "Column",
+    "Curve",
+    "Curves",
+    "Detail",
+    "Dot",
+    "Facts",
+    "Page",
+    "Part",
+    "Point",
+    "Row",
+    "Sample",
+    "Samples",
+    "Scatter",
+    "Section",
+    "Table",
+    "render",
+]

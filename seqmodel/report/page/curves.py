@@ -1,0 +1,111 @@
+"""Learning curves: train and valid over updates or over time."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from seqmodel.report.page.charts import Area, Axis, Line, figure, padded, plot
+from seqmodel.report.page.marks import Marks, family, legend
+from seqmodel.report.page.markup import Markup, joined, tag
+from seqmodel.report.page.parts import Curve, Curves, Point
+from seqmodel.report.page.scales import Scale, linear, time_unit
+from seqmodel.report.page.tables import heading, notes
+
+STEEP, KEPT = 3.0, 2.0
+"""Where the first epochs make a chart more than STEEP times as high as the others do, it ends at
+KEPT times that height: there would be no room to tell the others apart."""
+FIRST = 5
+"""A curve's first epochs are one in so many."""
+
+COLUMNS = ("run", "epoch", "updates", "seconds", "train", "valid")
+
+
+class _View(NamedTuple):
+    """The curves over one axis."""
+
+    axis: Axis
+    area: Area
+    x_of: Callable[[Point], float]
+
+
+def curves_chart(part: Curves, marks: Marks, number: int) -> Markup:
+    """The chart, with a switch between its axes; `number` tells the page's charts apart."""
+    curves = [curve for curve in part.curves if curve.points]
+    if not curves:
+        return joined(heading(part.heading), notes(("No epoch is complete.", *part.notes)))
+    y, remarks = _height(curves)
+    views = _views([point for curve in curves for point in curve.points], y)
+    rows = [
+        _row(curve, epoch, views, marks)
+        for curve in curves
+        for epoch in range(1, len(curve.points) + 1)
+    ]
+    chart = figure(
+        part.heading,
+        part.unit,
+        [view.axis for view in views],
+        [_plot(curves, view, marks) for view in views],
+        legend(marks, map(family, curves), _kind("valid"), _kind("train")),
+        COLUMNS,
+        rows,
+        number,
+        remarks,
+    )
+    return joined(heading(part.heading), chart, notes(part.notes))
+
+
+def _views(points: Sequence[Point], y: Scale) -> list[_View]:
+    updates = linear(0, max(point.update for point in points))
+    unit, name = time_unit(max(point.seconds for point in points))
+    time = linear(0, max(point.seconds for point in points) / unit)
+    return [
+        _View(Axis("updates", "updates", updates), Area(updates, y), lambda point: point.update),
+        _View(
+            Axis("time", f"{name} of training", time),
+            Area(time, y),
+            lambda point: point.seconds / unit,
+        ),
+    ]
+
+
+def _plot(curves: Sequence[Curve], view: _View, marks: Marks) -> Markup:
+    lines, best = [], []
+    for curve in curves:
+        name, x = family(curve), [view.x_of(point) for point in curve.points]
+        train = zip(x, (point.train for point in curve.points), strict=True)
+        valid = zip(x, (point.valid for point in curve.points), strict=True)
+        lines.append(view.area.line(train, class_=f"train {marks.colour(name)}"))
+        lines.append(view.area.line(valid, class_=f"valid {marks.colour(name)}"))
+        if curve.best is not None:
+            k = curve.best - 1
+            best.append(view.area.mark(marks, name, x[k], curve.points[k].valid))
+    return plot(view.axis, view.area.y, lines, best)
+
+
+def _row(curve: Curve, epoch: int, views: Sequence[_View], marks: Marks) -> Line:
+    point, area = curve.points[epoch - 1], views[0].area
+    best = " (best)" if epoch == curve.best else ""
+    times = (f"{epoch}{best}", f"{point.update:,}", f"{point.seconds:,.1f}")
+    return Line(
+        series=curve.name,
+        texts=(curve.name, *times, f"{point.train:.4f}", f"{point.valid:.4f}"),
+        lefts=tuple(view.area.left(view.x_of(point)) for view in views),
+        tops=(area.top(point.valid), area.top(point.train)),
+        colour=marks.colour(family(curve)),
+    )
+
+
+def _height(curves: Sequence[Curve]) -> tuple[Scale, list[str]]:
+    """The vertical axis, and what is to be said about it."""
+    highest = [[max(point.train, point.valid) for point in curve.points] for curve in curves]
+    low = min(min(point.train, point.valid) for curve in curves for point in curve.points)
+    high = max(map(max, highest))
+    settled = max(max(line[len(line) // FIRST :]) for line in highest)
+    if settled == low or high - low <= STEEP * (settled - low):
+        return padded(low, high), []
+    top = padded(low, low + KEPT * (settled - low))
+    return top, [f"First epochs lie above the chart, up to {high:.4f}."]
+
+
+def _kind(name: str) -> Markup:
+    """The entry of a legend for lines of one kind."""
+    return tag("span", tag("span", class_=f"line {name}", aria_hidden="true"), name, class_="entry")

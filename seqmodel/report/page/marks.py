@@ -1,0 +1,75 @@
+"""Colours and marks of series: the same ones for the same name on the whole page."""
+
+from collections.abc import Iterable
+
+from seqmodel.report.page.markup import Markup, joined, tag
+from seqmodel.report.page.parts import Cloud, Curve, Curves, Page, Samples, Scatter, Table
+
+COLOURS = 7
+"""In page.css, from `.series-0`."""
+
+SHAPES = (
+    "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",  # circle
+    "M-4.5-4.5h9v9h-9z",  # square
+    "M0-6l5.6 9.8h-11.2z",  # triangle
+    "M0-6.2l6.2 6.2-6.2 6.2-6.2-6.2z",  # diamond
+    "M0 6l-5.6-9.8h11.2z",  # triangle, upside down
+    "M-1.9-5.6h3.8v3.7h3.7v3.8h-3.7v3.7h-3.8v-3.7h-3.7v-3.8h3.7z",  # cross
+    "M0-5.8l5.5 4-2.1 6.5h-6.8l-2.1-6.5z",  # pentagon
+)
+"""Around (0, 0), so that series can be told apart without colours."""
+
+
+class Marks:
+    """The colour and the shape of each series of a page, in order of first appearance."""
+
+    def __init__(self, page: Page) -> None:
+        self._numbers = {name: k for k, name in enumerate(dict.fromkeys(_names(page)))}
+
+    def colour(self, name: str) -> str:
+        """The class that has the series' colour."""
+        return f"series-{self._numbers[name] % COLOURS}"
+
+    def use(self, name: str, **attributes: str) -> Markup:
+        """The series' shape, within an SVG."""
+        number = self._numbers[name]
+        # Where colours begin again, shapes are shifted against them.
+        shape = (number + number // COLOURS) % len(SHAPES)
+        return tag("use", href=f"#mark-{shape}", class_=f"mark {self.colour(name)}", **attributes)
+
+    def key(self, name: str) -> Markup:
+        """The series' shape within text."""
+        return tag("svg", self.use(name), class_="key", viewBox="-7 -7 14 14", aria_hidden="true")
+
+
+def definitions() -> Markup:
+    """The shapes that `Marks.use` refers to, once on a page."""
+    shapes = (tag("path", id=f"mark-{k}", d=shape) for k, shape in enumerate(SHAPES))
+    return tag("svg", tag("defs", *shapes), class_="definitions", aria_hidden="true")
+
+
+def family(series: Curve | Cloud) -> str:
+    """The name that decides the colour."""
+    return series.family or series.name
+
+
+def _names(page: Page) -> Iterable[str]:
+    for section in page.sections:
+        for part in section.parts:
+            match part:
+                case Table():
+                    yield from (row.series for row in part.rows if row.series)
+                case Curves():
+                    yield from map(family, part.curves)
+                case Scatter():
+                    yield from map(family, part.clouds)
+                case Samples():
+                    yield from (sample.series for sample in part.samples if sample.series)
+                case _:
+                    pass
+
+
+def legend(marks: Marks, names: Iterable[str], *more: str) -> Markup:
+    """The keys of a chart, and whatever else explains it."""
+    keys = (tag("span", marks.key(name), name, class_="entry") for name in dict.fromkeys(names))
+    return tag("div", joined(*keys, *more), class_="legend")

@@ -1,0 +1,70 @@
+"""Samples: a picture over time, and the sound it is of, embedded."""
+
+from base64 import b64encode
+
+from seqmodel.media.pictures import Picture
+from seqmodel.report.page.charts import stretched
+from seqmodel.report.page.marks import Marks
+from seqmodel.report.page.markup import Markup, joined, tag
+from seqmodel.report.page.parts import Sample, Samples
+from seqmodel.report.page.tables import heading, notes
+
+MEDIA_TYPES = {"mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "wav": "audio/wav"}
+
+GAP = 0.15
+"""Of a unit of time, left free behind each box where boxes are things of their own."""
+
+PLAY, PAUSE = "M-4-6l11 6-11 6z", "M-5-6h4v12h-4zM1-6h4v12h-4z"
+
+
+def samples(part: Samples, marks: Marks) -> Markup:
+    """All samples, one below the other."""
+    figures = (_sample(sample, marks) for sample in part.samples)
+    return joined(heading(part.heading), notes(part.notes), *figures)
+
+
+def _sample(sample: Sample, marks: Marks) -> Markup:
+    """A sample: the browser's own player, which page.js replaces by the picture's."""
+    name, picture = sample.caption, sample.picture
+    key = marks.key(sample.series) if sample.series else ""
+    colour = marks.colour(sample.series) if sample.series else ""
+    icon = tag(
+        "svg",
+        tag("path", class_="play", d=PLAY),
+        tag("path", class_="pause", d=PAUSE),
+        viewBox="-10 -10 20 20",
+        aria_hidden="true",
+    )
+    button = tag("button", icon, type="button", hidden=True, aria_label=f"Play {name}")
+    scale = {"min": "0", "max": f"{picture.seconds:.3f}", "step": "0.01", "value": "0"}
+    seek = tag("input", type="range", hidden=True, aria_label=f"Position in {name}", **scale)
+    cursor = tag("span", class_="cursor", hidden=True)
+    data = b64encode(sample.sound).decode("ascii")
+    source = f"data:{MEDIA_TYPES[sample.kind]};base64,{data}"
+    sound = tag("audio", controls=True, preload="none", src=source, aria_label=name)
+    above = tag("figcaption", button, key, tag("span", name))
+    shown = tag("div", _drawing(picture), cursor, seek, class_="picture")
+    return tag("figure", above, shown, sound, class_=f"sample {colour}".strip())
+
+
+def _drawing(picture: Picture) -> Markup:
+    """The picture as an SVG that fits any width, its levels named beside it."""
+    height = picture.top - picture.bottom
+    parts = []
+    for level in picture.levels:
+        place = f"{100 * (picture.top - level.y) / height:.2f}%"
+        parts.append(tag("line", class_="grid", x1="0", x2="100%", y1=place, y2=place))
+        parts.append(tag("text", level.name, class_="y-tick", x="-8", y=place, dy="0.35em"))
+    boxes = tag("path", class_="boxes", d=_boxes(picture))
+    parts.append(stretched([boxes], f"0 0 {picture.width:g} {height:g}"))
+    return tag("svg", *parts, class_="drawing", role="img", aria_label=picture.summary)
+
+
+def _boxes(picture: Picture) -> str:
+    """The boxes as one path, each M x y h width v height h -width z from its upper left corner."""
+    gap = GAP if picture.apart else 0.0
+    written = []
+    for box in picture.boxes:
+        width, top = box.width - gap, picture.top - box.y - box.height
+        written.append(f"M{box.x:g} {top:.5g}h{width:g}v{box.height:.5g}h{-width:g}z")
+    return "".join(written)

@@ -1,0 +1,133 @@
+"""A headless Chromium, driven over chromedriver's HTTP protocol (W3C WebDriver)."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+OPTIONS = (
+    *("--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--mute-audio"),
+)
+KEYS = {"ArrowLeft": "\ue012", "ArrowUp": "\ue013", "ArrowRight": "\ue014", "ArrowDown": "\ue015"}
+KEYS |= {"Escape": "\ue00c", "End": "\ue010", "Home": "\ue011"}
+
+
+class Chrome:
+    """A browser of its own, with an empty profile in `folder`; `close` ends it."""
+
+    def __init__(self, folder: Path) -> None:
+        browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+        driver = shutil.which("chromedriver")
+        if browser is None or driver is None:
+            pytest.skip("no Chromium and chromedriver to show pages in")
+        options = [*OPTIONS, f"--user-data-dir={folder}"]
+        if os.geteuid() == 0:
+            options.append("--no-sandbox")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self._driver = subprocess.Popen(
+            [driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        self._base = f"http://127.0.0.1:{port}"
+        wanted = {
+            "goog:chromeOptions": {"binary": browser, "args": options},
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }
+        try:
+            self._wait_for_driver()
+            made = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        except BaseException:
+            self._driver.kill()
+            raise
+        self._base += f"/session/{made['sessionId']}"
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._call("DELETE", "")
+        self._driver.terminate()
+        self._driver.wait(10)
+
+    def open(self, page: Path, *, width: int = 1200, dark: bool = False) -> None:
+        """Show a page from its beginning."""
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+        self._command("Emulation.setDeviceMetricsOverride", **size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._command("Emulation.setEmulatedMedia", features=[scheme])
+        self._call("POST", "/url", {"url": page.as_uri()})
+
+    def run(self, script: str) -> Any:
+        """The value of a JavaScript expression."""
+        return self._call("POST", "/execute/sync", {"script": f"return {script}", "args": []})
+
+    def wait(self, script: str) -> None:
+        """Until the expression is true."""
+        until = time.monotonic() + 5
+        while not self.run(script):
+            assert time.monotonic() < until, f"never: {script}"
+            time.sleep(0.05)
+
+    def click(self, selector: str, x: float = 0.5, y: float = 0.5) -> None:
+        """Press and release the mouse at a place within an element, as shares of its size."""
+        self._pointer(selector, x, y, press=True)
+
+    def hover(self, selector: str, x: float = 0.5, y: float = 0.5) -> None:
+        """Move the mouse there."""
+        self._pointer(selector, x, y, press=False)
+
+    def press(self, key: str) -> None:
+        """Press and release a key."""
+        value = KEYS.get(key, key)
+        strokes = [{"type": kind, "value": value} for kind in ("keyDown", "keyUp")]
+        self._act({"type": "key", "id": "keys", "actions": strokes})
+
+    def messages(self) -> list[str]:
+        """What the console said since this was last asked."""
+        return [line["message"] for line in self._call("POST", "/se/log", {"type": "browser"})]
+
+    def _pointer(self, selector: str, x: float, y: float, *, press: bool) -> None:
+        find = f"document.querySelector('{selector}')"
+        self.run(f"{find}.scrollIntoView({{block: 'center'}})")
+        box = self.run(f"{find}.getBoundingClientRect().toJSON()")
+        place = {
+            "x": round(box["left"] + x * box["width"]),
+            "y": round(box["top"] + y * box["height"]),
+        }
+        actions: list[dict[str, Any]] = [{"type": "pointerMove", "duration": 0, **place}]
+        if press:
+            actions += [{"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp")]
+        mouse = {"pointerType": "mouse"}
+        self._act({"type": "pointer", "id": "mouse", "parameters": mouse, "actions": actions})
+
+    def _act(self, source: dict[str, Any]) -> None:
+        self._call("POST", "/actions", {"actions": [source]})
+
+    def _command(self, name: str, **parameters: Any) -> Any:
+        """One of Chrome's own, beyond WebDriver."""
+        return self._call("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
+
+    def _wait_for_driver(self) -> None:
+        until = time.monotonic() + 20
+        while True:
+            with suppress(OSError):
+                if self._call("GET", "/status")["ready"]:
+                    return
+            assert time.monotonic() < until, "chromedriver does not answer"
+            time.sleep(0.05)
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self._base + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)["value"]

@@ -1,0 +1,217 @@
+"""A page in a real browser: it is drawn, switched, read point by point, heard, and fits a phone."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from chrome import Chrome
+
+from seqmodel.media.pictures import Box, Level, Picture
+from seqmodel.media.sound import write_sound
+from seqmodel.report.page import (
+    Cloud,
+    Column,
+    Curve,
+    Curves,
+    Dot,
+    Facts,
+    Page,
+    Point,
+    Row,
+    Sample,
+    Samples,
+    Scatter,
+    Section,
+    Table,
+    render,
+)
+
+SECONDS, RATE = 3.0, 44_100
+
+
+def sound(kind: str) -> bytes:
+    file, t = BytesIO(), np.arange(round(SECONDS * RATE)) / RATE
+    write_sound(kind, file, [0.1 * np.sin(2 * np.pi * 440 * t).astype(np.float32)], RATE, len(t))
+    return file.getvalue()
+
+
+def curve(name: str, pace: float) -> Curve:
+    points = [Point(10 * k, pace * k, 2 + 1 / k, 2.2 + 1 / k) for k in range(1, 11)]
+    return Curve(name, tuple(points), 10)
+
+
+def sample(name: str, kind: str) -> Sample:
+    boxes = tuple(Box(k, 60 + k % 7, 1, 1) for k in range(24))
+    picture = Picture(SECONDS, 24, 58, 70, boxes, (Level(60, "C4"),), True, "a scale")
+    return Sample(name, picture, sound(kind), kind, name)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One of everything, and texts as long as they come."""
+    columns = tuple(Column(name) for name in ("run", *"abcdefghij", "a name " * 5))
+    table = Table(columns, (Row(("x" * 80, *["1,234.5678"] * 11)),), "Figures")
+    clouds = Cloud("gru", (Dot(1e-4, 3.0), Dot(1e-3, 2.0))), Cloud("lstm", (Dot(3e-4, 2.5),))
+    parts = (
+        *(table, Curves((curve("gru", 2), curve("lstm", 5))), Scatter(clouds)),
+        *(Samples((sample("gru", "mp3"), sample("lstm", "flac"))), Facts((("a", "b" * 200),))),
+    )
+    path = tmp_path_factory.mktemp("page") / "a page.html"
+    path.write_text(render(Page("t" * 100, ("l" * 200,), (Section("s" * 90, parts),))), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    browser = Chrome(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(autouse=True)
+def _silent_console(chrome: Chrome) -> Iterator[None]:
+    """No test may leave an error or a warning in the console."""
+    yield
+    assert chrome.messages() == []
+
+
+TIP = "document.querySelector('.chart .tip')"
+
+
+def told(chrome: Chrome) -> list[str] | None:
+    """The name and the figures beside the pointer; None where nothing is shown."""
+    return chrome.run(
+        f"{TIP}.hidden ? null : [...{TIP}.querySelectorAll('b, dd')].map((e) => e.textContent)"
+    )
+
+
+def test_a_page_is_drawn_and_asks_for_nothing(chrome: Chrome, page: Path):
+    """Guards against styles or a script that the page's own policy blocks."""
+    chrome.open(page)
+    assert chrome.run("document.querySelector('main').getBoundingClientRect().width") < 1100
+    boxes = "[...document.querySelectorAll('.over-updates, .drawing')].map((e) => e.clientHeight)"
+    assert all(height > 100 for height in chrome.run(boxes))
+    assert chrome.run("document.querySelector('.mark').getBoundingClientRect().width") > 5
+    loaded = "performance.getEntriesByType('resource').map((e) => e.name)"
+    assert [name for name in chrome.run(loaded) if not name.startswith("data:")] == []
+
+
+def test_pointing_at_a_chart_shows_the_nearest_point(chrome: Chrome, page: Path):
+    chrome.open(page)
+    assert told(chrome) is None
+    chrome.hover(".chart .plot", 0.31, 0.5)
+    assert told(chrome) == ["gru", "3", "30", "6.0", "2.3333", "2.5333"]
+    spot = "document.querySelector('.chart .spot').getBoundingClientRect()"
+    plot = "document.querySelector('.chart .plot').getBoundingClientRect()"
+    middle = f"({spot}.left + {spot}.width / 2 - {plot}.left) / {plot}.width"
+    assert chrome.run(middle) == pytest.approx(0.3, abs=0.002)
+    chrome.hover("h1")
+    assert told(chrome) is None
+
+
+def test_the_axis_can_be_switched_to_time(chrome: Chrome, page: Path):
+    """Guards both what is drawn and where points are looked for."""
+    chrome.open(page)
+    shown = "getComputedStyle(document.querySelector('.over-{}')).display !== 'none'"
+    assert chrome.run(shown.format("updates"))
+    assert not chrome.run(shown.format("time"))
+    chrome.click(".choose-time + label")
+    assert chrome.run(shown.format("time"))
+    assert not chrome.run(shown.format("updates"))
+    chrome.hover(".chart .plot", 0.6, 0.5)  # 30 of 50 seconds: no point of gru is that late
+    assert told(chrome) == ["lstm", "6", "60", "30.0", "2.1667", "2.3667"]
+
+
+def test_points_are_reached_by_keys_and_said(chrome: Chrome, page: Path):
+    chrome.open(page)
+    chrome.run("document.querySelector('.chart .plot').focus()")
+    assert told(chrome)[:2] == ["gru", "1"]
+    for key, expected in [
+        ("ArrowRight", ["gru", "2"]),
+        ("ArrowDown", ["lstm", "2"]),
+        ("ArrowLeft", ["lstm", "1"]),
+        ("ArrowUp", ["gru", "1"]),
+        ("End", ["lstm", "10 (best)"]),
+        ("ArrowRight", ["lstm", "10 (best)"]),
+    ]:
+        chrome.press(key)
+        assert told(chrome)[:2] == expected, key
+    said = chrome.run("document.querySelector('.chart output').value")
+    assert said == "lstm, epoch 10 (best), updates 100, seconds 50.0, train 2.1000, valid 2.3000"
+    chrome.press("Escape")
+    assert told(chrome) is None
+
+
+def test_dots_of_a_scatter_chart_can_be_read(chrome: Chrome, page: Path):
+    chrome.open(page)
+    chrome.hover(".chart:has(.over-x) .plot", 0.95, 0.95)
+    tip = "document.querySelector('.chart:has(.over-x) .tip').textContent"
+    assert chrome.run(tip) == "grulearning rate0.001best valid, nats per frame2.0000"
+
+
+AUDIO = "document.querySelectorAll('audio')"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_sample_plays_and_its_cursor_follows(chrome: Chrome, page: Path, number: int):
+    """Guards mp3 and flac alike; the position moves only if the browser decodes the sound."""
+    chrome.open(page)
+    assert chrome.run(f"[...{AUDIO}].every((audio) => audio.paused)")
+    figure = f":nth-child({number + 1} of .sample)"
+    button = f"document.querySelector('{figure} button')"
+    assert chrome.run(f"{button}.ariaLabel") == f"Play {['gru', 'lstm'][number]}"
+    chrome.click(f"{figure} button")
+    chrome.wait(f"{AUDIO}[{number}].currentTime > 0.2")
+    assert chrome.run(f"{AUDIO}[{number}].duration") == pytest.approx(SECONDS, abs=0.1)
+    assert chrome.run(f"{button}.ariaLabel").startswith("Pause")
+    chrome.wait(f"parseFloat(document.querySelector('{figure} .cursor').style.left) > 5")
+    chrome.click(f"{figure} button")
+    assert chrome.run(f"{AUDIO}[{number}].paused")
+
+
+def test_a_click_into_a_picture_plays_from_there(chrome: Chrome, page: Path):
+    """Guards also that one sample at a time is heard."""
+    chrome.open(page)
+    chrome.click(".sample button")
+    chrome.click(":nth-child(2 of .sample) .picture", 0.5)
+    chrome.wait(f"{AUDIO}[1].currentTime > 1.6")
+    assert chrome.run(f"{AUDIO}[1].currentTime") < SECONDS
+    assert chrome.run(f"[...{AUDIO}].map((audio) => audio.paused)") == [True, False]
+
+
+def test_a_sound_that_cannot_be_played_is_said_to_be_one(chrome: Chrome, tmp_path: Path):
+    broken = replace(sample("gru", "mp3"), sound=b"no sound")
+    path = tmp_path / "page.html"
+    path.write_text(render(Page("t", sections=(Section("s", (Samples((broken,)),)),))), "utf-8")
+    chrome.open(path)
+    chrome.click(".sample button")
+    said = "document.querySelector('.sample .note')"
+    chrome.wait(f"{said} !== null")
+    assert chrome.run(f"{said}.textContent") == "This browser cannot play the sound."
+    assert chrome.run("document.querySelector('.sample button').ariaLabel") == "Play gru"
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_no_page_scrolls_sideways(chrome: Chrome, page: Path, width: int):
+    """Guards phones: what is too wide scrolls by itself, or breaks."""
+    chrome.open(page, width=width)
+    page_width = "['scrollWidth', 'clientWidth'].map((name) => document.documentElement[name])"
+    for place in (0.01, 0.5, 0.99):
+        chrome.hover(".chart .plot", place, 0.5)
+        assert told(chrome) is not None
+        scrolled, seen = chrome.run(page_width)
+        assert scrolled == seen <= width
+
+
+def test_dark_where_dark_is_asked_for(chrome: Chrome, page: Path):
+    colours = "['backgroundColor', 'color'].map((name) => getComputedStyle(document.body)[name])"
+    seen = []
+    for dark in (False, True):
+        chrome.open(page, dark=dark)
+        seen.append([int(text[4:-1].split(", ")[0]) for text in chrome.run(colours)])
+    (light_ground, light_text), (dark_ground, dark_text) = seen
+    assert min(light_ground, dark_text) > 200
+    assert max(dark_ground, light_text) < 50

@@ -1,0 +1,367 @@
+"""A page shows what it was given, and nothing from outside: read back with html.parser."""
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reading import Element, boxes, path, power, read, rows, ticks
+
+from seqmodel.media.pictures import Box, Level, Picture
+from seqmodel.report.page import (
+    Cloud,
+    Column,
+    Curve,
+    Curves,
+    Detail,
+    Dot,
+    Facts,
+    Page,
+    Point,
+    Row,
+    Sample,
+    Samples,
+    Scatter,
+    Section,
+    Table,
+    render,
+)
+
+
+def curve(name: str, valid: list[float], *, family: str = "", pace: float = 7.5) -> Curve:
+    points = [
+        Point(25 * k, pace * k + k * k, nats - 0.5 / k, nats) for k, nats in enumerate(valid, 1)
+    ]
+    return Curve(name, tuple(points), int(np.argmin(valid)) + 1, family)
+
+
+PICTURE = Picture(
+    seconds=2.5,
+    width=10,
+    bottom=57.5,
+    top=66.5,
+    boxes=(Box(0, 59.5, 2, 1), Box(2, 59.5, 3, 1), Box(1, 63.5, 9, 1)),
+    levels=(Level(60, "C4"),),
+    apart=True,
+    summary="three notes",
+)
+SAMPLE = Sample("gru: 10 frames", PICTURE, b"\xff\xfe// no real sound //", "mp3", "gru")
+CURVES = Curves((curve("gru", [3.0, 2.5, 2.25, 2.3]), curve("lstm", [3.5, 2.0, 1.75], pace=20)))
+SCATTER = Scatter(
+    (
+        Cloud("gru", (Dot(6.2e-6, 4.0, "draw 1"), Dot(2.4e-3, 1.5, "draw 2"))),
+        Cloud("tanh", (Dot(1e-4, 2.25),)),
+    )
+)
+TABLE = Table(
+    (Column("run", is_text=True), Column("valid")),
+    (Row(("lstm", "1.75"), frozenset({1}), "of 36", "lstm"), Row(("repeat", "4.4"), muted=True)),
+    "Figures",
+)
+
+
+def page(*parts: object, **rest: object) -> Page:
+    return Page("A page", sections=(Section("All", parts),), **rest)
+
+
+def shown(*parts: object) -> Element:
+    return read(render(page(*parts)))
+
+
+# ---- text ---------------------------------------------------------------------------------------
+
+TEXT = st.text(st.characters(), max_size=30) | st.sampled_from(
+    ["<script>alert(1)</script>", "</title>", '" onload="x', "&amp;", "a\x1b[31m\nb", "\udcff", "'"]
+)
+
+
+def visible(text: str) -> str:
+    """The text, what cannot be printed written as in Python."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+EVERYTHING = (replace(TABLE, notes=("n",)), CURVES, SCATTER, Samples((SAMPLE,)))
+FACTS = Facts((("a", "b"),), (Detail("c", "d"),), "h")
+KNOWN = read(render(page(*EVERYTHING, FACTS, lead=("l",)))).all()
+
+
+@settings(max_examples=40)
+@given(TEXT, TEXT, TEXT)
+def test_every_text_is_shown_as_it_is(a: str, b: str, c: str):
+    """Guards against a name that becomes markup, or hides control characters, wherever it stands.
+
+    Three texts at a time, so that the page is as large as any.
+    """
+    written = render(
+        Page(
+            a,
+            (b, c),
+            (
+                Section(
+                    b,
+                    (
+                        Table((Column(a), Column(b)), (Row((c, a), detail=b, series=c),), b, (c,)),
+                        Curves((replace(curve(a, [2.0, 1.0]), family=b),), c or "x", b, (a,)),
+                        Scatter((Cloud(b, (Dot(0.1, 1.0, c),)),), a or "x", b, c, (a,)),
+                        Samples((replace(SAMPLE, caption=a, series=b),), c or "x", (b,)),
+                        Facts(((a, b),), (Detail(c, a),), b),
+                    ),
+                    (c,),
+                ),
+            ),
+        )
+    )
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e]", written)
+    tree = read(written)
+    assert {e.name for e in tree.all()} <= {e.name for e in KNOWN}
+    assert {name for e in tree.all() for name in e.attributes} <= {
+        n for e in KNOWN for n in e.attributes
+    }
+    a, b, c = visible(a), visible(b), visible(c)
+    assert tree.one("title").text == tree.one("h1").text == a
+    assert [p.text for p in tree.all("p", "lead")] == [b, c]
+    assert tree.one("h2").text == b
+    assert [p.text for p in tree.all("p", "note")] == [c, c, a, a, b]
+    figures, points, dots = map(rows, tree.all("table"))
+    assert figures == [[a, b], [f"{c}|{b}" if b else c, a]]
+    assert [row[0] for row in points[1:]] == [a, a]
+    assert dots == [["run", b, c], [f"{b}, {c}" if c else b, "0.1", "1.0000"]]
+    assert tree.one("figcaption").text == tree.one("audio").attributes["aria-label"] == a
+    facts = tree.all("dl")[-1]
+    assert [part.text for part in facts.all()] == [a, b]
+    assert tree.all("summary")[-1].text == c
+
+
+def test_settings_keep_their_lines():
+    assert shown(Facts((), (Detail("x", "a: 1\nb: <2>\n"),))).one("pre").text == "a: 1\nb: <2>\n"
+
+
+# ---- nothing from outside -----------------------------------------------------------------------
+
+
+def test_a_page_needs_nothing_else():
+    """Guards against a reference to anything outside, the sound's own data left aside."""
+    written = render(page(TABLE, CURVES, SCATTER, Samples((SAMPLE,))))
+    outside = re.sub(r'"data:audio/mpeg;base64,[^"]*"', "", written)
+    assert len(outside) < len(written)
+    assert "//" not in outside
+    assert not re.search(r"https?:|url\(|@import|fetch|XMLHttp|import\(", outside)
+    for element in read(written).all():
+        for name in ("src", "href", "srcset", "action", "data", "poster", "style"):
+            value = element.attributes.get(name, "#")
+            assert value.startswith(("#", "data:")), (element.name, name, value)
+        assert not [name for name in element.attributes if name.startswith("on")]
+
+
+def test_only_the_pages_own_script_may_run():
+    """Guards the policy's hashes, computed here from what stands in the page."""
+    tree = read(render(page()))
+    policy = next(m.attributes for m in tree.all("meta") if "http-equiv" in m.attributes)
+    rules = dict(rule.strip().split(" ", 1) for rule in policy["content"].split(";"))
+    for kind in ("script", "style"):
+        digest = hashlib.sha256(tree.one(kind).text.encode()).digest()
+        assert rules[f"{kind}-src"] == f"'sha256-{base64.b64encode(digest).decode()}'"
+    assert rules["default-src"] == "'none'"
+    assert rules["media-src"] == rules["img-src"] == "data:"
+
+
+def test_the_same_page_is_the_same_text():
+    assert render(page(CURVES, SCATTER)) == render(page(CURVES, SCATTER))
+
+
+# ---- charts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("over", ["updates", "time"])
+def test_lines_are_where_their_figures_are(over: str):
+    """Guards against a chart drawn wrong: its points, read off by its ticks, are the data."""
+    plot = shown(CURVES).one("svg", f"over-{over}")
+    assert plot.one("text", "x-name").text == {"updates": over, "time": "seconds of training"}[over]
+    x, y = (np.polyfit(*ticks(plot, axis), 1) for axis in "xy")
+    for kind in ("train", "valid"):
+        for line, told in zip(plot.all("path", kind), CURVES.curves, strict=True):
+            places = np.array(path(line)) / 10  # in percent
+            at = [p.update if over == "updates" else p.seconds for p in told.points]
+            np.testing.assert_allclose(np.polyval(x, places[:, 0]), at, rtol=1e-3)
+            figures = [getattr(point, kind) for point in told.points]
+            np.testing.assert_allclose(np.polyval(y, places[:, 1]), figures, rtol=1e-3)
+    for mark, told in zip(plot.all("use"), CURVES.curves, strict=True):
+        best = min(told.points, key=lambda point: point.valid)
+        assert np.polyval(y, float(mark.attributes["y"][:-1])) == pytest.approx(
+            best.valid, rel=1e-3
+        )
+
+
+def test_the_table_of_a_chart_has_every_point_and_its_place():
+    """Guards what hovering shows: page.js takes both from the table's rows."""
+    chart = shown(CURVES).one("figure", "chart")
+    told = rows(chart.one("table"))
+    assert told[0] == ["run", "epoch", "updates", "seconds", "train", "valid"]
+    assert told[2] == ["gru", "2", "50", "19.0", "2.2500", "2.5000"]
+    assert told[3] == ["gru", "3 (best)", "75", "31.5", "2.0833", "2.2500"]
+    assert len(told) == 1 + 4 + 3
+    places = [row.attributes["data-at"].split() for row in chart.all("tr")[1:]]
+    for k, over in enumerate(("updates", "time")):
+        plot = chart.one("svg", f"over-{over}")
+        for n, kind in ((2, "valid"), (3, "train")):
+            drawn = [point for line in plot.all("path", kind) for point in path(line)]
+            here = [(float(place[k]), float(place[n])) for place in places]
+            np.testing.assert_allclose(here, drawn, atol=0.06)
+
+
+def test_dots_are_where_their_figures_are():
+    plot = shown(SCATTER).one("svg", "axes")
+    places, values = ticks(plot, "x", power)
+    assert values == [1e-5, 1e-4, 1e-3]
+    x, y = np.polyfit(places, np.log(values), 1), np.polyfit(*ticks(plot, "y"), 1)
+    dots = [dot for cloud in SCATTER.clouds for dot in cloud.dots]
+    for mark, dot in zip(plot.all("use"), dots, strict=True):
+        at = [float(mark.attributes[axis][:-1]) for axis in "xy"]
+        assert np.exp(np.polyval(x, at[0])) == pytest.approx(dot.x, rel=1e-3)
+        assert np.polyval(y, at[1]) == pytest.approx(dot.y, rel=1e-3)
+
+
+def test_learning_rates_close_together_still_have_ticks():
+    """Guards against a log axis with one tick, off which nothing can be read."""
+    near = Scatter((Cloud("gru", (Dot(0.004, 2.0), Dot(0.006, 1.0))),))
+    _, values = ticks(shown(near).one("svg", "axes"), "x", power)
+    assert values == pytest.approx([0.002, 0.005, 0.01])
+
+
+@pytest.mark.parametrize("values", [[2.0], [2.0, 2.0], [-3.0, -3.0], [0.0], [-1e-9, 1e9], [1e-7]])
+def test_any_figures_have_a_chart(values: list[float]):
+    """Guards against a division by an empty range, and against "nan" in a path."""
+    points = tuple(Point(k, 0.0, v, v) for k, v in enumerate(values))
+    tree = shown(Curves((Curve("a", points, 1),)), Scatter((Cloud("a", (Dot(0.1, values[0]),)),)))
+    for element in tree.all("path") + tree.all("use") + tree.all("text"):
+        assert "nan" not in str(element.attributes)
+        assert "inf" not in str(element.attributes)
+    assert tree.all("text", "y-tick")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_has_no_place_in_a_chart(bad: float):
+    with pytest.raises(ValueError, match="no place"):
+        Point(1, 1.0, 1.0, bad)
+    with pytest.raises(ValueError, match="no place"):
+        Dot(0.1, bad)
+    with pytest.raises(ValueError, match="no place"):
+        Dot(0.0, 1.0)
+
+
+def test_steep_first_epochs_are_cut_off_and_said_to_be():
+    """Guards against a chart whose first epoch leaves no room for all others."""
+    figures = [90.0, 4.0, 3.0, 2.5, 2.2, 2.1, 2.05, 2.0, 1.99, 1.98]
+    tree = shown(Curves((curve("gru", figures),)))
+    plot = tree.one("svg", "over-updates")
+    assert max(ticks(plot, "y")[1]) < 20
+    assert path(plot.one("path", "valid"))[0][1] < 0  # above the chart, where the line leaves it
+    assert [note.text for note in tree.all("p", "note")] == [
+        "First epochs lie above the chart, up to 90.0000."
+    ]
+    assert tree.all("tr")[1].attributes["data-at"].split()[2] == "0"
+
+
+def test_without_a_point_there_is_no_chart():
+    tree = shown(Curves((Curve("a", (), None),)), Scatter(()))
+    assert not tree.all("figure")
+    assert len(tree.all("p", "note")) == 2
+
+
+# ---- colours ------------------------------------------------------------------------------------
+
+
+def test_a_name_has_one_colour_and_one_mark_everywhere():
+    """Guards against a legend that says blue of what another chart draws in green."""
+    tree = shown(TABLE, CURVES, SCATTER, Samples((SAMPLE,)))
+    seen: dict[str, set[tuple[str, str]]] = {}
+    for entry in [*tree.all("span", "entry"), *tree.all("th"), *tree.all("figcaption")]:
+        for mark in entry.all("use"):
+            name = re.match(r"\w+?(?=of 36|:|$)", entry.text)[0]
+            seen.setdefault(name, set()).add((mark.attributes["class"], mark.attributes["href"]))
+    assert seen.keys() == {"lstm", "gru", "tanh"}
+    assert all(len(looks) == 1 for looks in seen.values())
+    assert len(set.union(*seen.values())) == 3
+    shapes = {f"#{path.attributes['id']}" for path in tree.one("defs").all("path")}
+    assert {use.attributes["href"] for use in tree.all("use")} <= shapes
+
+
+def test_a_family_shares_its_colour_and_its_entry():
+    seeds = [curve(f"gru, seed {k}", [2.0, 1.0 + k], family="gru") for k in range(3)]
+    tree = shown(Curves(tuple(seeds)))
+    assert [e.text for e in tree.all("span", "entry")] == ["gru", "valid", "train"]
+    lines = tree.one("svg", "over-time").all("path", "valid")
+    assert len(lines) == 3
+    assert len({line.attributes["class"] for line in lines}) == 1
+
+
+def test_more_series_than_colours_still_look_different():
+    tree = shown(Curves(tuple(curve(f"run {k}", [2.0, 1.0]) for k in range(14))))
+    keys = [
+        (u.attributes["class"], u.attributes["href"]) for u in tree.one("div", "legend").all("use")
+    ]
+    assert len(set(keys)) == 14
+
+
+# ---- samples ------------------------------------------------------------------------------------
+
+
+def test_a_sample_holds_its_sound_and_its_boxes():
+    """Guards the bytes, and boxes drawn elsewhere than at their notes."""
+    figure = shown(Samples((SAMPLE,))).one("figure")
+    head, _, data = figure.one("audio").attributes["src"].partition(",")
+    assert head == "data:audio/mpeg;base64"
+    assert base64.b64decode(data) == SAMPLE.sound
+    drawing = figure.one("svg", "drawing")
+    inner = drawing.one("svg")
+    assert inner.attributes["viewbox"] == "0 0 10 9"
+    drawn = {
+        (round(left), 66.5 - top - height, round(width + 0.15), height)
+        for left, top, width, height in boxes(inner.one("path"))
+    }
+    assert drawn == set(PICTURE.boxes)
+    assert drawing.one("line").attributes["y1"] == "72.22%"  # (66.5 - 60) / 9
+    assert drawing.attributes["aria-label"] == "three notes"
+    assert figure.one("input").attributes["max"] == "2.500"
+    assert figure.one("button").attributes["aria-label"] == "Play gru: 10 frames"
+
+
+def test_boxes_of_a_waveform_touch():
+    figure = shown(Samples((replace(SAMPLE, picture=replace(PICTURE, apart=False)),))).one("figure")
+    assert [box[2] for box in boxes(figure.one("path", "boxes"))] == [2, 3, 9]
+
+
+# ---- tables -------------------------------------------------------------------------------------
+
+
+def test_a_table_has_headers_emphasis_and_marks():
+    """Guards what a screen reader needs of a table."""
+    table = shown(TABLE).one("table")
+    assert [(c.text, c.attributes["scope"]) for c in table.all("th")] == [
+        *(("run", "col"), ("valid", "col"), ("lstmof 36", "row"), ("repeat", "row"))
+    ]
+    assert [s.text for s in table.all("strong")] == ["1.75"]
+    assert [row.classes for row in table.all("tr")] == [set(), set(), {"muted"}]
+    region = shown(TABLE).one("div", "scroll").attributes
+    assert (region["role"], region["tabindex"], region["aria-label"]) == ("region", "0", "Figures")
+
+
+def test_a_row_must_fit_its_table():
+    with pytest.raises(ValueError, match="more or fewer cells"):
+        Table((Column("a"),), (Row(("b", "c")),))
+
+
+def test_a_collapsed_table_is_behind_its_heading():
+    details = shown(replace(TABLE, collapsed=True)).one("details")
+    assert details.one("summary").text == "Figures"
+    assert "open" not in details.attributes
+
+
+def test_a_page_may_hold_a_title_alone():
+    tree = read(render(Page("Nothing yet")))
+    assert tree.one("main").text == "Nothing yet"
+    assert tree.one("html").attributes["lang"] == "en"
