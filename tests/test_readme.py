@@ -120,7 +120,9 @@ def test_what_is_exact_is_compared_exactly() -> None:
     assert not near(shown, printed, "seqmodel prepare sample_data/music --out music")
 
 
-@pytest.mark.parametrize("command", ["prepare", "train", "eval", "sample", "inspect", "units"])
+@pytest.mark.parametrize(
+    "command", ["prepare", "train", "eval", "sample", "inspect", "report", "units"]
+)
 def test_every_command_is_in_the_tour(command: str) -> None:
     """Guards against a command that newcomers never meet."""
     assert any(f"seqmodel {command}" in line for line, _ in sessions())

@@ -1,12 +1,8 @@
-"""The machine: what it is, how fast it multiplies, and whether our threads disturb torch's."""
+"""The machine: how fast it multiplies, and whether our threads disturb torch's."""
 
-import os
-import platform
-from pathlib import Path
 from typing import Any
 
 import torch
-from llvmlite import binding
 
 from seqmodel import units
 from seqmodel.bench.clock import Contender, finished, ratio, take_turns
@@ -15,29 +11,6 @@ from seqmodel.bench.steps import layer_step
 CPU = torch.device("cpu")
 PEAK_SIZE = 1024
 AFTER_SIZE = 512
-
-
-def facts() -> dict[str, Any]:
-    """The processor, its cores and threads, and the versions of what runs on it."""
-    about = {
-        "processor": _processor(),
-        "architecture": binding.get_host_cpu_name(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-    if torch.cuda.is_available():
-        about["gpu"] = torch.cuda.get_device_name()
-    return about
-
-
-def _processor() -> str:
-    listed = Path("/proc/cpuinfo")  # Linux; elsewhere there is only platform.processor()
-    for line in listed.read_text().splitlines() if listed.is_file() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def sgemm(size: int, device: torch.device = CPU) -> Contender:

@@ -9,7 +9,7 @@ from typing import Any
 
 from seqmodel.bench.cases import PARTS, SIZES, Size
 from seqmodel.bench.clock import spread_percent
-from seqmodel.bench.machine import facts, measure_sgemm
+from seqmodel.bench.machine import measure_sgemm
 from seqmodel.bench.piano_rolls import measure_piano_rolls
 from seqmodel.bench.sampling import measure_sampling
 from seqmodel.bench.tied import SIZES as TIED_SIZES
@@ -17,6 +17,7 @@ from seqmodel.bench.tied import measure_tied
 from seqmodel.bench.training import measure_training
 from seqmodel.bench.units import measure_unit
 from seqmodel.media.music.medium import MUSIC
+from seqmodel.report.origin import machine
 from seqmodel.units import UNITS
 from seqmodel.units.backends import AUTO, check_device
 
@@ -82,7 +83,7 @@ def report(
         for done, (part, case) in enumerate(wanted):
             progress(done, len(wanted))
             found[part].append(case(seconds))
-    about = facts() | {"sgemm": _peaks(found)}
+    about = machine() | {"sgemm": _peaks(found)}
     for row in (*found.get("units", []), *found.get("tied", [])):
         if "gflops" not in row:
             continue

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import seqmodel
-from seqmodel.cli import bench, inspect, prepare, units
+from seqmodel.cli import bench, inspect, prepare, report, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli.common import printable
 from seqmodel.cli.sample import command as sample
@@ -34,6 +34,7 @@ app.command("prepare")(prepare.prepare)
 app.command("train")(train.train)
 app.command("eval")(eval_command.evaluate)
 app.command("sample")(sample.sample)
+app.command("report")(report.report)
 app.command("inspect")(inspect.inspect)
 app.command("units")(units.units)
 app.command("bench")(bench.bench)

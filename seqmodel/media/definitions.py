@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol
 
 from seqmodel.errors import UsageError
+from seqmodel.media.pictures import Picture
 
 if TYPE_CHECKING:
     import numpy as np
@@ -335,6 +336,10 @@ class Medium(Protocol):
     """What `listen` can write; empty where files are sound already, or can have none."""
     default_length: str
     """How long a sampled piece is by default, for the help text."""
+    page_format: str = ""
+    """Of `formats`, what report pages hold samples as; empty where a browser can play none."""
+    page_seconds: float = 0.0
+    """How long such a sample is at most."""
 
     def frame_from_json(self, values: Mapping[str, Any]) -> FrameDefinition:
         """The inverse of `FrameDefinition.to_json`.
@@ -414,6 +419,10 @@ class Medium(Protocol):
 
     def comparison(self) -> Comparison | None:
         """What judges sampled pieces; None if the medium has no such figures."""
+
+    def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:
+        """A drawn piece (T, F) as report pages show it, where there is a `page_format`."""
+        raise NotImplementedError(f"{self.name} is not shown on report pages")
 
 
 Progress = Callable[[int, int], None]

@@ -1,1 +1,1 @@
-"""What a media file, a dataset or a run holds."""
+"""What files, datasets and runs hold; runs as HTML pages."""

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from calling import SEQMODEL, Call
 
-from seqmodel.cli import bench, prepare, units
+from seqmodel.cli import bench, prepare, report, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli import inspect as inspect_command
 from seqmodel.cli.sample import command as sample
@@ -26,6 +26,7 @@ FUNCTIONS = {
     "train": train.train,
     "eval": eval_command.evaluate,
     "sample": sample.sample,
+    "report": report.report,
     "inspect": inspect_command.inspect,
     "units": units.units,
     "bench": bench.bench,

@@ -12,9 +12,12 @@ from seqmodel.media.definitions import (
     SampleRequest,
     Sampling,
 )
+from seqmodel.media.pictures import Picture
 from seqmodel.media.words import plural
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 
 SUFFIXES = frozenset(
@@ -70,6 +73,9 @@ class Audio(Medium):
     sample_options: tuple[Option, ...] = ()
     formats = ("wav", "flac", "raw", "npy", "png")
     default_length = f"{DEFAULT_SECONDS:g} seconds of audio"
+
+    page_format = "flac"
+    page_seconds = 4.0
 
     def frame_from_json(self, values: Mapping[str, Any]) -> "AudioFrames":
         """`Medium.frame_from_json`."""
@@ -161,6 +167,12 @@ class Audio(Medium):
 
     def comparison(self) -> None:
         """None."""
+
+    def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:
+        """`Medium.picture`: a waveform."""
+        from seqmodel.media.audio.pictures import waveform_picture
+
+        return waveform_picture(frames, definition)
 
 
 AUDIO = Audio()

@@ -14,8 +14,11 @@ from seqmodel.media.definitions import (
     SampleRequest,
     Sampling,
 )
+from seqmodel.media.pictures import Picture
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from seqmodel.media.music.frames import PianoRollFrames
     from seqmodel.media.music.grid import Grid
 
@@ -94,6 +97,9 @@ class Music(Medium):
     default_length = (
         f"{DEFAULT_LENGTH} of music, or with --end as long as the longest training piece at most"
     )
+
+    page_format = "mp3"
+    page_seconds = 30.0
 
     def frame_from_json(self, values: Mapping[str, Any]) -> "PianoRollFrames":
         """`Medium.frame_from_json`."""
@@ -190,6 +196,12 @@ class Music(Medium):
         from seqmodel.media.music.comparison import MusicComparison
 
         return MusicComparison()
+
+    def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:
+        """`Medium.picture`: a piano-roll."""
+        from seqmodel.media.music.pictures import piano_roll_picture
+
+        return piano_roll_picture(frames, definition)
 
 
 MUSIC = Music()

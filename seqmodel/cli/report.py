@@ -1,0 +1,54 @@
+"""`seqmodel report`: runs as one HTML file, to look at and to send."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqmodel.cli.common import Force, Quiet, counter, message, plural
+from seqmodel.errors import UsageError
+
+
+def report(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RUN", help="Run folders.  [default: the newest]"),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")
+    ] = Path("report.html"),
+    samples: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Samples of each run, to see and to hear.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The samples' seed.")] = 1,
+    *,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a page on runs: figures, curves, samples that play.
+
+    It is one file that needs no network: figures on every split beside trivial baselines, curves
+    over updates or time, samples drawn with --seed, and what all of it comes from.
+    """
+    if out.suffix.lower() != ".html":
+        raise UsageError(f"--out writes HTML only: {out} must end in .html")
+    from seqmodel.files import check_writable, refuse_existing, write_file
+    from seqmodel.report.drawing import draw
+    from seqmodel.report.page import render
+    from seqmodel.report.run_page import run_page
+    from seqmodel.report.subjects import load_subjects, score
+    from seqmodel.runs.folder import newest_run
+
+    refuse_existing(out, force=force)
+    check_writable(out)
+    subjects = load_subjects(runs or [newest_run()])
+    with counter("scoring", quiet=quiet) as progress:
+        scored = score(subjects, progress)
+    with counter("sampling", quiet=quiet) as progress:
+        drawn = draw(subjects, number=samples, seed=seed, progress=progress)
+    command = shlex.join(["seqmodel", *sys.argv[1:]])
+    page = render(run_page(scored, drawn, seed=seed, command=command)).encode()
+    write_file(out, page)
+    message(f"{out}: {plural(len(subjects), 'run')}, {len(page) / 1000:,.0f} kB", quiet=quiet)

@@ -1,0 +1,56 @@
+"""What a result came about on: the machine, the versions, the commit of the checkout."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+from llvmlite import binding
+
+import seqmodel
+
+
+def machine() -> dict[str, Any]:
+    """The processor, its cores and threads, and the versions of what runs on it."""
+    about = {
+        "processor": _processor(),
+        "architecture": binding.get_host_cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+    if torch.cuda.is_available():
+        about["gpu"] = torch.cuda.get_device_name()
+    return about
+
+
+def version() -> str:
+    """Such as "0.1.0, commit 1234567", the latter where seqmodel runs from a Git checkout."""
+    root = Path(seqmodel.__file__).resolve().parents[1]
+    # An installed package may lie within somebody else's repository.
+    if _git(root, "rev-parse", "--show-toplevel") != str(root):
+        return seqmodel.__version__
+    commit = _git(root, "rev-parse", "--short", "HEAD")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return f"{seqmodel.__version__}, commit {commit}{' with changes' if changed else ''}"
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """What git says of the folder; None where there is no git, no repository or no commit."""
+    command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    listed = Path("/proc/cpuinfo")  # Linux; elsewhere there is only platform.processor()
+    for line in listed.read_text().splitlines() if listed.is_file() else ():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

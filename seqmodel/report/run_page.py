@@ -1,0 +1,225 @@
+"""The page of `seqmodel report`: how runs learned, how well they predict, what they make."""
+
+from collections.abc import Mapping, Sequence
+
+from seqmodel.config import to_yaml
+from seqmodel.media.words import plural, spent
+from seqmodel.report.drawing import command as sample_command
+from seqmodel.report.origin import machine, version
+from seqmodel.report.page import (
+    Column,
+    Curves,
+    Detail,
+    Facts,
+    Page,
+    Part,
+    Row,
+    Sample,
+    Samples,
+    Section,
+    Table,
+)
+from seqmodel.report.subjects import Scored, Subject, names_of
+from seqmodel.runs.folder import DRAWS_INDEX
+
+UNKNOWN = "\N{EN DASH}"
+NAMED = 3
+"""More runs than this are counted in the title, not named."""
+
+LABELS = {
+    "nats_per_frame": "nats per frame",
+    "nats_per_frame_skip_first": "first frames left out",
+    "piece_mean_nats_per_frame": "mean over pieces",
+}
+NO_FIGURES = {"run", "data", "split", "epoch", "standardisation", "pieces", "frames", "baselines"}
+"""Of what `eval --json` says, that which is no figure of the run."""
+
+
+def run_page(
+    runs: Sequence[Scored],
+    samples: Mapping[str, Sequence[Sample]],
+    *,
+    seed: int,
+    command: str,
+) -> Page:
+    """A section for each dataset, and one on what the figures come from.
+
+    Nats of probabilities and of densities do not compare: on the same dataset, runs with either
+    have sections of their own.
+
+    Args:
+        runs: with their figures.
+        samples: by the name of the run, drawn with `seed`.
+        command: as it was typed.
+    """
+    groups = _groups(runs)
+    names = [scored.subject.name for scored in runs]
+    what = _listed(names) if len(names) <= NAMED else plural(len(names), "run")
+    sections = [_section(name, group, samples, seed) for name, group in groups.items()]
+    return Page(
+        title=f"{what} on {_listed([*groups])}",
+        lead=tuple(_lead(name, group) for name, group in groups.items()),
+        sections=(*sections, _origin(runs, command)),
+    )
+
+
+def _groups(runs: Sequence[Scored]) -> dict[str, list[Scored]]:
+    """The runs whose figures compare, by the name of their section."""
+    folders = [*dict.fromkeys(scored.subject.data for scored in runs)]
+    names = dict(zip(folders, names_of(folders), strict=True))
+    groups: dict[str, list[Scored]] = {}
+    for scored in runs:
+        densities = "" if scored.subject.run.model.output.discrete else " (densities)"
+        groups.setdefault(names[scored.subject.data] + densities, []).append(scored)
+    return groups
+
+
+def _lead(name: str, group: Sequence[Scored]) -> str:
+    """Which run predicts valid best, beside the best trivial model."""
+    known = [(nats, scored) for scored in group if (nats := scored.nats("valid")) is not None]
+    if not known:
+        return f"How well valid of {name} is predicted is not known."
+    nats, best = min(known, key=lambda entry: entry[0])
+    first = "predicts" if len(group) == 1 else "is the best of these runs: it predicts"
+    text = f"{best.subject.name} {first} valid of {name} with {nats:.4f} nats per frame"
+    if "valid" not in best.splits:
+        return f"{text}."
+    trivial, figure = min(best.splits["valid"]["baselines"].items(), key=lambda entry: entry[1])
+    verdict = "needs" if nats < figure else "is better, with"
+    return f"{text}; the best trivial model ({_spaced(trivial)}) {verdict} {figure:.4f}."
+
+
+def _section(
+    name: str, group: Sequence[Scored], samples: Mapping[str, Sequence[Sample]], seed: int
+) -> Section:
+    subjects = [scored.subject for scored in group]
+    datasets = [scored.dataset for scored in group if scored.dataset is not None]
+    parts: list[Part] = [_figures(group), _more_figures(group)] if datasets else [_figures(group)]
+    parts.append(Curves(tuple(subject.curve for subject in subjects)))
+    drawn = [subject for subject in subjects if samples.get(subject.name)]
+    if drawn:
+        pieces = tuple(sample for subject in drawn for sample in samples[subject.name])
+        number = len(samples[drawn[0].name])
+        how = sample_command([subject.run for subject in drawn], number=number, seed=seed)
+        parts.append(Samples(pieces, notes=(f"Drawn with seed {seed}, as by: {how}",)))
+    notes = []
+    if datasets:
+        splits = [
+            f"{split} {plural(counts['pieces'], 'piece')}, {plural(counts['frames'], 'frame')}"
+            for split, counts in datasets[0].manifest["splits"].items()
+            if counts["pieces"]
+        ]
+        notes.append(f"{datasets[0].frame}: {'; '.join(splits)}.")
+    notes += [f"{scored.remark}." for scored in group if scored.remark]
+    return Section(name, tuple(parts), tuple(notes))
+
+
+def _figures(group: Sequence[Scored]) -> Table:
+    """A row for each run, and one for each trivial model."""
+    splits = [*dict.fromkeys(split for scored in group for split in scored.splits)] or ["valid"]
+    names = ("run", *splits, "parameters", "best epoch", "training time")
+    columns = tuple(map(Column, names))
+    rows = []
+    for scored in group:
+        subject = scored.subject
+        curve, (_, parameters) = subject.curve, subject.parameters()
+        about = (f"{parameters:,}", UNKNOWN, UNKNOWN)
+        if curve.best is not None:
+            about = (about[0], f"{curve.best} of {len(curve.points)}", spent(subject.seconds))
+        cells = (subject.name, *(_nats(scored.nats(split)) for split in splits), *about)
+        best = (k for k, split in enumerate(splits, 1) if _is_best(scored, group, split))
+        rows.append(Row(cells, frozenset(best), detail=subject.model(), series=subject.name))
+    rows += _baselines(group, splits, len(columns))
+    return Table(columns, tuple(rows), "Nats per frame", tuple(_verdicts(group)))
+
+
+def _is_best(scored: Scored, group: Sequence[Scored], split: str) -> bool:
+    """Whether none of the group predicts the split better, if there are others."""
+    all_nats = [nats for one in group if (nats := one.nats(split)) is not None]
+    return len(all_nats) > 1 and scored.nats(split) == min(all_nats)
+
+
+def _baselines(group: Sequence[Scored], splits: Sequence[str], width: int) -> list[Row]:
+    """A row of `width` cells for each trivial model; runs that were scored have the same ones."""
+    rows = []
+    for scored in group:
+        figures = {split: values["baselines"] for split, values in scored.splits.items()}
+        for name in dict.fromkeys(name for found in figures.values() for name in found):
+            cells = [f"{_spaced(name)} (trivial)"]
+            cells += [_nats(figures.get(split, {}).get(name)) for split in splits]
+            cells += [""] * (width - len(cells))
+            rows.append(Row(tuple(cells), muted=True))
+    return [*dict.fromkeys(rows)]
+
+
+def _verdicts(group: Sequence[Scored]) -> list[str]:
+    """What is to be known about the figures."""
+    said = ["Exact, over all frames of a split; lower is better."]
+    if not group[0].subject.run.model.output.discrete:
+        said.append("Of densities of standardised samples: they compare with nothing else.")
+    for scored in group:
+        name = scored.subject.name
+        where: dict[str, list[str]] = {}
+        for split, values in scored.splits.items():
+            for trivial, nats in values["baselines"].items():
+                if nats <= values["nats_per_frame"]:
+                    where.setdefault(trivial, []).append(split)
+        for splits in dict.fromkeys(map(tuple, where.values())):
+            better = _listed([_spaced(one) for one, on in where.items() if tuple(on) == splits])
+            said.append(f"{name} is no better than {better} on {_listed(splits)}.")
+        if scored.dataset is None and scored.nats("valid") is not None:
+            said.append(f"The valid figure of {name} is what training wrote down.")
+        if (scored.subject.run.folder / DRAWS_INDEX).is_file():
+            said.append(f"{name} is the best draw of a search; its time is of that draw alone.")
+    return said
+
+
+def _more_figures(group: Sequence[Scored]) -> Table:
+    """All that `seqmodel eval` says of each run and split."""
+    lines = [(s.subject.name, split, values) for s in group for split, values in s.splits.items()]
+    names = [*dict.fromkeys(name for *_, values in lines for name in values)]
+    figures = [name for name in names if name not in NO_FIGURES]
+    heads = ("run", "split", "pieces", "frames", *(LABELS.get(n, _spaced(n)) for n in figures))
+    rows = []
+    for name, split, values in lines:
+        counts = (f"{values['pieces']:,}", f"{values['frames']:,}")
+        cells = (name, split, *counts, *(_nats(values.get(figure)) for figure in figures))
+        rows.append(Row(cells, series=name))
+    columns = tuple(Column(head, is_text=head == "split") for head in heads)
+    return Table(columns, tuple(rows), "All figures", collapsed=True)
+
+
+def _origin(runs: Sequence[Scored], command: str) -> Section:
+    about = machine()
+    cores = f"{plural(about['cores'], 'core')}, {plural(about['threads'], 'thread')}"
+    items = [
+        ("command", command),
+        ("seqmodel", version()),
+        ("Python", about["python"]),
+        ("torch", about["torch"]),
+        ("machine", f"{about['processor']}, {cores}"),
+    ]
+    if "gpu" in about:
+        items.append(("GPU", about["gpu"]))
+    details = tuple(_settings(scored.subject) for scored in runs)
+    return Section("Where this comes from", (Facts(tuple(items), details),))
+
+
+def _settings(subject: Subject) -> Detail:
+    unit, whole = subject.parameters()
+    head = f"# {subject.run.folder}: {unit:,} parameters in the unit, {whole:,} in all\n"
+    return Detail(f"Settings of {subject.name}", head + to_yaml(subject.run.config).rstrip())
+
+
+def _nats(figure: float | None) -> str:
+    return UNKNOWN if figure is None else f"{figure:.4f}"
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """As in "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

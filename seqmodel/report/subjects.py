@@ -1,0 +1,158 @@
+"""The runs that a page is about: what they are, how they learned, and how well they predict."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqmodel.data.dataset import Dataset, open_dataset
+from seqmodel.errors import SeqmodelError
+from seqmodel.evaluation.report import report
+from seqmodel.media.definitions import Progress
+from seqmodel.outputs.registry import OUTPUTS, output_name
+from seqmodel.report.page import Curve, Point
+from seqmodel.runs.folder import METRICS, Run, load_run, read_metrics
+
+BATCH = 32
+"""Pieces at a time; changes the speed, not the figures."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run as a page shows it."""
+
+    name: str
+    """Its folder's name, or its path where several have that name."""
+    run: Run
+    curve: Curve
+
+    @property
+    def data(self) -> Path:
+        """The dataset it was trained on."""
+        return Path(str(self.run.config.data)).resolve()
+
+    @property
+    def seconds(self) -> float:
+        """The time of all updates, without the scoring of valid."""
+        return self.curve.points[-1].seconds if self.curve.points else 0.0
+
+    def parameters(self) -> tuple[int, int]:
+        """Of the unit, and of the whole model."""
+        model = self.run.model
+        return model.unit.parameter_count(), sum(weight.numel() for weight in model.parameters())
+
+    def model(self) -> str:
+        """Such as "2 x gru 46, bernoulli" or "tied lstm 64, note-unit of lstm 32"."""
+        config, output = self.run.config, output_name(self.run.config, self.run.frame)
+        unit = f"{_stack(config.layers)}{config.unit} {config.hidden}"
+        tied = "tied " if config.model == "tied" else ""
+        size = OUTPUTS[output].size
+        if config.note_unit is not None:
+            layers = _stack(config.note_layers or 1)
+            return f"{tied}{unit}, {output} of {layers}{config.note_unit} {config.note_hidden}"
+        return f"{tied}{unit}, {output}" + (f" {getattr(config, size[0])}" if size else "")
+
+
+def _stack(layers: int) -> str:
+    return f"{layers} x " if layers > 1 else ""
+
+
+def load_subjects(folders: Sequence[Path]) -> list[Subject]:
+    """The runs in `folders`, each once.
+
+    Raises:
+        SeqmodelError: where one is no run, has no complete epoch, or is damaged.
+    """
+    folders = [*{folder.resolve(): folder for folder in reversed(folders)}.values()][::-1]
+    return [
+        _subject(load_run(folder), name)
+        for folder, name in zip(folders, names_of(folders), strict=True)
+    ]
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """The folders' own names, or their paths where names are the same."""
+    names = [folder.resolve().name for folder in folders]
+    return [
+        name if names.count(name) == 1 else str(folder)
+        for folder, name in zip(folders, names, strict=True)
+    ]
+
+
+def _subject(run: Run, name: str) -> Subject:
+    metrics, seconds, points = read_metrics(run.folder), 0.0, []
+    try:
+        for line in metrics:
+            seconds += line["seconds"]
+            nats = line["train_nats_per_frame"], line["valid_nats_per_frame"]
+            points.append(Point(line["updates"], seconds, *nats))
+    except (KeyError, TypeError, ValueError) as error:
+        path = run.folder / METRICS
+        raise SeqmodelError(f"{path} is damaged: a line lacks a figure of its epoch") from error
+    # The checkpoint is written before its line of metrics: a run killed in between has only it.
+    best = run.epoch if run.epoch <= len(points) else None
+    return Subject(name, run, Curve(name, tuple(points), best))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How well a subject predicts its dataset."""
+
+    subject: Subject
+    dataset: Dataset | None
+    """None where it is gone, or is not what the run was trained on."""
+    splits: Mapping[str, Mapping[str, Any]]
+    """What `seqmodel eval --json` says of each split."""
+    remark: str = ""
+    """Why figures are missing, or are no fair test; "" if all is well."""
+
+    def nats(self, split: str) -> float | None:
+        """Nats per frame; of valid, where it cannot be scored, those that training wrote down."""
+        if split in self.splits:
+            return float(self.splits[split]["nats_per_frame"])
+        curve = self.subject.curve
+        if split != "valid" or self.dataset is not None or curve.best is None:
+            return None
+        return curve.points[curve.best - 1].valid
+
+
+def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:
+    """Score each subject on every split of its dataset, if that is still where it was."""
+    opened = [_open(subject) for subject in subjects]
+    frames = [dataset[split].frames for dataset, _ in opened if dataset for split in dataset.splits]
+    done, scored = 0, []
+    for subject, (dataset, remark) in zip(subjects, opened, strict=True):
+        splits: dict[str, Mapping[str, Any]] = {}
+        if dataset is not None:
+            model = subject.run.model
+            model.to(model.choose_device("auto", BATCH))
+            for split in dataset.splits:
+                tell = _from(done, sum(frames), progress)
+                splits[split] = report(subject.run, dataset, split, batch_size=BATCH, progress=tell)
+                done += splits[split]["frames"]
+            model.to(model.choose_device("cpu", 1))  # a step of one piece is too small for a GPU
+        scored.append(Scored(subject, dataset, splits, remark))
+    return scored
+
+
+def _from(before: int, total: int, progress: Progress) -> Progress:
+    """Progress on one split as progress on all."""
+    return lambda done, _: progress(before + done, total)
+
+
+def _open(subject: Subject) -> tuple[Dataset | None, str]:
+    """The subject's dataset, all of it readable, and what there is to say about it."""
+    try:
+        dataset = open_dataset(str(subject.run.config.data))
+        subject.run.check_reads(dataset)
+        for split in dataset.splits:
+            dataset[split]
+    except SeqmodelError as error:
+        return None, f"{subject.name} could not be scored: {error}"
+    differences = "; ".join(dataset.frame.differences(subject.run.frame))
+    if not differences:
+        return dataset, ""
+    return dataset, (
+        f"{subject.name} was trained before the dataset was prepared differently ({differences}): "
+        "its figures are no fair test"
+    )

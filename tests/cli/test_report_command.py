@@ -1,0 +1,200 @@
+"""`seqmodel report`: its page says what the other commands say, and its mistakes are one line."""
+
+import json
+import re
+import shutil
+import sys
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from calling import Call, call_ok
+from reading import Element, boxes, read, rows, sounds
+
+
+def page_of(path: str) -> Element:
+    return read(Path(path).read_text("utf-8"))
+
+
+def tables_of(path: str) -> list[list[list[str]]]:
+    return [rows(table) for table in page_of(path).all("table")]
+
+
+def evaluated(call: Call, run: Path, split: str) -> dict:
+    return json.loads(call("eval", run, "--split", split, "--json").out)
+
+
+SPLITS = ("train", "valid", "test")
+
+
+def test_the_figures_are_those_of_eval(call: Call, run: Path, here: Path):
+    """Guards every number of the tables: eval, inspect and metrics.jsonl say the same."""
+    result = call("report", run, "--out", "r.html", "--samples", 0)
+    page = Path("r.html")
+    size = f"{page.stat().st_size / 1000:,.0f} kB"
+    assert (result.status, result.out, result.err) == (0, "", f"r.html: 1 run, {size}\n")
+    figures, more, points = tables_of("r.html")
+    scores = {split: evaluated(call, run, split) for split in SPLITS}
+    whole = json.loads(call("inspect", run, "--json").out)
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    seconds = np.cumsum([line["seconds"] for line in metrics])
+    nats = [f"{scores[split]['nats_per_frame']:.4f}" for split in SPLITS]
+    about = [f"{whole['parameters']:,}", "2 of 2", f"{seconds[-1]:.1f} s"]
+    assert figures[:2] == [
+        ["run", *SPLITS, "parameters", "best epoch", "training time"],
+        ["run|lstm 4, bernoulli", *nats, *about],
+    ]
+    baselines = {}
+    for name, *cells in figures[2:]:
+        baselines[name.removesuffix(" (trivial)").replace(" ", "_")] = cells
+    assert baselines == {
+        name: [*(f"{scores[split]['baselines'][name]:.4f}" for split in SPLITS), "", "", ""]
+        for name in scores["valid"]["baselines"]
+    }
+    names = ["nats_per_frame_skip_first", "piece_mean_nats_per_frame"]
+    names = ["nats_per_frame", *names, "accuracy", "precision", "recall"]
+    for row, split in zip(more[1:], SPLITS, strict=True):
+        counts = [f"{scores[split][name]:,}" for name in ("pieces", "frames")]
+        assert row == ["run", split, *counts, *(f"{scores[split][name]:.4f}" for name in names)]
+    assert points[1:] == [
+        [
+            "run",
+            f"{line['epoch']}{' (best)' * (line['epoch'] == whole['best']['epoch'])}",
+            f"{line['updates']:,}",
+            f"{since:,.1f}",
+            f"{line['train_nats_per_frame']:.4f}",
+            f"{line['valid_nats_per_frame']:.4f}",
+        ]
+        for line, since in zip(metrics, seconds, strict=True)
+    ]
+    text = page_of("r.html").one("main").text
+    assert "Samples" not in text
+    assert "run is no better than " in text
+
+
+def test_samples_are_those_of_sample(call: Call, seconds_run: Path, here: Path):
+    """Guards the sound, byte by byte, and each note of the piano-rolls."""
+    call_ok("report", seconds_run, "--out", "r.html", "--samples", 2, "--seed", 5)
+    page = page_of("r.html")
+    options = ("--run", seconds_run, "--seconds", 30, "--seed", 5, "-n", 2)
+    assert f"seqmodel sample OUT.mp3 {' '.join(map(str, options))}" in page.one("main").text
+    call_ok("sample", "s.mp3", *options)
+    call_ok("sample", "s.npy", *options)
+    for k, (sound, drawn) in enumerate(
+        zip(sounds(page), page.all("path", "boxes"), strict=True), 1
+    ):
+        assert sound == Path(f"s-{k}.mp3").read_bytes()
+        roll = np.load(f"s-{k}.npy")
+        heard, rate = soundfile.read(BytesIO(sound))
+        assert len(heard) == round(rate * 0.1 * (len(roll) + 1))  # 0.1 s a frame, and to fade
+        notes = np.zeros_like(roll)
+        top = np.flatnonzero(roll.any(axis=0)).max() + 2.5  # two notes above the highest
+        for x, y, width, height in boxes(drawn):
+            assert height == 1
+            notes[int(x) : int(x) + round(width + 0.15), round(top - y - 0.5)] += 1
+        np.testing.assert_array_equal(notes, roll)
+
+
+def test_several_runs_share_a_page(call: Call, run: Path, seconds_run: Path, data: Path):
+    """Guards one section for each dataset, with each run once however often it is named."""
+    call_ok("train", data, "--hidden", 3, "--epochs", 1, "--model", "frame-wise", "--run", "a/b")
+    call_ok("report", run, "a/b", seconds_run, "a/../a/b", "--out", "r.html", "--samples", 0)
+    assert [h.text for h in page_of("r.html").all("h2")][:2] == ["data", "seconds"]
+    first, _, curves, second, *_ = tables_of("r.html")
+    assert [row[0].split("|")[0] for row in first[1:3]] == ["run", "b"]
+    assert [row[0] for row in curves[1:]] == ["run", "run", "b"]
+    assert second[1][0].startswith("seconds-run|tied gru 4, note-unit of gru ")
+
+
+def test_runs_of_one_name_are_told_apart_by_their_paths(call: Call, run: Path):
+    for place in ("x/same", "y/same"):
+        shutil.copytree(run, place)
+    call_ok("report", "x/same", "y/same", "--out", "r.html", "--samples", 0)
+    names = [row[0].split("|")[0] for row in tables_of("r.html")[0]]
+    assert names[1:3] == ["x/same", "y/same"]
+
+
+def test_without_a_run_the_newest_is_taken(call: Call, data: Path):
+    options = ("--hidden", 3, "--epochs", 1, "--model", "frame-wise")
+    call_ok("train", data, *options)
+    call_ok("train", data, *options, "--unit", "gru")
+    call_ok("report", "--samples", 0)
+    assert tables_of("report.html")[0][1][0] == "data-gru-1|gru 3, bernoulli"
+
+
+def test_a_dataset_that_is_gone_leaves_a_gap_that_is_stated(call: Call, run: Path, data: Path):
+    """Guards against a run that cannot be shown any more, and against silence about why."""
+    shutil.copytree(data, "data")
+    options = ("--hidden", 3, "--epochs", 2, "--model", "frame-wise", "--unit", "tanh")
+    call_ok("train", "data", *options, "--run", "gone")
+    shutil.rmtree("data")
+    metrics = [json.loads(line) for line in Path("gone/metrics.jsonl").read_text().splitlines()]
+    best = min(line["valid_nats_per_frame"] for line in metrics)
+    result = call("report", "gone", run, "--out", "r.html")
+    assert result.status == 0
+    gone, curve, *_ = tables_of("r.html")
+    assert gone[0][:2] == ["run", "valid"]
+    assert gone[1][1] == f"{best:.4f}"
+    assert len(curve) == 3
+    text = page_of("r.html").one("main").text
+    missing = Path.cwd() / "data"
+    assert f"gone could not be scored: {missing} is not a prepared dataset" in text
+    assert "The valid figure of gone is what training wrote down." in text
+    assert len(sounds(page_of("r.html"))) == 2  # drawing needs no dataset
+
+
+def test_the_command_and_settings_are_told(call: Call, run: Path):
+    call_ok("report", run, "--out", "a file.html", "--samples", 0, "-q")
+    text = page_of("a file.html").one("main").text
+    assert f"seqmodel report {run} --out 'a file.html' --samples 0 -q" in text
+    assert f"Python{sys.version.split()[0]}torch" in text
+    assert "model: frame-wise\nunit: lstm\nhidden: 4\n" in text
+
+
+@pytest.mark.parametrize("name", ["r.htm", "r", "r.html.gz", "r.pdf"])
+def test_the_file_must_be_html(call: Call, run: Path, name: str):
+    result = call("report", run, "--out", name)
+    assert (result.status, result.out) == (2, "")
+    assert result.err == f"seqmodel: --out writes HTML only: {name} must end in .html\n"
+    assert not Path(name).exists()
+
+
+def test_nothing_is_overwritten_unasked(call: Call, run: Path):
+    Path("r.html").write_text("mine")
+    result = call("report", run, "--out", "r.html")
+    assert result.err == "seqmodel: r.html exists already; add --force to replace it\n"
+    assert (result.status, Path("r.html").read_text()) == (1, "mine")
+    assert call("report", run, "-o", "r.html", "--force", "--samples", 0, "-q").err == ""
+    assert Path("r.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_what_is_no_run_is_an_error(call: Call, run: Path, data: Path):
+    """Guards against work done, or a page written, before the mistake is found."""
+    shutil.copytree(run, "begun")
+    Path("begun/best.safetensors").unlink()
+    for folder, error in {
+        "nowhere": "there is no run folder nowhere",
+        str(data): f"{data} has no checkpoint (best.safetensors); train one with `seqmodel train`",
+        "begun": "begun has no best checkpoint yet: its first epoch did not end; continue with "
+        "`seqmodel train --resume --run begun`",
+    }.items():
+        result = call("report", run, folder, "--out", "r.html")
+        assert (result.status, result.out, result.err) == (1, "", f"seqmodel: {error}\n")
+        assert not Path("r.html").exists()
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", '"x"', "null"])
+def test_damaged_metrics_are_an_error(call: Call, run: Path, value: str):
+    """Guards against a chart with a point at nan, which browsers complain about."""
+    shutil.copytree(run, "odd")
+    line = re.sub(
+        r'("valid_nats_per_frame": )[\d.]+', rf"\g<1>{value}", (run / "metrics.jsonl").read_text()
+    )
+    Path("odd/metrics.jsonl").write_text(line)
+    result = call("report", "odd")
+    assert result.status == 1
+    assert result.err == (
+        "seqmodel: odd/metrics.jsonl is damaged: a line lacks a figure of its epoch\n"
+    )

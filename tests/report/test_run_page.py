@@ -1,0 +1,171 @@
+"""What a page says of runs: which belong together, what is missing, what it all comes from."""
+
+import json
+import shutil
+import subprocess
+from io import BytesIO
+
+import numpy as np
+import pytest
+import soundfile
+
+import seqmodel
+from seqmodel.data.dataset import open_dataset
+from seqmodel.evaluation.report import report
+from seqmodel.media.audio.medium import Audio
+from seqmodel.report.drawing import draw
+from seqmodel.report.origin import version
+from seqmodel.report.page import Curves, Samples, Table
+from seqmodel.report.run_page import run_page
+from seqmodel.report.subjects import load_subjects, score
+from seqmodel.runs import folder as runs
+from seqmodel.runs.folder import load_run
+from seqmodel.sampling.sampler import Sampler
+
+
+def ignore(done, total):
+    pass
+
+
+@pytest.fixture
+def make_page():
+    """A function of run folders that gives their page."""
+
+    def make(*folders, number=0):
+        subjects = load_subjects(folders)
+        samples = draw(subjects, number=number, seed=3, progress=ignore)
+        return run_page(score(subjects, ignore), samples, seed=3, command="a command")
+
+    return make
+
+
+def of_kind(section, kind):
+    return [part for part in section.parts if isinstance(part, kind)]
+
+
+def test_densities_and_probabilities_are_kept_apart(
+    make_page, audio_run_folder, logistic_run_folder
+):
+    """Guards against one table, or one chart, of nats that do not compare."""
+    page = make_page(audio_run_folder, logistic_run_folder)
+    *sections, _ = page.sections
+    assert [section.heading for section in sections] == ["tones (densities)", "tones"]
+    for section, folder in zip(sections, (audio_run_folder, logistic_run_folder), strict=True):
+        run = load_run(folder)
+        values = report(run, open_dataset(run.config.data), "valid")
+        figures, more = of_kind(section, Table)
+        ours, *trivial = figures.rows
+        assert ours.cells[2] == f"{values['nats_per_frame']:.4f}"
+        assert ours.strong == frozenset()  # nothing to be better than
+        shown = {row.cells[0]: row.cells[2] for row in trivial}
+        expected = values["baselines"].items()
+        assert shown == {f"{name} (trivial)": f"{nats:.4f}" for name, nats in expected}
+        assert [curve.name for curve in of_kind(section, Curves)[0].curves] == [folder.name]
+        names = [column.name for column in more.columns]
+        assert ("bits per sample" in names) == (folder == logistic_run_folder)
+        assert (
+            more.rows[1].cells[names.index("nats per sample")] == f"{values['nats_per_sample']:.4f}"
+        )
+
+
+def test_the_best_of_several_stands_out(make_page, run_folder, make_config, train, tmp_path):
+    """Guards against emphasis on the highest figure, which is the worst."""
+    train(make_config(epochs=1), tmp_path / "short")
+    figures = of_kind(make_page(tmp_path / "short", run_folder).sections[0], Table)[0]
+    short, long = figures.rows[:2]
+    for k in (1, 2, 3):
+        best = short if float(short.cells[k]) < float(long.cells[k]) else long
+        assert [k in row.strong for row in (short, long)] == [row is best for row in (short, long)]
+    assert 2 in long.strong
+
+
+def test_a_sample_of_audio_is_the_very_sound(make_page, logistic_run_folder):
+    """Guards every 16-bit level of the FLAC."""
+    (part,) = of_kind(make_page(logistic_run_folder, number=2).sections[0], Samples)
+    run = load_run(logistic_run_folder)
+    for k, sample in enumerate(part.samples):
+        heard, rate = soundfile.read(BytesIO(sample.sound), dtype="int16")
+        assert (rate, len(heard)) == (8000, 32_000)
+        piece = Sampler(run.model).piece(3200, seed=3, number=k)
+        drawn = np.concatenate(list(piece)).reshape(-1)
+        np.testing.assert_array_equal(heard, np.rint(drawn * 32768))
+        assert sample.picture.seconds == 4.0
+        assert sample.caption.startswith(f"tones-lstm-2, sample {k + 1}: 4.0 s")
+
+
+def test_a_medium_that_cannot_be_heard_has_no_samples(make_page, audio_run_folder, monkeypatch):
+    """Guards against a page that fails for a third medium without a player."""
+    monkeypatch.setattr(Audio, "page_format", "")
+    page = make_page(audio_run_folder, number=1)
+    assert not of_kind(page.sections[0], Samples)
+
+
+def test_a_dataset_prepared_otherwise_is_remarked(make_page, make_config, train, dataset, tmp_path):
+    """Guards against unfair figures that look like fair ones."""
+    shutil.copytree(dataset.folder, tmp_path / "data")
+    config = make_config(data=str(tmp_path / "data"), epochs=1)
+    train(config, tmp_path / "run", data=open_dataset(tmp_path / "data"))
+    manifest = json.loads((tmp_path / "data/manifest.json").read_text())
+    manifest["frame"]["drums"] = True
+    (tmp_path / "data/manifest.json").write_text(json.dumps(manifest))
+    assert make_page(tmp_path / "run").sections[0].notes[-1] == (
+        "run was trained before the dataset was prepared differently (drums kept, not drums "
+        "dropped): its figures are no fair test."
+    )
+
+
+def test_a_run_killed_before_its_metrics_were_written_has_a_page(make_page, run_folder, tmp_path):
+    """The best checkpoint is written first; the line about it may be missing."""
+    shutil.copytree(run_folder, tmp_path / "run")
+    (tmp_path / "run" / runs.METRICS).unlink()
+    section = make_page(tmp_path / "run").sections[0]
+    (curve,) = of_kind(section, Curves)[0].curves
+    assert (curve.points, curve.best) == ((), None)
+    figures = of_kind(section, Table)[0].rows[0].cells
+    assert figures[-2:] == ("\N{EN DASH}", "\N{EN DASH}")
+
+
+def test_the_best_draw_of_a_search_is_said_to_be_one(make_page, run_folder, tmp_path):
+    """Guards against a search's time that looks like that of one training."""
+    shutil.copytree(run_folder, tmp_path / "run")
+    (tmp_path / "run" / runs.DRAWS_INDEX).touch()
+    notes = of_kind(make_page(tmp_path / "run").sections[0], Table)[0].notes
+    assert "run is the best draw of a search; its time is of that draw alone." in notes
+
+
+def test_progress_counts_all_frames_and_all_pieces(run_folder, dataset):
+    """Guards a bar that starts anew with each split."""
+    subjects, seen = load_subjects([run_folder]), []
+    score(subjects, lambda done, total: seen.append((done, total)))
+    frames = sum(dataset[split].frames for split in dataset.splits)
+    assert seen == sorted(seen)
+    assert seen[-1] == (frames, frames)
+    draw(subjects, number=3, seed=1, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-3:] == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_the_commit_is_that_of_our_own_checkout(tmp_path, monkeypatch):
+    """Guards against naming the commit of a repository that seqmodel is merely installed in."""
+
+    def git(*arguments):
+        name = ("-c", "user.name=a", "-c", "user.email=a@b")
+        command = ["git", "-C", str(tmp_path), *name, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    plain = seqmodel.__version__
+    for place in ("seqmodel", "site-packages/seqmodel"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "__init__.py").touch()
+    ours, installed = (
+        tmp_path / place / "__init__.py" for place in ("seqmodel", "site-packages/seqmodel")
+    )
+    monkeypatch.setattr(seqmodel, "__file__", str(ours))
+    assert version() == plain
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "first")
+    assert version() == f"{plain}, commit {git('rev-parse', '--short', 'HEAD')}"
+    ours.write_text("changed")
+    assert version() == f"{plain}, commit {git('rev-parse', '--short', 'HEAD')} with changes"
+    monkeypatch.setattr(seqmodel, "__file__", str(installed))
+    assert version() == plain
