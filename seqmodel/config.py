@@ -204,19 +204,47 @@ def read_config_file(path: Path) -> dict[str, Any]:
 
 
 def _checked(key: str, value: Any, path: Path) -> Any:
-    types = {field.name: field.type for field in fields(Config)}
-    if key not in types:
-        near = difflib.get_close_matches(key, types, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise SeqmodelError(f"{path}: there is no setting {key!r}{hint}")
-    kind = types[key]
-    allowed = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    try:
+        allowed = field_types(key)
+    except UsageError as error:
+        raise SeqmodelError(f"{path}: {error}") from None
     if float in allowed and type(value) in (int, str):  # YAML reads 1e-3 as a string
         with suppress(ValueError):
             return float(value)
     if type(value) not in allowed:
         names = " or ".join("nothing" if t is type(None) else t.__name__ for t in allowed)
         raise SeqmodelError(f"{path}: {key} must be {names}, not {value!r}")
+    return value
+
+
+def field_types(name: str) -> tuple[type, ...]:
+    """The types that the setting `name` may have.
+
+    Raises:
+        UsageError: if there is no such setting.
+    """
+    types = {field.name: field.type for field in fields(Config)}
+    if name not in types:
+        near = difflib.get_close_matches(name, types, 1)
+        raise UsageError(
+            f"there is no setting {name!r}" + (f"; did you mean {near[0]}?" if near else "")
+        )
+    kind: Any = types[name]
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
+
+
+def parse_setting(key: str, text: str, option: str) -> Any:
+    """The value of the setting `key` that `text` says, as YAML does; `option` is to blame for it.
+
+    Raises:
+        UsageError: if there is no such setting, or the value is none of it.
+    """
+    try:
+        value = _checked(key, yaml.safe_load(text), Path(option))
+    except yaml.YAMLError:
+        raise UsageError(f"{option}: {key} cannot be {text!r}") from None
+    except SeqmodelError as error:
+        raise UsageError(str(error)) from None
     return value
 
 

@@ -121,7 +121,7 @@ def test_what_is_exact_is_compared_exactly() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["prepare", "train", "eval", "sample", "inspect", "report", "units"]
+    "command", ["prepare", "train", "eval", "sample", "report", "compare", "inspect", "units"]
 )
 def test_every_command_is_in_the_tour(command: str) -> None:
     """Guards against a command that newcomers never meet."""

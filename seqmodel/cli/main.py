@@ -13,6 +13,7 @@ import seqmodel
 from seqmodel.cli import bench, inspect, prepare, report, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli.common import printable
+from seqmodel.cli.compare import command as compare
 from seqmodel.cli.sample import command as sample
 from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError
@@ -35,6 +36,7 @@ app.command("train")(train.train)
 app.command("eval")(eval_command.evaluate)
 app.command("sample")(sample.sample)
 app.command("report")(report.report)
+app.command("compare")(compare.compare)
 app.command("inspect")(inspect.inspect)
 app.command("units")(units.units)
 app.command("bench")(bench.bench)

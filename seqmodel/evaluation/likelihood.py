@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
@@ -26,10 +27,13 @@ class Likelihood:
     """Mean over pieces of each piece's own mean."""
     figures: dict[str, float]
     """What the output reports besides, such as accuracy or bits per sample."""
+    piece_nats: NDArray[np.float64]
+    """(pieces,) the nats of each piece."""
 
     def to_json(self) -> dict[str, float]:
-        """All figures by name, side by side."""
-        common = {name: value for name, value in vars(self).items() if name != "figures"}
+        """All figures by name, side by side, without those of single pieces."""
+        apart = ("figures", "piece_nats")
+        common = {name: value for name, value in vars(self).items() if name not in apart}
         return {**common, **self.figures}
 
 
@@ -76,6 +80,7 @@ def likelihood(
         nats_per_frame_skip_first=skip_first,
         piece_mean_nats_per_frame=float(np.mean(nats / split.lengths)),
         figures=figures.values(nats=total, frames=split.frames, pieces=len(split)),
+        piece_nats=nats,
     )
 
 

@@ -1,4 +1,4 @@
-"""The learning curve of a run."""
+"""Learning curves: of a run, and of several side by side."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,4 +40,24 @@ def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> Non
     axes.set_ylabel("nats per frame")
     axes.grid(linewidth=0.5, color="0.85")
     axes.legend(frameon=False)
+    write_file(path, png_bytes(figure))
+
+
+def plot_curves(path: Path, title: str, curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Draw nats per frame on valid of several runs, against updates and against wall-clock time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    by_update, by_time = figure.subplots(1, 2, sharey=True)
+    for name, metrics in curves.items():
+        valid = [line["valid_nats_per_frame"] for line in metrics]
+        by_update.plot([line["updates"] for line in metrics], valid, label=name)
+        by_time.plot(np.cumsum([line["seconds"] for line in metrics]), valid, label=name)
+    by_update.set_xlabel("updates")
+    by_time.set_xlabel("seconds")
+    by_update.set_ylabel("nats per frame on valid")
+    by_update.set_title(title, loc="left")
+    for axes in (by_update, by_time):
+        axes.grid(linewidth=0.5, color="0.85")
+    by_time.legend(frameon=False)
     write_file(path, png_bytes(figure))

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from llvmlite import binding
 
 import seqmodel
+from seqmodel.media.words import plural
+from seqmodel.report.page import Detail, Facts, Section
 
 
 def machine() -> dict[str, Any]:
@@ -25,6 +28,22 @@ def machine() -> dict[str, Any]:
     if torch.cuda.is_available():
         about["gpu"] = torch.cuda.get_device_name()
     return about
+
+
+def came_from(command: str, details: Sequence[Detail]) -> Section:
+    """The end of a page: the command as it was typed, versions, machine, and long texts."""
+    about = machine()
+    cores = f"{plural(about['cores'], 'core')}, {plural(about['threads'], 'thread')}"
+    items = [
+        ("command", command),
+        ("seqmodel", version()),
+        ("Python", about["python"]),
+        ("torch", about["torch"]),
+        ("machine", f"{about['processor']}, {cores}"),
+    ]
+    if "gpu" in about:
+        items.append(("GPU", about["gpu"]))
+    return Section("Where this comes from", (Facts(tuple(items), tuple(details)),))
 
 
 def version() -> str:

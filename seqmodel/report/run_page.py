@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from seqmodel.config import to_yaml
 from seqmodel.media.words import plural, spent
 from seqmodel.report.drawing import command as sample_command
-from seqmodel.report.origin import machine, version
+from seqmodel.report.origin import came_from
 from seqmodel.report.page import (
     Column,
     Curves,
     Detail,
-    Facts,
     Page,
     Part,
     Row,
@@ -59,7 +58,7 @@ def run_page(
     return Page(
         title=f"{what} on {_listed([*groups])}",
         lead=tuple(_lead(name, group) for name, group in groups.items()),
-        sections=(*sections, _origin(runs, command)),
+        sections=(*sections, came_from(command, [_settings(scored.subject) for scored in runs])),
     )
 
 
@@ -187,22 +186,6 @@ def _more_figures(group: Sequence[Scored]) -> Table:
         rows.append(Row(cells, series=name))
     columns = tuple(Column(head, is_text=head == "split") for head in heads)
     return Table(columns, tuple(rows), "All figures", collapsed=True)
-
-
-def _origin(runs: Sequence[Scored], command: str) -> Section:
-    about = machine()
-    cores = f"{plural(about['cores'], 'core')}, {plural(about['threads'], 'thread')}"
-    items = [
-        ("command", command),
-        ("seqmodel", version()),
-        ("Python", about["python"]),
-        ("torch", about["torch"]),
-        ("machine", f"{about['processor']}, {cores}"),
-    ]
-    if "gpu" in about:
-        items.append(("GPU", about["gpu"]))
-    details = tuple(_settings(scored.subject) for scored in runs)
-    return Section("Where this comes from", (Facts(tuple(items), details),))
 
 
 def _settings(subject: Subject) -> Detail:

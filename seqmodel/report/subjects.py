@@ -65,7 +65,7 @@ def load_subjects(folders: Sequence[Path]) -> list[Subject]:
     """
     folders = [*{folder.resolve(): folder for folder in reversed(folders)}.values()][::-1]
     return [
-        _subject(load_run(folder), name)
+        subject_of(load_run(folder), name)
         for folder, name in zip(folders, names_of(folders), strict=True)
     ]
 
@@ -79,7 +79,8 @@ def names_of(folders: Sequence[Path]) -> list[str]:
     ]
 
 
-def _subject(run: Run, name: str) -> Subject:
+def subject_of(run: Run, name: str) -> Subject:
+    """A run under a name that no other has on the page; SeqmodelError if its curve is damaged."""
     metrics, seconds, points = read_metrics(run.folder), 0.0, []
     try:
         for line in metrics:

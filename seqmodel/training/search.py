@@ -25,10 +25,15 @@ LOG_RATE_RANGE = (-12.0, -6.0)
 """Chung et al. 2014, section 4.3: rates are exp(U(-12, -6)), 6.1e-6 to 2.5e-3."""
 
 
+def paper_rates(seed: int, count: int) -> list[float]:
+    """The rates to try. They depend on nothing else, so all units try the same."""
+    random = np.random.default_rng([seed, count])
+    return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
+
+
 def learning_rates(config: Config) -> list[float]:
-    """The rates to try, decided by the seed and their number."""
-    random = np.random.default_rng([config.seed, config.learning_rate_draws])
-    return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, config.learning_rate_draws))]
+    """Those that a run's search tries."""
+    return paper_rates(config.seed, config.learning_rate_draws)
 
 
 def begin_search(

@@ -16,6 +16,7 @@ from calling import SEQMODEL, Call
 from seqmodel.cli import bench, prepare, report, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli import inspect as inspect_command
+from seqmodel.cli.compare import command as compare
 from seqmodel.cli.sample import command as sample
 from seqmodel.cli.train import command as train
 from seqmodel.config import Config, resolve
@@ -27,6 +28,7 @@ FUNCTIONS = {
     "eval": eval_command.evaluate,
     "sample": sample.sample,
     "report": report.report,
+    "compare": compare.compare,
     "inspect": inspect_command.inspect,
     "units": units.units,
     "bench": bench.bench,

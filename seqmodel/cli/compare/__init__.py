@@ -1,0 +1,1 @@
+"""`seqmodel compare`: which unit, or any other setting, is better on which data."""

@@ -1,0 +1,219 @@
+"""`seqmodel compare`: options, and the order of what happens."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqmodel.cli.common import Json, Quiet, message
+from seqmodel.config import PRESETS, field_types, parse_setting, read_config_file
+from seqmodel.errors import SeqmodelError, UsageError
+
+if TYPE_CHECKING:
+    from seqmodel.experiment.plan import Plan
+    from seqmodel.experiment.studies import Studies
+
+RESULTS = Path("results")
+QUICK_EPOCHS = 4
+
+
+def compare(
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="DATA", help="Prepared datasets; the bundled sample if none."),
+    ] = None,
+    units: Annotated[
+        str,
+        typer.Option(metavar="A,B,...", help="See `seqmodel units`.  [default: tanh,gru,lstm]"),
+    ] = "",
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=A,B,...",
+            help="Compare another setting too, or instead; repeatable. Keys are those of `seqmodel "
+            "train --print-config`.",
+        ),
+    ] = None,
+    params: Annotated[
+        int | None,
+        typer.Option(help="Solve every unit's size for this many parameters, without outputs."),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help=f"What all runs start from: {' or '.join(PRESETS)}.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Settings of all runs, from a YAML file.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of all runs; repeatable."),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            help="paper: learning rates exp(U(-12, -6)), the same for all. tpe: Optuna's sampler "
+            "and pruner, over the rate and what --tune names. none: the settings as they are.  "
+            "[default: paper with the paper preset, else tpe]"
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Runs of each search.")] = 10,
+    tune: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=LOW..HIGH", help="tpe: search this too; repeatable."),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Runs of each search's winner, the first included.")
+    ] = 3,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help=f"A first answer: no search, one seed, {QUICK_EPOCHS} epochs."
+        ),
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes, of one thread each.  [default: one per core]"),
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A database where hosts meet, such as postgresql://...  "
+            "[default: a file in --out]",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the experiment.  [default: one in results/, by the data]"),
+    ] = None,
+    status: Annotated[
+        bool, typer.Option("--status", help="Print how far the experiment in --out is, and stop.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Answer which unit is better, or which value of any other setting.
+
+    For each dataset and unit: a search on valid, then the winner trained over the seeds and scored
+    on every split. The same command again goes on, also beside itself and on other hosts with
+    --storage. Tables and curves are written to --out.
+    """
+    if status:
+        if out is None:
+            raise UsageError("--status needs --out DIR")
+        _print_status(out, storage)
+        return
+
+    from seqmodel.data.bundled import sample_dataset
+    from seqmodel.runs.folder import RUNS
+
+    paths = data or [sample_dataset(RUNS)]
+    settings = read_config_file(config) if config else {}
+    settings |= {"preset": preset} if preset else {}
+    settings |= dict(_setting(text) for text in setting or [])
+    settings |= {"params": params} if params else {}
+    plan = _plan(paths, units, vary or [], settings, search, trials, tune or [], seeds, quick=quick)
+    folder = out or RESULTS / "-".join(source.name for source in plan.sources)
+    _run(plan, folder, storage, jobs or os.cpu_count() or 1, as_json=as_json, quiet=quiet)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--set takes KEY=VALUE, not {text!r}")
+    return key, parse_setting(key, value, "--set")
+
+
+def _plan(
+    paths: list[Path],
+    units: str,
+    vary: list[str],
+    settings: dict[str, Any],
+    search: str | None,
+    trials: int,
+    tune: list[str],
+    seeds: int,
+    *,
+    quick: bool,
+) -> "Plan":
+    from seqmodel.experiment.plan import Plan, sources_of, variants_of
+    from seqmodel.experiment.space import default_space, tuned
+
+    of_paper = settings.get("preset") == "paper"
+    chosen = search or ("none" if quick else "paper" if of_paper else "tpe")
+    if chosen not in ("none", "paper", "tpe"):
+        raise UsageError(f"--search must be paper, tpe or none, not {chosen!r}")
+    if tune and chosen != "tpe":
+        raise UsageError("--tune goes with --search tpe")
+    if quick:
+        settings = {"epochs": QUICK_EPOCHS, **settings}
+    names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
+    space = default_space(chosen, paper=of_paper)
+    space |= dict(tuned(text, field_types) for text in tune)
+    plan = Plan(
+        sources=sources_of(paths),
+        variants=variants_of(names, vary),
+        settings=settings,
+        search=chosen,
+        trials=trials if space else 1,
+        seeds=1 if quick else seeds,
+        space=space,
+    )
+    plan.check()
+    return plan
+
+
+def _run(
+    plan: "Plan", folder: Path, storage: str | None, jobs: int, *, as_json: bool, quiet: bool
+) -> None:
+    from seqmodel.cli.compare.live import shown
+    from seqmodel.experiment.jobs import work
+    from seqmodel.experiment.output import write_results
+    from seqmodel.experiment.storage import held, open_storage
+    from seqmodel.experiment.studies import Studies
+    from seqmodel.files import check_writable
+    from seqmodel.training.stopping import stop_on_signals
+
+    check_writable(folder / "table.md")
+    meeting = open_storage(folder, storage)
+    with held(folder / "locks" / "begin", wait=True):
+        studies = Studies.begin(meeting, folder.name, plan)
+    total, done = _counts(studies)
+    with stop_on_signals() as stop, shown(total, done, quiet=quiet) as take:
+        if not studies.complete():
+            work(folder, folder.name, storage, min(jobs, total - done), tell=take, stop=stop)
+    printed = write_results(studies, folder, shlex.join(["seqmodel", *sys.argv[1:]]))
+    typer.echo(printed.json if as_json else printed.text, nl=False)
+    message(f"written to {folder}", quiet=quiet)
+
+
+def _counts(studies: "Studies") -> tuple[int, int]:
+    """How many runs the experiment has, and how many of them are done."""
+    every = [
+        study
+        for cell in studies.plan.cells()
+        for study in (studies.trials(cell), studies.seeds(cell))
+    ]
+    return sum(study.count for study in every), sum(study.done() for study in every)
+
+
+def _print_status(out: Path, storage: str | None) -> None:
+    from seqmodel.experiment.storage import JOURNAL, open_storage
+    from seqmodel.experiment.studies import Studies
+
+    if storage is None and not (out / JOURNAL).is_file():
+        raise SeqmodelError(f"{out} holds no experiment")
+    studies = Studies.begun(open_storage(out, storage), out.name)
+    if studies is None:
+        raise SeqmodelError(f"{out.name} has not begun")
+    for cell in studies.plan.cells():
+        trials, seeds = studies.trials(cell), studies.seeds(cell)
+        winner = trials.winner()
+        best = "" if winner is None else f"  best valid {winner[1].value:.4f}"
+        typer.echo(
+            f"{cell.name}: {trials.done()} of {trials.count} trials, {seeds.done()} of "
+            f"{seeds.count} seeds{best}"
+        )

@@ -1,0 +1,1 @@
+"""The experiment: which unit, or any other setting, is better on which data."""

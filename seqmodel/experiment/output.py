@@ -1,0 +1,68 @@
+"""The files of an experiment's results."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from seqmodel.experiment import table
+from seqmodel.experiment.page import comparison_page
+from seqmodel.experiment.plan import Plan
+from seqmodel.experiment.results import Comparison, results
+from seqmodel.experiment.studies import Studies
+from seqmodel.files import write_file
+from seqmodel.plots.curves import plot_curves
+from seqmodel.report.page import render
+
+
+class Printed(NamedTuple):
+    """The results as they are printed."""
+
+    text: str
+    json: str
+
+
+def write_results(studies: Studies, folder: Path, command: str) -> Printed:
+    """Write tables, the list of runs, learning curves and a page to the experiment's folder.
+
+    table.md, .tex, .csv and .json are the same whenever and wherever they are made from the same
+    runs; runs.txt, curves-*.png and report.html hold times too, and the page the `command`.
+    """
+    comparisons = results(studies)
+    notes = _notes(studies.plan)
+    as_json = table.as_json(comparisons, studies.plan.to_json())
+    files = {
+        "table.md": table.markdown(comparisons, notes),
+        "table.tex": table.latex(comparisons),
+        "table.csv": table.as_csv(comparisons),
+        "table.json": as_json,
+        "runs.txt": table.times(comparisons),
+    }
+    for name, content in files.items():
+        write_file(folder / name, content.encode())
+    for comparison in comparisons:
+        _plot(comparison, folder / f"curves-{comparison.dataset}.png")
+    page = comparison_page(folder.name, studies.plan, comparisons, folder, notes, command)
+    write_file(folder / "report.html", render(page).encode())
+    return Printed(table.text(comparisons, notes) + "\n", as_json)
+
+
+def _plot(comparison: Comparison, path: Path) -> None:
+    """The winners' curves as in Figures 2 and 3 of Chung et al. 2014."""
+    curves = {
+        outcome.cell.variant.name: outcome.seeds[0].metrics
+        for outcome in comparison.outcomes
+        if outcome.seeds and outcome.seeds[0].metrics
+    }
+    if curves:
+        plot_curves(path, comparison.dataset, curves)
+
+
+def _notes(plan: Plan) -> Sequence[str]:
+    seeds = f"{plan.seeds} seeds" if plan.seeds > 1 else "one seed"
+    notes = [f"Nats per frame; {seeds} each{'' if plan.space else ', without a search'}."]
+    if plan.search == "tpe":
+        notes.append(
+            "The search depends on which runs ended first: with several processes another start "
+            "may choose otherwise."
+        )
+    return notes

@@ -1,0 +1,198 @@
+"""What an experiment compares: datasets, variants of the settings, a search, and seeds."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from seqmodel.config import Config, parse_setting, resolve
+from seqmodel.data.dataset import Dataset, open_dataset
+from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.experiment.space import Range
+from seqmodel.model.build import build_model, with_sizes
+from seqmodel.outputs.registry import only_model
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset of the experiment."""
+
+    name: str
+    """One word, for tables and folder names."""
+    path: str
+    """Absolute, on the host that reads it; other hosts may have it elsewhere."""
+    fingerprint: str
+    """`Dataset.fingerprint`."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of the things compared: settings that override the experiment's own."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment before it is run. Every run of it follows from the plan alone."""
+
+    sources: Sequence[Source]
+    variants: Sequence[Variant]
+    settings: Mapping[str, Any]
+    """What all runs share: options and the file's settings, as for `train`."""
+    search: str
+    """none, paper or tpe."""
+    trials: int
+    """Of the search, per dataset and variant."""
+    seeds: int
+    """Runs of the winner of each search, its own among them."""
+    space: Mapping[str, Range] = field(default_factory=dict)
+    """Setting -> where it is searched."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, the same for the same plan."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        return cls(
+            **{
+                **values,
+                "sources": tuple(Source(**source) for source in values["sources"]),
+                "variants": tuple(Variant(**variant) for variant in values["variants"]),
+                "space": {name: Range(**bounds) for name, bounds in values["space"].items()},
+            }
+        )
+
+    def same_experiment(self, other: "Plan") -> str | None:
+        """What keeps `other` from being this experiment, as one word or two; None if nothing.
+
+        Datasets are told by what they hold, not by where they are.
+        """
+        for ours, theirs in zip(self.sources, other.sources, strict=False):
+            if ours.name == theirs.name and ours.fingerprint != theirs.fingerprint:
+                return f"data of {ours.name}"
+        for name in (f.name for f in fields(self)):
+            mine, its = getattr(_without_paths(self), name), getattr(_without_paths(other), name)
+            if mine != its:
+                return {"sources": "datasets", "space": "settings to tune"}.get(name, name)
+        return None
+
+    def cells(self) -> list["Cell"]:
+        """Every variant on every dataset, dataset by dataset."""
+        return [Cell(s, v) for s, v in itertools.product(self.sources, self.variants)]
+
+    def check(self) -> None:
+        """Build every cell's model without its memory.
+
+        Raises:
+            SeqmodelError: where a dataset is not the plan's.
+            UsageError: where settings do not fit each other or the data.
+        """
+        for cell in self.cells():
+            dataset = cell.dataset()
+            with torch.device("meta"):  # takes no memory
+                build_model(self.config(cell, dataset, {}, 0), dataset.frame)
+
+    def config(self, cell: "Cell", dataset: Dataset, found: Mapping[str, Any], run: int) -> Config:
+        """The settings of one run: `found` by the search, `run` counting the seeds from 0.
+
+        Raises:
+            UsageError: where they do not fit each other or the data.
+        """
+        given = {**self.settings, **cell.variant.settings, **found}
+        model = only_model(given.get("output", "auto"))
+        if model is not None:
+            given.setdefault("model", model)
+        config = resolve(given, {}, dataset.frame.medium.presets)
+        seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)
+        return with_sizes(replace(seeded, learning_rate_draws=0), dataset.frame)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One variant on one dataset: a search, and runs of its winner."""
+
+    source: Source
+    variant: Variant
+
+    @property
+    def name(self) -> str:
+        """Unique in the experiment, and fit for a folder."""
+        return f"{self.source.name}/{_word(self.variant.name)}"
+
+    def dataset(self) -> Dataset:
+        """The dataset, opened.
+
+        Raises:
+            SeqmodelError: where it is not the one that the plan was made for.
+        """
+        dataset = open_dataset(self.source.path)
+        if dataset.fingerprint() != self.source.fingerprint:
+            raise SeqmodelError(
+                f"{self.source.path} holds other pieces than when the experiment began: prepare "
+                "them as then, or start another experiment with --out"
+            )
+        return dataset
+
+
+def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
+    """The datasets at `paths`, each with a name of its own.
+
+    Raises:
+        SeqmodelError: where one cannot be opened, or has no pieces to train or to choose on.
+        UsageError: where two have the same name.
+    """
+    sources: list[Source] = []
+    for path in paths:
+        dataset = open_dataset(path)
+        for split in ("train", "valid"):
+            if split not in dataset.splits:
+                raise SeqmodelError(f"{path} has no pieces in {split}, which compare needs")
+        name = _word(path.resolve().name)
+        if name in (source.name for source in sources):
+            raise UsageError(f"two datasets are named {name}: rename one, tables tell them by name")
+        sources.append(Source(name, str(path.resolve()), dataset.fingerprint()))
+    return tuple(sources)
+
+
+def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...]:
+    """Every unit with every combination of what varies, given as KEY=a,b,c.
+
+    Raises:
+        UsageError: for an unknown setting, a value that is none of it, or one named twice.
+    """
+    axes: list[list[dict[str, Any]]] = [[{"unit": unit} for unit in units]] if units else []
+    for text in vary:
+        key, _, values = text.partition("=")
+        if any(key in options[0] for options in axes):
+            raise UsageError(f"{key} is varied twice: once is enough, with all its values")
+        axes.append([{key: parse_setting(key, value, "--vary")} for value in values.split(",")])
+    variants = []
+    for parts in itertools.product(*axes):
+        settings = {key: value for part in parts for key, value in part.items()}
+        words = [v if k == "unit" else f"{k}={_text(v)}" for k, v in settings.items()]
+        variants.append(Variant(" ".join(words), settings))
+    names = [variant.name for variant in variants]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{name} is named twice in what to compare")
+    return tuple(variants)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^\w.=+-]+", "-", text)
+
+
+def _without_paths(plan: Plan) -> Plan:
+    return replace(plan, sources=tuple(replace(source, path="") for source in plan.sources))

@@ -1,0 +1,155 @@
+"""What came out of an experiment, read from its storage."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from optuna.trial import FrozenTrial
+
+from seqmodel.config import Config
+from seqmodel.data.dataset import Dataset
+from seqmodel.experiment.bootstrap import Difference, difference
+from seqmodel.experiment.plan import Cell, Plan
+from seqmodel.experiment.studies import Studies
+from seqmodel.model.build import build_model
+from seqmodel.outputs.registry import output_class
+from seqmodel.units.module import Unit
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run: a trial of the search, or a seed of its winner."""
+
+    index: int
+    found: Mapping[str, Any]
+    """The settings that the search chose."""
+    ended: str | None
+    """How; None while it runs or waits."""
+    metrics: Sequence[Mapping[str, Any]]
+    """Of each epoch, see runs/README.md."""
+
+    @property
+    def best(self) -> Mapping[str, Any] | None:
+        """The epoch that predicts valid best."""
+        return min(self.metrics, key=lambda line: line["valid_nats_per_frame"], default=None)
+
+    @property
+    def seconds(self) -> float:
+        """How long it trained."""
+        return float(sum(line["seconds"] for line in self.metrics))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a cell came to."""
+
+    cell: Cell
+    config: Config | None
+    """Of the winner; None where the search has none."""
+    winner: int | None
+    """The index of the best trial."""
+    parameters: int | None
+    """Of all its units, without output layers."""
+    trials: Sequence[Attempt]
+    seeds: Sequence[Attempt]
+    nats: Mapping[str, NDArray[np.float64]]
+    """Split -> nats of each piece, (seeds, pieces)."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All variants on one dataset."""
+
+    dataset: str
+    lengths: Mapping[str, NDArray[np.int64]]
+    """Split -> frames of each piece."""
+    baselines: Mapping[str, Mapping[str, float]]
+    """Split -> trivial model -> nats per frame."""
+    outcomes: Sequence[Outcome]
+
+    @property
+    def judged(self) -> str:
+        """The split that decides: test, or valid where there is none."""
+        return "test" if "test" in self.lengths else "valid"
+
+    def figures(self, outcome: Outcome, split: str) -> NDArray[np.float64]:
+        """Nats per frame of each seed, (seeds,); none where the search has no winner."""
+        if split not in outcome.nats:
+            return np.empty(0)
+        figures: NDArray[np.float64] = outcome.nats[split].sum(1) / self.lengths[split].sum()
+        return figures
+
+    def ranked(self) -> list[Outcome]:
+        """The outcomes with a figure, the best first."""
+        with_figure = [o for o in self.outcomes if len(self.figures(o, self.judged))]
+        return sorted(with_figure, key=lambda o: float(self.figures(o, self.judged).mean()))
+
+    def difference(self, ours: Outcome, theirs: Outcome) -> Difference:
+        """How much more nats per frame ours takes than theirs, on the split that decides."""
+        split = self.judged
+        return difference(ours.nats[split], theirs.nats[split], self.lengths[split])
+
+
+def results(studies: Studies) -> list[Comparison]:
+    """The results so far, dataset by dataset.
+
+    Raises:
+        SeqmodelError: where a dataset is not the plan's.
+    """
+    plan, found = studies.plan, []
+    for source in plan.sources:
+        cells = [cell for cell in plan.cells() if cell.source == source]
+        dataset = cells[0].dataset()
+        outcomes = [_outcome(studies, cell, dataset) for cell in cells]
+        found.append(
+            Comparison(
+                source.name,
+                {split: dataset[split].lengths for split in dataset.splits},
+                _baselines(plan, cells, dataset),
+                outcomes,
+            )
+        )
+    return found
+
+
+def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
+    trials, seeds = studies.trials(cell), studies.seeds(cell)
+    winner = trials.winner() if trials.complete() else None
+    config = None if winner is None else studies.plan.config(cell, dataset, winner[1].params, 0)
+    scored = [t.user_attrs["scores"] for t in seeds.indexed().values() if "scores" in t.user_attrs]
+    return Outcome(
+        cell,
+        config,
+        None if winner is None else winner[0],
+        None if config is None else _parameters(config, dataset),
+        [_attempt(k, trial) for k, trial in trials.indexed().items()],
+        [_attempt(k, trial) for k, trial in seeds.indexed().items()],
+        {split: np.array([s[split] for s in scored]) for split in dataset.splits if scored},
+    )
+
+
+def _attempt(index: int, trial: FrozenTrial) -> Attempt:
+    attributes = trial.user_attrs
+    return Attempt(index, trial.params, attributes.get("ended"), attributes.get("metrics", []))
+
+
+def _parameters(config: Config, dataset: Dataset) -> int:
+    with torch.device("meta"):  # takes no memory
+        model = build_model(config, dataset.frame)
+    return sum(unit.parameter_count() for unit in model.modules() if isinstance(unit, Unit))
+
+
+def _baselines(plan: Plan, cells: Sequence[Cell], dataset: Dataset) -> dict[str, dict[str, float]]:
+    """Those of each split; none where densities stand beside probabilities."""
+    frame, configs = dataset.frame, [plan.config(cell, dataset, {}, 0) for cell in cells]
+    kinds = {output_class(config, frame).discrete for config in configs}
+    if len(kinds) > 1:
+        return {}
+    discrete = kinds.pop()
+    return {
+        split: frame.medium.baselines(dataset["train"], dataset[split], frame, discrete=discrete)
+        for split in dataset.splits
+    }

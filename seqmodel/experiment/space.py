@@ -1,0 +1,60 @@
+"""Where a search looks for settings."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from seqmodel.errors import UsageError
+from seqmodel.training.search import LOG_RATE_RANGE
+
+if TYPE_CHECKING:
+    import optuna
+
+
+@dataclass(frozen=True)
+class Range:
+    """From `low` to `high`; on a log scale where `log`, whole numbers where `whole`."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        if not -math.inf < self.low < self.high < math.inf:
+            raise UsageError(f"a range goes from a low to a high number: {self.low}..{self.high}")
+        if self.log and self.low <= 0:
+            raise UsageError(f"a range of rates must be above 0, not {self.low}..{self.high}")
+
+    def suggested(self, trial: "optuna.Trial", name: str) -> float | int:
+        """What the trial's sampler draws for the setting called `name`."""
+        if self.whole:
+            return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+
+def default_space(search: str, *, paper: bool) -> dict[str, Range]:
+    """What a search of learning rates covers: the paper's range, or that of the other presets."""
+    if search == "none":
+        return {}
+    papers = [math.exp(bound) for bound in LOG_RATE_RANGE]
+    low, high = papers if paper or search == "paper" else (1e-3, 3e-2)
+    return {"learning_rate": Range(low, high, log=True)}
+
+
+def tuned(text: str, kind: Any) -> tuple[str, Range]:
+    """The setting and its range from KEY=low..high, `kind` telling a setting's type by its name.
+
+    Raises:
+        UsageError: for anything else.
+    """
+    key, _, bounds = text.partition("=")
+    low, _, high = bounds.partition("..")
+    try:
+        numbers = float(low), float(high)
+    except ValueError:
+        raise UsageError(f"--tune takes KEY=low..high, not {text!r}") from None
+    allowed = kind(key)
+    if float not in allowed and int not in allowed:
+        raise UsageError(f"--tune {key}: only settings that are numbers have a range")
+    return key, Range(*numbers, log=key == "learning_rate", whole=float not in allowed)

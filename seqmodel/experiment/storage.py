@@ -1,0 +1,133 @@
+"""Where the processes of an experiment meet: Optuna's storage, a journal file or a database."""
+
+import fcntl
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.storages import BaseStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal._file import BaseJournalFileLock  # what a lock must derive from
+from optuna.trial import FrozenTrial, TrialState
+
+from seqmodel.errors import SeqmodelError
+
+JOURNAL = "journal.log"
+"""In the experiment's folder."""
+HEARTBEAT, GRACE = 10, 60
+"""Seconds between signs of life in a database, and without one until a process is taken for dead.
+
+A journal has none; processes on one host are told dead by the locks that they no longer keep.
+"""
+
+
+_ROOT = "goes_on_with"
+
+
+def open_storage(folder: Path, url: str | None) -> BaseStorage:
+    """The storage at `url`, or the journal in the experiment's `folder`.
+
+    Raises:
+        SeqmodelError: where it cannot be reached, or holds something else.
+    """
+    optuna.logging.set_verbosity(logging.ERROR)
+    if url is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        backend = JournalFileBackend(str(folder / JOURNAL), JournalLock(folder / JOURNAL))
+        try:
+            return optuna.storages.JournalStorage(backend)
+        except (ValueError, KeyError, OSError) as error:
+            raise SeqmodelError(
+                f"{folder / JOURNAL} is damaged ({error}): move {folder} away to start again"
+            ) from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)  # heartbeats
+            return optuna.storages.RDBStorage(
+                url,
+                heartbeat_interval=HEARTBEAT,
+                grace_period=GRACE,
+                heartbeat_stale_trial_callback=queue_again,
+            )
+    except Exception as error:  # whatever the database's driver raises
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if isinstance(error, ImportError):
+            reason = "its driver is missing (for PostgreSQL: pip install 'seqmodel[postgres]')"
+        raise SeqmodelError(f"--storage {url} cannot be used: {reason}") from error
+
+
+def queue_again(study: optuna.Study, trial: FrozenTrial) -> None:
+    """Queue a trial that goes on with one that failed; `root` tells with which."""
+    study.add_trial(
+        optuna.create_trial(
+            state=TrialState.WAITING,
+            params=trial.params,
+            distributions=trial.distributions,
+            system_attrs={_ROOT: root(trial)},
+        )
+    )
+
+
+def root(trial: FrozenTrial) -> int:
+    """The number of the trial that this one goes on with, however often, or its own."""
+    return int(trial.system_attrs.get(_ROOT, trial.number))
+
+
+class JournalLock(BaseJournalFileLock):
+    """The journal's lock: one that its owner's death releases, unlike Optuna's own.
+
+    Whoever takes it first cuts off a line that a process did not live to complete.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self._journal, self._lock = journal, Path(f"{journal}.lock")
+        self._file: int | None = None
+
+    def acquire(self) -> bool:
+        """Wait for the lock."""
+        self._file = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        _cut_torn_line(self._journal)
+        return True
+
+    def release(self) -> None:
+        """Give it up."""
+        assert self._file is not None
+        os.close(self._file)
+        self._file = None
+
+
+def _cut_torn_line(journal: Path) -> None:
+    with suppress(FileNotFoundError), journal.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        if not size:
+            return
+        file.seek(size - 1)
+        if file.read(1) == b"\n":
+            return
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+
+
+@contextmanager
+def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock file `path` for the length of the block; yields whether that worked.
+
+    A process that dies holds nothing. `wait` for whoever has it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(file)

@@ -1,0 +1,196 @@
+"""An experiment in Optuna's terms: for each cell a study of trials and one of the winner's seeds.
+
+Each study has a fixed number of trials, and a trial is told by its index: how many began before it.
+One whose process died is failed and queued again under the same index, to go on where its
+checkpoint stands; it is a new trial to Optuna, which knows what it goes on with.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.experiment.plan import Cell, Plan
+from seqmodel.experiment.storage import GRACE, queue_again, root
+from seqmodel.training.search import paper_rates
+
+PLAN, WORKER = "plan", "worker"
+"""Attributes: of the experiment's own study, and of a trial: which process runs it."""
+
+Objective = Callable[[Trial, int], float]
+"""Runs a trial, given its index, and returns its figure, which is to be low."""
+
+
+class Studies:
+    """The studies of one experiment in a storage, whoever works on them."""
+
+    def __init__(self, storage: BaseStorage, name: str, plan: Plan) -> None:
+        self._storage, self._name, self.plan = storage, name, plan
+        self._opened: dict[str, Study] = {}
+
+    @classmethod
+    def begun(cls, storage: BaseStorage, name: str) -> "Studies | None":
+        """Those of the experiment called `name`; None where it has not begun."""
+        if name not in optuna.get_all_study_names(storage):
+            return None
+        text = optuna.load_study(study_name=name, storage=storage).user_attrs.get(PLAN)
+        return None if text is None else cls(storage, name, Plan.from_json(json.loads(text)))
+
+    @classmethod
+    def begin(cls, storage: BaseStorage, name: str, plan: Plan) -> "Studies":
+        """Begin an experiment, or join it.
+
+        Raises:
+            SeqmodelError: where another experiment has the name.
+        """
+        there = cls.begun(storage, name)
+        if there is None:
+            study = optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
+            study.set_user_attr(PLAN, json.dumps(plan.to_json(), sort_keys=True))
+        elif (differs := there.plan.same_experiment(plan)) is not None:
+            raise SeqmodelError(
+                f"{name} is another experiment, with other {differs}: name a new one with --out"
+            )
+        return cls(storage, name, plan)
+
+    def trials(self, cell: Cell) -> "Study":
+        """The search of a cell."""
+        return self._study(f"{cell.name}/trials", self.plan.trials)
+
+    def seeds(self, cell: Cell) -> "Study":
+        """The runs of a cell's winner."""
+        return self._study(f"{cell.name}/seeds", self.plan.seeds)
+
+    def complete(self) -> bool:
+        """Whether nothing is left to do."""
+        return all(self.seeds(cell).complete() for cell in self.plan.cells())
+
+    def _study(self, name: str, count: int) -> "Study":
+        if name not in self._opened:
+            full = f"{self._name}/{name}"
+            study = optuna.create_study(study_name=full, storage=self._storage, load_if_exists=True)
+            self._opened[name] = Study(study, count)
+        return self._opened[name]
+
+
+class Study:
+    """`count` trials, each of which is run to its end once."""
+
+    def __init__(self, study: optuna.Study, count: int) -> None:
+        self._study, self.count = study, count
+
+    def indexed(self) -> dict[int, FrozenTrial]:
+        """Index -> the trial, the last one where it was queued again.
+
+        Left out are trials that began when all others had: two processes took the last at once.
+        """
+        trials = self._study.get_trials(deepcopy=False)
+        index = {t.number: k for k, t in enumerate(t for t in trials if root(t) == t.number)}
+        found = {index[root(trial)]: trial for trial in trials}
+        return {k: found[k] for k in sorted(found) if k < self.count}
+
+    def waits(self) -> bool:
+        """Whether there is a trial that nobody has taken."""
+        trials = self.indexed()
+        return len(trials) < self.count or any(
+            trial.state == TrialState.WAITING for trial in trials.values()
+        )
+
+    def done(self) -> int:
+        """How many trials have ended."""
+        return sum(map(_ended, self.indexed().values()))
+
+    def complete(self) -> bool:
+        """Whether all have."""
+        return self.done() == self.count
+
+    def winner(self) -> tuple[int, FrozenTrial] | None:
+        """The best trial and its index, the first of equals; None where none came to a figure."""
+        done = [(k, t) for k, t in self.indexed().items() if t.state == TrialState.COMPLETE]
+        return min(done, key=lambda indexed: indexed[1].value or 0.0, default=None)
+
+    def queue_what_was_left(self, is_dead: Callable[[str], bool]) -> None:
+        """Queue again the trials whose process is dead, as told by its name in `WORKER`.
+
+        Also those that are nobody's a while after they began: their process died before it could
+        say that they were its own. Only one process may do this at a time.
+        """
+        long_ago = datetime.now() - timedelta(seconds=GRACE)
+        for trial in self.indexed().values():
+            if trial.state not in (TrialState.RUNNING, TrialState.FAIL):
+                continue
+            worker = trial.user_attrs.get(WORKER)
+            if worker is None:
+                dead = trial.datetime_start is not None and trial.datetime_start < long_ago
+            else:
+                dead = is_dead(worker)
+            if not dead:
+                continue
+            if trial.state == TrialState.RUNNING:
+                self._study.tell(trial.number, state=TrialState.FAIL)
+            queue_again(self._study, trial)
+
+    def run_next(
+        self, objective: Objective, sampler: BaseSampler, pruner: optuna.pruners.BasePruner
+    ) -> None:
+        """Take a trial, a queued one first, run it and keep what comes of it."""
+
+        def of_trial(trial: Trial) -> float:
+            index = next((k for k, t in self.indexed().items() if t.number == trial.number), None)
+            if index is None:
+                raise optuna.TrialPruned
+            return objective(trial, index)
+
+        self._study.sampler, self._study.pruner = sampler, pruner
+        self._study.optimize(of_trial, n_trials=1)
+
+
+class PaperSampler(BaseSampler):
+    """The paper's learning rates, one for each index, the same for every study."""
+
+    def __init__(self, study: Study, seed: int) -> None:
+        self._indexed, self._rates = study, paper_rates(seed, study.count)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Nothing: each rate stands for itself."""
+        return {}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """As above."""
+        return {}
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> float:
+        """The rate of the trial's index."""
+        numbers = {t.number: k for k, t in self._indexed.indexed().items()}
+        return self._rates[numbers[trial.number]]
+
+
+def tpe(study: Study, seed: int) -> BaseSampler:
+    """Optuna's tree-structured Parzen estimator, seeded by how many trials have begun.
+
+    Alone it draws the same each time; beside others it depends on what they have found so far.
+    """
+    number = np.random.SeedSequence([seed, len(study.indexed())]).generate_state(1)[0]
+    return optuna.samplers.TPESampler(seed=int(number), constant_liar=True)
+
+
+def _ended(trial: FrozenTrial) -> bool:
+    return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)

@@ -1,0 +1,237 @@
+"""The results as tables: plain text, Markdown, LaTeX, CSV and JSON.
+
+A table has a block for each dataset, a column for each variant and, like Table 2 of Chung et al.
+2014, a row for each split: the mean of the seeds' nats per frame and their standard deviation. It
+holds nothing that depends on when or where it was made; how long runs took is told by `times`.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from seqmodel.experiment.results import Comparison, Outcome
+
+SPLITS = ("train", "valid", "test")
+
+
+def rows(comparison: Comparison) -> list[tuple[str, list[str]]]:
+    """The rows of one dataset: a label, and a cell for each variant."""
+    outcomes = comparison.outcomes
+    searched = {name for outcome in outcomes for trial in outcome.trials for name in trial.found}
+    shown = ["learning_rate", *sorted(searched - {"learning_rate", "hidden"})]
+
+    def row(label: str, cell: Callable[[Outcome], str]) -> tuple[str, list[str]]:
+        return label, [cell(outcome) for outcome in outcomes]
+
+    found = []
+    for split in SPLITS:
+        if split in comparison.lengths:
+            found.append((split, [_figure(comparison, outcome, split) for outcome in outcomes]))
+    return [
+        *found,
+        row("hidden", _sizes),
+        row("parameters", lambda o: "" if o.parameters is None else f"{o.parameters:,}"),
+        *[row(name.replace("_", " "), partial(_setting, name)) for name in shown],
+        row("epochs", _epochs),
+    ]
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """Which differences are real: the best variant against each other, one line each."""
+    ranked = comparison.ranked()
+    if len(ranked) < 2:
+        return []
+    best, lines = ranked[0], []
+    for other in ranked[1:]:
+        gap = comparison.difference(other, best)
+        interval = f"{gap.mean:.3f} nats ({gap.low:.3f} to {gap.high:.3f})"
+        name, its = best.cell.variant.name, other.cell.variant.name
+        if gap.real:
+            lines.append(f"{name} is better than {its} by {interval}")
+        else:
+            lines.append(f"{name} and {its} are not told apart: {interval}")
+    return lines
+
+
+def baseline_lines(comparison: Comparison) -> list[str]:
+    """The best trivial model of each split."""
+    lines = []
+    for split in SPLITS:
+        if split in comparison.baselines:
+            name, nats = min(comparison.baselines[split].items(), key=lambda item: item[1])
+            lines.append(f"best trivial model on {split}: {nats:.3f} ({name.replace('_', ' ')})")
+    return lines
+
+
+def text(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
+    """For a terminal."""
+    blocks = []
+    for comparison in comparisons:
+        names = [outcome.cell.variant.name for outcome in comparison.outcomes]
+        lines = [(comparison.dataset, names), *rows(comparison)]
+        widths = [max(len(cells[k]) for _, cells in lines) for k in range(len(names))]
+        first = max(len(label) for label, _ in lines)
+        table = [
+            f"{label:{first}}"
+            + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+            for label, cells in lines
+        ]
+        table = [line.rstrip() for line in table]
+        blocks.append("\n".join([*table, *verdicts(comparison), *baseline_lines(comparison)]))
+    return "\n\n".join([*blocks, *(["\n".join(notes)] if notes else [])])
+
+
+def markdown(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
+    """For a README."""
+    blocks = []
+    for comparison in comparisons:
+        names = [outcome.cell.variant.name for outcome in comparison.outcomes]
+        lines = [_piped([comparison.dataset, *names]), _piped(["---", *["---:"] * len(names)])]
+        lines += [_piped([label, *cells]) for label, cells in rows(comparison)]
+        told = [f"- {line}" for line in (*verdicts(comparison), *baseline_lines(comparison))]
+        blocks.append("\n".join([*lines, "", *told]))
+    return "\n\n".join([*blocks, *notes]) + "\n"
+
+
+def latex(comparisons: Sequence[Comparison]) -> str:
+    """A tabular for each dataset."""
+    blocks = []
+    for comparison in comparisons:
+        names = [outcome.cell.variant.name for outcome in comparison.outcomes]
+        body = [
+            " & ".join(map(_escaped, [label, *cells])) + r" \\"
+            for label, cells in [(comparison.dataset, names), *rows(comparison)]
+        ]
+        columns = "l" + "r" * len(names)
+        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", body[0], r"\hline", *body[1:]]
+        blocks.append("\n".join([*lines, r"\hline", r"\end{tabular}"]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def as_csv(comparisons: Sequence[Comparison]) -> str:
+    """A line for each dataset, variant, split and seed."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["dataset", "variant", "split", "seed", "nats_per_frame"])
+    for comparison in comparisons:
+        for outcome in comparison.outcomes:
+            for split in comparison.lengths:
+                for k, nats in enumerate(comparison.figures(outcome, split)):
+                    seed = outcome.config.seed + k if outcome.config else k
+                    name = outcome.cell.variant.name
+                    writer.writerow([comparison.dataset, name, split, seed, repr(float(nats))])
+    return file.getvalue()
+
+
+def as_json(comparisons: Sequence[Comparison], plan: Mapping[str, Any]) -> str:
+    """Everything, the plan included, for programs."""
+    return (
+        json.dumps({"plan": plan, "datasets": [_values(c) for c in comparisons]}, indent=2) + "\n"
+    )
+
+
+def times(comparisons: Sequence[Comparison]) -> str:
+    """How long every run took, and how it ended, one line each."""
+    lines = []
+    for comparison in comparisons:
+        for outcome in comparison.outcomes:
+            for kind, attempts in (("trial", outcome.trials), ("seed", outcome.seeds)):
+                for attempt in attempts:
+                    best = attempt.best
+                    figure = "" if best is None else f"{best['valid_nats_per_frame']:.4f}"
+                    found = " ".join(f"{k}={v:.3g}" for k, v in attempt.found.items())
+                    lines.append(
+                        f"{outcome.cell.name} {kind} {attempt.index}: {figure or 'no figure'}, "
+                        f"{len(attempt.metrics)} epochs, {attempt.seconds:.0f} s, "
+                        f"{attempt.ended or 'not ended'} {found}".rstrip()
+                    )
+    return "\n".join(lines) + "\n"
+
+
+def _values(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "dataset": comparison.dataset,
+        "baselines": comparison.baselines,
+        "variants": [
+            {
+                "variant": outcome.cell.variant.name,
+                "parameters": outcome.parameters,
+                "hidden": None if outcome.config is None else outcome.config.hidden,
+                "found": {} if outcome.config is None else _found(outcome),
+                "nats_per_frame": {
+                    split: comparison.figures(outcome, split).tolist()
+                    for split in comparison.lengths
+                },
+                "above_the_best": _above(comparison, outcome),
+                "trials": [
+                    {
+                        "found": dict(attempt.found),
+                        "valid_nats_per_frame": attempt.best
+                        and attempt.best["valid_nats_per_frame"],
+                        "epochs": len(attempt.metrics),
+                        "ended": attempt.ended,
+                    }
+                    for attempt in outcome.trials
+                ],
+            }
+            for outcome in comparison.outcomes
+        ],
+    }
+
+
+def _above(comparison: Comparison, outcome: Outcome) -> dict[str, float] | None:
+    """The difference from the best variant; None for itself, and where there is no figure."""
+    ranked = comparison.ranked()
+    if all(outcome is not other for other in ranked[1:]):
+        return None
+    return comparison.difference(outcome, ranked[0])._asdict()
+
+
+def _found(outcome: Outcome) -> dict[str, Any]:
+    assert outcome.config is not None
+    return {name: getattr(outcome.config, name) for name in outcome.trials[0].found}
+
+
+def _figure(comparison: Comparison, outcome: Outcome, split: str) -> str:
+    figures = comparison.figures(outcome, split)
+    if not len(figures):
+        return ""
+    if len(figures) == 1:
+        return f"{figures[0]:.3f}"
+    return f"{figures.mean():.3f} ± {np.std(figures, ddof=1):.3f}"
+
+
+def _sizes(outcome: Outcome) -> str:
+    config = outcome.config
+    if config is None:
+        return "diverged" if all(t.ended for t in outcome.trials) and outcome.trials else ""
+    layers = "" if config.layers == 1 else f"{config.layers} x "
+    note = "" if config.note_hidden is None else f", {config.note_hidden}"
+    return f"{layers}{config.hidden}{note}"
+
+
+def _setting(name: str, outcome: Outcome) -> str:
+    value = None if outcome.config is None else getattr(outcome.config, name)
+    return "" if value is None else f"{value:.2g}" if isinstance(value, float) else str(value)
+
+
+def _epochs(outcome: Outcome) -> str:
+    counts = [len(attempt.metrics) for attempt in outcome.seeds if attempt.ended]
+    if not counts:
+        return ""
+    return str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
+
+
+def _piped(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _escaped(cell: str) -> str:
+    for character in "&%$#_{}":
+        cell = cell.replace(character, "\\" + character)
+    return cell.replace("±", r"$\pm$")

@@ -1,0 +1,231 @@
+"""compare from the command line: the figures are eval's, and no kill changes the table."""
+
+import csv
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from calling import Call, call_ok, start
+
+from seqmodel.runs.folder import read_metrics
+from seqmodel.training.search import paper_rates
+
+TABLES = ("table.md", "table.tex", "table.csv", "table.json")
+SETTINGS = ("model=frame-wise", "hidden=5", "epochs=3", "dropout=0", "batch_size=2", "end=false")
+OPTIONS = [word for setting in SETTINGS for word in ("--set", setting)]
+PAPER = ["--units", "tanh,gru", "--search", "paper", "--trials", 3, "--seeds", 2, *OPTIONS]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """The experiment, run by one process."""
+    out = tmp_path_factory.mktemp("compared") / "e"
+    call_ok("compare", data, *PAPER, "--jobs", 1, "--out", out, "-q")
+    return out
+
+
+def test_the_table_holds_what_eval_says_of_the_runs(call: Call, data: Path, undisturbed: Path):
+    """Guards against a winner chosen on test, other seeds than told, and sums of means."""
+    with (undisturbed / "table.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    values = json.loads((undisturbed / "table.json").read_text())
+    for entry in values["datasets"][0]["variants"]:
+        unit = entry["variant"]
+        trials = [undisturbed / f"runs/data/{unit}/trial-{k}" for k in range(3)]
+        valid = [min(m["valid_nats_per_frame"] for m in read_metrics(run)) for run in trials]
+        best = valid.index(min(valid))
+        rates = paper_rates(1, 3)
+        assert entry["found"] == {"learning_rate": rates[best]}
+        assert [t["found"]["learning_rate"] for t in entry["trials"]] == rates
+        for seed, run in ((1, trials[best]), (2, undisturbed / f"runs/data/{unit}/seed-1")):
+            for split in ("train", "valid", "test"):
+                told = json.loads(call("eval", run, "--split", split, "--json").out)
+                figures = [
+                    float(line["nats_per_frame"])
+                    for line in lines
+                    if (line["variant"], line["split"], line["seed"]) == (unit, split, str(seed))
+                ]
+                assert figures == [pytest.approx(told["nats_per_frame"], rel=1e-12)]
+        figures = entry["nats_per_frame"]["test"]
+        cell = f"{statistics.mean(figures):.3f} ± {statistics.stdev(figures):.3f}"
+        assert cell in (undisturbed / "table.md").read_text()
+
+
+def test_what_is_printed_and_what_is_left(call: Call, data: Path, undisturbed: Path):
+    again = call("compare", data, *PAPER, "--out", undisturbed)
+    assert (again.status, again.err) == (0, f"written to {undisturbed}\n")
+    lines = again.out.splitlines()
+    assert lines[0].split() == ["data", "tanh", "gru"]
+    assert [line.split()[0] for line in lines[1:4]] == ["train", "valid", "test"]
+    assert lines[4].split() == ["hidden", "5", "5"]
+    assert lines[5].split() == ["parameters", "470", "1,410"]  # H (88 + H + 1), three times that
+    assert lines[7].split() == ["epochs", "3", "3"]
+    assert any("told apart" in line or "is better than" in line for line in lines)
+    assert (
+        call("compare", data, *PAPER, "--out", undisturbed, "--json").out
+        == (undisturbed / "table.json").read_text()
+    )
+    status = call("compare", "--status", "--out", undisturbed).out.splitlines()
+    assert [line.split("  ")[0] for line in status] == [
+        f"data/{unit}: 3 of 3 trials, 2 of 2 seeds" for unit in ("tanh", "gru")
+    ]
+    assert {"curves-data.png", "runs.txt", *TABLES} <= {p.name for p in undisturbed.iterdir()}
+
+
+def test_no_kill_changes_the_table(data: Path, undisturbed: Path):
+    """Workers or all processes at once, at random moments, and the same command again."""
+    chance, kills, command = random.Random(1), 0, None
+    try:
+        while kills < 20:
+            if command is None or command.poll() is not None:
+                assert command is None or command.returncode in (0, 1), said()
+                command = begin(data)
+            time.sleep(chance.uniform(0.2, 4))
+            workers = children(command.pid)
+            if workers and chance.random() < 0.7:
+                os.kill(chance.choice(workers), signal.SIGKILL)
+            else:
+                os.killpg(command.pid, signal.SIGKILL)
+                command.wait()
+                command = None
+            kills += 1
+    finally:
+        if command is not None:
+            os.killpg(command.pid, signal.SIGKILL)
+            command.wait()
+    last = begin(data)
+    assert last.wait(120) == 0, said()
+    for name in TABLES:
+        assert Path("e", name).read_bytes() == (undisturbed / name).read_bytes()
+
+
+def begin(data: Path) -> "subprocess.Popen[str]":
+    """The command, as the leader of a process group of its own, its messages in a file."""
+    options = [*PAPER, "--jobs", 2, "--out", "e", "-q"]
+    with Path("messages").open("w") as file:
+        streams = {"stdout": subprocess.DEVNULL, "stderr": file}
+        return start("compare", data, *options, start_new_session=True, **streams)
+
+
+def said() -> str:
+    return Path("messages").read_text()
+
+
+def children(parent: int) -> list[int]:
+    """The worker processes: those of its children that run the experiment."""
+    listed = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    spawned = [pid for pid in listed if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return [int(pid) for pid in spawned]
+
+
+def test_ctrl_c_keeps_what_is_done(data: Path, call: Call):
+    command = begin(data)
+    deadline = time.monotonic() + 60
+    while not list(Path("e").glob("runs/data/*/*/last.safetensors")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.killpg(command.pid, signal.SIGINT)
+    assert command.wait(30) == 130
+    assert said() == "seqmodel: stopped; the same command goes on where it was\n"
+    assert call("compare", data, *PAPER, "--jobs", 1, "--out", "e", "-q").status == 0
+
+
+def test_another_setting_is_compared_without_a_search(call: Call, data: Path):
+    options = ["--vary", "hidden=2,4", "--search", "none", "--seeds", 1, *OPTIONS[:2], "--jobs", 1]
+    result = call("compare", data, *options, "--set", "epochs=1", "--out", "v")
+    assert result.status == 0, result.err
+    assert result.out.splitlines()[0].split() == ["data", "hidden=2", "hidden=4"]
+    assert result.err.splitlines()[0].startswith("1/4  data/hidden=2/trial-0  ")
+
+
+def test_tpe_prunes_and_says_that_it_depends(call: Call, data: Path):
+    options = ["--units", "gru", "--search", "tpe", "--trials", 8, "--tune", "hidden=2..6"]
+    options += ["--seeds", 1, *OPTIONS[:2], "--set", "epochs=6", "--jobs", 1, "--out", "t"]
+    result = call("compare", data, *options, "--set", "batch_size=8", "-q")
+    assert result.status == 0, result.err
+    assert "another start may choose otherwise" in result.out
+    trials = json.loads(Path("t/table.json").read_text())["datasets"][0]["variants"][0]["trials"]
+    assert len(trials) == 8
+    for trial in trials:
+        assert 2 <= trial["found"]["hidden"] <= 6
+        assert 1e-3 <= trial["found"]["learning_rate"] <= 3e-2
+        pruned = trial["ended"].startswith("pruned after epoch ")
+        assert pruned == (trial["epochs"] < 6)
+
+
+def test_a_trial_that_diverges_is_told_and_does_not_win(call: Call, data: Path):
+    options = ["--vary", "learning_rate=0.01,1e30", "--search", "none", "--seeds", 1, *OPTIONS]
+    result = call(
+        "compare",
+        data,
+        *options,
+        "--set",
+        "clip=0",
+        "--set",
+        "activation=relu",
+        "--jobs",
+        1,
+        "--out",
+        "d",
+        "-q",
+    )
+    assert result.status == 0, result.err
+    variants = json.loads(Path("d/table.json").read_text())["datasets"][0]["variants"]
+    assert [v["trials"][0]["ended"] for v in variants] == ["complete", "diverged in epoch 1"]
+    assert variants[1]["nats_per_frame"]["test"] == []
+    assert "diverged" in result.out
+
+
+MISTAKES = {
+    "--units tanh,foo": (2, "there is no unit 'foo'; choose one of tanh, "),
+    "--vary hiden=3": (2, "--vary: there is no setting 'hiden'; did you mean hidden?"),
+    "--vary hidden=3,x": (2, "--vary: hidden must be int or nothing, not 'x'"),
+    "--units gru --vary unit=tanh": (2, "unit is varied twice"),
+    "--units gru,gru": (2, "gru is named twice in what to compare"),
+    "--params 3": (2, "--params 3 is too small for tanh"),
+    "--search grid": (2, "--search must be paper, tpe or none, not 'grid'"),
+    "--search paper --tune hidden=2..3": (2, "--tune goes with --search tpe"),
+    "--set epochs": (2, "--set takes KEY=VALUE, not 'epochs'"),
+    "--set batch_size=0": (2, "--batch-size must be 1 or more, not 0"),
+    "--status": (2, "--status needs --out DIR"),
+    "--status --out nowhere": (1, "nowhere holds no experiment"),
+    "--storage sqlite:////no/x.db": (1, "--storage sqlite:////no/x.db cannot be used: "),
+}
+
+
+@pytest.mark.parametrize("options", MISTAKES)
+def test_mistakes_are_one_line_and_leave_nothing(call: Call, data: Path, options: str):
+    status, said = MISTAKES[options]
+    result = call("compare", data, *options.split())
+    assert (result.status, result.out) == (status, "")
+    assert said in result.err
+    assert result.err.count("\n") == 1
+    assert not list(Path().rglob("*.log"))
+
+
+def test_another_experiment_of_the_name_is_not_mixed_in(call: Call, data: Path, undisturbed: Path):
+    """Nor are other data under the same name."""
+    before = (undisturbed / "table.md").read_bytes()
+    result = call("compare", data, *PAPER, "--set", "seed=2", "--out", undisturbed)
+    assert (result.status, result.err) == (
+        1,
+        "seqmodel: e is another experiment, with other settings: name a new one with --out\n",
+    )
+    assert (undisturbed / "table.md").read_bytes() == before
+
+
+def test_the_page_holds_the_table(undisturbed: Path):
+    """Guards a page that lags behind the tables, or lacks a winner's sample."""
+    page = (undisturbed / "report.html").read_text()
+    lines = (undisturbed / "table.md").read_text().splitlines()
+    for line in lines[2:5]:
+        for cell in line.strip("| ").split(" | ")[1:]:
+            assert cell in page
+    assert page.count("data:audio/mpeg;base64,") == 2
+    assert "https:" not in page

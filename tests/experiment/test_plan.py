@@ -1,0 +1,94 @@
+"""Plans: what follows from them, and what keeps two from being the same experiment."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from seqmodel.errors import UsageError
+from seqmodel.experiment.plan import Plan, Source, Variant, variants_of
+from seqmodel.experiment.space import Range, default_space, tuned
+from seqmodel.training.search import paper_rates
+
+
+@pytest.fixture
+def plan(dataset):
+    source = Source("tiny", str(dataset.folder), dataset.fingerprint())
+    return Plan(
+        sources=(source,),
+        variants=variants_of(["tanh", "lstm"], ["dropout=0,0.2"]),
+        settings={"model": "frame-wise", "params": 2000, "epochs": 2, "seed": 5},
+        search="paper",
+        trials=4,
+        seeds=3,
+        space=default_space("paper", paper=False),
+    )
+
+
+def test_a_plan_survives_its_storage(plan):
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def test_variants_are_all_combinations():
+    names = [variant.name for variant in variants_of(["gru", "mgu"], ["bias=true,false"])]
+    assert names == ["gru bias=true", "gru bias=false", "mgu bias=true", "mgu bias=false"]
+    assert variants_of([], ["hidden=3,4"])[1] == Variant("hidden=4", {"hidden": 4})
+
+
+def test_every_unit_gets_the_size_that_meets_the_budget(plan, dataset):
+    """Guards fairness: one more unit would be nearer to the budget, or one less."""
+    for cell in plan.cells():
+        config = plan.config(cell, dataset, {"learning_rate": 0.001}, 2)
+        assert (config.seed, config.learning_rate, config.params) == (7, 0.001, None)
+        sizes = {"tanh": lambda H: H * (88 + H + 1), "lstm": lambda H: 4 * H * (89 + H) + 3 * H}
+        count = sizes[config.unit]
+        distances = [abs(count(H) - 2000) for H in range(1, 60)]
+        assert config.hidden == 1 + int(np.argmin(distances))
+
+
+def test_experiments_differ_in_what_is_asked_and_not_in_where_data_lie(plan):
+    moved = replace(plan, sources=(replace(plan.sources[0], path="/elsewhere"),))
+    assert plan.same_experiment(moved) is None
+    other = replace(plan, sources=(replace(plan.sources[0], fingerprint="0"),))
+    assert plan.same_experiment(other) == "data of tiny"
+    assert plan.same_experiment(replace(plan, trials=5)) == "trials"
+    assert plan.same_experiment(replace(plan, settings={})) == "settings"
+
+
+def test_the_papers_rates_are_log_uniform_and_the_same_for_all():
+    rates = np.log(paper_rates(1, 4000))
+    assert -12 < rates.min() < -11.99
+    assert -6.01 < rates.max() < -6
+    assert rates.mean() == pytest.approx(-9, abs=0.1)
+    assert paper_rates(1, 10) == paper_rates(1, 10) != paper_rates(2, 10)
+
+
+def test_a_range_is_of_its_settings_type():
+    from seqmodel.config import field_types
+
+    assert tuned("learning_rate=1e-4..1e-2", field_types) == (
+        "learning_rate",
+        Range(1e-4, 1e-2, log=True),
+    )
+    assert tuned("hidden=3..9", field_types) == ("hidden", Range(3, 9, whole=True))
+    assert tuned("dropout=0..0.5", field_types) == ("dropout", Range(0, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("dropout=0", "--tune takes KEY=low..high, not 'dropout=0'"),
+        ("unit=1..2", "--tune unit: only settings that are numbers have a range"),
+        ("dropout=0.5..0.1", "a range goes from a low to a high number: 0.5..0.1"),
+        ("dropout=nan..1", "a range goes from a low to a high number: nan..1.0"),
+        ("learning_rate=0..1", "a range of rates must be above 0, not 0.0..1.0"),
+        ("hiden=1..2", "there is no setting 'hiden'; did you mean hidden?"),
+    ],
+)
+def test_other_ranges_are_refused(text, said):
+    from seqmodel.config import field_types
+
+    with pytest.raises(UsageError, match=None) as caught:
+        tuned(text, field_types)
+    assert str(caught.value) == said

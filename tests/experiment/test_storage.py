@@ -1,0 +1,117 @@
+"""Where processes meet: what the dead leave behind is found, and what they tore is mended."""
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.experiment.storage import JOURNAL, held, open_storage
+from seqmodel.experiment.studies import WORKER, Study
+
+
+def hold(path, told):
+    with held(path):
+        told.put("held")
+        time.sleep(60)
+
+
+def test_a_dead_process_holds_no_lock(tmp_path):
+    """Guards against locks that outlive their owner: its trials would never be run."""
+    context = multiprocessing.get_context("spawn")
+    told = context.Queue()
+    process = context.Process(target=hold, args=(tmp_path / "lock", told))
+    process.start()
+    assert told.get(timeout=30) == "held"
+    with held(tmp_path / "lock") as free:
+        assert not free
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    with held(tmp_path / "lock") as free:
+        assert free
+
+
+def test_a_line_torn_by_a_kill_is_cut_off(tmp_path):
+    """Without the cut the next line joins the torn one, and nobody can read the journal again."""
+    study = optuna.create_study(study_name="a", storage=open_storage(tmp_path, None))
+    study.set_user_attr("one", 1)
+    with (tmp_path / JOURNAL).open("ab") as file:
+        file.write(b'{"op_code": 2, "worker')
+    again = optuna.load_study(study_name="a", storage=open_storage(tmp_path, None))
+    again.set_user_attr("two", 2)
+    last = optuna.load_study(study_name="a", storage=open_storage(tmp_path, None))
+    assert last.user_attrs == {"one": 1, "two": 2}
+
+
+def test_a_journal_that_is_none_is_told_in_a_line(tmp_path):
+    (tmp_path / JOURNAL).write_text("no journal\nat all\n")
+    with pytest.raises(SeqmodelError) as caught:
+        open_storage(tmp_path, None)
+    assert str(caught.value).startswith(f"{tmp_path / JOURNAL} is damaged (")
+
+
+@pytest.fixture
+def study(tmp_path):
+    inner = optuna.create_study(study_name="a", storage=open_storage(tmp_path, None))
+    return Study(inner, 3)
+
+
+def begin(study, worker=None):
+    """A trial that runs in a process of this name."""
+    trial = study._study.ask()
+    if worker is not None:
+        trial.set_user_attr(WORKER, worker)
+    return trial
+
+
+def test_what_a_dead_process_left_is_queued_under_its_index(study):
+    """Guards against a trial that is lost, run twice, or takes the place of another."""
+    begin(study, "alive")
+    begin(study, "dead")
+    study.queue_what_was_left(lambda worker: worker == "dead")
+    study.queue_what_was_left(lambda worker: worker == "dead")  # once is enough
+    states = {k: trial.state for k, trial in study.indexed().items()}
+    assert states == {0: TrialState.RUNNING, 1: TrialState.WAITING}
+    assert study.waits()
+    taken = begin(study, "alive")
+    assert study.indexed()[1].number == taken.number
+    begin(study, "alive")
+    assert list(study.indexed()) == [0, 1, 2]
+    assert not study.waits()
+    begin(study, "alive")  # two took the last at once
+    assert list(study.indexed()) == [0, 1, 2]
+    study._study.tell(taken, 1.0)
+    assert (study.done(), study.complete()) == (1, False)
+
+
+def test_a_trial_just_begun_is_nobodys_for_a_while(study, monkeypatch):
+    """It has no time to say whose it is; later on its process must have died."""
+    begin(study)
+    study.queue_what_was_left(lambda worker: True)
+    assert study.indexed()[0].state == TrialState.RUNNING
+    monkeypatch.setattr("seqmodel.experiment.studies.GRACE", -1)
+    study.queue_what_was_left(lambda worker: True)
+    assert study.indexed()[0].state == TrialState.WAITING
+
+
+def test_the_first_of_equals_wins_and_a_pruned_one_never(study):
+    for value in (2.0, 1.0, 1.0):
+        study._study.tell(begin(study), value)
+    index, trial = study.winner()
+    assert (index, trial.value) == (1, 1.0)
+    other = Study(optuna.create_study(), 1)
+    other._study.tell(begin(other), state=TrialState.PRUNED)
+    assert other.complete()
+    assert other.winner() is None
+
+
+def test_a_database_that_is_not_there_is_told_in_a_line(tmp_path: Path):
+    with pytest.raises(SeqmodelError) as caught:
+        open_storage(tmp_path, "sqlite:////nowhere/at/all.db")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("--storage sqlite:////nowhere/at/all.db cannot be used: ")
