@@ -89,7 +89,7 @@ class Plan:
         return [Cell(s, v) for s, v in itertools.product(self.sources, self.variants)]
 
     def check(self) -> None:
-        """Build every cell's model without its memory.
+        """Build every cell's model, at either end of what is searched, without its memory.
 
         Raises:
             SeqmodelError: where a dataset is not the plan's.
@@ -97,8 +97,10 @@ class Plan:
         """
         for cell in self.cells():
             dataset = cell.dataset()
-            with torch.device("meta"):  # takes no memory
-                build_model(self.config(cell, dataset, {}, 0), dataset.frame)
+            for end in (0, 1):
+                found = {name: bounds.ends[end] for name, bounds in self.space.items()}
+                with torch.device("meta"):  # takes no memory
+                    build_model(self.config(cell, dataset, found, 0), dataset.frame)
 
     def config(self, cell: "Cell", dataset: Dataset, found: Mapping[str, Any], run: int) -> Config:
         """The settings of one run: `found` by the search, `run` counting the seeds from 0.

@@ -26,6 +26,11 @@ class Range:
         if self.log and self.low <= 0:
             raise UsageError(f"a range of rates must be above 0, not {self.low}..{self.high}")
 
+    @property
+    def ends(self) -> tuple[float | int, float | int]:
+        """The lowest and the highest value."""
+        return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
+
     def suggested(self, trial: "optuna.Trial", name: str) -> float | int:
         """What the trial's sampler draws for the setting called `name`."""
         if self.whole:

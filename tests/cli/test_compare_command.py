@@ -191,6 +191,8 @@ MISTAKES = {
     "--params 3": (2, "--params 3 is too small for tanh"),
     "--search grid": (2, "--search must be paper, tpe or none, not 'grid'"),
     "--search paper --tune hidden=2..3": (2, "--tune goes with --search tpe"),
+    "--params 900 --tune hidden=2..4": (2, "--hidden and --params exclude each other"),
+    "--tune dropout=0..1": (2, "--dropout must be below 1, not 1.0"),
     "--set epochs": (2, "--set takes KEY=VALUE, not 'epochs'"),
     "--set batch_size=0": (2, "--batch-size must be 1 or more, not 0"),
     "--status": (2, "--status needs --out DIR"),
