@@ -1,7 +1,7 @@
 """How well a model predicts a split: exact likelihoods and its output's figures."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ class Likelihood:
     """Mean over pieces of each piece's own mean."""
     figures: dict[str, float]
     """What the output reports besides, such as accuracy or bits per sample."""
-    piece_nats: NDArray[np.float64]
+    piece_nats: NDArray[np.float64] = field(compare=False, repr=False)
     """(pieces,) the nats of each piece."""
 
     def to_json(self) -> dict[str, float]:
