@@ -6,6 +6,7 @@ checkpoint stands; it is a new trial to Optuna, which knows what it goes on with
 """
 
 import json
+import warnings
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
+from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -121,8 +123,13 @@ class Study:
         """Queue again the trials whose process is dead, as told by its name in `WORKER`.
 
         Also those that are nobody's a while after they began: their process died before it could
-        say that they were its own. Only one process may do this at a time.
+        say that they were its own; and in a database those of hosts without a sign of life, which
+        Optuna itself looks for only where there is a next trial to begin. Only one process of a
+        place may do this at a time.
         """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            optuna.storages.fail_stale_trials(self._study)
         long_ago = datetime.now() - timedelta(seconds=GRACE)
         for trial in self.indexed().values():
             if trial.state not in (TrialState.RUNNING, TrialState.FAIL):

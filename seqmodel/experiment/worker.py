@@ -99,7 +99,7 @@ class Worker:
         return self._folder / "locks" / worker.rpartition(" ")[2]
 
     def _search(self, cell: Cell, study: Study) -> None:
-        seed = self._plan.config(cell, self._dataset(cell), {}, 0).seed
+        seed = self._plan.seed(cell)
         paper = self._plan.search == "paper"
         sampler = PaperSampler(study, seed) if paper else tpe(study, seed)
         pruner = optuna.pruners.NopPruner() if paper else optuna.pruners.MedianPruner()
@@ -147,19 +147,22 @@ class Worker:
         config = self._plan.config(cell, dataset, found, seed or 0)
         name = f"{cell.name}/{run if seed is None else f'seed-{seed}'}"
         ended, pruned = "complete", False
-        reported = read_metrics(folder)  # by a process that died: the pruner counts them too
+        # Those of a process that died: the pruner counts them too.
+        figures = [line["valid_nats_per_frame"] for line in read_metrics(folder)]
+        reported = len(figures)
 
         def epoch(line: dict[str, Any], is_best: bool) -> bool:
             nonlocal pruned
-            if line["epoch"] > len(reported):
+            if line["epoch"] > reported:
                 trial.report(line["valid_nats_per_frame"], line["epoch"])
-            self._tell(Event(name, line["epoch"], config.epochs, _best(folder)))
+            figures.append(line["valid_nats_per_frame"])
+            self._tell(Event(name, line["epoch"], config.epochs, min(figures)))
             pruned = trial.should_prune()
             return pruned
 
         trial.set_user_attr(WORKER, self._name)
-        for line in reported:
-            trial.report(line["valid_nats_per_frame"], line["epoch"])
+        for k, figure in enumerate(figures, 1):
+            trial.report(figure, k)
         try:
             train_run(
                 config,
@@ -170,11 +173,14 @@ class Worker:
                 stop=self._stop,
             )
         except DivergedError:
-            ended = f"diverged in epoch {len(read_metrics(folder)) + 1}"
-        metrics, best = read_metrics(folder), _best(folder)
-        if pruned:
+            ended = "diverged"
+        metrics = read_metrics(folder)
+        best: float | None = min((line["valid_nats_per_frame"] for line in metrics), default=None)
+        if ended == "diverged":
+            ended = f"diverged in epoch {len(metrics) + 1}"
+        elif pruned:
             ended = f"pruned after epoch {len(metrics)}"
-        elif ended == "complete" and len(metrics) < config.epochs:
+        elif len(metrics) < config.epochs:
             ended = f"no better for {config.patience} epochs"
         trial.set_user_attr("ended", ended)
         trial.set_user_attr("metrics", metrics)
@@ -197,8 +203,3 @@ class Worker:
         if cell.source.name not in self._datasets:
             self._datasets[cell.source.name] = cell.dataset()
         return self._datasets[cell.source.name]
-
-
-def _best(folder: Path) -> float | None:
-    figures = [line["valid_nats_per_frame"] for line in read_metrics(folder)]
-    return min(figures, default=None)

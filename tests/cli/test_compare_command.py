@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -134,6 +135,21 @@ def test_ctrl_c_keeps_what_is_done(data: Path, call: Call):
     assert command.wait(30) == 130
     assert said() == "seqmodel: stopped; the same command goes on where it was\n"
     assert call("compare", data, *PAPER, "--jobs", 1, "--out", "e", "-q").status == 0
+
+
+def test_data_may_be_elsewhere_when_it_goes_on(data: Path, tmp_path: Path, undisturbed: Path):
+    """On another host, say: guards against processes that open the path of the first."""
+    first, then, out = (tmp_path / name for name in ("first/data", "then/data", "e"))
+    shutil.copytree(data, first)
+    with start("compare", first, *PAPER, "--jobs", 1, "--out", out, "-q") as experiment:
+        while not list(out.glob("runs/data/*/*/metrics.jsonl")):
+            time.sleep(0.1)
+        experiment.send_signal(signal.SIGINT)
+    assert experiment.returncode == 130
+    then.parent.mkdir()
+    first.rename(then)
+    call_ok("compare", then, *PAPER, "--jobs", 1, "--out", out, "-q")
+    assert (out / "table.md").read_bytes() == (undisturbed / "table.md").read_bytes()
 
 
 def test_another_setting_is_compared_without_a_search(call: Call, data: Path):

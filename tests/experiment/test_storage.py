@@ -115,3 +115,19 @@ def test_a_database_that_is_not_there_is_told_in_a_line(tmp_path: Path):
         open_storage(tmp_path, "sqlite:////nowhere/at/all.db")
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("--storage sqlite:////nowhere/at/all.db cannot be used: ")
+
+
+def test_a_host_that_gives_no_sign_of_life_loses_its_trial(tmp_path, monkeypatch):
+    """In a database nobody sees the locks of another host, and the dead one may never come back."""
+    monkeypatch.setattr("seqmodel.experiment.storage.HEARTBEAT", 1)
+    monkeypatch.setattr("seqmodel.experiment.storage.GRACE", 1)
+    storage = open_storage(tmp_path, f"sqlite:///{tmp_path}/database")
+    study = Study(optuna.create_study(study_name="a", storage=storage), 1)
+    with pytest.warns(UserWarning, match="Heartbeat"):  # without optimize it does not beat
+        lost = begin(study, "elsewhere")
+    storage.record_heartbeat(lost._trial_id)
+    study.queue_what_was_left(lambda worker: False)
+    assert not study.waits()
+    time.sleep(2.1)  # the database counts whole seconds
+    study.queue_what_was_left(lambda worker: False)
+    assert {k: trial.state for k, trial in study.indexed().items()} == {0: TrialState.WAITING}

@@ -184,7 +184,8 @@ def _run(
     total, done = _counts(studies)
     with stop_on_signals() as stop, shown(total, done, quiet=quiet) as take:
         if not studies.complete():
-            work(folder, folder.name, storage, min(jobs, total - done), tell=take, stop=stop)
+            jobs = min(jobs, total - done)
+            work(folder, folder.name, plan, storage, jobs, tell=take, stop=stop)
     printed = write_results(studies, folder, shlex.join(["seqmodel", *sys.argv[1:]]))
     typer.echo(printed.json if as_json else printed.text, nl=False)
     message(f"written to {folder}", quiet=quiet)
