@@ -46,6 +46,8 @@ class Config:
     params: int | None = None
     """Parameter budget of all units to solve `hidden` for, without output layers."""
     layers: int = 1
+    echo: bool = added(False, neutral=False)
+    """Whether each note is told what followed when the piece was last as it is now."""
     note_unit: str | None = added(None, neutral=None)
     """The unit along pitch, where the output has one; None: the same as `unit`."""
     note_hidden: int | None = added(None, neutral=None)
@@ -139,6 +141,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 MODELS: Mapping[str, Mapping[str, Any]] = {
     "frame-wise": {},
     "tied": {
+        "echo": True,
         "hidden": 64,
         "dropout": 0.2,
         "schedule": "cosine",

@@ -15,7 +15,8 @@ from seqmodel.bench.steps import forget_gradients, model_gradient
 from seqmodel.config import resolve
 from seqmodel.media.music.grid import NOTES
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.notes import heard_inputs, input_size
+from seqmodel.model.notes import heard_inputs
+from seqmodel.model.notes import heard_size as time_size
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.note_unit.specification import NoteUnitOutput, note_inputs
 from seqmodel.outputs.shared.heard import heard, heard_size
@@ -46,7 +47,7 @@ class PeerTied(nn.Module):
 
     def __init__(self, spec: UnitSpec, sizes: Sizes) -> None:
         super().__init__()
-        self.time = peers.layer(spec, input_size(onsets=False), sizes.hidden, sizes.layers)
+        self.time = peers.layer(spec, time_size(onsets=False), sizes.hidden, sizes.layers)
         self.pitch = peers.layer(
             spec, sizes.hidden + heard_size(onsets=False), sizes.note_hidden, sizes.layers
         )
@@ -139,7 +140,7 @@ def _sampling(ours: SequenceModel, theirs: PeerTied, seconds: float) -> dict[str
 
 def _model(unit: str, sizes: Sizes) -> SequenceModel:
     options = {"model": "tied", "unit": unit, **sizes._asdict(), "note_layers": sizes.layers}
-    config = with_sizes(resolve({**options, "output": "note-unit"}), music.ROLLS)
+    config = with_sizes(resolve({**options, "output": "note-unit", "echo": False}), music.ROLLS)
     model = build_model(config, music.ROLLS)
     nn.init.constant_(model.output.get_parameter("linear.bias"), music.START)
     return model

@@ -89,7 +89,7 @@ def _read(model: SequenceModel, batch: batches.Batch, carry: Carry) -> tuple[Win
     T = len(batch.frames)
     lengths = torch.from_numpy(batch.lengths)
     ragged = lengths.clamp(0, T) if int(lengths.min()) < T else None
-    frames = torch.from_numpy(batch.frames).to(carry.past.device)
+    frames = torch.from_numpy(batch.frames).to(carry.past.numbers.device)
     h, frames, past, after = model.read(frames, carry, ragged)
     lengths = lengths.to(h.device)
     steps = torch.arange(T, device=h.device).unsqueeze(1)

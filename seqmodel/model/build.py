@@ -42,7 +42,7 @@ def _with_hidden(config: Config, frame: FrameDefinition) -> Config:
         layers = (module for module in model.modules() if isinstance(module, Unit))
         return sum(layer.parameter_count() for layer in layers)
 
-    inputs = ENCODERS[config.model](frame).input_size
+    inputs = ENCODERS[config.model](config, frame).input_size
     smallest = f"{config.unit}: one unit over {inputs} inputs"
     hidden = units.size_for(count, config.params or frame.medium.paper_params, smallest)
     return replace(config, hidden=hidden, params=None)
@@ -65,7 +65,9 @@ def _with_note_unit(config: Config, frame: FrameDefinition) -> Config:
     )
 
 
-def _frame_wise(frame: FrameDefinition) -> Encoder:
+def _frame_wise(config: Config, frame: FrameDefinition) -> Encoder:
+    if config.echo:
+        raise UsageError("--echo is for --model tied")
     return WindowEncoder(
         frame.context,
         mean=frame.mean,
@@ -74,12 +76,12 @@ def _frame_wise(frame: FrameDefinition) -> Encoder:
     )
 
 
-def _tied(frame: FrameDefinition) -> Encoder:
+def _tied(config: Config, frame: FrameDefinition) -> Encoder:
     notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
-    return NoteEncoder(notes, onsets=frame.onsets)
+    return NoteEncoder(notes, onsets=frame.onsets, echo=config.echo)
 
 
-ENCODERS: dict[str, Callable[[FrameDefinition], Encoder]] = {
+ENCODERS: dict[str, Callable[[Config, FrameDefinition], Encoder]] = {
     "frame-wise": _frame_wise,
     "tied": _tied,
 }
@@ -96,7 +98,7 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
     if config.augment_keys and not frame.variants:
         raise UsageError(f"--augment-keys is for music, not for {frame.medium.name}")
     output = output_class(config, frame)  # whether it fits comes first
-    encoder = ENCODERS[config.model](frame)
+    encoder = ENCODERS[config.model](config, frame)
     unit = units.make(
         config.unit,
         encoder.input_size,
@@ -108,4 +110,5 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
         activation=config.activation,
         bias=config.bias,
     )
-    return SequenceModel(encoder, unit, output.build(config, frame), config.dropout)
+    h_size = config.hidden + encoder.beside_size
+    return SequenceModel(encoder, unit, output.build(config, frame, h_size), config.dropout)

@@ -5,25 +5,27 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from seqmodel.model.encoder import Past
 from seqmodel.units.module import AnyState, CellState, State, UnitState
 
 
 class Carry(NamedTuple):
-    """The unit's state and the encoder's past (B, C): all that the next frame depends on."""
+    """The unit's state and the encoder's past: all that the next frame depends on."""
 
     state: AnyState
-    past: Tensor
+    past: Past
 
     def tensors(self) -> list[Tensor]:
         """All its tensors: the states from the lowest layer up, then the past."""
-        return [tensor for layer in self.layers() for tensor in layer] + [self.past]
+        past = [tensor for tensor in self.past if tensor is not None]
+        return [tensor for layer in self.layers() for tensor in layer] + past
 
     def like(self, tensors: Sequence[Tensor]) -> "Carry":
         """A carry of the same structure from other tensors, in the order of `tensors()`."""
         rest = iter(tensors)
         layers = [type(layer)(*(next(rest) for _ in layer)) for layer in self.layers()]
         state = layers[0] if isinstance(self.state, State | CellState) else tuple(layers)
-        return Carry(state, next(rest))
+        return Carry(state, Past(*rest))
 
     def layers(self) -> Sequence[UnitState]:
         """The states of the unit's layers, the lowest first."""

@@ -12,17 +12,37 @@ if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Call, Slot
 
 
+class Past(NamedTuple):
+    """All that an encoder keeps of the frames before."""
+
+    numbers: Tensor
+    """(B, C), which outputs see too."""
+    memory: Tensor | None = None
+    """(B, K) what else an encoder remembers, of a type of its own."""
+
+
+class Inputs(NamedTuple):
+    """What is read before a frame."""
+
+    x: Tensor
+    """(B R, I), by the unit."""
+    beside: Tensor | None = None
+    """(B R, E), by the output beside each row of h."""
+
+
 class Encoded(NamedTuple):
     """Frames ready for the unit and for the output."""
 
     inputs: Tensor
     """(T, B R, I): what the unit reads before each frame."""
+    beside: Tensor | None
+    """(T, B R, E): what the output reads beside h, if anything."""
     frames: Tensor
     """(T, B, F), in the model's type."""
     past: Tensor
     """(T, B, C): the numbers before each frame."""
-    last: Tensor
-    """(B, C): the numbers before the frame that follows."""
+    last: Past
+    """That before the frame that follows."""
 
 
 class Encoder(Protocol):
@@ -33,28 +53,30 @@ class Encoder(Protocol):
 
     Attributes:
         input_size: I, the size of a unit row's input.
+        beside_size: E, the numbers that the output reads beside each row of h.
         rows: R, the number of unit rows for each piece.
         binary: whether inputs are zeros and ones, which may be read as a sparse set.
     """
 
     input_size: int
+    beside_size: int
     rows: int
     binary: bool
 
-    def start(self, like: Tensor, batch_size: int) -> Tensor:
-        """The past (B, C) before the first frame: zeros of the type and device of `like`."""
+    def start(self, like: Tensor, batch_size: int) -> Past:
+        """The past before the first frame: zeros, the numbers of the type and device of `like`."""
 
-    def encode(self, frames: Tensor, past: Tensor) -> Encoded:
-        """Encode frames (T, B, F), of any type of number, that follow `past` (B, C)."""
+    def encode(self, frames: Tensor, past: Past) -> Encoded:
+        """Encode frames (T, B, F), of any type of number, that follow `past`."""
 
-    def inputs(self, past: Tensor) -> Tensor:
-        """The unit inputs (B R, I) for the frame that follows `past` (B, C)."""
+    def inputs(self, past: Past) -> Inputs:
+        """What is read before the frame that follows `past`."""
 
-    def append(self, past: Tensor, frame: Tensor) -> Tensor:
-        """The past (B, C) once `frame` (B, F) is part of it."""
+    def append(self, past: Past, frame: Tensor) -> Past:
+        """The past once `frame` (B, F) is part of it."""
 
-    def kept(self, past: Tensor) -> Tensor:
-        """What compiled sampling keeps of the past (B, C), in the form that a draw leaves it."""
+    def kept(self, numbers: Tensor) -> Tensor:
+        """What compiled sampling keeps of numbers (B, C), in the form that a draw leaves it."""
 
     def compiled(self, arena: "Arena") -> "CompiledInputs":
         """What turns that into the unit inputs in compiled code, for one piece."""
@@ -66,9 +88,11 @@ class CompiledInputs(NamedTuple):
     kept: "Slot"
     """(C,), which a draw updates; see `Encoder.kept`."""
     x: "Slot"
-    """(I,), or (R, I): what the unit reads."""
+    """(I,), or (R, I): what the unit reads, the last E of which the output reads beside h."""
     calls: "Sequence[Call]"
     """What computes x; none where it is the same as `kept`."""
+    memory: "Slot | None" = None
+    """(1, K), as in `Past`."""
 
 
 class WindowEncoder:
@@ -78,7 +102,7 @@ class WindowEncoder:
     music C = F = 88: the unit reads the frame before.
     """
 
-    rows = 1
+    rows, beside_size = 1, 0
 
     def __init__(
         self, context: int, *, mean: float = 0.0, deviation: float = 1.0, binary: bool = False
@@ -86,29 +110,29 @@ class WindowEncoder:
         self.input_size, self.binary = context, binary
         self.mean, self.deviation = mean, deviation
 
-    def start(self, like: Tensor, batch_size: int) -> Tensor:
+    def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
-        return like.new_zeros(batch_size, self.input_size)
+        return Past(like.new_zeros(batch_size, self.input_size))
 
-    def encode(self, frames: Tensor, past: Tensor) -> Encoded:
+    def encode(self, frames: Tensor, past: Past) -> Encoded:
         """See `Encoder`. What comes back are views of one line wherever that can be."""
         with one_thread():
-            frames, before, last = _in_line(frames, past)
-        return Encoded(self.inputs(before), frames, before, last)
+            frames, before, last = _in_line(frames, past.numbers)
+        return Encoded(self.kept(before), None, frames, before, Past(last))
 
-    def inputs(self, past: Tensor) -> Tensor:
+    def inputs(self, past: Past) -> Inputs:
         """See `Encoder`."""
+        return Inputs(self.kept(past.numbers))
+
+    def append(self, past: Past, frame: Tensor) -> Past:
+        """See `Encoder`."""
+        return Past(torch.cat([past.numbers, frame], 1)[:, -self.input_size :])
+
+    def kept(self, numbers: Tensor) -> Tensor:
+        """See `Encoder`: standardised."""
         if self.mean == 0 and self.deviation == 1:
-            return past
-        return (past - self.mean) / self.deviation
-
-    def append(self, past: Tensor, frame: Tensor) -> Tensor:
-        """See `Encoder`."""
-        return torch.cat([past, frame], 1)[:, -self.input_size :]
-
-    def kept(self, past: Tensor) -> Tensor:
-        """See `Encoder`."""
-        return self.inputs(past)
+            return numbers
+        return (numbers - self.mean) / self.deviation
 
     def compiled(self, arena: "Arena") -> CompiledInputs:
         """See `Encoder`."""

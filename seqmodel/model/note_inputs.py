@@ -1,4 +1,4 @@
-"""`notes.heard_inputs`, compiled: for many frames in training, frame by frame in sampling."""
+"""What notes read, compiled: for many frames in training, frame by frame in sampling."""
 
 from typing import Any
 
@@ -10,64 +10,82 @@ from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
 from seqmodel.kernels.run.team import Kernel, compile_kernels, parallel_for, thread_count
+from seqmodel.model.echo import STEPS, echo_size
+from seqmodel.model.echo_kernel import compiled_echoes, echo_call
 from seqmodel.model.encoder import CompiledInputs
-from seqmodel.model.notes import HEARD, PITCH, REACH, WINDOW, absolute_pitch, input_size
+from seqmodel.model.notes import HEARD, PITCH, REACH, WINDOW, absolute_pitch, heard_size
 
 _WORK = 6 * REACH
 """Beyond 2 D, the numbers of a thread's work: see `_write_frame`."""
 _ITEMSIZE = 8  # bytes of a number in sampling
 
 
-def compiled_inputs(past: Tensor, *, onsets: bool) -> Tensor:
-    """As `notes.heard_inputs`, for float32 or float64 on the CPU."""
-    N, C = past.shape
-    D = C // 2 if onsets else C
-    threads = thread_count(N)
-    job = _kernel(past.element_size(), onsets).job(
+def compiled_inputs(
+    heard: Tensor, memory: Tensor | None, *, onsets: bool
+) -> tuple[Tensor, Tensor | None]:
+    """What notes read (T B D, I) after frames `heard` (T, B, C), and the memory (B, K) then.
+
+    For float32 or float64 on the CPU; `memory` is None without echo.
+    """
+    T, B, C = heard.shape
+    N, D = T * B, C // 2 if onsets else C
+    heard, threads, echoes = heard.contiguous(), thread_count(N), {}
+    if memory is not None:
+        after, length, memory = compiled_echoes(heard, memory)
+        echoes = {"after": after.view(N, C), "length": length.view(N)}
+    job = _kernel(heard.element_size(), onsets, memory is not None).job(
         {
-            "N": N, "D": D, "threads": threads, "past": past.contiguous(),
-            "pitch": absolute_pitch(D).to(past), "x": NEW, "work": NEW,
+            "N": N, "D": D, "threads": threads, "past": heard.view(N, C),
+            "pitch": absolute_pitch(D).to(heard), "x": NEW, "work": NEW, **echoes,
         }
     )  # fmt: skip
     parallel_for([job], threads)
-    return job.made["x"]
+    return job.made["x"], memory
 
 
-def inputs_call(D: int, arena: Arena, *, onsets: bool) -> CompiledInputs:
-    """As `notes.heard_inputs` of one frame, in float64."""
-    past, x = arena.take(2 * D if onsets else D), arena.take(D, input_size(onsets=onsets))
-    slots = {"past": past.reshaped(1, *past.shape), "x": x, "work": arena.take(1, 2 * D + _WORK)}
+def inputs_call(D: int, arena: Arena, *, onsets: bool, echo: bool) -> CompiledInputs:
+    """The same of one frame, in float64."""
+    past = arena.take(2 * D if onsets else D)
+    x = arena.take(D, _input_size(onsets, echo))
     fields: dict[str, int | Tensor | Slot | None] = {
-        "N": 1,
-        "D": D,
-        "pitch": absolute_pitch(D),
-        **slots,
-    }
-    library = _step(onsets)
-    call = Call(library.address("step"), _signature(onsets, step=True), _ITEMSIZE, fields)
-    return CompiledInputs(past, x, [call])
+        "N": 1, "D": D, "past": past.reshaped(1, *past.shape), "pitch": absolute_pitch(D),
+        "x": x, "work": arena.take(1, 2 * D + _WORK),
+    }  # fmt: skip
+    calls, memory = [], None
+    if echo:
+        memory, after, length, call = echo_call(past, arena)
+        fields |= {"after": after, "length": length}
+        calls.append(call)
+    signature = _signature(onsets, echo, step=True)
+    address = _step(onsets, echo).address("step")
+    return CompiledInputs(past, x, [*calls, Call(address, signature, _ITEMSIZE, fields)], memory)
+
+
+def _input_size(onsets: bool, echo: bool) -> int:
+    return heard_size(onsets=onsets) + (echo_size(onsets=onsets) if echo else 0)
 
 
 @compiled_once
-def _signature(onsets: bool, *, step: bool) -> Signature:
+def _signature(onsets: bool, echo: bool, *, step: bool) -> Signature:
     """The fields for many frames on several threads, or for a step: one frame on one."""
-    size = f"2 * D + {_WORK}"
-    work = Array("work", ("1", size)) if step else per_thread("work", size)
+    size, frame = f"2 * D + {_WORK}", "2 * D" if onsets else "D"
+    echoes = (Array("after", ("N", frame)), Array("length", ("N",))) if echo else ()
     return Signature(
-        "heard_inputs",
+        "note_inputs",
         ("N", "D"),
         (
-            Array("past", ("N", "2 * D" if onsets else "D")),
+            Array("past", ("N", frame)),
             Array("pitch", ("D", f"{PITCH}")),
-            Array("x", ("N * D", f"{input_size(onsets=onsets)}")),
-            work,
+            Array("x", ("N * D", f"{_input_size(onsets, echo)}")),
+            Array("work", ("1", size)) if step else per_thread("work", size),
+            *echoes,
         ),
     )
 
 
 @compiled_once
-def _kernel(itemsize: int, onsets: bool) -> Kernel:
-    signature, module = _signature(onsets, step=False), ir.Module("heard_inputs")
+def _kernel(itemsize: int, onsets: bool, echo: bool) -> Kernel:
+    signature, module = _signature(onsets, echo, step=False), ir.Module("note_inputs")
     arguments = [POINTER, INT, INT]
     with function(module, signature.name, arguments, itemsize) as (e, fields, thread, threads):
         f = signature.load(e, fields)
@@ -75,27 +93,29 @@ def _kernel(itemsize: int, onsets: bool) -> Kernel:
         work = e.offset(f["work"], e.mul(thread, size))
         first, last = e.share(f["N"], thread, threads)
         with e.loop(first, last) as n:
-            _write_frame(e, f, n, work, onsets)
+            _write_frame(e, f, n, work, onsets, echo)
     return compile_kernels(module, itemsize, [signature])[signature.name]
 
 
 @compiled_once
-def _step(onsets: bool) -> Library:
-    module = ir.Module("heard_step")
+def _step(onsets: bool, echo: bool) -> Library:
+    module = ir.Module("note_step")
     with function(module, "step", [POINTER], _ITEMSIZE) as (e, fields):
-        f = _signature(onsets, step=True).load(e, fields)
-        _write_frame(e, f, e.int(0), f["work"], onsets)
+        f = _signature(onsets, echo, step=True).load(e, fields)
+        _write_frame(e, f, e.int(0), f["work"], onsets, echo)
     return Library(module)
 
 
-def _write_frame(e: Emitter, f: dict[str, Any], frame: Any, work: Any, onsets: bool) -> None:
+def _write_frame(
+    e: Emitter, f: dict[str, Any], frame: Any, work: Any, onsets: bool, echo: bool
+) -> None:
     """The inputs of one frame.
 
     `work` takes the notes between 12 zeros on either side, then the counts per pitch class, twice
     in a row, so that those from any class on are consecutive; with `onsets` then the struck notes
     between 12 zeros on either side.
     """
-    b, D, inputs = e.builder, f["D"], input_size(onsets=onsets)
+    b, D, inputs = e.builder, f["D"], _input_size(onsets, echo)
     past = e.offset(f["past"], e.mul(frame, D, 2 if onsets else 1))
     x = e.offset(f["x"], e.mul(frame, D, inputs))
     classes, struck = e.offset(work, D, 2 * REACH), e.offset(work, D, 4 * REACH)
@@ -120,3 +140,21 @@ def _write_frame(e: Emitter, f: dict[str, Any], frame: Any, work: Any, onsets: b
         e.copy(e.offset(f["pitch"], e.mul(n, PITCH)), e.offset(to, HEARD), e.int(PITCH))
         if onsets:
             e.copy(e.offset(struck, n), e.offset(to, HEARD + PITCH), e.int(WINDOW))
+        if echo:
+            behind = e.offset(to, heard_size(onsets=onsets))
+            _write_echo(e, f, frame, n, behind, 2 if onsets else 1)
+
+
+def _write_echo(e: Emitter, f: dict[str, Any], frame: Any, n: Any, to: Any, halves: int) -> None:
+    """`echo.echo_inputs` of a note."""
+    b, one = e.builder, ir.Constant(e.real, 1.0)
+    length = b.load(e.offset(f["length"], frame), typ=e.real)
+    told = [one]
+    for half in range(halves):
+        number = e.add(e.mul(frame, f["D"], halves), e.mul(f["D"], half), n)
+        told.append(b.load(e.offset(f["after"], number), typ=e.real))
+    for k, number in enumerate(told):
+        for j, step in enumerate(STEPS):
+            known = b.fcmp_ordered(">=", length, ir.Constant(e.real, float(step)))
+            value = b.select(known, number, ir.Constant(e.real, 0.0))
+            b.store(value, e.offset(to, k * len(STEPS) + j))

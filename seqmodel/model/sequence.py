@@ -22,7 +22,7 @@ class Reading(NamedTuple):
     """What the output needs for each of the frames (T, B, F) that the model has read."""
 
     h: Tensor
-    """(T, B R, H), R being the encoder's rows per piece."""
+    """(T, B R, H), R being the encoder's rows per piece; with what it gives beside, H + E."""
     frames: Tensor
     """(T, B, F), in the model's type."""
     past: Tensor
@@ -74,13 +74,17 @@ class SequenceModel(nn.Module):
         With `lengths` (B,) from 0 to T, frames from a piece's length on are padding: h is zero
         there, and the carry holds the unit's state at the length.
         """
-        inputs, frames, past, last = self.encoder.encode(frames, carry.past)
+        inputs, beside, frames, past, last = self.encoder.encode(frames, carry.past)
         if lengths is not None and self.encoder.rows > 1:
             lengths = lengths.repeat_interleave(self.encoder.rows)
         h, state = self.unit(inputs, carry.state, lengths)
-        return Reading(self.dropout(h), frames, past, Carry(state, last))
+        h = self.dropout(h)
+        if beside is not None:
+            h = torch.cat([h, beside], 2)
+        return Reading(h, frames, past, Carry(state, last))
 
     def step(self, carry: Carry) -> tuple[Tensor, AnyState]:
-        """h (B R, H) for the frame that follows `carry`, and the unit's new state."""
-        h, state = self.unit(self.encoder.inputs(carry.past).unsqueeze(0), carry.state)
-        return h[0], state
+        """h (B R, H or H + E) for the frame that follows `carry`, and the unit's new state."""
+        x, beside = self.encoder.inputs(carry.past)
+        h, state = self.unit(x.unsqueeze(0), carry.state)
+        return h[0] if beside is None else torch.cat([h[0], beside], 1), state

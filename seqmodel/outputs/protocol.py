@@ -119,8 +119,10 @@ class Output(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def build(cls, config: Config, frame: "FrameDefinition") -> Self:
+    def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
         """The output that a resolved config describes for such frames, freshly initialised.
+
+        It reads rows of h of `h_size` numbers: the unit's, and what the encoder gives beside.
 
         Raises:
             UsageError: when the config asks for what this output does not have.

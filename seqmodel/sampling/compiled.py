@@ -13,7 +13,9 @@ from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once
 from seqmodel.kernels.run.calls import Arena, Call, Fields, Slot
 from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.model.beside import beside
 from seqmodel.model.carry import Carry
+from seqmodel.model.encoder import CompiledInputs
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.protocol import CompiledDraw
 
@@ -34,11 +36,14 @@ def compiled_sampler(
     with torch.no_grad():
         calls, states = steps(layers, inputs.x, arena, binary=model.encoder.binary)
         h = states[-len(layers[-1].spec.state)]  # a layer's first state
+        if model.encoder.beside_size:
+            h, joining = beside(h, inputs.x, model.encoder.beside_size, arena)
+            calls.append(joining)
         draw = model.output.compiled_draw(h, inputs.kept, arena, chunk, temperature)
     if draw is None:
         return None
     calls = [*inputs.calls, *calls, draw.call]
-    return CompiledSampler(model, arena, inputs.kept, states, calls, draw, chunk)
+    return CompiledSampler(model, arena, inputs, states, calls, draw, chunk)
 
 
 class CompiledSampler:
@@ -48,15 +53,15 @@ class CompiledSampler:
         self,
         model: SequenceModel,
         arena: Arena,
-        kept: Slot,
+        inputs: CompiledInputs,
         states: Sequence[Slot],
         calls: Sequence[Call],
         draw: CompiledDraw,
         chunk: int,
     ) -> None:
-        """`kept` is what is kept of the past, `states` are the layers', all in the arena."""
+        """`states` are the layers', in the arena."""
         self._encoder = model.encoder
-        self._arena, self._kept, self._states = arena, kept, states
+        self._arena, self._inputs, self._states = arena, inputs, states
         self._draw, self._chunk = draw, chunk
         self._fields = Fields(calls)
         self._loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
@@ -65,10 +70,13 @@ class CompiledSampler:
         """Draw frames from the carry on, in chunks, each with whether the piece ends behind it."""
         memory = self._arena.memory()
         fields = self._fields.over(memory)
-        *states, past = carry.tensors()
+        states = [tensor for layer in carry.layers() for tensor in layer]
         for slot, state in zip(self._states, states, strict=True):
             slot.of(memory)[:] = state.view(slot.shape).numpy()
-        self._kept.of(memory)[:] = self._encoder.kept(past)[0].numpy()
+        inputs, past = self._inputs, carry.past
+        inputs.kept.of(memory)[:] = self._encoder.kept(past.numbers)[0].numpy()
+        if inputs.memory is not None and past.memory is not None:
+            inputs.memory.of(memory)[:] = past.memory.numpy()
         while True:
             self._draw.refill(memory, uniforms)
             drawn = self._loop.run(fields, self._chunk)

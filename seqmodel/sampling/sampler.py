@@ -36,7 +36,8 @@ class Sampler:
     def __init__(self, model: SequenceModel, *, temperature: float = 1.0) -> None:
         self._model, self._temperature = model, temperature
         start = model.start(1)
-        self._start = start.like([tensor.double() for tensor in start.tensors()])
+        tensors = [t.double() if t.is_floating_point() else t for t in start.tensors()]
+        self._start = start.like(tensors)
 
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None
@@ -84,7 +85,7 @@ class Sampler:
         for start in range(0, len(prime), window):
             frames = np.asarray(prime[start : start + window], np.float64)
             with torch.inference_mode():
-                line = torch.from_numpy(frames).unsqueeze(1).to(carry.past.device)
+                line = torch.from_numpy(frames).unsqueeze(1).to(carry.past.numbers.device)
                 carry = self._double.read(line, carry).after
         return carry
 
@@ -93,14 +94,14 @@ def _draw_plainly(
     model: SequenceModel, carry: Carry, uniforms: Uniforms, temperature: float
 ) -> Iterator[tuple[NDArray[Any], bool]]:
     """The specification of sampling."""
-    output, device = model.output, carry.past.device
+    output, device = model.output, carry.past.numbers.device
     while True:
         frames, ended = [], False
         numbers = uniforms.take(CHUNK, 1, output.uniforms_per_frame)
         with torch.inference_mode():
             for uniform in torch.from_numpy(numbers).to(device):
                 h, state = model.step(carry)
-                drawn = output.draw_frame(h, carry.past, uniform, temperature)
+                drawn = output.draw_frame(h, carry.past.numbers, uniform, temperature)
                 carry = Carry(state, model.encoder.append(carry.past, drawn.frame))
                 frames.append(drawn.frame[0].cpu().numpy())
                 ended = bool(drawn.ended)

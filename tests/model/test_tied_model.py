@@ -12,6 +12,7 @@ from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.music.pianoroll import transpose_roll
 from seqmodel.model import sequence
 from seqmodel.model.build import build_model, with_sizes
+from seqmodel.model.encoder import Past
 from seqmodel.model.notes import HEARD, PITCH, NoteEncoder, heard_inputs
 from seqmodel.units.module import Unit
 
@@ -66,7 +67,7 @@ def test_a_note_hears_the_frame_before(notes, onsets):
 def test_compiled_inputs_are_the_plain_ones(frames, notes, onsets, dtype):
     past = (torch.rand(frames, notes * (1 + onsets)) < 0.2).to(dtype)
     encoder = NoteEncoder(notes, onsets=onsets)
-    assert torch.equal(encoder.inputs(past), heard_inputs(past, onsets=onsets))
+    assert torch.equal(encoder.inputs(Past(past)).x, heard_inputs(past, onsets=onsets))
 
 
 @OUTPUTS

@@ -13,7 +13,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model
 from seqmodel.model.carry import Carry
-from seqmodel.model.encoder import WindowEncoder
+from seqmodel.model.encoder import Past, WindowEncoder
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.bernoulli.specification import BernoulliOutput
 from seqmodel.sampling import sampler as sample
@@ -30,7 +30,7 @@ def by_hand(run, length, seed, number, temperature=1.0, prime=()):
         carry = model.start(1)
         for heard in prime:
             _, state = model.step(carry)
-            carry = Carry(state, torch.tensor(heard, dtype=torch.float64)[None])
+            carry = Carry(state, Past(torch.tensor(heard, dtype=torch.float64)[None]))
         while len(frames) < length:
             h, state = model.step(carry)
             logits = model.output(h)
@@ -39,7 +39,7 @@ def by_hand(run, length, seed, number, temperature=1.0, prime=()):
             frames.append((uniform[:88] < p).astype(np.uint8))
             if uniform[88] < torch.sigmoid(logits[0, 88]):
                 break
-            carry = Carry(state, torch.tensor(frames[-1], dtype=torch.float64)[None])
+            carry = Carry(state, Past(torch.tensor(frames[-1], dtype=torch.float64)[None]))
     return np.array(frames)
 
 

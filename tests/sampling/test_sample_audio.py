@@ -13,6 +13,7 @@ from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model
 from seqmodel.model.carry import Carry
+from seqmodel.model.encoder import Past
 from seqmodel.sampling import sampler as sample
 from seqmodel.units import UNITS
 
@@ -90,8 +91,10 @@ def test_draws_follow_the_stated_stream(kind, temperature):
         for _ in range(2 * sample.CHUNK):
             uniforms = torch.from_numpy(stream.take(double.output.uniforms_per_frame))
             h, state = double.step(carry)
-            frame = double.output.draw_frame(h, carry.past, uniforms[None], temperature).frame
-            carry = Carry(state, torch.cat([carry.past, frame], 1)[:, -7:])
+            frame = double.output.draw_frame(
+                h, carry.past.numbers, uniforms[None], temperature
+            ).frame
+            carry = Carry(state, Past(torch.cat([carry.past.numbers, frame], 1)[:, -7:]))
             frames.append(frame[0].numpy())
     ours = draw(model, 2, temperature=temperature)
     assert ours.dtype == np.float32

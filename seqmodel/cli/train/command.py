@@ -100,6 +100,14 @@ def train(
         bool | None,
         typer.Option("--end/--no-end", help="Also learn when pieces end." + DEFAULT["end"]),
     ] = None,
+    echo: Annotated[
+        bool | None,
+        typer.Option(
+            "--echo/--no-echo",
+            help="With the tied model: also tell each note what followed when the piece was last "
+            "as it is now." + DEFAULT["echo"],
+        ),
+    ] = None,
     backend: Annotated[
         str | None,
         typer.Option(

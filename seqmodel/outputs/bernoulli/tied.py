@@ -22,11 +22,10 @@ class TiedBernoulliOutput(TiedOutput):
         super().__init__(hidden_size, hidden_size, notes, end=end, onsets=onsets)
 
     @classmethod
-    def build(cls, config: Config, frame: "FrameDefinition") -> Self:
+    def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
         """See `Output.build`."""
-        assert config.hidden is not None
         notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
-        return cls(config.hidden, notes, end=config.end, onsets=frame.onsets)
+        return cls(h_size, notes, end=config.end, onsets=frame.onsets)
 
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
         """See `NotesOutput.note_logits`; nothing depends on the frames."""

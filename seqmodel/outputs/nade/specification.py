@@ -47,12 +47,11 @@ class NadeOutput(LinearNotesOutput):
         self.U = nn.Parameter(torch.zeros(numbers, width))
 
     @classmethod
-    def build(cls, config: Config, frame: "FrameDefinition") -> Self:
+    def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
         """See `Output.build`."""
-        assert config.hidden is not None
         notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
         width = config.nade_hidden
-        return cls(config.hidden, notes, width, end=config.end, onsets=frame.onsets)
+        return cls(h_size, notes, width, end=config.end, onsets=frame.onsets)
 
     def conditional_logits(self, outputs: Tensor, frames: Tensor) -> Tensor:
         """The logit of each number given those before it in frames (..., F): (..., F).

@@ -50,14 +50,13 @@ class NoteUnitOutput(TiedOutput):
         self.unit, self.dropout = unit, Dropout(dropout)
 
     @classmethod
-    def build(cls, config: Config, frame: "FrameDefinition") -> Self:
+    def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
         """See `Output.build`."""
-        assert config.hidden is not None
         assert config.note_unit is not None
         assert config.note_hidden is not None
         unit = units.make(
             config.note_unit,
-            config.hidden + heard_size(onsets=frame.onsets),
+            h_size + heard_size(onsets=frame.onsets),
             config.note_hidden,
             config.backend,
             layers=config.note_layers or 1,
@@ -68,7 +67,7 @@ class NoteUnitOutput(TiedOutput):
         )
         notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
         return cls(
-            config.hidden,
+            h_size,
             unit,
             notes,
             dropout=config.dropout,

@@ -56,13 +56,12 @@ class SampleBlocksOutput(Output):
         """Set `floor`, `uniforms_per_frame`, `linear` and whatever else reads h (..., H)."""
 
     @classmethod
-    def build(cls, config: Config, frame: "FrameDefinition") -> Self:
+    def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
         """See `Output.build`."""
         if config.end:
             raise UsageError("--end is for music, not for audio")
-        assert config.hidden is not None
         return cls(
-            config.hidden,
+            h_size,
             frame.frame_size,
             config.components,
             mean=frame.mean,

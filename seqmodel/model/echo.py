@@ -1,0 +1,100 @@
+"""What followed when a piece was last as it is now.
+
+Music repeats itself, and a recurrent state forgets. So the last frames are looked up in the piece
+itself: at the longest stretch of earlier frames that equals them, and at the frame that came next.
+That is the unbounded context of PPM* (Cleary, Teahan 1997), which the short-term model of Conklin
+and Witten (1995) fills with the piece at hand. It depends on the past alone, so likelihoods stay
+exact, and it is given to the model beside its other inputs, which learns how far to trust it.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+REACH_BACK = 4096
+"""Frames that are remembered; those before are forgotten."""
+LONGEST = 32
+"""Frames to which stretches are compared; longer ones count as this long."""
+STEPS = (1, 2, 4, 8, 16, 32)
+"""Lengths of a stretch that are told apart: at least so many frames."""
+WORD = 64
+"""Notes in a word of a remembered frame."""
+
+
+def echo_size(*, onsets: bool) -> int:
+    """E, the numbers that a note is told."""
+    return (3 if onsets else 2) * len(STEPS)
+
+
+def memory_size(frame_size: int) -> int:
+    """K, the numbers of a piece's memory: see `start_memory`."""
+    return 1 + REACH_BACK * (1 + _words(frame_size))
+
+
+def start_memory(batch_size: int, frame_size: int, device: torch.device) -> Tensor:
+    """The memory (B, K) of pieces of which nothing has been heard, int64.
+
+    It holds how many frames have been heard; for each of the last REACH_BACK how many frames up to
+    it equal as many up to the last, at most LONGEST; and those frames, a bit a number. Frame t is
+    in place t modulo REACH_BACK.
+    """
+    return torch.zeros(batch_size, memory_size(frame_size), dtype=torch.int64, device=device)
+
+
+def remember(memory: Tensor, frame: Tensor) -> Tensor:
+    """The memory (B, K) once `frame` (B, F) of zeros and ones is part of it."""
+    heard, runs, frames = _parts(memory)
+    place, word = heard % REACH_BACK, _packed(frame)
+    places = torch.arange(REACH_BACK, device=memory.device)
+    same = (frames == word.unsqueeze(1)).all(2) & (places < heard)
+    longer = (runs.roll(1, 1) + 1).clamp(max=LONGEST)
+    runs = longer.masked_fill(~same, 0).scatter(1, place, 0)
+    at = place.unsqueeze(2).expand(-1, 1, word.shape[1])
+    frames = frames.scatter(1, at, word.unsqueeze(1))
+    return torch.cat([heard + 1, runs, frames.flatten(1)], 1)
+
+
+def followed(memory: Tensor, frame_size: int) -> tuple[Tensor, Tensor]:
+    """What came after the longest stretch that equals the last frames, the latest of equals.
+
+    Returns the frame (B, F), booleans, and the length of the stretch (B, 1); of length 0 there is
+    none, and the frame is empty.
+    """
+    heard, runs, frames = _parts(memory)
+    places = torch.arange(REACH_BACK, device=memory.device)
+    age = (heard - 1 - places) % REACH_BACK
+    best = (runs * REACH_BACK - age).argmax(1, keepdim=True)
+    length = runs.gather(1, best)
+    after = ((best + 1) % REACH_BACK).unsqueeze(2).expand(-1, 1, frames.shape[2])
+    bits = frames.gather(1, after).transpose(1, 2) >> torch.arange(WORD, device=memory.device)
+    return ((bits & 1).flatten(1)[:, :frame_size] * (length > 0)).bool(), length
+
+
+def echo_inputs(frame: Tensor, length: Tensor, *, onsets: bool) -> Tensor:
+    """What notes are told of N frames (N, F) that followed stretches (N, 1): (N D, E).
+
+    Whether the stretch has at least each number of frames in STEPS; the same where the note
+    sounded in the frame, else zeros; with `onsets` the same where it was struck.
+    """
+    known = length >= torch.tensor(STEPS, device=length.device)  # (N, steps)
+    halves = frame.chunk(2, 1) if onsets else (frame,)
+    told = [known.unsqueeze(1).expand(-1, halves[0].shape[1], -1)]
+    told += [known.unsqueeze(1) & half.unsqueeze(2) for half in halves]
+    return torch.cat(told, 2).flatten(0, 1)
+
+
+def _words(frame_size: int) -> int:
+    return -(-frame_size // WORD)
+
+
+def _parts(memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """How many frames (B, 1), the runs (B, REACH_BACK) and frames (B, REACH_BACK, words)."""
+    heard, runs, words = torch.tensor_split(memory, (1, 1 + REACH_BACK), 1)
+    return heard, runs, words.reshape(len(memory), REACH_BACK, -1)
+
+
+def _packed(frame: Tensor) -> Tensor:
+    """Zeros and ones (B, F) as words (B, words)."""
+    B, size = frame.shape
+    bits = F.pad(frame != 0, (0, _words(size) * WORD - size)).view(B, -1, WORD)
+    return (bits.long() << torch.arange(WORD, device=frame.device)).sum(2)
