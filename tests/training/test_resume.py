@@ -34,6 +34,7 @@ EVERYTHING = {
 }
 TIED = {
     "model": "tied",
+    "echo": True,
     "unit": "gru",
     "hidden": 3,
     "note_unit": "lstm",
