@@ -1,11 +1,9 @@
 """Where the processes of an experiment meet: Optuna's storage, a journal file or a database."""
 
-import fcntl
 import logging
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import optuna
@@ -16,6 +14,9 @@ from optuna.storages.journal._file import BaseJournalFileLock  # what a lock mus
 from optuna.trial import FrozenTrial, TrialState
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.locks import held, take
+
+__all__ = ["JOURNAL", "JournalLock", "held", "open_storage", "queue_again", "root"]
 
 JOURNAL = "journal.log"
 """In the experiment's folder."""
@@ -91,7 +92,7 @@ class JournalLock(BaseJournalFileLock):
     def acquire(self) -> bool:
         """Wait for the lock."""
         self._file = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        take(self._file, wait=True)
         _cut_torn_line(self._journal)
         return True
 
@@ -112,22 +113,3 @@ def _cut_torn_line(journal: Path) -> None:
             return
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
-
-
-@contextmanager
-def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock file `path` for the length of the block; yields whether that worked.
-
-    A process that dies holds nothing. `wait` for whoever has it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(file)
