@@ -27,12 +27,16 @@ def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
     return SeqmodelError(f"cannot {doing} {path}: {reason}")
 
 
-def read_bytes(path: Path) -> bytes:
-    """The bytes of a file; SeqmodelError if it cannot be read."""
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """The bytes of a file; SeqmodelError if it cannot be read, or holds more than `most`."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read() if most is None else file.read(most + 1)
     except OSError as error:
         raise disk_error(path, "read", error) from error
+    if most is not None and len(content) > most:
+        raise SeqmodelError(f"{path} is longer than {most:,} bytes: it cannot be what it should be")
+    return content
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:

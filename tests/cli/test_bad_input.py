@@ -286,11 +286,12 @@ TRAIN = {
     "train {data} --config {bad}/empty": (1, "cannot read {bad}/empty: is a directory"),
     "train {data} --config {bad}/not.yaml": (
         1,
-        "{bad}/not.yaml is not a YAML file: while parsing a flow node",
+        "{bad}/not.yaml: not a YAML file: expected the node content, but found '<stream end>' in "
+        "line 1",
     ),
     "train {data} --config {bad}/list.yaml": (
         1,
-        "{bad}/list.yaml must hold keys and values, such as `unit: lstm`",
+        "{bad}/list.yaml: must hold keys and values, such as `unit: lstm`",
     ),
     "train {data} --config {bad}/typo.yaml": (
         1,
