@@ -11,10 +11,13 @@ LARGEST = 2**53
 """Whole numbers up to here are the same in every reader of JSON."""
 
 
-def parse(text: str | bytes) -> Any:
-    """What a text says; ValueError, in one line, where it is no JSON, or says nan or inf."""
+def parse(text: str | bytes, *, constants: bool = False) -> Any:
+    """What a text says, nan and inf only where `constants` are allowed.
+
+    ValueError, in one line, where it is no JSON.
+    """
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(text, parse_constant=float if constants else _refuse, parse_float=_finite)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

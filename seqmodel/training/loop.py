@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from seqmodel.model.carry import Carry
 from seqmodel.plots.curves import plot_learning_curve
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
+from seqmodel.runs.content import check_fit, checkpoint_content, model_tensors
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.resuming import DATA_HASH, check_resumable
 from seqmodel.training.state import (
@@ -125,20 +127,26 @@ class Trainer:
     ) -> None:
         self.config, self.folder = config, folder
         self.train, self.valid = dataset["train"], dataset["valid"]
-        self.state = TrainingState(config, self.train, device)
+        self._device = device
         self._data_hash = dataset.fingerprint()
         self._saved_at = time.monotonic()
 
+    @cached_property
+    def state(self) -> TrainingState:
+        """Made when it is first asked for: as large as the config says, whoever wrote that."""
+        return TrainingState(self.config, self.train, self._device)
+
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights, and from nothing else of it."""
-        self.state.load_weights(runs.model_tensors(run.model))
+        self.state.load_weights(model_tensors(run.model))
 
     def resume(self) -> None:
         """Continue from the folder's last checkpoint."""
         path = self.folder / runs.LAST
-        tensors, content = load_checkpoint(path)
-        check_resumable(self.config, self._data_hash, content, path)
-        self.state.load(tensors, content[PROGRESS], path)
+        tensors, values = load_checkpoint(path)
+        check_resumable(self.config, self._data_hash, values, path)
+        check_fit(self.config, self.train.frame, tensors, path)
+        self.state.load(tensors, values.get(PROGRESS), path)
         self._write_metrics()  # takes back the epochs that ended after the checkpoint
 
     def run(self, listener: Listener, stop: StopRequest) -> None:
@@ -270,7 +278,7 @@ class Trainer:
         is_best = valid.nats_per_frame < progress.best_nats
         if is_best:
             progress.best_nats, progress.best_epoch = valid.nats_per_frame, progress.epoch
-            save_checkpoint(self.folder / runs.BEST, runs.model_tensors(model), self._content())
+            save_checkpoint(self.folder / runs.BEST, model_tensors(model), self._content())
         self.save()
         self._write_metrics()
         return metrics, is_best
@@ -297,7 +305,7 @@ class Trainer:
         self._saved_at = time.monotonic()
 
     def _content(self) -> dict[str, Any]:
-        return runs.checkpoint_content(
+        return checkpoint_content(
             self.config,
             self.train.frame,
             epoch=self.state.progress.epoch,

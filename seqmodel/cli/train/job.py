@@ -172,7 +172,8 @@ def _check_splits(dataset: "Dataset") -> None:
 def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
     """The run to take weights from, known to fit."""
     from seqmodel.model.build import build_model
-    from seqmodel.runs.folder import load_model, load_run, model_tensors
+    from seqmodel.runs.content import load_model, model_tensors
+    from seqmodel.runs.folder import load_run
 
     run = load_run(folder)
     try:
