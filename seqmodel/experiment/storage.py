@@ -5,6 +5,7 @@ import os
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
@@ -14,9 +15,10 @@ from optuna.storages.journal._file import BaseJournalFileLock  # what a lock mus
 from optuna.trial import FrozenTrial, TrialState
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.files import disk_error
 from seqmodel.locks import held, take
 
-__all__ = ["JOURNAL", "JournalLock", "held", "open_storage", "queue_again", "root"]
+__all__ = ["JOURNAL", "Journal", "JournalLock", "held", "open_storage", "queue_again", "root"]
 
 JOURNAL = "journal.log"
 """In the experiment's folder."""
@@ -39,7 +41,7 @@ def open_storage(folder: Path, url: str | None) -> BaseStorage:
     optuna.logging.set_verbosity(logging.ERROR)
     if url is None:
         folder.mkdir(parents=True, exist_ok=True)
-        backend = JournalFileBackend(str(folder / JOURNAL), JournalLock(folder / JOURNAL))
+        backend = Journal(folder / JOURNAL)
         try:
             return optuna.storages.JournalStorage(backend)
         except (ValueError, KeyError, OSError) as error:
@@ -77,6 +79,25 @@ def queue_again(study: optuna.Study, trial: FrozenTrial) -> None:
 def root(trial: FrozenTrial) -> int:
     """The number of the trial that this one goes on with, however often, or its own."""
     return int(trial.system_attrs.get(_ROOT, trial.number))
+
+
+class Journal(JournalFileBackend):
+    """Optuna's journal, whose errors are ours: a disk that fills is no reason for a traceback."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), JournalLock(path))
+        self._path = path
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Append lines, whole: what a failed write leaves of one is cut off by the next.
+
+        Raises:
+            SeqmodelError: where they cannot be written.
+        """
+        try:
+            super().append_logs(logs)
+        except OSError as error:
+            raise disk_error(self._path, "write", error) from error
 
 
 class JournalLock(BaseJournalFileLock):
