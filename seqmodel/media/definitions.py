@@ -420,6 +420,10 @@ class Medium(Protocol):
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         """What `prepare` says of a new dataset beyond what it says of any."""
 
+    def training_remarks(self, frame: FrameDefinition) -> list[str]:
+        """What there is to say, before any training, of data that cannot teach anything."""
+        return []
+
     def split_advice(self, manifest: Mapping[str, Any]) -> str | None:
         """What to do about an empty split if adding files would not help."""
 

@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +42,9 @@ from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.training.update import update, update_seed
 
 CPU = torch.device("cpu")
+
+LOUD_NOISE = 1.0
+"""Noise on weights, most of which are smaller than this, drowns them."""
 
 SAVE_EVERY = 60.0
 """Seconds between two saves of the last checkpoint: what a power cut can cost."""
@@ -110,13 +114,21 @@ def train_run(
 
 def begin_run(
     config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None = None
-) -> None:
-    """Write to `folder` a run that has yet to make its first update; `train_run` resumes it."""
+) -> "Trainer":
+    """Write to `folder` a run that has yet to make its first update; `train_run` resumes it.
+
+    Returns what would make that update.
+    """
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
     trainer = Trainer(config, dataset, folder)
     if init_from is not None:
         trainer.init_from(init_from)
     trainer.save()
+    return trainer
+
+
+class _EnoughError(Exception):
+    """An update has been made."""
 
 
 class Trainer:
@@ -156,13 +168,19 @@ class Trainer:
                 (self.folder / name).unlink(missing_ok=True)
             self.save()  # from here on a run that is killed can be resumed
         write_file(self.folder / runs.CONFIG, to_yaml(self.config).encode())
+        stop.at_once = self._stopped()  # until an update has been made
         try:
             while not self.finished():
                 if self._epoch(listener, stop):
                     break
         except DivergedError:
             self._plot()
+            if not self.state.progress.update:  # there is nothing that could be resumed
+                for name in (runs.LAST, runs.CONFIG):
+                    (self.folder / name).unlink()
             raise
+        finally:
+            stop.at_once = None
         self._plot()
 
     def finished(self) -> bool:
@@ -206,6 +224,7 @@ class Trainer:
             for begin in range(progress.window * window, longest, window):
                 batch = batches.load(self.train, indices, variants, begin=begin, window=window)
                 after = self._update(batch, rate)
+                stop.at_once = None
                 if begin + window < longest:
                     progress.window += 1
                     # Copied: a view would keep the whole window in memory.
@@ -236,13 +255,31 @@ class Trainer:
         if not math.isfinite(sums.nats + norm):
             raise DivergedError(
                 f"training diverged at update {progress.update} of epoch {progress.epoch + 1} "
-                f"(loss {sums.nats / sums.frames}); lower --learning-rate, now {rate:.2g}"
+                f"(loss {sums.nats / sums.frames}); {self._advice(rate)}"
             )
         progress.update += 1
         progress.learning_rate = rate
         progress.nats += sums.nats
         progress.frames += sums.frames
         return sums.after
+
+    def _advice(self, rate: float) -> str:
+        """What may have made a loss infinite: before the first step no learning rate has."""
+        first = not self.state.progress.update
+        if self.config.weight_noise > (0 if first else LOUD_NOISE):
+            return f"lower --weight-noise, now {self.config.weight_noise:.2g}"
+        if first:
+            return "look for damaged pieces in train with `seqmodel inspect`"
+        return f"lower --learning-rate, now {rate:.2g}"
+
+    def try_update(self) -> None:
+        """Make the first update and forget it: DivergedError where it cannot be made."""
+
+        def enough(tick: Tick) -> None:
+            raise _EnoughError
+
+        with suppress(_EnoughError):
+            self._updates(Listener(tick=enough), StopRequest())
 
     def _tick(self, speed: float) -> Tick:
         progress, total = self.state.progress, self.train.frames
@@ -286,13 +323,15 @@ class Trainer:
     def _save_if_due(self, stop: StopRequest) -> None:
         if stop.signal is not None:
             self.save()
-            raise InterruptError(
-                f"stopped in epoch {self.state.progress.epoch + 1}; the work is saved: continue "
-                f"with `seqmodel train --resume --run {self.folder}`",
-                stop.signal,
-            )
+            raise InterruptError(self._stopped(), stop.signal)
         if time.monotonic() - self._saved_at > SAVE_EVERY:
             self.save()
+
+    def _stopped(self) -> str:
+        return (
+            f"stopped in epoch {self.state.progress.epoch + 1}; the work is saved: continue with "
+            f"`seqmodel train --resume --run {self.folder}`"
+        )
 
     def save(self) -> None:
         """Write the last checkpoint: all that `resume` needs."""

@@ -86,10 +86,14 @@ class Job:
         from seqmodel.training.search import begin_search
 
         replaces = folder.exists()
-        if replaces:  # the old run stays until the new one's first checkpoint is on the disk
-            begin = begin_search if self.settings.learning_rate_draws else begin_run
+        if replaces:
+            # The old run stays until the new one's first checkpoint is on the disk, and until it is
+            # known that its first update does not diverge.
             with new_folder(folder, RUN_FOLDER, force=True) as new:
-                begin(self.settings, dataset, new, weights)
+                if self.settings.learning_rate_draws:
+                    begin_search(self.settings, dataset, new, weights)
+                else:
+                    begin_run(self.settings, dataset, new, weights).try_update()
             weights = None
         else:
             check_writable(folder / CONFIG)
@@ -114,6 +118,8 @@ class Job:
         from seqmodel.training.stopping import stop_on_signals
 
         settings, quiet = self.settings, self.quiet
+        for line in dataset.frame.medium.training_remarks(dataset.frame):
+            message(line, quiet=quiet)
         train = search if settings.learning_rate_draws else train_run
         title = f"{folder}: {_units(settings)} on {dataset.folder}"
         with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as listener:
