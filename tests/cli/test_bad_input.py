@@ -506,7 +506,8 @@ INSPECT = {
     "inspect {bad}/changed": (1, f"{{bad}}/changed/best.safetensors {DAMAGED}"),
     "inspect {bad}/bad-metrics": (
         1,
-        "{bad}/bad-metrics/metrics.jsonl is damaged: a line holds no epoch",
+        "{bad}/bad-metrics/metrics.jsonl is damaged: line 1: epoch is missing; delete it, and "
+        "`seqmodel train --resume --run {bad}/bad-metrics` writes it again",
     ),
     "inspect {run} --plot p.jpg": (2, "--plot draws PNG only: p.jpg must end in .png"),
     "inspect {run} --plot {run}/learning-curve.png": (1, f"{{run}}/learning-curve.png {EXISTS}"),
