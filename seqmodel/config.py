@@ -8,7 +8,8 @@ the file in one line: what it stands for cannot be guessed.
 """
 
 import difflib
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from math import inf
@@ -18,6 +19,7 @@ from typing import Any, Self, get_args
 
 import yaml
 
+from seqmodel import plain_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import read_bytes
 
@@ -101,10 +103,11 @@ class Config:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], origin: Path) -> Self:
-        """The inverse of `to_json`; SeqmodelError for settings unknown here names `origin`."""
+        """The inverse of `to_json`; SeqmodelError names `origin` and the setting that is wrong."""
         refuse_unknown(values, cls, origin)
         missing = {f.name: _neutral(f) for f in fields(cls) if f.name not in values}
-        return cls(**missing, **values)
+        there = {name: _checked(name, value, origin, cls) for name, value in values.items()}
+        return cls(**missing, **there)
 
 
 def _neutral(setting: Field[Any]) -> Any:
@@ -190,50 +193,66 @@ AT_MOST: Mapping[str, int] = {
     "nade_hidden": 10_000,
     "seed": 2**63 - 1,
 }
+BELOW_1 = ("dropout", "weight_dropout", "average")
+LARGEST = 2**64
+"""Larger whole numbers stand for nothing, and printing one may take a while."""
+
+
+LONGEST_FILE = 2**16
+"""Bytes of a config file."""
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
     """The settings in a YAML file; SeqmodelError names the file and the key that is wrong."""
     try:
-        values = yaml.safe_load(read_bytes(path))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise SeqmodelError(f"{path} is not a YAML file: {reason}") from error
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise SeqmodelError(f"{path} must hold keys and values, such as `unit: lstm`")
-    return {str(key): _checked(str(key), value, path) for key, value in values.items()}
+        values = plain_yaml.mapping(read_bytes(path, LONGEST_FILE))
+    except ValueError as error:
+        raise SeqmodelError(f"{path}: {error}") from error
+    settings = {key: _checked(key, value, path) for key, value in values.items()}
+    if settings.get("hidden") is not None and settings.get("params") is not None:
+        raise SeqmodelError(f"{path}: hidden and params exclude each other: leave one out")
+    return settings
 
 
-def _checked(key: str, value: Any, path: Path) -> Any:
+def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
+    """A setting's value from the file `origin`, as `Config` or its heir `kind` has it."""
     try:
-        allowed = field_types(key)
+        allowed = field_types(key, kind)
     except UsageError as error:
-        raise SeqmodelError(f"{path}: {error}") from None
+        raise SeqmodelError(f"{origin}: {error}") from None
+    if type(value) is int and abs(value) > LARGEST:
+        raise SeqmodelError(f"{origin}: {key} is out of range")
     if float in allowed and type(value) in (int, str):  # YAML reads 1e-3 as a string
         with suppress(ValueError):
-            return float(value)
+            value = float(value)
     if type(value) not in allowed:
         names = " or ".join("nothing" if t is type(None) else t.__name__ for t in allowed)
-        raise SeqmodelError(f"{path}: {key} must be {names}, not {value!r}")
+        raise SeqmodelError(f"{origin}: {key} must be {names}, not {_shown(value)}")
+    must = _out_of_range(key, value)
+    if must is not None:
+        raise SeqmodelError(f"{origin}: {key} must be {must}")
     return value
 
 
-def field_types(name: str) -> tuple[type, ...]:
+def _shown(value: Any) -> str:
+    kinds: dict[type, str] = {list: "a list", dict: "keys and values"}
+    return kinds.get(type(value)) or reprlib.repr(value)
+
+
+def field_types(name: str, kind: type = Config) -> tuple[type, ...]:
     """The types that the setting `name` may have.
 
     Raises:
         UsageError: if there is no such setting.
     """
-    types = {field.name: field.type for field in fields(Config)}
+    types = {field.name: field.type for field in fields(kind)}
     if name not in types:
         near = difflib.get_close_matches(name, types, 1)
         raise UsageError(
             f"there is no setting {name!r}" + (f"; did you mean {near[0]}?" if near else "")
         )
-    kind: Any = types[name]
-    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    told: Any = types[name]
+    return get_args(told) if isinstance(told, UnionType) else (told,)
 
 
 def parse_setting(key: str, text: str, option: str) -> Any:
@@ -243,12 +262,11 @@ def parse_setting(key: str, text: str, option: str) -> Any:
         UsageError: if there is no such setting, or the value is none of it.
     """
     try:
-        value = _checked(key, yaml.safe_load(text), Path(option))
-    except yaml.YAMLError:
+        return _checked(key, plain_yaml.value(text), Path(option))
+    except ValueError:
         raise UsageError(f"{option}: {key} cannot be {text!r}") from None
     except SeqmodelError as error:
         raise UsageError(str(error)) from None
-    return value
 
 
 def resolve(
@@ -285,27 +303,31 @@ def resolve(
 
 
 def _check(config: Config) -> None:
-    for name, choices in CHOICES.items():
-        if getattr(config, name) not in choices:
-            raise UsageError(
-                f"--{_option(name)} must be one of {', '.join(choices)}, "
-                f"not {getattr(config, name)!r}"
-            )
-    for name, least in AT_LEAST.items():
-        value = getattr(config, name)
-        if value is not None and not value >= least:  # also refuses nan
-            raise UsageError(f"--{_option(name)} must be {least} or more, not {value}")
-        if value == inf:
-            raise UsageError(f"--{_option(name)} must be finite, not {value}")
-    for name, most in AT_MOST.items():
-        value = getattr(config, name)
-        if value is not None and value > most:
-            raise UsageError(f"--{_option(name)} must be {most} or less, not {value}")
-    if config.truncate == 1:
-        raise UsageError("--truncate must be 0 or at least 2, not 1: nothing would be remembered")
-    for name in ("dropout", "weight_dropout", "average"):
-        if getattr(config, name) >= 1:
-            raise UsageError(f"--{_option(name)} must be below 1, not {getattr(config, name)}")
+    for setting in fields(config):
+        must = _out_of_range(setting.name, getattr(config, setting.name))
+        if must is not None:
+            raise UsageError(f"--{_option(setting.name)} must be {must}")
+
+
+def _out_of_range(name: str, value: Any) -> str | None:
+    """What a setting must be instead of `value`, and why; None where it may be that."""
+    return None if value is None else next(_objections(name, value), None)
+
+
+def _objections(name: str, value: Any) -> Iterator[str]:
+    choices, least, most = CHOICES.get(name), AT_LEAST.get(name), AT_MOST.get(name)
+    if choices is not None and value not in choices:
+        yield f"one of {', '.join(choices)}, not {value!r}"
+    if least is not None and not value >= least:  # also refuses nan
+        yield f"{least} or more, not {value}"
+    if value == inf:
+        yield f"finite, not {value}"
+    if most is not None and value > most:
+        yield f"{most} or less, not {value}"
+    if name in BELOW_1 and value >= 1:
+        yield f"below 1, not {value}"
+    if (name, value) == ("truncate", 1):
+        yield "0 or at least 2, not 1: nothing would be remembered"
 
 
 def _option(name: str) -> str:

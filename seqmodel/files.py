@@ -27,12 +27,16 @@ def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
     return SeqmodelError(f"cannot {doing} {path}: {reason}")
 
 
-def read_bytes(path: Path) -> bytes:
-    """The bytes of a file; SeqmodelError if it cannot be read."""
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """The bytes of a file; SeqmodelError if it cannot be read, or holds more than `most`."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read() if most is None else file.read(most + 1)
     except OSError as error:
         raise disk_error(path, "read", error) from error
+    if most is not None and len(content) > most:
+        raise SeqmodelError(f"{path} is longer than {most:,} bytes: it cannot be what it should be")
+    return content
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -48,7 +52,7 @@ def check_writable(path: Path) -> None:
 
     Finds out before an hour's work rather than after it. Leaves nothing behind.
     """
-    missing = _missing_folders(path)
+    missing = missing_folders(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
@@ -56,15 +60,16 @@ def check_writable(path: Path) -> None:
     except OSError as error:
         raise disk_error(path, "write", error) from error
     finally:
-        _remove_empty(missing)
+        remove_empty(missing)
 
 
-def _missing_folders(path: Path) -> list[Path]:
-    """The missing parent folders of `path`, the nearest first."""
+def missing_folders(path: Path) -> list[Path]:
+    """The parent folders of `path` that are not there, the nearest first."""
     return [folder for folder in path.parents if not folder.exists()]
 
 
-def _remove_empty(folders: list[Path]) -> None:
+def remove_empty(folders: list[Path]) -> None:
+    """Remove those of `folders` that are there and empty, in this order."""
     for folder in folders:
         with suppress(OSError):  # not empty any more
             folder.rmdir()
@@ -80,7 +85,7 @@ def write_file(path: Path, data: bytes) -> None:
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a file that replaces `path` when the block ends without an exception."""
     temporary: Path | None = None
-    missing = _missing_folders(path)
+    missing = missing_folders(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -96,7 +101,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        _remove_empty(missing)
+        remove_empty(missing)
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,7 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     if path.is_symlink():
         path = path.resolve()  # the link stays; its target is replaced
     check_writable(path)
-    missing = _missing_folders(path)
+    missing = missing_folders(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
@@ -179,7 +184,7 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
         raise disk_error(path, "write", error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        _remove_empty(missing)
+        remove_empty(missing)
 
 
 def _replace_folder(path: Path, new: Path) -> None:

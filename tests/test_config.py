@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seqmodel.config import Config, added, read_config_file, resolve, to_yaml
+from seqmodel.config import Config, added, parse_setting, read_config_file, resolve, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 
 FLOATS = ("dropout", "learning_rate", "weight_noise", "weight_dropout", "clip", "average")
@@ -56,14 +56,12 @@ def test_a_named_rate_is_not_searched_unless_draws_are_named_too():
     assert both.learning_rate_draws == 3
 
 
-def test_size_and_budget_exclude_each_other():
+def test_size_and_budget_exclude_each_other(read):
     """Unless one is an option: that overrules what the file says of either."""
-    for options, file in (
-        ({"hidden": 5, "params": 100}, {}),
-        ({}, {"hidden": 5, "params": 100}),
-    ):
-        with pytest.raises(UsageError, match="--hidden and --params exclude each other"):
-            resolve(options, file)
+    with pytest.raises(UsageError, match="--hidden and --params exclude each other"):
+        resolve({"hidden": 5, "params": 100}, {})
+    with pytest.raises(SeqmodelError, match=r"c.yaml: hidden and params exclude each other"):
+        read("hidden: 5\nparams: 100")
     assert resolve({"params": 100}, {"hidden": 5}).hidden is None
     assert resolve({"hidden": 5}, {"params": 100}).params is None
     assert resolve({"params": 100}).hidden is None  # the preset's size gives way to a budget
@@ -122,13 +120,78 @@ def test_an_unknown_key_suggests_the_near_one(read, tmp_path):
         ("dropout: half", "dropout must be float, not 'half'"),
         ("unit: 3", "unit must be str, not 3"),
         ("unit:", "unit must be str, not None"),
-        ("hidden: [1]", "hidden must be int or nothing, not [1]"),
+        ("hidden: [1]", "hidden must be a single value in line 1"),
+        ("epochs: 3\nunit: {a: 1}", "unit must be a single value in line 2"),
+        ("hidden: *x", "hidden must be a value, not an alias in line 1"),
+        ("unit: 1\nunit: 2", "unit is given twice in line 2"),
+        ("unit: !!timestamp x", "unit must be a value without a tag in line 1"),
+        ("seed: 0b_", "seed is no number that can be read in line 1"),
+        ("? [unit]\n: lstm", "a key is no word in line 1"),
+        ("unit: gru\n---\nunit: lstm", "holds more than one document in line 3"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_named(read, text, wrong):
     with pytest.raises(SeqmodelError) as caught:
         read(text)
     assert wrong in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("hidden: 0", "hidden must be 1 or more, not 0"),
+        ("dropout: .nan", "dropout must be 0 or more, not nan"),
+        ("clip: .inf", "clip must be finite, not inf"),
+        ("average: 1", "average must be below 1, not 1.0"),
+        ("truncate: 1", "truncate must be 0 or at least 2, not 1: nothing would be remembered"),
+        ("optimizer: sgd", "optimizer must be one of adam, rmsprop, not 'sgd'"),
+        (f"seed: {2**64}", f"seed must be {2**63 - 1} or less, not {2**64}"),
+        (f"seed: 0x{'f' * 4000}", "seed is out of range"),
+        (f"clip: {'9' * 400}", "clip is out of range"),
+    ],
+)
+def test_a_value_out_of_range_names_the_file_and_no_option(read, tmp_path, text, wrong):
+    """Who has typed no option is not told to change one; and no number is too long to say so."""
+    with pytest.raises(SeqmodelError) as caught:
+        read(text)
+    assert str(caught.value) == f"{tmp_path / 'c.yaml'}: {wrong}"
+    assert caught.value.exit_status == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 3000,
+        "unit: " + "[" * 3000,
+        "unit: " + "{a: " * 3000,
+        "seed: " + "1" * 5001,
+        "unit: " + "x" * 5000,
+        "unit: &a [x, x]\n" + "\n".join(f"k{n}: &b{n} [*a, *a]" for n in range(99)),
+        "unit: lstm" + "\n" * 2**16,
+    ],
+    ids=["list", "value", "keys", "number", "text", "aliases", "lines"],
+)
+def test_what_would_cost_much_is_refused_at_once(read, tmp_path, text):
+    """3,000 brackets were a traceback, aliases of aliases took over a minute."""
+    with pytest.raises(SeqmodelError) as caught:
+        read(text)
+    assert str(tmp_path / "c.yaml") in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("name", ["2001-13-45", "2024-02-30", "2024-02-03", "=", "<<"])
+def test_what_looks_like_a_date_is_a_name(read, name):
+    """A dataset called 2024-02-03 was refused, and one called 2024-02-30 was a traceback."""
+    assert read(f"data: {name}") == {"data": name}
+    assert parse_setting("data", name, "--set") == name
+
+
+@pytest.mark.parametrize("text", ["[", "[1]", "*x", "1: 2", "!!int x", "1" * 5000])
+def test_an_options_value_that_is_none_is_refused(text):
+    with pytest.raises(UsageError, match="--set: seed"):
+        parse_setting("seed", text, "--set")
+    with pytest.raises(UsageError, match="--set: hidden must be 1 or more, not 0"):
+        parse_setting("hidden", "0", "--set")
 
 
 @pytest.mark.parametrize(("text", "rate"), [("1", 1.0), ("1e-3", 0.001), ("1.0e-3", 0.001)])
@@ -155,7 +218,7 @@ def test_bytes_that_are_no_text_and_files_that_are_not_there(tmp_path):
 
 
 def test_yaml_runs_no_code(read, tmp_path):
-    with pytest.raises(SeqmodelError, match="is not a YAML file"):
+    with pytest.raises(SeqmodelError, match="unit must be a single value"):
         read(f"unit: !!python/object/apply:os.mkdir ['{tmp_path / 'made'}']")
     assert not (tmp_path / "made").exists()
 
@@ -227,3 +290,19 @@ def test_an_unknown_setting_is_refused_by_name():
         f"{ORIGIN} has 'tiers', which this seqmodel does not know: it was written by a newer "
         "seqmodel; use that one"
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"unit": 5}, "unit must be str, not 5"),
+        ({"hidden": "many"}, "hidden must be int or nothing, not 'many'"),
+        ({"hidden": -1}, "hidden must be 1 or more, not -1"),
+        ({"layers": [1] * 99}, "layers must be int, not a list"),
+        ({"clip": True}, "clip must be float, not True"),
+    ],
+)
+def test_a_checkpoints_setting_is_checked_as_a_files_is(change, wrong):
+    with pytest.raises(SeqmodelError) as caught:
+        Config.from_json(Config().to_json() | change, ORIGIN)
+    assert str(caught.value) == f"{ORIGIN}: {wrong}"

@@ -1,5 +1,7 @@
 """The `seqmodel` command: its subcommands, exit statuses, error messages and process settings."""
 
+import errno
+import io
 import os
 import signal
 import sys
@@ -42,6 +44,17 @@ app.command("units")(units.units)
 app.command("bench")(bench.bench)
 
 
+LESS = {
+    "prepare": "; prepare fewer or shorter files, or cut recordings with --clip-seconds",
+    "train": "; try a smaller --hidden, --batch-size or --truncate",
+    "compare": "; try fewer --jobs, or smaller models",
+    "eval": "; try a smaller --batch-size",
+    "sample": "; try a smaller --length",
+    "bench": "; try a smaller --hidden or --batch-size",
+}
+"""What takes less memory, by command."""
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"seqmodel {seqmodel.__version__}")
@@ -67,11 +80,11 @@ def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "5000")
     keep_freed_memory()
+    _replace_closed_streams()
     signal.signal(signal.SIGTERM, _exit_on_signal)  # so that temporary files are removed
     try:
         status = app(standalone_mode=False)
-        if sys.stdout is not None:  # as after >&-
-            sys.stdout.flush()
+        sys.stdout.flush()
     except SeqmodelError as error:
         status = _say(str(error), error.exit_status)
     except SystemExit as end:
@@ -90,7 +103,8 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
             raise
-        status = _say("out of memory; try a smaller --hidden, --batch-size or --truncate", 1)
+        command = next((word for word in sys.argv[1:] if word in LESS), "")
+        status = _say(f"out of memory{LESS.get(command, '')}", 1)
     except Exception as error:
         # Typer's usage errors share no public base class but carry a message and an exit code.
         usage = getattr(error, "format_message", None)
@@ -100,6 +114,27 @@ def main() -> None:
         said = usage().rstrip(".").replace("Value error, ", "")
         status = _say(f"{said} (see {command} --help)", 2)
     sys.exit(status)
+
+
+class _ClosedStdout(io.TextIOBase):
+    """stdout after `>&-`, where Python has none: what is written is an error, not lost."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, "it is closed")
+
+
+def _replace_closed_streams() -> None:
+    """Let no file that is opened take the place of a standard stream that was closed.
+
+    It would take in what libraries print.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = _ClosedStdout()
 
 
 def _close_stdout() -> None:

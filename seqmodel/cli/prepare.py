@@ -57,13 +57,14 @@ def prepare(
     """
     from seqmodel.data.prepare import prepare as prepare_dataset
     from seqmodel.data.sources import find_sources, the_medium
+    from seqmodel.locks import locked
 
     names = [name for source in sources for name in (_stdin() if source == "-" else [source])]
     found = find_sources(names)
     medium = the_medium(found)
     options = options_of(medium, media_options, _rows, f"{found[0].path} is {medium.name}")
     settings, remarks = medium.settings(options, [source.path for source in found])
-    with counter("reading", quiet=quiet) as progress:
+    with locked(out), counter("reading", quiet=quiet) as progress:
         manifest = prepare_dataset(
             names, out, settings, force=force, strict=strict, progress=progress
         )

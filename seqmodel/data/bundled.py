@@ -8,6 +8,7 @@ from seqmodel.data.dataset import MANIFEST
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources, the_medium
 from seqmodel.errors import SeqmodelError
+from seqmodel.locks import locked
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 
@@ -37,11 +38,9 @@ def sample_dataset(runs: Path, sample: Sample = "music") -> Path:
     """A sample as a prepared dataset in the folder `runs`, made there on first use."""
     path = runs / PREPARED[sample]
     if not (path / MANIFEST).is_file():
-        files = find_sources([str(sample_sources(sample))])
-        settings, _ = the_medium(files).settings({}, [file.path for file in files])
-        try:
-            prepare([str(sample_sources(sample))], path, settings)
-        except SeqmodelError:
+        with locked(path, wait=True):
             if not (path / MANIFEST).is_file():  # another process was quicker
-                raise
+                files = find_sources([str(sample_sources(sample))])
+                settings, _ = the_medium(files).settings({}, [file.path for file in files])
+                prepare([str(sample_sources(sample))], path, settings)
     return path

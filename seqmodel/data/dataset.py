@@ -22,11 +22,13 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from seqmodel import plain_json
 from seqmodel.data.splits import SPLITS
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.media.definitions import FrameDefinition, Piece
 from seqmodel.media.registry import definition_from_json
+from seqmodel.plain_json import Fields
 
 FORMAT = "seqmodel-dataset"
 VERSION = 1
@@ -171,8 +173,8 @@ class Dataset:
         digest = hashlib.sha256(self.frame.fingerprint)
         for name in self.splits:
             digest.update(name.encode())
-            for line in read_bytes(self.folder / f"{name}.jsonl").splitlines():
-                digest.update(json.loads(line)["sha256"].encode())
+            for piece in self._pieces(name):
+                digest.update(piece.sha256.encode())
         return digest.hexdigest()
 
     def check_content(self) -> None:
@@ -182,8 +184,8 @@ class Dataset:
         """
         for name in self.splits:
             split = self[name]
-            for k, line in enumerate(read_bytes(self.folder / f"{name}.jsonl").splitlines()):
-                if split.sha256(k) != json.loads(line)["sha256"]:
+            for k, piece in enumerate(self._pieces(name)):
+                if split.sha256(k) != piece.sha256:
                     raise self._damaged(f"{split.sources[k]} in {name} is not what was prepared")
 
     def __getitem__(self, name: str) -> Split:
@@ -194,30 +196,39 @@ class Dataset:
                 f"{self.folder} has no pieces in a split {name!r} (it has: {there})"
             )
         counts = self.manifest["splits"][name]
-        shard = self.folder / f"{name}.npy"
+        pieces, shard = self._pieces(name), self.folder / f"{name}.npy"
         try:
-            lines = read_bytes(self.folder / f"{name}.jsonl").splitlines()
-            pieces = [Piece.from_json(json.loads(line)) for line in lines]
             rows = np.load(shard, mmap_mode="r", allow_pickle=False)
-        except SeqmodelError:
-            raise
         except OSError as error:
             raise disk_error(shard, "read", error) from error
         except Exception as error:  # a damaged header makes NumPy raise nearly anything
             raise self._damaged(f"{name} cannot be read") from error
-        lengths = np.array([piece.frames for piece in pieces], np.int64)
-        ends = np.cumsum(np.append(0, lengths)) * self.frame.rows_per_frame
+        frames = [piece.frames for piece in pieces]
+        found = {"pieces": len(pieces), "frames": sum(frames), "longest": max(frames, default=0)}
         if (
-            len(pieces) != counts["pieces"]
-            or rows.shape != (ends[-1], *self.frame.row_shape)
+            counts != counts | found
+            or rows.shape != (sum(frames) * self.frame.rows_per_frame, *self.frame.row_shape)
             or rows.dtype != self.frame.row_dtype
             or not rows.flags.c_contiguous
             or rows.offset + rows.nbytes != shard.stat().st_size
         ):
             raise self._damaged(f"{name} does not hold what its index says")
+        lengths = np.array(frames, np.int64)
+        ends = np.cumsum(np.append(0, lengths)) * self.frame.rows_per_frame
         sources = [piece.source for piece in pieces]
         # As a plain array over the same memory: slicing a memmap is far slower.
         return Split(name, sources, lengths, self.frame, np.asarray(rows), ends[:-1])
+
+    def _pieces(self, name: str) -> list[Piece]:
+        """The pieces of a split, as its index has them."""
+        index = f"{name}.jsonl"
+        pieces = []
+        for number, line in enumerate(read_bytes(self.folder / index).splitlines(), 1):
+            try:
+                pieces.append(Piece.from_json(plain_json.parse(line)))
+            except ValueError as error:
+                raise self._damaged(f"{index}, line {number}: {error}") from error
+        return pieces
 
     def _damaged(self, how: str) -> SeqmodelError:
         return SeqmodelError(f"{self.folder} is damaged: {how}; run `seqmodel prepare` again")
@@ -237,23 +248,38 @@ def open_dataset(path: str | Path) -> Dataset:
             "make one with `seqmodel prepare SOURCE --out DATA`"
         )
     try:
-        manifest = json.loads(read_bytes(file))
-        if manifest["format"] != FORMAT or manifest["version"] != VERSION:
+        values = plain_json.parse(read_bytes(file))
+        manifest = Fields.of(values)
+        form, version = manifest.text("format"), manifest.values.get("version")
+        if (form, version) != (FORMAT, VERSION):
             raise SeqmodelError(
-                f"{file} is {manifest['format']} version {manifest['version']}; this seqmodel "
-                f"reads {FORMAT} version {VERSION}: run `seqmodel prepare` again"
+                f"{file} is {form} version {version!r:.20}; this seqmodel reads {FORMAT} version "
+                f"{VERSION}: run `seqmodel prepare` again"
             )
-        dataset = Dataset(folder, manifest)
-        dataset.splits  # noqa: B018  raises now if the counts are damaged
-    except (ValueError, KeyError, TypeError, AttributeError, SourceError) as error:
-        raise SeqmodelError(f"{file} is damaged; run `seqmodel prepare` again") from error
-    return dataset
+        _check_manifest(manifest)
+        return Dataset(folder, values)
+    except (ValueError, SourceError) as error:
+        raise SeqmodelError(f"{file} is damaged: {error}; run `seqmodel prepare` again") from error
+
+
+def _check_manifest(manifest: Fields) -> None:
+    """ValueError where a field that is read later is not as `DatasetWriter.finish` writes it."""
+    manifest.text("media"), manifest.fields("frame")
+    splits = manifest.fields("splits")
+    for name in splits.values:
+        if name not in SPLITS:  # a name is also part of a path
+            raise ValueError(f"splits has {name!r}, which is none of {', '.join(SPLITS)}")
+        counts = splits.fields(name)
+        pieces = counts.whole("pieces")
+        counts.whole("frames", least=pieces), counts.whole("longest", least=min(pieces, 1))
+    for skipped in manifest.objects("skipped"):
+        skipped.text("source"), skipped.text("reason")
 
 
 def _is_dataset(folder: Path) -> bool:
     try:
-        return bool(json.loads(read_bytes(folder / MANIFEST))["format"] == FORMAT)
-    except (SeqmodelError, ValueError, KeyError, TypeError):
+        return Fields.of(plain_json.parse(read_bytes(folder / MANIFEST))).text("format") == FORMAT
+    except (SeqmodelError, ValueError):
         return False
 
 

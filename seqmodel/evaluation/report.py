@@ -1,9 +1,11 @@
 """Everything that `seqmodel eval` says of a run: its likelihood beside the trivial baselines."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from seqmodel.data.dataset import Dataset, Split, open_dataset
+from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.runs.folder import Run
 
@@ -19,6 +21,12 @@ def report(
     """The score of a run on one split of a dataset, as plain values: see README.md here."""
     pieces = dataset[split]
     scores = likelihood(run.model, pieces, batch_size=batch_size, progress=progress)
+    if not math.isfinite(scores.nats_per_frame):
+        raise SeqmodelError(
+            f"{run.folder} scores {scores.nats_per_frame} nats per frame on {split} of "
+            f"{dataset.folder}: its weights are too large, or a piece holds frames that cannot be "
+            "(`seqmodel inspect` checks all); use another run"
+        )
     standardisation = run.frame.standardisation()
     return {
         "run": str(run.folder),

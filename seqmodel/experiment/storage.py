@@ -1,12 +1,11 @@
 """Where the processes of an experiment meet: Optuna's storage, a journal file or a database."""
 
-import fcntl
 import logging
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
@@ -16,6 +15,10 @@ from optuna.storages.journal._file import BaseJournalFileLock  # what a lock mus
 from optuna.trial import FrozenTrial, TrialState
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.files import disk_error
+from seqmodel.locks import held, take
+
+__all__ = ["JOURNAL", "Journal", "JournalLock", "held", "open_storage", "queue_again", "root"]
 
 JOURNAL = "journal.log"
 """In the experiment's folder."""
@@ -38,7 +41,7 @@ def open_storage(folder: Path, url: str | None) -> BaseStorage:
     optuna.logging.set_verbosity(logging.ERROR)
     if url is None:
         folder.mkdir(parents=True, exist_ok=True)
-        backend = JournalFileBackend(str(folder / JOURNAL), JournalLock(folder / JOURNAL))
+        backend = Journal(folder / JOURNAL)
         try:
             return optuna.storages.JournalStorage(backend)
         except (ValueError, KeyError, OSError) as error:
@@ -78,6 +81,25 @@ def root(trial: FrozenTrial) -> int:
     return int(trial.system_attrs.get(_ROOT, trial.number))
 
 
+class Journal(JournalFileBackend):
+    """Optuna's journal, whose errors are ours: a disk that fills is no reason for a traceback."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), JournalLock(path))
+        self._path = path
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Append lines, whole: what a failed write leaves of one is cut off by the next.
+
+        Raises:
+            SeqmodelError: where they cannot be written.
+        """
+        try:
+            super().append_logs(logs)
+        except OSError as error:
+            raise disk_error(self._path, "write", error) from error
+
+
 class JournalLock(BaseJournalFileLock):
     """The journal's lock: one that its owner's death releases, unlike Optuna's own.
 
@@ -91,7 +113,7 @@ class JournalLock(BaseJournalFileLock):
     def acquire(self) -> bool:
         """Wait for the lock."""
         self._file = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        take(self._file, wait=True)
         _cut_torn_line(self._journal)
         return True
 
@@ -112,22 +134,3 @@ def _cut_torn_line(journal: Path) -> None:
             return
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)
-
-
-@contextmanager
-def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock file `path` for the length of the block; yields whether that worked.
-
-    A process that dies holds nothing. `wait` for whoever has it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(file)

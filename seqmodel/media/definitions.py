@@ -5,13 +5,15 @@ A medium turns files into frames and frames into files. Everything above sees on
 that `seqmodel --help` can list their options.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, NamedTuple, Protocol
 
 from seqmodel.errors import UsageError
 from seqmodel.media.pictures import Picture
+from seqmodel.plain_json import Fields
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,12 +40,16 @@ class Option:
         return "--" + self.name.replace("_", "-")
 
 
+SHA256 = re.compile("[0-9a-f]{64}")
+
 # ---- what is stored -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Piece:
     """One line of a split's index."""
+
+    OWN: ClassVar[frozenset[str]] = frozenset({"source", "sha256", "frames"})
 
     source: str
     """The file as the user named it, followed by "#split/index" if it holds several pieces."""
@@ -59,10 +65,18 @@ class Piece:
         return {**values, **self.facts}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Piece":
-        """The inverse of `to_json`; KeyError for a missing value."""
-        facts = dict(values)
-        return cls(facts.pop("source"), facts.pop("sha256"), facts.pop("frames"), facts)
+    def from_json(cls, values: Any) -> "Piece":
+        """The inverse of `to_json`; ValueError names the field that is not as it should be."""
+        fields = Fields.of(values)
+        source, digest, frames = (
+            fields.text("source"),
+            fields.text("sha256"),
+            fields.whole("frames", 1),
+        )
+        if not SHA256.fullmatch(digest):
+            raise ValueError("sha256 must be 64 hexadecimal digits")
+        facts = {name: value for name, value in values.items() if name not in cls.OWN}
+        return cls(source, digest, frames, facts)
 
 
 @dataclass(frozen=True)
@@ -345,7 +359,7 @@ class Medium(Protocol):
         """The inverse of `FrameDefinition.to_json`.
 
         Raises:
-            SourceError, KeyError or TypeError: if the values are damaged.
+            SourceError, ValueError, KeyError or TypeError: if the values are damaged.
         """
 
     def settings(
@@ -405,6 +419,10 @@ class Medium(Protocol):
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         """What `prepare` says of a new dataset beyond what it says of any."""
+
+    def training_remarks(self, frame: FrameDefinition) -> list[str]:
+        """What there is to say, before any training, of data that cannot teach anything."""
+        return []
 
     def split_advice(self, manifest: Mapping[str, Any]) -> str | None:
         """What to do about an empty split if adding files would not help."""

@@ -26,9 +26,15 @@ def definition_from_json(medium: str, values: Mapping[str, Any]) -> FrameDefinit
     """The frame definition that `to_json` of this medium wrote.
 
     Raises:
-        SourceError: if there is no such medium or its values are damaged; KeyError or TypeError
-            if they are of another shape altogether.
+        SourceError: if there is no such medium or its values are damaged.
     """
     if medium not in MEDIA:
         raise SourceError(f"holds frames of an unknown medium: {medium!r}")
-    return MEDIA[medium].frame_from_json(values)
+    try:
+        return MEDIA[medium].frame_from_json(values)
+    except (ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"holds frames that are none of {medium}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

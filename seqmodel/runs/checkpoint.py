@@ -15,8 +15,10 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from seqmodel import plain_json
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error, write_file
+from seqmodel.plain_json import Fields
 
 FORMAT = "seqmodel-checkpoint"
 VERSION = 1
@@ -48,48 +50,55 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     with _opened(path) as (file, metadata):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        text = metadata.get("content", "")
-        if _checksum(tensors, text) != metadata.get("sha256"):
+        text = metadata.text("content")
+        if _checksum(tensors, text) != metadata.text("sha256"):
             raise ValueError("another checksum")
-        content: dict[str, Any] = json.loads(text)
-    return tensors, content
+        return tensors, _content(text)
 
 
 def load_content(path: Path) -> dict[str, Any]:
     """Read the content alone, which is quick but does not verify the checksum."""
     with _opened(path) as (_, metadata):
-        content: dict[str, Any] = json.loads(metadata["content"])
-    return content
+        return _content(metadata.text("content"))
 
 
 def is_checkpoint(path: Path) -> bool:
     """Whether `path` is a checkpoint of ours, of any version; its content is not verified."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            metadata = json.loads((file.metadata() or {}).get(KEY, "{}"))
-        return bool(metadata["format"] == FORMAT)
-    except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError):
+            return _metadata(file).text("format") == FORMAT
+    except (OSError, safetensors.SafetensorError, ValueError):
         return False
 
 
+def _metadata(file: Any) -> Fields:
+    return Fields.of(plain_json.parse((file.metadata() or {}).get(KEY, "{}")))
+
+
+def _content(text: str) -> dict[str, Any]:
+    # With nan, which older versions wrote as a figure; `check_valid_figure` has more to say of it.
+    return dict(Fields.of(plain_json.parse(text, constants=True)).values)
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
+def _opened(path: Path) -> Iterator[tuple[Any, Fields]]:
     """Yield a checkpoint's safetensors file and our metadata; failures become SeqmodelErrors."""
     try:
         path.open("rb").close()  # safetensors' own error does not say why it cannot be read
         with safetensors.safe_open(path, framework="pt") as file:
-            metadata = json.loads((file.metadata() or {}).get(KEY, "{}"))
-            if metadata.get("format") != FORMAT:
+            metadata = _metadata(file)
+            if metadata.values.get("format") != FORMAT:
                 raise SeqmodelError(f"{path} is not a seqmodel checkpoint")
-            if metadata.get("version") != VERSION:
+            version = metadata.values.get("version")
+            if version != VERSION:
                 raise SeqmodelError(
-                    f"{path} has checkpoint version {metadata.get('version')}; this seqmodel "
-                    f"reads version {VERSION}: use the seqmodel that wrote it"
+                    f"{path} has checkpoint version {version!r:.20}; this seqmodel reads version "
+                    f"{VERSION}: use the seqmodel that wrote it"
                 )
             yield file, metadata
     except OSError as error:
         raise disk_error(path, "read", error) from error
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+    except (safetensors.SafetensorError, ValueError, TypeError) as error:
         raise SeqmodelError(
             f"{path} is damaged (cut short or changed); use another checkpoint or train again"
         ) from error
@@ -100,5 +109,5 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.numpy().tobytes())
+        digest.update(tensor.numpy().tobytes())  # TypeError for a dtype that NumPy lacks
     return digest.hexdigest()

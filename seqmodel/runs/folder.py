@@ -10,9 +10,8 @@ draws/N/, draws.jsonl   of a learning-rate search: one run folder per draw, and 
 README.md lists the fields of each.
 """
 
-import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,24 +20,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from seqmodel import plain_json
 from seqmodel.config import Config, read_config_file, to_yaml
 from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.media.registry import definition_from_json
-from seqmodel.model.build import build_model
 from seqmodel.model.sequence import SequenceModel
+from seqmodel.plain_json import Fields
 from seqmodel.runs.checkpoint import is_checkpoint, load_checkpoint, load_content
+from seqmodel.runs.content import medium_name, model_of, read_content
 
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
 BEST, LAST = "best.safetensors", "last.safetensors"
 DRAWS, DRAWS_INDEX = "draws", "draws.jsonl"
 RUNS = Path("runs")
 """Where runs are kept by default, below the working directory."""
-
-MODEL = "model."
-"""Prefix of the model's tensors in a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -109,45 +106,11 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
                 f"continue with `seqmodel train --resume --run {folder}`"
             )
         raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); train one with `seqmodel train`")
-    tensors, content = load_checkpoint(checkpoint)
-    config = Config.from_json(content["config"], checkpoint)
-    frame = definition_from_json(_media(content), content["frame"])
-    model = build_model(config, frame)
-    load_model(model, tensors)
+    tensors, values = load_checkpoint(checkpoint)
+    content = read_content(values, checkpoint)
+    model = model_of(content, tensors, checkpoint)
     model.to(device or "cpu").eval()
-    return Run(folder, config, frame, model, content["epoch"], content["longest_piece"])
-
-
-def checkpoint_content(
-    config: Config, frame: FrameDefinition, *, epoch: int, longest_piece: int
-) -> dict[str, Any]:
-    """What a checkpoint says of its model, from which `load_run` rebuilds it."""
-    return {
-        "config": config.to_json(),
-        "media": frame.medium.name,
-        "frame": frame.to_json(),
-        "epoch": epoch,
-        "longest_piece": longest_piece,
-    }
-
-
-def model_tensors(model: SequenceModel) -> dict[str, torch.Tensor]:
-    """The model's tensors under the names they have in a checkpoint."""
-    return {MODEL + name: tensor for name, tensor in model.state_dict().items()}
-
-
-def load_model(model: SequenceModel, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Copy a checkpoint's tensors into `model`; SeqmodelError where names or shapes differ."""
-    there = {k.removeprefix(MODEL): v for k, v in tensors.items() if k.startswith(MODEL)}
-    here = model.state_dict()
-    for name in sorted(there.keys() | here.keys()):
-        shapes = [tuple(some[name].shape) if name in some else None for some in (there, here)]
-        if shapes[0] != shapes[1]:
-            raise SeqmodelError(
-                f"the checkpoint's weights do not fit the model: {name} is {shapes[0]} there and "
-                f"{shapes[1]} here; use the unit, size and options that it was trained with"
-            )
-    model.load_state_dict(there)
+    return Run(folder, content.config, content.frame, model, content.epoch, content.longest_piece)
 
 
 def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> Path:
@@ -160,7 +123,7 @@ def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> Path:
     if not found:
         raise _no_run(runs)
     found.sort(key=_modified, reverse=True)
-    fitting = (file for file in found if media is None or _media(load_content(file)) in media)
+    fitting = (file for file in found if media is None or medium_name(load_content(file)) in media)
     return next(fitting, found[0]).parent
 
 
@@ -196,11 +159,6 @@ def _no_run(runs: Path) -> SeqmodelError:
     return SeqmodelError(f"no run in {runs}/; train one with `seqmodel train`, or name its folder")
 
 
-def _media(content: Mapping[str, Any]) -> str:
-    """A checkpoint's medium; before there was audio, none was stated."""
-    return str(content.get("media", "music"))
-
-
 def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
     """Make a folder named after the dataset, the unit and the first free number."""
     number = 1
@@ -218,16 +176,22 @@ def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The completed epochs of a run, one dictionary each."""
-    path = folder / METRICS
+    path, epochs = folder / METRICS, []
     if not path.exists():
         return []
-    try:
-        lines: list[dict[str, Any]] = [json.loads(line) for line in read_bytes(path).splitlines()]
-        for line in lines:
-            line["valid_nats_per_frame"], line["train_nats_per_frame"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise SeqmodelError(f"{path} is damaged: a line holds no epoch") from error
-    return lines
+    for number, text in enumerate(read_bytes(path).splitlines(), 1):
+        try:
+            # With nan, which older versions wrote as a figure.
+            line = Fields.of(plain_json.parse(text, constants=True))
+            line.whole("epoch", 1)
+            line.number("valid_nats_per_frame"), line.number("train_nats_per_frame")
+        except ValueError as error:
+            raise SeqmodelError(
+                f"{path} is damaged: line {number}: {error}; delete it, and `seqmodel train "
+                f"--resume --run {folder}` writes it again"
+            ) from error
+        epochs.append(dict(line.values))
+    return epochs
 
 
 def _is_run(folder: Path) -> bool:

@@ -8,7 +8,9 @@ import json
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from seqmodel.model.carry import Carry
 from seqmodel.plots.curves import plot_learning_curve
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
+from seqmodel.runs.content import check_fit, checkpoint_content, model_tensors
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.resuming import DATA_HASH, check_resumable
 from seqmodel.training.state import (
@@ -39,6 +42,9 @@ from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.training.update import update, update_seed
 
 CPU = torch.device("cpu")
+
+LOUD_NOISE = 1.0
+"""Noise on weights, most of which are smaller than this, drowns them."""
 
 SAVE_EVERY = 60.0
 """Seconds between two saves of the last checkpoint: what a power cut can cost."""
@@ -108,13 +114,21 @@ def train_run(
 
 def begin_run(
     config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None = None
-) -> None:
-    """Write to `folder` a run that has yet to make its first update; `train_run` resumes it."""
+) -> "Trainer":
+    """Write to `folder` a run that has yet to make its first update; `train_run` resumes it.
+
+    Returns what would make that update.
+    """
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
     trainer = Trainer(config, dataset, folder)
     if init_from is not None:
         trainer.init_from(init_from)
     trainer.save()
+    return trainer
+
+
+class _EnoughError(Exception):
+    """An update has been made."""
 
 
 class Trainer:
@@ -125,20 +139,26 @@ class Trainer:
     ) -> None:
         self.config, self.folder = config, folder
         self.train, self.valid = dataset["train"], dataset["valid"]
-        self.state = TrainingState(config, self.train, device)
+        self._device = device
         self._data_hash = dataset.fingerprint()
         self._saved_at = time.monotonic()
 
+    @cached_property
+    def state(self) -> TrainingState:
+        """Made when it is first asked for: as large as the config says, whoever wrote that."""
+        return TrainingState(self.config, self.train, self._device)
+
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights, and from nothing else of it."""
-        self.state.load_weights(runs.model_tensors(run.model))
+        self.state.load_weights(model_tensors(run.model))
 
     def resume(self) -> None:
         """Continue from the folder's last checkpoint."""
         path = self.folder / runs.LAST
-        tensors, content = load_checkpoint(path)
-        check_resumable(self.config, self._data_hash, content, path)
-        self.state.load(tensors, content[PROGRESS], path)
+        tensors, values = load_checkpoint(path)
+        check_resumable(self.config, self._data_hash, values, path)
+        check_fit(self.config, self.train.frame, tensors, path)
+        self.state.load(tensors, values.get(PROGRESS), path)
         self._write_metrics()  # takes back the epochs that ended after the checkpoint
 
     def run(self, listener: Listener, stop: StopRequest) -> None:
@@ -148,13 +168,19 @@ class Trainer:
                 (self.folder / name).unlink(missing_ok=True)
             self.save()  # from here on a run that is killed can be resumed
         write_file(self.folder / runs.CONFIG, to_yaml(self.config).encode())
+        stop.at_once = self._stopped()  # until an update has been made
         try:
             while not self.finished():
                 if self._epoch(listener, stop):
                     break
         except DivergedError:
             self._plot()
+            if not self.state.progress.update:  # there is nothing that could be resumed
+                for name in (runs.LAST, runs.CONFIG):
+                    (self.folder / name).unlink()
             raise
+        finally:
+            stop.at_once = None
         self._plot()
 
     def finished(self) -> bool:
@@ -198,6 +224,7 @@ class Trainer:
             for begin in range(progress.window * window, longest, window):
                 batch = batches.load(self.train, indices, variants, begin=begin, window=window)
                 after = self._update(batch, rate)
+                stop.at_once = None
                 if begin + window < longest:
                     progress.window += 1
                     # Copied: a view would keep the whole window in memory.
@@ -228,13 +255,31 @@ class Trainer:
         if not math.isfinite(sums.nats + norm):
             raise DivergedError(
                 f"training diverged at update {progress.update} of epoch {progress.epoch + 1} "
-                f"(loss {sums.nats / sums.frames}); lower --learning-rate, now {rate:.2g}"
+                f"(loss {sums.nats / sums.frames}); {self._advice(rate)}"
             )
         progress.update += 1
         progress.learning_rate = rate
         progress.nats += sums.nats
         progress.frames += sums.frames
         return sums.after
+
+    def _advice(self, rate: float) -> str:
+        """What may have made a loss infinite: before the first step no learning rate has."""
+        first = not self.state.progress.update
+        if self.config.weight_noise > (0 if first else LOUD_NOISE):
+            return f"lower --weight-noise, now {self.config.weight_noise:.2g}"
+        if first:
+            return "look for damaged pieces in train with `seqmodel inspect`"
+        return f"lower --learning-rate, now {rate:.2g}"
+
+    def try_update(self) -> None:
+        """Make the first update and forget it: DivergedError where it cannot be made."""
+
+        def enough(tick: Tick) -> None:
+            raise _EnoughError
+
+        with suppress(_EnoughError):
+            self._updates(Listener(tick=enough), StopRequest())
 
     def _tick(self, speed: float) -> Tick:
         progress, total = self.state.progress, self.train.frames
@@ -270,7 +315,7 @@ class Trainer:
         is_best = valid.nats_per_frame < progress.best_nats
         if is_best:
             progress.best_nats, progress.best_epoch = valid.nats_per_frame, progress.epoch
-            save_checkpoint(self.folder / runs.BEST, runs.model_tensors(model), self._content())
+            save_checkpoint(self.folder / runs.BEST, model_tensors(model), self._content())
         self.save()
         self._write_metrics()
         return metrics, is_best
@@ -278,13 +323,15 @@ class Trainer:
     def _save_if_due(self, stop: StopRequest) -> None:
         if stop.signal is not None:
             self.save()
-            raise InterruptError(
-                f"stopped in epoch {self.state.progress.epoch + 1}; the work is saved: continue "
-                f"with `seqmodel train --resume --run {self.folder}`",
-                stop.signal,
-            )
+            raise InterruptError(self._stopped(), stop.signal)
         if time.monotonic() - self._saved_at > SAVE_EVERY:
             self.save()
+
+    def _stopped(self) -> str:
+        return (
+            f"stopped in epoch {self.state.progress.epoch + 1}; the work is saved: continue with "
+            f"`seqmodel train --resume --run {self.folder}`"
+        )
 
     def save(self) -> None:
         """Write the last checkpoint: all that `resume` needs."""
@@ -297,7 +344,7 @@ class Trainer:
         self._saved_at = time.monotonic()
 
     def _content(self) -> dict[str, Any]:
-        return runs.checkpoint_content(
+        return checkpoint_content(
             self.config,
             self.train.frame,
             epoch=self.state.progress.epoch,

@@ -71,9 +71,12 @@ def optimizer_tensors(model: SequenceModel, optimizer: torch.optim.Optimizer) ->
 def load_optimizer(
     model: SequenceModel, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
 ) -> None:
-    """The inverse of `optimizer_tensors`, from and to any device."""
+    """The inverse of `optimizer_tensors`, from and to any device.
+
+    ValueError for a tensor that is neither a number nor of its weight's shape.
+    """
     slots: dict[int, dict[str, Tensor]] = {}
-    for index, (name, _) in enumerate(model.named_parameters()):
+    for index, (name, weight) in enumerate(model.named_parameters()):
         prefix = f"{name}:"
         slots[index] = {
             # Cloned for its alignment, see `TrainingState.load`.
@@ -81,4 +84,7 @@ def load_optimizer(
             for key, value in tensors.items()
             if key.startswith(prefix)
         }
+        for slot, value in slots[index].items():
+            if value.shape not in (weight.shape, ()):
+                raise ValueError(f"optimizer.{prefix}{slot} is {tuple(value.shape)}")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})

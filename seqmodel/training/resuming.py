@@ -7,6 +7,7 @@ from typing import Any
 
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError
+from seqmodel.runs.content import read_content
 
 RESUMABLE = ("data", "epochs", "patience")
 """Settings that may change: where the dataset lies (its content may not), and when to end."""
@@ -20,7 +21,7 @@ def check_resumable(config: Config, data_hash: str, content: Mapping[str, Any], 
 
     The checkpoint, not config.yaml, tells how the run was trained so far.
     """
-    trained, folder = Config.from_json(content["config"], path), path.parent
+    trained, folder = read_content(content, path).config, path.parent
     fresh = f"start a new run with --init-from {folder}"
     for name, value in asdict(config).items():
         before = getattr(trained, name)
@@ -34,7 +35,7 @@ def check_resumable(config: Config, data_hash: str, content: Mapping[str, Any], 
             f"--epochs cannot change on --resume with --schedule {config.schedule}, which spreads "
             f"the learning rate over the {trained.epochs} epochs of {folder}; {fresh}"
         )
-    if content[DATA_HASH] != data_hash:
+    if content.get(DATA_HASH) != data_hash:
         raise SeqmodelError(
             f"{config.data} is not the dataset that {folder} was trained on: prepare it again as "
             f"it was, or {fresh}"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
 from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.runs.folder import load_model, model_tensors
+from seqmodel.plain_json import Fields
+from seqmodel.runs.content import damaged, load_model, model_tensors
 from seqmodel.training.average import make_average
 from seqmodel.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
 
@@ -62,12 +64,24 @@ class Progress:
         return values
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], origin: Path) -> "Progress":
-        """The inverse of `to_json`; SeqmodelError names the checkpoint `origin`."""
+    def from_json(cls, values: Any, origin: Path) -> "Progress":
+        """The inverse of `to_json`; SeqmodelError names the checkpoint `origin`.
+
+        ValueError where a value is none that training writes.
+        """
+        fields = Fields.of(values, PROGRESS)
         refuse_unknown(values, cls, origin)
+        for setting in dataclass_fields(cls):
+            if setting.type is int and setting.name in fields:
+                fields.whole(setting.name)
+            elif setting.type is float and setting.name in fields:
+                fields.number(setting.name)
+        for line in fields.objects("metrics") if "metrics" in fields else ():
+            valid, rate = line.number("valid_nats_per_frame"), line.number("learning_rate")
+            check_valid_figure(valid, line.whole("epoch", 1), rate)
         progress = cls(**values)
-        for line in progress.metrics:
-            check_valid_figure(line["valid_nats_per_frame"], line["epoch"], line["learning_rate"])
+        if progress.frames == 0 < progress.batch + progress.window:
+            raise ValueError(f"{PROGRESS} has batches of no frame")
         return progress
 
 
@@ -120,15 +134,23 @@ class TrainingState:
             tensors |= _named(CARRY, {str(k): t for k, t in enumerate(self.carry.tensors())})
         return tensors
 
-    def load(
-        self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], origin: Path
-    ) -> None:
-        """Take up what `tensors` and `progress.to_json` gave; errors name the file `origin`."""
+    def load(self, tensors: Mapping[str, Tensor], progress: Any, origin: Path) -> None:
+        """Take up what `tensors` and `progress.to_json` gave.
+
+        Raises:
+            SeqmodelError: naming the checkpoint `origin`, where they are of no such run.
+        """
         load_model(self.model, tensors)
-        load_optimizer(self.model, self.optimizer, _within(OPTIMIZER, tensors))
-        if self.average is not None:
-            self.average.load_state_dict(_within(AVERAGE, tensors))
-        self.progress = Progress.from_json(progress, origin)
+        try:
+            self.progress = Progress.from_json(progress, origin)
+            load_optimizer(self.model, self.optimizer, _within(OPTIMIZER, tensors))
+            if self.average is not None:
+                self.average.load_state_dict(_within(AVERAGE, tensors))
+            self._load_carry(tensors)
+        except (ValueError, KeyError, RuntimeError) as error:
+            raise damaged(origin, str(error).splitlines()[0]) from error
+
+    def _load_carry(self, tensors: Mapping[str, Tensor]) -> None:
         carried = _within(CARRY, tensors)
         if carried:
             # Copied, as every carry is: the alignment of a tensor in memory decides the last bits

@@ -24,11 +24,20 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.at_once: str | None = None
+        """Set while there is nothing to save, as before the first update, which may have to be
+        compiled: a signal then stops the work where it is, and this is what is said of it."""
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Remember the signal; a second one ends the process at once, as by default."""
+        """Remember the signal; a second one ends the process at once, as by default.
+
+        Raises:
+            InterruptError: where the work can stop `at_once`.
+        """
         self.signal = number
         signal.signal(number, signal.SIG_DFL)
+        if self.at_once is not None:
+            raise InterruptError(self.at_once, number)
 
 
 @contextmanager

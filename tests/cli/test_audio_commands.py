@@ -340,3 +340,20 @@ def test_the_same_samples_cut_otherwise_are_not_resumed_on(call: Call, odd: Path
         f"seqmodel: {Path.cwd()}/d is not the dataset that r was trained on: prepare it again as "
         "it was, or start a new run with --init-from r\n"
     )
+
+
+def test_silence_is_called_silence(call: Call):
+    """A silent corpus trained without a word, and what was sampled from it was noise."""
+    for split in ("train", "valid"):
+        Path("in", split).mkdir(parents=True)
+        soundfile.write(f"in/{split}/a.wav", np.zeros(800), 8000)
+    said = (
+        "train is silent: all of its samples are the same, so there is nothing to learn; what is "
+        "sampled from it will be noise\n"
+    )
+    assert said in call("prepare", "in", "-o", "d").err
+    result = call("train", "d", "--hidden", 2, "--epochs", 1, "--output", "gaussian")
+    assert result.status == 0
+    assert result.err.startswith(said)
+    Path("in/train").rename("in/test")
+    assert said not in call("prepare", "in", "-o", "e").err

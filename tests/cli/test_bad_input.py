@@ -12,6 +12,7 @@ import pytest
 from calling import Call, call_ok, write_piece
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.training import loop
 
 KINDS = (
@@ -45,6 +46,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: 
     good = (music / "train" / "0.mid").read_bytes()
     files = {
         "text.mid": b"hello\n",
+        "song.m4a": b"\0\0\0\x20ftypM4A ",
         "nothing.mid": b"",
         "header.mid": good[:12],
         "division-0.mid": midi([note_on, b"\x60\x80\x3c\0"], division=0),
@@ -219,7 +221,8 @@ TRAIN = {
     "train {bad}/no-manifest": (1, f"{{bad}}/no-manifest {NO_DATASET} --out DATA`"),
     "train {bad}/text-manifest": (
         1,
-        "{bad}/text-manifest/manifest.json is damaged; run `seqmodel prepare` again",
+        "{bad}/text-manifest/manifest.json is damaged: Expecting property name enclosed in double "
+        "quotes: line 1 column 2 (char 1); run `seqmodel prepare` again",
     ),
     "train {bad}/future": (
         1,
@@ -238,6 +241,11 @@ TRAIN = {
         1,
         "{bad}/one-data has no pieces in valid, which training needs: prepare it again from more "
         "files, or from folders named train and valid",
+    ),
+    "prepare {bad}/song.m4a -o d": (
+        1,
+        "{bad}/song.m4a: is neither MIDI nor of a kind that is read (.m4a): convert it, sound to "
+        ".wav or .flac",
     ),
     "train {data} --hidden 3 --params 9": (2, BOTH),
     "train {data} --hidden 0": (2, "--hidden must be 1 or more, not 0"),
@@ -286,11 +294,11 @@ TRAIN = {
     "train {data} --config {bad}/empty": (1, "cannot read {bad}/empty: is a directory"),
     "train {data} --config {bad}/not.yaml": (
         1,
-        "{bad}/not.yaml is not a YAML file: while parsing a flow node",
+        "{bad}/not.yaml: unit must be a single value in line 1",
     ),
     "train {data} --config {bad}/list.yaml": (
         1,
-        "{bad}/list.yaml must hold keys and values, such as `unit: lstm`",
+        "{bad}/list.yaml: must hold keys and values, such as `unit: lstm`",
     ),
     "train {data} --config {bad}/typo.yaml": (
         1,
@@ -498,7 +506,8 @@ INSPECT = {
     "inspect {bad}/changed": (1, f"{{bad}}/changed/best.safetensors {DAMAGED}"),
     "inspect {bad}/bad-metrics": (
         1,
-        "{bad}/bad-metrics/metrics.jsonl is damaged: a line holds no epoch",
+        "{bad}/bad-metrics/metrics.jsonl is damaged: line 1: epoch is missing; delete it, and "
+        "`seqmodel train --resume --run {bad}/bad-metrics` writes it again",
     ),
     "inspect {run} --plot p.jpg": (2, "--plot draws PNG only: p.jpg must end in .png"),
     "inspect {run} --plot {run}/learning-curve.png": (1, f"{{run}}/learning-curve.png {EXISTS}"),
@@ -592,6 +601,7 @@ def test_force_does_not_take_a_run_away_before_the_new_one_can_begin(
         ["--init-from", str(run), "--hidden", "5"],
         ["--hidden", "1000000"],
         ["--hidden", "1000000", "--learning-rate-draws", "2"],
+        ["--unit", "tanh", "--activation", "relu", "--weight-noise", "1e30"],
     ):
         assert call("train", data, "--run", "r", "--force", *mistake).status != 0
         assert listing(Path()) == before
@@ -619,3 +629,38 @@ def test_all_awkward_files(call: Call, shared_data: Path):
     assert result.status == 0
     assert result.err.startswith("skipped 10 files:\n")
     assert result.err.count("\n") == 9  # five files, how many more, and the one repaired
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        ("prepare {music} -o d", "prepare fewer or shorter files"),
+        ("eval {run}", "try a smaller --batch-size"),
+    ],
+)
+def test_memory_that_runs_out_is_told_in_the_commands_own_terms(
+    call: Call, music: Path, run: Path, monkeypatch: pytest.MonkeyPatch, command: str, advice: str
+):
+    """prepare, which has no model, was told to make it smaller."""
+
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    for place in ("data.prepare.find_sources", "evaluation.report.report"):
+        monkeypatch.setattr(f"seqmodel.{place}", full)
+    result = call(*command.format(music=music, run=run).split())
+    assert result.status == 1
+    assert result.err.startswith(f"seqmodel: out of memory; {advice}")
+
+
+def test_an_infinite_score_is_an_error(call: Call, run: Path, data: Path):
+    """It was a 0 with NaN in the table, and a traceback as JSON."""
+    shutil.copytree(run, "r")
+    tensors, content = load_checkpoint(Path("r/best.safetensors"))
+    for tensor in tensors.values():
+        tensor.fill_(1e38)
+    save_checkpoint(Path("r/best.safetensors"), tensors, content)
+    for options in ((), ("--json",)):
+        result = call("eval", "r", *options)
+        assert (result.status, result.out) == (1, "")
+        assert re.match(r"seqmodel: r scores (nan|inf) nats per frame on valid of ", result.err)

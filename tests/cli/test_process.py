@@ -87,12 +87,46 @@ def test_a_full_stdout_is_said_in_one_line():
     )
 
 
-def test_a_closed_stdout_is_no_traceback():
-    """Guards `seqmodel units >&-`."""
+@pytest.mark.parametrize("command", ["units", "sample - --format mid", "inspect {run}"])
+def test_a_closed_stdout_is_said_in_one_line(run: Path, command: str):
+    """Guards `seqmodel eval >&-` against a 0 for a result that nobody has."""
+    words = command.format(run=run).split() + (["--run", str(run)] if "sample" in command else [])
     process = subprocess.run(
-        ["sh", "-c", '"$@" units >&-', "sh", *SEQMODEL], capture_output=True, text=True, check=False
+        ["sh", "-c", '"$@" >&-', "sh", *SEQMODEL, *words],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert (process.returncode, process.stderr) == (0, "")
+    assert process.returncode == 1
+    assert process.stderr == "seqmodel: cannot write to stdout: it is closed\n"
+
+
+def test_who_says_nothing_needs_no_stdout(music: Path):
+    command = [*SEQMODEL, "prepare", str(music), "--out", "d", "-q"]
+    process = subprocess.run(
+        ["sh", "-c", '"$@" >&- 2>&-', "sh", *command], capture_output=True, check=False
+    )
+    assert process.returncode == 0
+    assert call_ok("inspect", "d").out.startswith("d: dataset of 88 notes")
+
+
+@pytest.mark.parametrize("module", ["typer", "seqmodel.cli.train"])
+def test_ctrl_c_while_it_loads_is_no_traceback(module: str):
+    """In the first tenth of a second there was nobody to catch it."""
+    script = (
+        "import os, runpy, signal, sys\n"
+        "class Press:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Press())\n"
+        "sys.argv = ['seqmodel', 'units']\n"
+        "runpy.run_module('seqmodel', run_name='__main__')\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "")
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_new_one(

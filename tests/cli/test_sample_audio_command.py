@@ -125,21 +125,46 @@ def test_the_temperature_counts(call: Call, audio_run_folder: Path):
     assert np.load("0.5.npy").std() < np.load("1.npy").std()
 
 
-@pytest.mark.parametrize(
-    ("values", "said"), [((0.25, 0.25), ", silent: try a higher --temperature"), ((0.2, 0.25), "")]
+LOUD = (
+    ", {}% of the samples at full scale: train longer, or, if the recordings are as loud, make "
+    "them quieter and prepare them again"
 )
-def test_a_silent_sample_is_called_silent(
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((0.25, 0.25), ", silent: try a higher --temperature"),
+        ((0.2, 0.25), ""),
+        ((1.0, 1.0), LOUD.format(100)),
+        ((-1.0, 0.2, 0.1, 7658.0), LOUD.format(50)),
+    ],
+)
+def test_a_sample_that_is_silent_or_overdriven_is_called_so(
     values: tuple[float, float],
     said: str,
     call: Call,
     audio_run_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Guards against a plain success where nothing can be heard, a constant included."""
+    """Guards against a plain success where nothing can be heard, a constant included.
+
+    One at full scale throughout was called silent, and to be made wilder still.
+    """
     frames = np.resize(np.array(values, np.float32), (8, FRAME))
     monkeypatch.setattr(Sampler, "piece", lambda *_, **options: iter([frames]))
     result = call("sample", "o.wav", "--run", audio_run_folder, "--length", 8)
     assert result.err == (f"o.wav: 0.0 s (80 samples at 8,000 Hz) from {audio_run_folder}{said}\n")
+
+
+def test_samples_that_are_no_numbers_are_an_error(
+    call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    frames = np.full((8, FRAME), np.nan, np.float32)
+    monkeypatch.setattr(Sampler, "piece", lambda *_, **options: iter([frames]))
+    result = call("sample", "o.wav", "--run", audio_run_folder, "--length", 8)
+    assert (result.status, list(Path().iterdir())) == (1, [])
+    assert result.err == ("seqmodel: the run draws samples that are no numbers: use another run\n")
 
 
 def test_the_newest_run_that_can_write_the_file_is_taken(

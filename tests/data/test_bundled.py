@@ -1,5 +1,8 @@
 """The bundled samples: prepared where one works on first use, and only then."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from seqmodel.data import bundled
@@ -22,19 +25,28 @@ def test_the_sample_is_prepared_once(tmp_path, monkeypatch, sample):
     assert sample_sources() == sample_sources("music")
 
 
-@pytest.mark.parametrize("finished", [True, False])
-def test_two_processes_may_prepare_it_at_once(tmp_path, monkeypatch, finished):
-    """The slower one finds it there; an error of any other kind is still an error."""
-    prepare = bundled.prepare
+def test_two_processes_may_need_it_at_once(tmp_path, monkeypatch):
+    """The slower one waits, and finds it there."""
+    prepare, times = bundled.prepare, []
 
-    def slower(*args):
-        if finished:
-            prepare(*args)
-        raise SeqmodelError("exists already")
+    def slow(*args):
+        times.append(args)
+        time.sleep(0.1)
+        prepare(*args)
 
-    monkeypatch.setattr(bundled, "prepare", slower)
-    if finished:
-        open_dataset(sample_dataset(tmp_path))
-    else:
-        with pytest.raises(SeqmodelError):
-            sample_dataset(tmp_path)
+    monkeypatch.setattr(bundled, "prepare", slow)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: sample_dataset(tmp_path / "runs"), range(3)))
+    assert found == [tmp_path / "runs" / "sample-data"] * 3
+    assert len(times) == 1
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["sample-data"]
+
+
+def test_an_error_of_the_sample_is_an_error(tmp_path, monkeypatch):
+    def fails(*args):
+        raise SeqmodelError("no space left")
+
+    monkeypatch.setattr(bundled, "prepare", fails)
+    with pytest.raises(SeqmodelError, match="no space left"):
+        sample_dataset(tmp_path / "runs")
+    assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from seqmodel.data.dataset import DatasetWriter, open_dataset
+from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.definitions import Piece
 from seqmodel.media.music.frames import PianoRollFrames
@@ -128,7 +128,7 @@ def test_any_file_name_can_be_a_source(tmp_path, source):
     roll = np.ones((2, 88), np.uint8)
     frame = PianoRollFrames(Grid.of_seconds("0.1"), "discard", drums=True, transpose_to_c=True)
     with DatasetWriter(tmp_path, frame) as writer:
-        writer.add("test", [pack(roll)], Piece(source, "0", 2, {"transposed": -3}))
+        writer.add("test", [pack(roll)], Piece(source, "0" * 64, 2, {"transposed": -3}))
         writer.finish(frame, {"skipped": [{"source": source, "reason": "é"}]})
     found = open_dataset(tmp_path)
     assert found["test"].sources == [source]
@@ -236,3 +236,80 @@ def test_a_damaged_index_is_an_error(copy, how):
     with pytest.raises(SeqmodelError) as caught:
         open_dataset(copy)["train"]
     one_line(caught, str(copy))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("skipped", "x", "skipped must be a list, not 'x'"),
+        ("skipped", [{"source": 3}], "skipped[0].source must be text, not 3"),
+        ("skipped", [["a", "b"]], "skipped[0] must be an object, not a list"),
+        ("splits:valid:frames", ..., "splits.valid.frames is missing"),
+        ("splits:valid:frames", 1e300, "splits.valid.frames must be a whole number from 5 to "),
+        ("splits:valid:pieces", True, "splits.valid.pieces must be a whole number from 0 to "),
+        ("splits:valid", [], "splits.valid must be an object, not a list"),
+        ("splits:../../x", {"pieces": 1}, "splits has '../../x', which is none of train, valid, "),
+        ("media", 3, "media must be text, not 3"),
+        ("media", "smell", "holds frames of an unknown medium: 'smell'"),
+        ("frame", {}, "holds frames that are none of music: frame.restrike is missing"),
+        ("frame:drums", "no", "frame.drums must be true or false, not 'no'"),
+        ("frame:restrike", "open", "frame.restrike must be one of close, discard"),
+    ],
+)
+def test_a_damaged_manifest_names_the_field(copy, path, value, says):
+    """Each was a traceback, or was not noticed before something else failed on it."""
+    file = copy / "manifest.json"
+    manifest = json.loads(file.read_text())
+    *parents, last = path.split(":")
+    inner = manifest
+    for name in parents:
+        inner = inner[name]
+    if value is ...:
+        del inner[last]
+    else:
+        inner[last] = value
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(SeqmodelError) as caught:
+        open_dataset(copy)
+    one_line(caught, f"{file} is damaged: ", says, "; run `seqmodel prepare` again")
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 3000, '{"version": ' + "1" * 5001 + "}", '{"a": NaN}', '{"a": 1e999}', "\xff"]
+)
+def test_a_manifest_of_any_json_is_one_line(copy, text):
+    (copy / "manifest.json").write_text(text, encoding="latin-1")
+    with pytest.raises(SeqmodelError) as caught:
+        open_dataset(copy)
+    one_line(caught, f"{copy / 'manifest.json'} is damaged: ")
+    assert not DATASET_FOLDER.is_marked(copy)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        *(({"frames": wrong}, "frames must be a whole number from 1 to ") for wrong in ("x", 0)),
+        *(({"frames": wrong}, "frames must be a whole number from 1 to ") for wrong in (2**70, -9)),
+        ({"frames": 9.0}, "frames must be a whole number from 1 to "),
+        ({"sha256": 5}, "sha256 must be text, not 5"),
+        ({"sha256": "abc"}, "sha256 must be 64 hexadecimal digits"),
+        ({"source": None}, "source must be text, not null"),
+    ],
+)
+def test_a_damaged_index_names_line_and_field(copy, change, says):
+    index = copy / "train.jsonl"
+    lines = [json.loads(line) for line in index.read_text().splitlines()]
+    lines[3] |= change
+    index.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for use in (lambda data: data["train"], lambda data: data.fingerprint()):
+        with pytest.raises(SeqmodelError) as caught:
+            use(open_dataset(copy))
+        one_line(caught, f"{copy} is damaged: train.jsonl, line 4: {says}", "seqmodel prepare")
+
+
+def test_an_index_with_a_number_beyond_all_is_one_line(copy):
+    index = copy / "train.jsonl"
+    index.write_text(index.read_text().replace('"frames": 9', '"frames": 1e400', 1))
+    with pytest.raises(SeqmodelError) as caught:
+        open_dataset(copy)["train"]
+    one_line(caught, "train.jsonl, line 1: 1e400 is out of range")

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -53,6 +54,23 @@ def test_a_journal_that_is_none_is_told_in_a_line(tmp_path):
     with pytest.raises(SeqmodelError) as caught:
         open_storage(tmp_path, None)
     assert str(caught.value).startswith(f"{tmp_path / JOURNAL} is damaged (")
+
+
+def test_a_disk_that_fills_is_told_in_a_line_and_the_journal_goes_on(tmp_path):
+    """Optuna's own error came as a traceback."""
+    study = optuna.create_study(study_name="a", storage=open_storage(tmp_path, None))
+    size = (tmp_path / JOURNAL).stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 7, before[1]))
+    try:
+        with pytest.raises(SeqmodelError) as caught:
+            study.set_user_attr("one", 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(caught.value) == f"cannot write {tmp_path / JOURNAL}: file too large"
+    study.set_user_attr("two", 2)
+    again = optuna.load_study(study_name="a", storage=open_storage(tmp_path, None))
+    assert again.user_attrs == {"two": 2}
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
 from seqmodel.runs import folder as runs
+from seqmodel.runs.content import load_model, model_tensors
 from seqmodel.runs.folder import (
     RUN_FOLDER,
     load_run,
@@ -61,8 +62,8 @@ def test_weights_of_another_build_are_refused_in_one_line(run, make_config, othe
     """torch says such things in as many lines as there are weights."""
     model = build_model(make_config(**({"end": True, "hidden": 7} | other)), FRAMES)
     before = model.output.linear.weight.clone()
-    tensors = runs.model_tensors(run.model)
-    refused(lambda: runs.load_model(model, tensors), "do not fit the model")
+    tensors = model_tensors(run.model)
+    refused(lambda: load_model(model, tensors), "do not fit the model")
     assert torch.equal(model.output.linear.weight, before)
 
 
@@ -177,7 +178,22 @@ def test_metrics_are_read_or_said_to_be_damaged(run_folder, tmp_path):
     assert [line["epoch"] for line in read_metrics(run_folder)] == list(range(1, 31))
     assert read_metrics(tmp_path) == []
     (tmp_path / runs.METRICS).write_text('{"epoch": 1}\n{"epo')
-    refused(lambda: read_metrics(tmp_path), str(tmp_path / runs.METRICS), "damaged")
+    says = f"{tmp_path / runs.METRICS} is damaged: line 1: valid_nats_per_frame is missing; delete"
+    refused(lambda: read_metrics(tmp_path), says, f"`seqmodel train --resume --run {tmp_path}`")
+    good = (run_folder / runs.METRICS).read_text().splitlines()
+    for wrong in ("[" * 9999, "3", good[1].replace(": 2,", ": " + "1" * 5001 + ","), good[1][:-1]):
+        (tmp_path / runs.METRICS).write_text(f"{good[0]}\n{wrong}\n")
+        refused(lambda: read_metrics(tmp_path), "is damaged: line 2: ")
+
+
+def test_a_damaged_line_of_metrics_is_mended_as_it_says(run_folder, tmp_path, make_config, train):
+    """The last checkpoint holds them all, so nothing is lost with the file."""
+    folder = tmp_path / "run"
+    shutil.copytree(run_folder, folder)
+    (folder / runs.METRICS).unlink()
+    options = {"learning_rate": 0.05, "epochs": 30, "patience": 30}
+    train(make_config(end=True, hidden=7, **options), folder, resume=True)
+    assert read_metrics(folder) == read_metrics(run_folder)
 
 
 def test_loading_runs_no_code(run_folder, monkeypatch):

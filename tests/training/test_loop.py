@@ -3,6 +3,8 @@
 import hashlib
 import json
 import math
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -20,7 +22,8 @@ from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.loop import Listener, Trainer, train_run
 from seqmodel.training.state import DivergedError
-from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
+from seqmodel.training.update import Sums
 
 
 @pytest.fixture
@@ -275,3 +278,51 @@ def test_ticks_count_every_frame_and_the_time_left(tmp_path, make_config, train)
         for tick, frames in zip(training, left, strict=True):
             assert frames == pytest.approx((3 - epoch) * 145 - tick.done, abs=1e-6)
     assert all(math.isfinite(t.nats_per_frame) for t in ticks if t.nats_per_frame is not None)
+
+
+def test_ctrl_c_before_the_first_update_is_answered_at_once(
+    tmp_path, make_config, dataset, monkeypatch
+):
+    """It waited until the update had been compiled and made; what it says to do works."""
+
+    def compiling(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("went on")
+
+    folder, config = tmp_path / "run", make_config()
+    with monkeypatch.context() as patch, stop_on_signals() as stop:
+        patch.setattr(loop, "update", compiling)
+        with pytest.raises(
+            InterruptError, match="continue with `seqmodel train --resume"
+        ) as caught:
+            loop.train_run(config, dataset, folder, stop=stop)
+        assert stop.at_once is None
+    assert caught.value.exit_status == 128 + signal.SIGINT
+    loop.train_run(config, dataset, folder, resume=True)
+    loop.train_run(config, dataset, tmp_path / "whole")
+    same = [(tmp_path / run / runs.BEST).read_bytes() for run in ("run", "whole")]
+    assert same[0] == same[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (
+            {"weight_noise": 1e30, "unit": "tanh", "activation": "relu"},
+            r"lower --weight-noise, now 1e\+30",
+        ),
+        (
+            {"weight_noise": 0.0, "unit": "gru"},
+            "look for damaged pieces in train with `seqmodel inspect`",
+        ),
+    ],
+)
+def test_a_first_update_that_diverges_blames_no_learning_rate_and_leaves_nothing(
+    tmp_path, make_config, dataset, monkeypatch, options, advice
+):
+    """No step has been taken yet; and what it left was resumed only to diverge again."""
+    if not options["weight_noise"]:
+        monkeypatch.setattr(loop, "update", lambda *a, **k: (Sums(math.nan, 1, None), math.nan))
+    with pytest.raises(DivergedError, match=advice):
+        loop.train_run(make_config(**options), dataset, tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []

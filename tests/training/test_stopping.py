@@ -22,6 +22,15 @@ def test_a_signal_is_remembered_and_a_second_one_would_end_the_process(number):
     assert signal.getsignal(number) is before
 
 
+def test_a_signal_stops_at_once_where_nothing_would_be_lost():
+    """Before the first update, which may be compiled for many seconds."""
+    with stop_on_signals() as stop:
+        stop.at_once = "stopped: go on with x"
+        with pytest.raises(InterruptError, match="stopped: go on with x") as caught:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert caught.value.exit_status == 130
+
+
 def test_handlers_come_back_after_an_exception():
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(ZeroDivisionError), stop_on_signals():

@@ -54,7 +54,7 @@ class Targets:
             with new_file(target) as file:
                 yield file
             return
-        if sys.stdout is None:  # as after >&-
+        if not hasattr(sys.stdout, "buffer"):  # as after >&-
             raise SeqmodelError("cannot write to stdout: it is closed")
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -1,6 +1,5 @@
 """A training that was asked for: its checks, its run folder, and what is told of it."""
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,51 +27,80 @@ class Job:
     def resume(self, folder: Path) -> None:
         """Continue the run in `folder`."""
         from seqmodel.data.dataset import open_dataset
+        from seqmodel.locks import locked
         from seqmodel.runs.folder import read_metrics
 
-        dataset, before = open_dataset(str(self.settings.data)), read_metrics(folder)
-        self._run(dataset, folder, _device(self.device, self.settings, dataset), resume=True)
-        if read_metrics(folder) == before:
-            message(
-                f"{folder} was complete: to train on, start a new run with --init-from {folder}",
-                quiet=self.quiet,
-            )
+        with locked(folder):
+            dataset, before = open_dataset(str(self.settings.data)), read_metrics(folder)
+            self._run(dataset, folder, _device(self.device, self.settings, dataset), resume=True)
+            if read_metrics(folder) == before:
+                message(
+                    f"{folder} was complete: to train on, start a new run with --init-from "
+                    f"{folder}",
+                    quiet=self.quiet,
+                )
 
     def start(self, folder: Path | None, init_from: Path | None, *, force: bool) -> None:
         """Train a new run in `folder`, or in a new one in runs/."""
-        from seqmodel.data.bundled import sample_dataset
-        from seqmodel.data.dataset import open_dataset
-        from seqmodel.files import check_writable, new_folder
-        from seqmodel.runs.folder import CONFIG, RUN_FOLDER, RUNS, new_run_folder
-        from seqmodel.training.loop import begin_run
-        from seqmodel.training.search import begin_search
+        from seqmodel.files import remove_empty
+        from seqmodel.locks import locked
+        from seqmodel.runs.folder import RUN_FOLDER, RUNS, new_run_folder
 
         # All that can be wrong is found before a folder is made.
         if folder is not None:
-            RUN_FOLDER.check_target(folder, force=force)
+            with locked(folder):
+                RUN_FOLDER.check_target(folder, force=force)
+                dataset, device, weights = self._checked(init_from)
+                self._start_in(folder, dataset, device, weights)
+            return
+        dataset, device, weights = self._checked(init_from)
+        name = dataset.folder.resolve().name.removesuffix("-data")
+        folder = new_run_folder(name, self.settings.unit)
+        try:
+            with locked(folder):
+                self._run(dataset, folder, device, resume=False, init_from=weights)
+        finally:
+            remove_empty([folder, RUNS])  # an error before the first checkpoint leaves no folder
+
+    def _checked(self, init_from: Path | None) -> tuple["Dataset", "torch.device", "Run | None"]:
+        """What to train on and where, and the weights to begin with; settles the data's path."""
+        from seqmodel.data.bundled import sample_dataset
+        from seqmodel.data.dataset import open_dataset
+        from seqmodel.runs.folder import RUNS
+
         path = Path(self.settings.data) if self.settings.data else sample_dataset(RUNS)
         dataset = open_dataset(path)
         _check_splits(dataset)
         device = _device(self.device, self.settings, dataset)
         weights = _weights(init_from, self.settings, dataset) if init_from else None
         self.settings = replace(self.settings, data=str(path.resolve()))
-        replaces = folder is not None and folder.exists()
-        if folder is None:
-            name = path.resolve().name.removesuffix("-data")
-            folder = new_run_folder(name, self.settings.unit)
-        elif replaces:  # the old run stays until the new one's first checkpoint is on the disk
-            begin = begin_search if self.settings.learning_rate_draws else begin_run
+        return dataset, device, weights
+
+    def _start_in(
+        self, folder: Path, dataset: "Dataset", device: "torch.device", weights: "Run | None"
+    ) -> None:
+        """Train a new run in the place of the one in `folder`, if there is one."""
+        from seqmodel.files import check_writable, new_folder, remove_empty
+        from seqmodel.runs.folder import CONFIG, RUN_FOLDER
+        from seqmodel.training.loop import begin_run
+        from seqmodel.training.search import begin_search
+
+        replaces = folder.exists()
+        if replaces:
+            # The old run stays until the new one's first checkpoint is on the disk, and until it is
+            # known that its first update does not diverge.
             with new_folder(folder, RUN_FOLDER, force=True) as new:
-                begin(self.settings, dataset, new, weights)
+                if self.settings.learning_rate_draws:
+                    begin_search(self.settings, dataset, new, weights)
+                else:
+                    begin_run(self.settings, dataset, new, weights).try_update()
             weights = None
         else:
             check_writable(folder / CONFIG)
         try:
             self._run(dataset, folder, device, resume=replaces, init_from=weights)
         finally:
-            for made in (folder, RUNS):  # an error before the first checkpoint leaves no folder
-                with suppress(OSError):
-                    made.rmdir()
+            remove_empty([folder])
 
     def _run(
         self,
@@ -90,6 +118,8 @@ class Job:
         from seqmodel.training.stopping import stop_on_signals
 
         settings, quiet = self.settings, self.quiet
+        for line in dataset.frame.medium.training_remarks(dataset.frame):
+            message(line, quiet=quiet)
         train = search if settings.learning_rate_draws else train_run
         title = f"{folder}: {_units(settings)} on {dataset.folder}"
         with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as listener:
@@ -148,7 +178,8 @@ def _check_splits(dataset: "Dataset") -> None:
 def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
     """The run to take weights from, known to fit."""
     from seqmodel.model.build import build_model
-    from seqmodel.runs.folder import load_model, load_run, model_tensors
+    from seqmodel.runs.content import load_model, model_tensors
+    from seqmodel.runs.folder import load_run
 
     run = load_run(folder)
     try:

@@ -141,13 +141,24 @@ class Audio(Medium):
         ]
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How many recordings lost precision."""
-        rounded = manifest["rounded_to_16_bits"]
-        if not rounded:
+        """How many recordings lost precision, and whether there is anything to hear."""
+        lines, rounded = [], manifest["rounded_to_16_bits"]
+        if rounded:
+            lines.append(
+                f"rounded {plural(rounded, 'file')} to 16 bits: finer than that, not mono, or at "
+                "another rate"
+            )
+        if manifest["splits"]["train"]["pieces"]:
+            lines += self.training_remarks(self.frame_from_json(manifest["frame"]))
+        return lines
+
+    def training_remarks(self, frame: FrameDefinition) -> list[str]:
+        """Whether train is silent: its deviation is then stated as 1, which no sound has."""
+        if frame.deviation != 1.0:
             return []
         return [
-            f"rounded {plural(rounded, 'file')} to 16 bits: finer than that, not mono, or at "
-            "another rate"
+            "train is silent: all of its samples are the same, so there is nothing to learn; what "
+            "is sampled from it will be noise"
         ]
 
     def split_advice(self, manifest: Mapping[str, Any]) -> str | None:

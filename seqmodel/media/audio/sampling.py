@@ -16,7 +16,13 @@ from seqmodel.media.audio.plots import recording_png
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.audio.writer import write_audio
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
-from seqmodel.media.sound import MAX_FLAC_RATE, MAX_SAMPLES, check_encoder
+from seqmodel.media.sound import (
+    FULL_SCALE,
+    MAX_FLAC_RATE,
+    MAX_SAMPLES,
+    check_encoder,
+    to_levels,
+)
 from seqmodel.media.words import clock, plural
 
 MAX_PRIMER_SAMPLES = 2**24
@@ -24,6 +30,10 @@ MAX_PRIMER_SAMPLES = 2**24
 
 INAUDIBLE = 0.01
 """A piece whose deviation is this share of the training samples', 40 dB down, counts as silent."""
+
+
+OVERDRIVEN = 0.1
+"""A piece with a larger share of its samples at full scale is not heard as what it should be."""
 
 
 class AudioSampling(Sampling):
@@ -64,11 +74,19 @@ class AudioSampling(Sampling):
             )
         else:
             write_audio(request.kind, file, blocks, frame, total)
-        audible = piece.deviation > INAUDIBLE * frame.deviation
         return Written(
             f"{samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at {frame.rate:,} Hz)",
-            "" if audible else "silent: try a higher --temperature",
+            self._hint(piece),
         )
+
+    def _hint(self, piece: "_Measured") -> str:
+        if piece.loudest_share > OVERDRIVEN:
+            return (
+                f"{piece.loudest_share:.0%} of the samples at full scale: train longer, or, if the "
+                "recordings are as loud, make them quieter and prepare them again"
+            )
+        audible = piece.deviation > INAUDIBLE * self._frame.deviation
+        return "" if audible else "silent: try a higher --temperature"
 
     def _length(self) -> int:
         frame, request = self._frame, self._request
@@ -150,11 +168,14 @@ class _Measured:
 
     def __init__(self, chunks: Iterable[NDArray[np.float32]], tell: Callable[[int], None]) -> None:
         self._chunks, self._tell = chunks, tell
-        self._count, self._sum, self._squares = 0, 0.0, 0.0
+        self._count, self._sum, self._squares, self._loudest = 0, 0.0, 0.0, 0
 
     def __iter__(self) -> Iterator[NDArray[np.float32]]:
         for chunk in self._chunks:
             block = chunk.reshape(-1)
+            if not np.isfinite(block).all():
+                raise SeqmodelError("the run draws samples that are no numbers: use another run")
+            self._loudest += int((np.abs(to_levels(block)) >= FULL_SCALE - 1).sum())
             self._count += len(block)
             self._sum += float(block.sum(dtype=np.float64))
             self._squares += float(np.square(block, dtype=np.float64).sum())
@@ -162,6 +183,12 @@ class _Measured:
             self._tell(self._count)
 
     @property
+    def loudest_share(self) -> float:
+        """Of the samples, how many are as loud as 16 bits can be, or would be louder."""
+        return self._loudest / self._count
+
+    @property
     def deviation(self) -> float:
+        """Of the samples."""
         mean = self._sum / self._count
         return math.sqrt(max(0.0, self._squares / self._count - mean**2))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import SourceError
 from seqmodel.media.definitions import Piece, Work
 from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.medium import MIDI_SUFFIXES
 from seqmodel.media.music.midi import Score, read_score
 from seqmodel.media.music.midi_format import DRUM_CHANNEL
 from seqmodel.media.music.onsets import has_onsets, sounding
@@ -77,6 +78,12 @@ def load_midi(path: Path, frame: PianoRollFrames) -> LoadedPiece:
         data = path.read_bytes()
     except OSError as error:
         raise SourceError((error.strerror or str(error)).lower()) from error
+    suffix = path.suffix.lower()
+    if suffix and suffix not in MIDI_SUFFIXES and b"MThd" not in data[:64]:
+        raise SourceError(
+            f"is neither MIDI nor of a kind that is read ({suffix}): convert it, sound to .wav or "
+            ".flac"
+        )
     score = read_score(data, restrike=frame.restrike)
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
     frames = piano_roll(

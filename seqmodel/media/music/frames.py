@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 from seqmodel.media.definitions import FrameDefinition, Medium, differences
 from seqmodel.media.music.grid import NOTES, Grid
 from seqmodel.media.music.pianoroll import pack, transpose_roll, unpack
+from seqmodel.plain_json import Fields
 
 if TYPE_CHECKING:
     from seqmodel.media.music.corpus import MusicCorpus
     from seqmodel.media.music.midi import Restrike
+
+RESTRIKES: Mapping[str, "Restrike"] = {"close": "close", "discard": "discard"}
+"""By name."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +127,17 @@ class PianoRollFrames:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "PianoRollFrames":
-        """The inverse of `to_json`; SourceError, KeyError or TypeError for damaged values."""
+        """The inverse of `to_json`; SourceError or ValueError for damaged values."""
+        fields = Fields.of(values, "frame")
+        restrike = fields.text("restrike")
+        if restrike not in RESTRIKES:
+            raise ValueError(f"frame.restrike must be one of {', '.join(RESTRIKES)}")
         return cls(
-            Grid.from_json(values["grid"]),
-            values["restrike"],
-            values["drums"],
-            values["transpose_to_c"],
-            values.get("onsets", False),
+            Grid.from_json(dict(fields.fields("grid").values)),
+            RESTRIKES[restrike],
+            fields.flag("drums"),
+            fields.flag("transpose_to_c"),
+            "onsets" in fields and fields.flag("onsets"),
         )
 
     def __str__(self) -> str:

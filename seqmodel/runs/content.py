@@ -1,0 +1,116 @@
+"""What a checkpoint says of its model, and a model made of it once both are known to fit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seqmodel.config import Config
+from seqmodel.errors import SeqmodelError, SourceError
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.registry import definition_from_json
+from seqmodel.model.build import build_model, with_sizes
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.plain_json import Fields
+
+MODEL = "model."
+"""Prefix of the model's tensors in a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is needed to build a model, and how far it was trained."""
+
+    config: Config
+    frame: FrameDefinition
+    epoch: int
+    longest_piece: int
+
+
+def checkpoint_content(
+    config: Config, frame: FrameDefinition, *, epoch: int, longest_piece: int
+) -> dict[str, Any]:
+    """What a checkpoint says of its model, from which `read_content` tells it again."""
+    return {
+        "config": config.to_json(),
+        "media": frame.medium.name,
+        "frame": frame.to_json(),
+        "epoch": epoch,
+        "longest_piece": longest_piece,
+    }
+
+
+def medium_name(values: Mapping[str, Any]) -> str:
+    """A checkpoint's medium; before there was audio, none was stated."""
+    return str(values.get("media", "music"))
+
+
+def read_content(values: Mapping[str, Any], origin: Path) -> Content:
+    """The inverse of `checkpoint_content`; SeqmodelError names the checkpoint `origin`."""
+    fields = Fields(values)
+    try:
+        config = Config.from_json(fields.fields("config").values, origin)
+        frame = definition_from_json(medium_name(values), fields.fields("frame").values)
+        return Content(config, frame, fields.whole("epoch"), fields.whole("longest_piece", 1))
+    except (ValueError, SourceError) as error:
+        raise damaged(origin, str(error)) from error
+
+
+def damaged(origin: Path, how: str) -> SeqmodelError:
+    """The one-line error for a checkpoint that says what no training writes."""
+    return SeqmodelError(f"{origin} is damaged: {how}; use another checkpoint or train again")
+
+
+def model_of(content: Content, tensors: Mapping[str, torch.Tensor], origin: Path) -> SequenceModel:
+    """The model of a checkpoint, on the CPU; SeqmodelError names `origin`."""
+    check_fit(content.config, content.frame, tensors, origin)
+    model = build_model(content.config, content.frame)
+    load_model(model, tensors)
+    for name, weight in model.state_dict().items():
+        if not torch.isfinite(weight).all():
+            raise SeqmodelError(
+                f"{origin} has weights that are no numbers ({name}); use another checkpoint or "
+                "train again"
+            )
+    return model
+
+
+def check_fit(
+    config: Config, frame: FrameDefinition, tensors: Mapping[str, torch.Tensor], origin: Path
+) -> None:
+    """SeqmodelError unless the tensors of the checkpoint `origin` are a model's of these settings.
+
+    Takes no memory: what a file says of sizes is believed once it has weights of that size.
+    """
+    try:
+        if with_sizes(config, frame) != config:
+            raise SeqmodelError("its settings leave sizes open")
+        with torch.device("meta"):
+            _compare(build_model(config, frame), tensors)
+    except SeqmodelError as error:
+        raise SeqmodelError(f"{origin}: {error}") from error
+
+
+def model_tensors(model: SequenceModel) -> dict[str, torch.Tensor]:
+    """The model's tensors under the names they have in a checkpoint."""
+    return {MODEL + name: tensor for name, tensor in model.state_dict().items()}
+
+
+def load_model(model: SequenceModel, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Copy a checkpoint's tensors into `model`; SeqmodelError where names or shapes differ."""
+    model.load_state_dict(_compare(model, tensors))
+
+
+def _compare(model: SequenceModel, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    there = {k.removeprefix(MODEL): v for k, v in tensors.items() if k.startswith(MODEL)}
+    here = model.state_dict()
+    for name in sorted(there.keys() | here.keys()):
+        shapes = [tuple(some[name].shape) if name in some else None for some in (there, here)]
+        if shapes[0] != shapes[1]:
+            raise SeqmodelError(
+                f"the checkpoint's weights do not fit the model: {name} is {shapes[0]} there and "
+                f"{shapes[1]} here; use the unit, size and options that it was trained with"
+            )
+    return there

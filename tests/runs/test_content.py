@@ -1,0 +1,130 @@
+"""A checkpoint that a stranger wrote: whatever it claims, one line, and no memory for the claim."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqmodel.config import Config, to_yaml
+from seqmodel.errors import SeqmodelError
+from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
+from seqmodel.runs.folder import BEST, LAST, load_run
+
+
+@pytest.fixture
+def forge(run_folder, tmp_path):
+    """A function that copies the run and changes a checkpoint of it, checksum and all."""
+
+    def forge(name, change):
+        folder = Path(shutil.copytree(run_folder, tmp_path / "forged", dirs_exist_ok=True))
+        tensors, content = load_checkpoint(folder / name)
+        change(tensors, content)
+        save_checkpoint(folder / name, tensors, content)
+        return folder
+
+    return forge
+
+
+def said(call, *arguments, **options):
+    with pytest.raises(SeqmodelError) as caught:
+        call(*arguments, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("epoch", ..., " is damaged: epoch is missing"),
+        ("epoch", "3", " is damaged: epoch must be a whole number from 0 to "),
+        ("longest_piece", 0, " is damaged: longest_piece must be a whole number from 1 to "),
+        ("frame", {}, " is damaged: holds frames that are none of music: frame.restrike is "),
+        ("frame", [], " is damaged: frame must be an object, not a list"),
+        ("media", "smell", " is damaged: holds frames of an unknown medium: 'smell'"),
+        ("media", "audio", " is damaged: holds frames that are none of audio: "),
+        ("config", ..., " is damaged: config is missing"),
+        ("config", 5, " is damaged: config must be an object, not 5"),
+    ],
+)
+def test_a_field_that_is_none_is_named(forge, key, value, says):
+    def change(tensors, content):
+        content[key] = value
+        if value is ...:
+            del content[key]
+
+    folder = forge(BEST, change)
+    assert said(load_run, folder).startswith(f"{folder / BEST}{says}")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("hidden", 1_000_000, "the checkpoint's weights do not fit the model: "),
+        ("hidden", None, "its settings leave sizes open"),
+        ("hidden", "7", "hidden must be int or nothing, not '7'"),
+        ("unit", "gnu", "there is no unit 'gnu'; choose one of "),
+        ("output", "smell", "--output must be one of "),
+        ("layers", 1000, "the checkpoint's weights do not fit the model: "),
+    ],
+)
+@pytest.mark.parametrize("name", [BEST, LAST])
+def test_a_size_is_believed_once_there_are_weights_of_it(forge, train, name, setting, value, says):
+    """hidden 1,000,000 took all memory before it was compared with the weights."""
+    folder = forge(name, lambda tensors, content: content["config"].update({setting: value}))
+    content = load_checkpoint(folder / name)[1]
+    if name == BEST:
+        message = said(load_run, folder)
+    else:
+        config = Config(**{**Config().to_json(), **content["config"]})
+        message = said(train, config, folder, resume=True)
+    assert message.startswith(f"{folder / name}: {says}")
+
+
+def test_weights_that_are_no_numbers_are_refused(forge):
+    """They scored nan with status 0, and sampled silence."""
+
+    def change(tensors, content):
+        next(tensor for name, tensor in tensors.items() if tensor.numel() > 1)[0] = torch.nan
+
+    folder = forge(BEST, change)
+    message = said(load_run, folder)
+    assert message.startswith(f"{folder / BEST} has weights that are no numbers (")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda tensors, content: content.pop("place"), "place must be an object, not null"),
+        (lambda tensors, content: content.update(place=[]), "place must be an object, not a list"),
+        (
+            lambda tensors, content: content["place"].update(batch="x"),
+            "place.batch must be a whole",
+        ),
+        (
+            lambda tensors, content: content["place"].update(batch=1),
+            "place has batches of no frame",
+        ),
+        (lambda tensors, content: content["place"].update(metrics=[3]), "place.metrics[0] must be"),
+        (lambda tensors, content: tensors.update(_slots(tensors)), "optimizer."),
+    ],
+)
+def test_a_place_that_is_none_is_named(forge, run, train, change, says):
+    folder = forge(LAST, change)
+    message = said(train, run.config, folder, resume=True)
+    assert message.startswith(f"{folder / LAST} is damaged: {says}")
+
+
+def _slots(tensors):
+    return {name: torch.zeros(3, 2, 1) for name in tensors if name.startswith("optimizer.")}
+
+
+def test_a_config_that_grew_is_refused_before_its_model_is_made(forge, run, train):
+    """Also where config.yaml alone claims it."""
+    from dataclasses import replace
+
+    folder = forge(LAST, lambda tensors, content: None)
+    grown = replace(run.config, hidden=1_000_000)
+    (folder / "config.yaml").write_text(to_yaml(grown))
+    assert "was trained with hidden 7, not 1000000" in said(train, grown, folder, resume=True)

@@ -1,0 +1,119 @@
+"""Locks: one process at a time, none left by the dead, and no file left by anybody."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.locks import locked
+
+
+def busy(target):
+    return f"another process is writing {target}: wait until it has ended, or name another place"
+
+
+def refused(target):
+    with pytest.raises(SeqmodelError) as caught, locked(target):
+        pass
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_second_is_refused_and_the_first_leaves_nothing(tmp_path, there):
+    target = tmp_path / "deep" / "run"
+    if there:
+        target.mkdir(parents=True)
+    with locked(target):
+        assert refused(target) == busy(target)
+        with locked(tmp_path / "deep" / "other"):
+            pass
+    with locked(target):
+        pass
+    assert list(tmp_path.rglob("*")) == ([target.parent, target] if there else [])
+
+
+def test_a_link_and_the_folder_it_stands_for_share_a_lock(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to("run")
+    (tmp_path / "loop").symlink_to("loop")
+    with locked(tmp_path / "link"), locked(tmp_path / "loop"):
+        assert refused(tmp_path / "run") == busy(tmp_path / "run")
+
+
+def test_a_folder_that_takes_the_place_of_another_is_still_locked(tmp_path):
+    """--force renames one over the other: a lock on the folder alone would go with the old one."""
+    target, new = tmp_path / "run", tmp_path / "new"
+    target.mkdir()
+    new.mkdir()
+    with locked(target):
+        target.rmdir()
+        new.rename(target)
+        assert refused(target) == busy(target)
+
+
+def hold(target, told):
+    with locked(target):
+        told.put("held")
+        time.sleep(60)
+
+
+def test_a_dead_process_keeps_nothing(tmp_path):
+    """Guards against a lock file whose owner was killed: nobody could ever train there again."""
+    context = multiprocessing.get_context("spawn")
+    told = context.Queue()
+    process = context.Process(target=hold, args=(tmp_path / "run", told))
+    process.start()
+    assert told.get(timeout=30) == "held"
+    assert refused(tmp_path / "run") == busy(tmp_path / "run")
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    with locked(tmp_path / "run"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_waits_gets_it_alone(tmp_path):
+    """The one who leaves removes the file: one who waited for it must not take what is no more."""
+    inside, most = [], []
+
+    def enter():
+        for _ in range(5):
+            with locked(tmp_path / "data", wait=True):
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0.001)
+                inside.pop()
+
+    threads = [threading.Thread(target=enter) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_file_can_be_made_the_folder_itself_is_locked(tmp_path):
+    """As beside a folder in one that belongs to somebody else; here the name is too long."""
+    target = Path(tmp_path, "x" * 252)
+    target.mkdir()
+    with locked(target):
+        assert refused(target) == busy(target)
+    with locked(target):
+        pass
+
+
+def test_without_locks_the_work_goes_on(tmp_path, monkeypatch):
+    """Some network file systems know none."""
+
+    def unsupported(file, how):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with locked(tmp_path / "run"):
+        pass
