@@ -16,9 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error
-from seqmodel.locks import held, take
-
-__all__ = ["JOURNAL", "Journal", "JournalLock", "held", "open_storage", "queue_again", "root"]
+from seqmodel.locks import take
 
 JOURNAL = "journal.log"
 """In the experiment's folder."""

@@ -14,8 +14,8 @@ from optuna.trial import Trial
 from seqmodel.data.dataset import Dataset
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.experiment.plan import Cell
-from seqmodel.experiment.storage import held
 from seqmodel.experiment.studies import WORKER, PaperSampler, Studies, Study, tpe
+from seqmodel.locks import held, locked
 from seqmodel.runs.folder import LAST, load_run, read_metrics
 from seqmodel.training.loop import Listener, train_run
 from seqmodel.training.state import DivergedError
@@ -164,14 +164,15 @@ class Worker:
         for k, figure in enumerate(figures, 1):
             trial.report(figure, k)
         try:
-            train_run(
-                config,
-                dataset,
-                folder,
-                resume=(folder / LAST).is_file(),
-                listener=Listener(epoch=epoch),
-                stop=self._stop,
-            )
+            with locked(folder):
+                train_run(
+                    config,
+                    dataset,
+                    folder,
+                    resume=(folder / LAST).is_file(),
+                    listener=Listener(epoch=epoch),
+                    stop=self._stop,
+                )
         except DivergedError:
             ended = "diverged"
         metrics = read_metrics(folder)

@@ -12,8 +12,9 @@ import pytest
 from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment.storage import JOURNAL, held, open_storage
+from seqmodel.experiment.storage import JOURNAL, open_storage
 from seqmodel.experiment.studies import WORKER, Study
+from seqmodel.locks import held
 
 
 def hold(path, told):

@@ -172,9 +172,10 @@ def _run(
     from seqmodel.cli.compare.live import shown
     from seqmodel.experiment.jobs import work
     from seqmodel.experiment.output import write_results
-    from seqmodel.experiment.storage import held, open_storage
+    from seqmodel.experiment.storage import open_storage
     from seqmodel.experiment.studies import Studies
     from seqmodel.files import check_writable
+    from seqmodel.locks import held
     from seqmodel.training.stopping import stop_on_signals
 
     check_writable(folder / "table.md")
