@@ -7,7 +7,8 @@ import typer
 
 from seqmodel.bench.cases import PARTS, SIZES, check_part, find_size
 from seqmodel.cli.common import Device, Json, Quiet, counter, plural, print_json
-from seqmodel.units import unit_spec
+from seqmodel.cli.completion import one_of
+from seqmodel.units import UNITS, unit_spec
 
 SIZE_NAMES = ", ".join(size.name for size in SIZES)
 STAGES = {
@@ -25,16 +26,24 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="UNIT", help="Units to measure.  [default: all; on music the paper's three]"
+            metavar="UNIT",
+            help="Units to measure.  [default: all; on music the paper's three]",
+            autocompletion=one_of(UNITS),
         ),
     ] = None,
     size: Annotated[
         list[str] | None,
-        typer.Option(help=f"A size for the part units, repeatable: {SIZE_NAMES}.  [default: all]"),
+        typer.Option(
+            help=f"A size for the part units, repeatable: {SIZE_NAMES}.  [default: all]",
+            autocompletion=one_of([size.name for size in SIZES]),
+        ),
     ] = None,
     part: Annotated[
         list[str] | None,
-        typer.Option(help=f"What to measure, repeatable: {', '.join(PARTS)}.  [default: all]"),
+        typer.Option(
+            help=f"What to measure, repeatable: {', '.join(PARTS)}.  [default: all]",
+            autocompletion=one_of(PARTS),
+        ),
     ] = None,
     seconds: Annotated[
         float, typer.Option(min=0.0, max=3600.0, help="Time per case; at least five rounds.")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from seqmodel.cli.completion import DEVICES, one_of
 from seqmodel.media.words import clock, plural, printable
 
 __all__ = ["clock", "plural", "printable"]  # for the commands
@@ -18,7 +19,8 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing target
 Device = Annotated[
     str,
     typer.Option(
-        help="Where to compute: auto, cpu or cuda; auto takes a GPU only where it is faster."
+        help="Where to compute: auto, cpu or cuda; auto takes a GPU only where it is faster.",
+        autocompletion=one_of(DEVICES),
     ),
 ]
 

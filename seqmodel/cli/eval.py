@@ -6,8 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.common import Device, Json, Quiet, counter, message, plural, print_json
+from seqmodel.cli.completion import one_of
 from seqmodel.config import Config
 from seqmodel.media.definitions import Comparison
+
+SPLITS = ("train", "valid", "test")
 
 
 def evaluate(
@@ -15,9 +18,12 @@ def evaluate(
         Path | None, typer.Argument(metavar="RUN", help="The run folder; the newest if none.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="A prepared dataset; the run's own if none.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="A prepared dataset; the run's own if none."),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
+    split: Annotated[
+        str, typer.Option(help="train, valid or test.", autocompletion=one_of(SPLITS))
+    ] = "valid",
     batch_size: Annotated[
         int, typer.Option(min=1, help="Pieces at a time; changes the speed, not the figures.")
     ] = 32,

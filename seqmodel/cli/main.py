@@ -16,6 +16,7 @@ from seqmodel.cli import bench, inspect, prepare, report, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli.common import printable
 from seqmodel.cli.compare import command as compare
+from seqmodel.cli.help import GroupedCommand
 from seqmodel.cli.sample import command as sample
 from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError
@@ -27,21 +28,20 @@ app = typer.Typer(
     "music and new sound out.",
     epilog="Start with: seqmodel train --unit lstm && seqmodel sample out.mid",
     invoke_without_command=True,
-    add_completion=False,
     rich_markup_mode=None,  # plain help: it wraps its paragraphs and keeps what is in brackets
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("prepare")(prepare.prepare)
-app.command("train")(train.train)
-app.command("eval")(eval_command.evaluate)
-app.command("sample")(sample.sample)
-app.command("report")(report.report)
-app.command("compare")(compare.compare)
-app.command("inspect")(inspect.inspect)
-app.command("units")(units.units)
-app.command("bench")(bench.bench)
+app.command("prepare", cls=GroupedCommand)(prepare.prepare)
+app.command("train", cls=GroupedCommand)(train.train)
+app.command("eval", cls=GroupedCommand)(eval_command.evaluate)
+app.command("sample", cls=GroupedCommand)(sample.sample)
+app.command("report", cls=GroupedCommand)(report.report)
+app.command("compare", cls=GroupedCommand)(compare.compare)
+app.command("inspect", cls=GroupedCommand)(inspect.inspect)
+app.command("units", cls=GroupedCommand)(units.units)
+app.command("bench", cls=GroupedCommand)(bench.bench)
 
 
 LESS = {
@@ -83,7 +83,7 @@ def main() -> None:
     _replace_closed_streams()
     signal.signal(signal.SIGTERM, _exit_on_signal)  # so that temporary files are removed
     try:
-        status = app(standalone_mode=False)
+        status = app(prog_name="seqmodel", standalone_mode=False)
         sys.stdout.flush()
     except SeqmodelError as error:
         status = _say(str(error), error.exit_status)

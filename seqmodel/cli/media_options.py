@@ -28,7 +28,7 @@ def with_media_options(rows: Rows) -> Callable[[Command], Command]:
         own = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
         before = [one for one in own if one.kind is not one.KEYWORD_ONLY]
         after = [one for one in own if one.kind is one.KEYWORD_ONLY]
-        medias = [_parameter(option) for option in _distinct(rows)]
+        medias = [_parameter(option, rows) for option in _distinct(rows)]
         command.__signature__ = inspect.Signature([*before, *medias, *after])  # type: ignore[attr-defined]
         return command
 
@@ -60,7 +60,8 @@ def _distinct(rows: Rows) -> Iterable[Option]:
     return found.values()
 
 
-def _parameter(option: Option) -> inspect.Parameter:
+def _parameter(option: Option, rows: Rows) -> inspect.Parameter:
+    owners = [medium.name for medium in MEDIA.values() if option in rows(medium)]
     kind: Any = Literal[option.choices] if option.choices else option.kind
     info: Any = typer.Option(
         option.flag,
@@ -69,6 +70,7 @@ def _parameter(option: Option) -> inspect.Parameter:
         min=option.least,
         max=option.most,
         show_default=False,
+        rich_help_panel=" and ".join(owners).capitalize(),
     )
     return inspect.Parameter(
         option.name,

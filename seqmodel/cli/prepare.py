@@ -40,7 +40,9 @@ def prepare(
             help=f"{FILES}; folders, globs, or - for paths on stdin.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The dataset's folder.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="The dataset's folder.")
+    ],
     *,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail at the first file that cannot be used.")

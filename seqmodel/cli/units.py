@@ -5,12 +5,17 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.common import Json, print_json
+from seqmodel.cli.completion import one_of
 from seqmodel.errors import UsageError
+from seqmodel.units import UNITS
 
 
 def units(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="UNIT", help="Units to show.  [default: all]")
+        list[str] | None,
+        typer.Argument(
+            metavar="UNIT", help="Units to show.  [default: all]", autocompletion=one_of(UNITS)
+        ),
     ] = None,
     inputs: Annotated[int, typer.Option(min=1, help="Size of a frame.")] = 88,
     hidden: Annotated[
@@ -28,7 +33,7 @@ def units(
     step and (.) the elementwise product; s is the gate activation, phi the activation. V are
     diagonal: peepholes.
     """
-    from seqmodel.units import UNITS, hidden_size_for, unit_spec
+    from seqmodel.units import hidden_size_for, unit_spec
 
     if hidden is not None and params is not None:
         raise UsageError("--hidden and --params exclude each other: give the size or the budget")

@@ -40,7 +40,8 @@ HEAVY += ("soundfile", "soxr")
 def entries(text: str) -> dict[str, str]:
     """The options and arguments of a help text, each with its help on one line."""
     found: dict[str, str] = {}
-    for line in text.split("Arguments:" if "Arguments:" in text else "Options:")[1].splitlines():
+    _, *lines = re.split(r"^[A-Z][a-z ]+:$", text, maxsplit=1, flags=re.MULTILINE)
+    for line in "".join(lines).splitlines():
         if re.match(r"  [-A-Z]", line):
             entry, _, rest = line.strip().partition("  ")
             found[entry] = rest.strip()
@@ -67,6 +68,40 @@ def test_every_option_has_a_help_text(command: str, call: Call):
         else:
             for spelling in said or [f"--{name.replace('_', '-')}"]:
                 assert set(spelling.split("/")) <= names
+
+
+def sections(text: str) -> dict[str, str]:
+    """The groups of a help text, each with what stands below it."""
+    parts = re.split(r"^([A-Z][a-z ]+):$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_options_of_train_stand_in_groups(call: Call):
+    """Guards against one list of thirty options, and an option that no group took."""
+    found = sections(call("train", "--help").out)
+    assert list(found) == ["Data", "Model", "Training", "Search", "Run", "Options"]
+    placed = {"Data": "--batch-size", "Model": "--unit", "Training": "--epochs"}
+    placed |= {"Search": "--learning-rate-draws", "Run": "--resume", "Options": "--json"}
+    for group, option in placed.items():
+        assert [name for name, text in found.items() if f" {option}" in text] == [group]
+    assert len(found["Options"].strip().splitlines()) <= 6
+
+
+@pytest.mark.parametrize("command", FUNCTIONS)
+def test_types_and_ranges_are_plain_words(command: str, call: Call):
+    """Guards against `<int range>`, `list[str]` and `x>=1`, which speak to programmers."""
+    shown = call(command, "--help").out
+    assert not re.search(r"<|>|list\[|x=", shown), shown
+    for entry in entries(shown):
+        if entry.startswith("-") and command == "units" and "json" not in entry:
+            assert entry.endswith((" N", "--help"))
+
+
+def test_ranges_say_the_numbers_of_the_option(call: Call):
+    found = entries(call("sample", "--help").out)
+    assert found["--tempo NUMBER"].endswith("[4 to 1000]")
+    assert found["--seconds NUMBER"].endswith("[at least 0.001]")
+    assert "[default: 1; at least 1]" in found["-n, --number N"]
 
 
 def test_the_list_of_commands_is_not_cut_short(call: Call):

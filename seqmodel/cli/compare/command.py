@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqmodel.cli.common import Json, Quiet, message
+from seqmodel.cli.completion import one_of, several_of
 from seqmodel.config import PRESETS, field_types, parse_setting, read_config_file
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 QUICK_EPOCHS = 4
+SEARCHES = ("paper", "tpe", "none")
+COMPARED, SETTINGS, SEARCH, RUN = "What is compared", "Settings of all runs", "Search", "Run"
 
 
 def compare(
@@ -27,7 +31,12 @@ def compare(
     ] = None,
     units: Annotated[
         str,
-        typer.Option(metavar="A,B,...", help="See `seqmodel units`.  [default: tanh,gru,lstm]"),
+        typer.Option(
+            metavar="A,B,...",
+            help="See `seqmodel units`.  [default: tanh,gru,lstm]",
+            rich_help_panel=COMPARED,
+            autocompletion=several_of(UNITS),
+        ),
     ] = "",
     vary: Annotated[
         list[str] | None,
@@ -35,47 +44,81 @@ def compare(
             metavar="KEY=A,B,...",
             help="Compare another setting too, or instead; repeatable. Keys are those of `seqmodel "
             "train --print-config`.",
+            rich_help_panel=COMPARED,
         ),
     ] = None,
     params: Annotated[
         int | None,
-        typer.Option(help="Solve every unit's size for this many parameters, without outputs."),
+        typer.Option(
+            help="Solve every unit's size for this many parameters, without outputs.",
+            rich_help_panel=COMPARED,
+        ),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help=f"What all runs start from: {' or '.join(PRESETS)}.")
+        str | None,
+        typer.Option(
+            help=f"What all runs start from: {' or '.join(PRESETS)}.",
+            rich_help_panel=SETTINGS,
+            autocompletion=one_of(PRESETS),
+        ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings of all runs, from a YAML file.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Settings of all runs, from a YAML file.", rich_help_panel=SETTINGS
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of all runs; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of all runs; repeatable.",
+            rich_help_panel=SETTINGS,
+        ),
     ] = None,
     search: Annotated[
         str | None,
         typer.Option(
             help="paper: learning rates exp(U(-12, -6)), the same for all. tpe: Optuna's sampler "
             "and pruner, over the rate and what --tune names. none: the settings as they are.  "
-            "[default: paper with the paper preset, else tpe]"
+            "[default: paper with the paper preset, else tpe]",
+            rich_help_panel=SEARCH,
+            autocompletion=one_of(SEARCHES),
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Runs of each search.")] = 10,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Runs of each search.", rich_help_panel=SEARCH)
+    ] = 10,
     tune: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=LOW..HIGH", help="tpe: search this too; repeatable."),
+        typer.Option(
+            metavar="KEY=LOW..HIGH",
+            help="tpe: search this too; repeatable.",
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Runs of each search's winner, the first included.")
+        int,
+        typer.Option(
+            min=1, help="Runs of each search's winner, the first included.", rich_help_panel=SEARCH
+        ),
     ] = 3,
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help=f"A first answer: no search, one seed, {QUICK_EPOCHS} epochs."
+            "--quick",
+            help=f"A first answer: no search, one seed, {QUICK_EPOCHS} epochs.",
+            rich_help_panel=SEARCH,
         ),
     ] = False,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes, of one thread each.  [default: one per core]"),
+        typer.Option(
+            min=1,
+            help="Processes, of one thread each.  [default: one per core]",
+            rich_help_panel=RUN,
+        ),
     ] = None,
     storage: Annotated[
         str | None,
@@ -83,14 +126,24 @@ def compare(
             metavar="URL",
             help="A database where hosts meet, such as postgresql://...  "
             "[default: a file in --out]",
+            rich_help_panel=RUN,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="The folder of the experiment.  [default: one in results/, by the data]"),
+        typer.Option(
+            metavar="FOLDER",
+            help="The folder of the experiment.  [default: one in results/, by the data]",
+            rich_help_panel=RUN,
+        ),
     ] = None,
     status: Annotated[
-        bool, typer.Option("--status", help="Print how far the experiment in --out is, and stop.")
+        bool,
+        typer.Option(
+            "--status",
+            help="Print how far the experiment in --out is, and stop.",
+            rich_help_panel=RUN,
+        ),
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -144,7 +197,7 @@ def _plan(
 
     of_paper = settings.get("preset") == "paper"
     chosen = search or ("none" if quick else "paper" if of_paper else "tpe")
-    if chosen not in ("none", "paper", "tpe"):
+    if chosen not in SEARCHES:
         raise UsageError(f"--search must be paper, tpe or none, not {chosen!r}")
     if tune and chosen != "tpe":
         raise UsageError("--tune goes with --search tpe")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.common import Device, Force, Quiet, counter, message
+from seqmodel.cli.completion import one_of
 from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.sample.targets import Targets
 from seqmodel.errors import UsageError
@@ -19,6 +20,9 @@ WRITTEN = ", ".join(
     for medium in MEDIA.values()
 )
 DEFAULT_LENGTH = "; ".join(medium.default_length for medium in MEDIA.values())
+
+
+PIECES = "Pieces"
 
 
 def _formats() -> str:
@@ -41,28 +45,43 @@ def sample(
         ),
     ],
     run: Annotated[
-        Path | None, typer.Option(help="The run folder.  [default: the newest that can write OUT]")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="The run folder.  [default: the newest that can write OUT]"
+        ),
     ] = None,
     number: Annotated[
-        int, typer.Option("-n", "--number", min=1, help="Pieces: out-1.mid, out-2.mid, ...")
+        int,
+        typer.Option(
+            "-n",
+            "--number",
+            min=1,
+            help="Pieces: out-1.mid, out-2.mid, ...",
+            rich_help_panel=PIECES,
+        ),
     ] = 1,
     length: Annotated[
         int | None,
         typer.Option(
             min=1,
             help=f"Frames; a run trained with --end may stop sooner.  [default: {DEFAULT_LENGTH}]",
+            rich_help_panel=PIECES,
         ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0.001, help="Length in seconds instead.")
+        float | None,
+        typer.Option(min=0.001, help="Length in seconds instead.", rich_help_panel=PIECES),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same bytes.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="The same seed gives the same bytes.", rich_help_panel=PIECES)
+    ] = 1,
     temperature: Annotated[
         float,
         typer.Option(
             min=0.0,
             help="Below 1 tamer (notes sparser, sound smoother), above 1 wilder; 0: always the "
             "likeliest.",
+            rich_help_panel=PIECES,
         ),
     ] = 1.0,
     prime: Annotated[
@@ -70,11 +89,16 @@ def sample(
         typer.Option(
             metavar="FILE",
             help="Continue this file, of the run's medium, or a sampled .npy.",
+            rich_help_panel=PIECES,
         ),
     ] = None,
     include_prime: Annotated[
         bool,
-        typer.Option("--include-prime/--no-include-prime", help="Write it before the new frames."),
+        typer.Option(
+            "--include-prime/--no-include-prime",
+            help="Write it before the new frames.",
+            rich_help_panel=PIECES,
+        ),
     ] = False,
     *,
     output_format: Annotated[
@@ -83,6 +107,7 @@ def sample(
             "--format",
             help=f"{_formats()}, if OUT does not tell; npy holds the frames, raw 16-bit "
             "PCM, little-endian, without a header.",
+            autocompletion=one_of(_formats().split(", ")),
         ),
     ] = None,
     device: Device = "auto",

@@ -1,5 +1,6 @@
 """`seqmodel train`: from a dataset and a unit to a run folder."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,198 +8,257 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.common import Device, Force, Json, Quiet
+from seqmodel.cli.completion import ACTIVATIONS, BACKENDS, GATE_ACTIVATIONS, one_of
 from seqmodel.cli.train.job import Job
-from seqmodel.config import Config, read_config_file, resolve, to_yaml
+from seqmodel.config import CHOICES, MODELS, PRESETS, Config, read_config_file, resolve, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.music.medium import MUSIC
+from seqmodel.outputs.registry import OUTPUTS
+from seqmodel.units import UNITS
+
+DATA, MODEL, TRAINING, SEARCH, RUN = "Data", "Model", "Training", "Search", "Run"
 
 # The options themselves default to None, which tells those given from those left out.
-DEFAULT = {
-    name: f"  [default: {str(value).lower() if isinstance(value, bool) else value}]"
-    for name, value in asdict(resolve({}, presets=MUSIC.presets)).items()
-}
+DEFAULTS = asdict(resolve({}, presets=MUSIC.presets))
+
+
+def _setting(
+    name: str, group: str, text: str, *flags: str, among: Iterable[str] | None = None
+) -> Any:
+    """The option of a setting of `Config`: its help ends with its default, if that is a constant.
+
+    `among` are the names that it takes, for the shell to complete.
+    """
+    default = DEFAULTS[name]
+    if default is not None:
+        text += f"  [default: {str(default).lower() if isinstance(default, bool) else default}]"
+    complete = None if among is None else one_of(among)
+    return typer.Option(*flags, help=text, rich_help_panel=group, autocompletion=complete)
 
 
 def train(
     data: Annotated[
         Path | None,
-        typer.Argument(metavar="DATA", help="A prepared dataset; the bundled sample if none."),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="default, or paper: as in Chung et al. 2014." + DEFAULT["preset"]),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Settings from a YAML file; options override the file."),
-    ] = None,
-    print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print all settings as YAML and stop.")
-    ] = False,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="frame-wise: a unit reads whole frames. tied, for music: it runs along time for "
-            "each note, with the same weights for all." + DEFAULT["model"]
-        ),
-    ] = None,
-    unit: Annotated[
-        str | None, typer.Option(help="See `seqmodel units`." + DEFAULT["unit"])
-    ] = None,
-    hidden: Annotated[
-        int | None, typer.Option(help="Size of each layer." + DEFAULT["hidden"])
-    ] = None,
-    params: Annotated[
-        int | None,
-        typer.Option(
-            help="Solve the size for this many parameters of all units, without output layers."
-        ),
-    ] = None,
-    layers: Annotated[int | None, typer.Option(help="Layers, stacked." + DEFAULT["layers"])] = None,
-    note_unit: Annotated[
-        str | None,
-        typer.Option(help="tied: the unit along the notes of a frame.  [default: as --unit]"),
-    ] = None,
-    note_hidden: Annotated[
-        int | None, typer.Option(help="tied: its size.  [default: half of --hidden]")
-    ] = None,
-    note_layers: Annotated[
-        int | None, typer.Option(help="tied: its layers.  [default: as --layers]")
-    ] = None,
-    gate_activation: Annotated[
-        str | None, typer.Option(help="sigmoid or hard-sigmoid." + DEFAULT["gate_activation"])
-    ] = None,
-    activation: Annotated[
-        str | None, typer.Option(help="tanh, sigmoid or relu." + DEFAULT["activation"])
-    ] = None,
-    bias: Annotated[
-        bool | None,
-        typer.Option("--bias/--no-bias", help="Whether the unit has biases." + DEFAULT["bias"]),
-    ] = None,
-    dropout: Annotated[
-        float | None,
-        typer.Option(
-            help="Dropout probability between layers and before the output." + DEFAULT["dropout"]
-        ),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            help="auto: note-unit for the tied model, bernoulli for the frame-wise one, gaussian "
-            "for audio. The tied model can also have bernoulli, the frame-wise one nade (which "
-            "implies it), 16-bit audio logistic." + DEFAULT["output"]
-        ),
-    ] = None,
-    components: Annotated[
-        int | None,
-        typer.Option(help="Components of an audio output's mixture." + DEFAULT["components"]),
-    ] = None,
-    nade_hidden: Annotated[
-        int | None, typer.Option(help="Hidden units of a nade output." + DEFAULT["nade_hidden"])
-    ] = None,
-    end: Annotated[
-        bool | None,
-        typer.Option("--end/--no-end", help="Also learn when pieces end." + DEFAULT["end"]),
-    ] = None,
-    echo: Annotated[
-        bool | None,
-        typer.Option(
-            "--echo/--no-echo",
-            help="With the tied model: also tell each note what followed when the piece was last "
-            "as it is now." + DEFAULT["echo"],
-        ),
-    ] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option(
-            help="Code that runs the unit: auto, cpu, torch-nn or reference." + DEFAULT["backend"]
-        ),
-    ] = None,
-    optimizer: Annotated[
-        str | None, typer.Option(help="adam or rmsprop." + DEFAULT["optimizer"])
-    ] = None,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option("--learning-rate", "--lr", help="At the start." + DEFAULT["learning_rate"]),
-    ] = None,
-    learning_rate_draws: Annotated[
-        int | None,
-        typer.Option(
-            help="Search: train this many runs at rates from exp(U(-12, -6)), keep the best."
-            + DEFAULT["learning_rate_draws"]
-        ),
-    ] = None,
-    schedule: Annotated[
-        str | None,
-        typer.Option(
-            help="Learning rate over time: constant, or cosine (down to 0)." + DEFAULT["schedule"]
-        ),
-    ] = None,
-    weight_noise: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of the noise on the unit's weights at each update."
-            + DEFAULT["weight_noise"]
-        ),
-    ] = None,
-    weight_dropout: Annotated[
-        float | None,
-        typer.Option(
-            help="Probability of dropping a number of a unit's recurrent weights at each update."
-            + DEFAULT["weight_dropout"]
-        ),
-    ] = None,
-    clip: Annotated[
-        float | None,
-        typer.Option(
-            help="Rescale the gradient's norm to this if it is larger; 0: never." + DEFAULT["clip"]
-        ),
-    ] = None,
-    average: Annotated[
-        float | None,
-        typer.Option(
-            help="Decay of the running mean of the weights, which is kept; 0: no mean."
-            + DEFAULT["average"]
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Pieces in a batch." + DEFAULT["batch_size"])
-    ] = None,
-    truncate: Annotated[
-        int | None,
-        typer.Option(
-            help="Backpropagate through windows of this many frames; 0: whole pieces."
-            + DEFAULT["truncate"]
-        ),
-    ] = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(help="Passes through the pieces, at most." + DEFAULT["epochs"]),
-    ] = None,
-    patience: Annotated[
-        int | None,
-        typer.Option(
-            help="Stop after this many epochs without a better valid figure." + DEFAULT["patience"]
+        typer.Argument(
+            metavar="DATA",
+            help="A prepared dataset; the bundled sample if none.",
+            rich_help_panel=DATA,
         ),
     ] = None,
     augment_keys: Annotated[
         bool | None,
-        typer.Option(
+        _setting(
+            "augment_keys",
+            DATA,
+            "Transpose each piece to a random key in each epoch.",
             "--augment-keys/--no-augment-keys",
-            help="Transpose each piece to a random key in each epoch." + DEFAULT["augment_keys"],
+        ),
+    ] = None,
+    batch_size: Annotated[int | None, _setting("batch_size", DATA, "Pieces in a batch.")] = None,
+    truncate: Annotated[
+        int | None,
+        _setting(
+            "truncate",
+            DATA,
+            "Backpropagate through windows of this many frames; 0: whole pieces.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        _setting(
+            "model",
+            MODEL,
+            "frame-wise: a unit reads whole frames. tied, for music: it runs along time for each "
+            "note, with the same weights for all.",
+            among=MODELS,
+        ),
+    ] = None,
+    unit: Annotated[
+        str | None, _setting("unit", MODEL, "See `seqmodel units`.", among=UNITS)
+    ] = None,
+    hidden: Annotated[int | None, _setting("hidden", MODEL, "Size of each layer.")] = None,
+    params: Annotated[
+        int | None,
+        _setting(
+            "params",
+            MODEL,
+            "Solve the size for this many parameters of all units, without output layers.",
+        ),
+    ] = None,
+    layers: Annotated[int | None, _setting("layers", MODEL, "Layers, stacked.")] = None,
+    note_unit: Annotated[
+        str | None,
+        _setting(
+            "note_unit",
+            MODEL,
+            "tied: the unit along the notes of a frame.  [default: as --unit]",
+            among=UNITS,
+        ),
+    ] = None,
+    note_hidden: Annotated[
+        int | None,
+        _setting("note_hidden", MODEL, "tied: its size.  [default: half of --hidden]"),
+    ] = None,
+    note_layers: Annotated[
+        int | None, _setting("note_layers", MODEL, "tied: its layers.  [default: as --layers]")
+    ] = None,
+    gate_activation: Annotated[
+        str | None,
+        _setting("gate_activation", MODEL, "sigmoid or hard-sigmoid.", among=GATE_ACTIVATIONS),
+    ] = None,
+    activation: Annotated[
+        str | None, _setting("activation", MODEL, "tanh, sigmoid or relu.", among=ACTIVATIONS)
+    ] = None,
+    bias: Annotated[
+        bool | None, _setting("bias", MODEL, "Whether the unit has biases.", "--bias/--no-bias")
+    ] = None,
+    output: Annotated[
+        str | None,
+        _setting(
+            "output",
+            MODEL,
+            "auto: note-unit for the tied model, bernoulli for the frame-wise one, gaussian for "
+            "audio. The tied model can also have bernoulli, the frame-wise one nade (which "
+            "implies it), 16-bit audio logistic.",
+            among=("auto", *OUTPUTS),
+        ),
+    ] = None,
+    components: Annotated[
+        int | None, _setting("components", MODEL, "Components of an audio output's mixture.")
+    ] = None,
+    nade_hidden: Annotated[
+        int | None, _setting("nade_hidden", MODEL, "Hidden units of a nade output.")
+    ] = None,
+    end: Annotated[
+        bool | None, _setting("end", MODEL, "Also learn when pieces end.", "--end/--no-end")
+    ] = None,
+    echo: Annotated[
+        bool | None,
+        _setting(
+            "echo",
+            MODEL,
+            "With the tied model: also tell each note what followed when the piece was last as it "
+            "is now.",
+            "--echo/--no-echo",
+        ),
+    ] = None,
+    epochs: Annotated[
+        int | None, _setting("epochs", TRAINING, "Passes through the pieces, at most.")
+    ] = None,
+    patience: Annotated[
+        int | None,
+        _setting(
+            "patience", TRAINING, "Stop after this many epochs without a better valid figure."
+        ),
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        _setting("optimizer", TRAINING, "adam or rmsprop.", among=CHOICES["optimizer"]),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        _setting("learning_rate", TRAINING, "At the start.", "--learning-rate", "--lr"),
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        _setting(
+            "schedule",
+            TRAINING,
+            "Learning rate over time: constant, or cosine (down to 0).",
+            among=CHOICES["schedule"],
+        ),
+    ] = None,
+    dropout: Annotated[
+        float | None,
+        _setting("dropout", TRAINING, "Dropout probability between layers and before the output."),
+    ] = None,
+    weight_noise: Annotated[
+        float | None,
+        _setting(
+            "weight_noise",
+            TRAINING,
+            "Standard deviation of the noise on the unit's weights at each update.",
+        ),
+    ] = None,
+    weight_dropout: Annotated[
+        float | None,
+        _setting(
+            "weight_dropout",
+            TRAINING,
+            "Probability of dropping a number of a unit's recurrent weights at each update.",
+        ),
+    ] = None,
+    clip: Annotated[
+        float | None,
+        _setting(
+            "clip", TRAINING, "Rescale the gradient's norm to this if it is larger; 0: never."
+        ),
+    ] = None,
+    average: Annotated[
+        float | None,
+        _setting(
+            "average",
+            TRAINING,
+            "Decay of the running mean of the weights, which is kept; 0: no mean.",
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="The same seed gives the same run." + DEFAULT["seed"])
+        int | None, _setting("seed", TRAINING, "The same seed gives the same run.")
     ] = None,
+    learning_rate_draws: Annotated[
+        int | None,
+        _setting(
+            "learning_rate_draws",
+            SEARCH,
+            "Train this many runs at rates from exp(U(-12, -6)), keep the best.",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        _setting("preset", RUN, "default, or paper: as in Chung et al. 2014.", among=PRESETS),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Settings from a YAML file; options override the file.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
+    print_config: Annotated[
+        bool,
+        typer.Option(
+            "--print-config", help="Print all settings as YAML and stop.", rich_help_panel=RUN
+        ),
+    ] = False,
     run: Annotated[
-        Path | None, typer.Option(help="The run folder.  [default: a new one in runs/]")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="The run folder.  [default: a new one in runs/]",
+            rich_help_panel=RUN,
+        ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a stopped run: --run, or the newest.")
+        bool,
+        typer.Option(
+            "--resume", help="Continue a stopped run: --run, or the newest.", rich_help_panel=RUN
+        ),
     ] = False,
     init_from: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Start from the weights of another run.")
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="Start from the weights of another run.", rich_help_panel=RUN
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None,
+        _setting(
+            "backend",
+            RUN,
+            "Code that runs the unit: auto, cpu, torch-nn or reference.",
+            among=BACKENDS,
+        ),
     ] = None,
     device: Device = "auto",
     force: Force = False,

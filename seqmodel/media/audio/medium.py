@@ -57,15 +57,15 @@ class Audio(Medium):
         Option(
             "rate",
             int,
-            "Audio: samples per second.  [default: the files', if all agree]",
+            "Samples per second.  [default: the files', if all agree]",
             metavar="HZ",
         ),
-        Option("context", int, "Audio: samples a frame is predicted from.  [default: 20]"),
-        Option("frame", int, "Audio: samples in a frame.  [default: 10]"),
+        Option("context", int, "Samples a frame is predicted from.  [default: 20]"),
+        Option("frame", int, "Samples in a frame.  [default: 10]"),
         Option(
             "clip_seconds",
             float,
-            "Audio: cut longer recordings into pieces of this length.",
+            "Cut longer recordings into pieces of this length.",
             metavar="SECONDS",
         ),
     )

@@ -88,9 +88,7 @@ class Music(Medium):
         ),
     )
     sample_options = (
-        _tempo(
-            f"Music: beats per minute, in the file and for --seconds.  [default: {DEFAULT_TEMPO:g}]"
-        ),
+        _tempo(f"Beats per minute, in the file and for --seconds.  [default: {DEFAULT_TEMPO:g}]"),
     )
     formats = ("mid", *SOUND_FORMATS, "npy", "png")
     listen_formats = SOUND_FORMATS

@@ -1,0 +1,59 @@
+"""How `--help` lists options: in groups, each with its type and range in plain words."""
+
+import re
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+# What Typer calls the types; a metavar of the option's own takes their place.
+TYPES = {"int": "N", "float": "NUMBER", "str": "NAME", "path": "PATH"}
+ELSE = "Options"
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists its options by their `rich_help_panel`.
+
+    Typer groups them only in boxes drawn by rich, which cut what is in brackets and load rich.
+    Arguments come first; options of no group, which most commands have, last.
+    """
+
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write the groups in the order of their first options."""
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is None:
+                continue
+            other = "Arguments" if param.param_type_name == "argument" else ELSE
+            group = getattr(param, "rich_help_panel", None) or other
+            groups.setdefault(group, []).append((_typed(record[0]), _ranged(record[1])))
+        groups[ELSE] = groups.pop(ELSE)  # `--help` is in it
+        for group, records in groups.items():
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records)
+
+
+def _typed(name: str) -> str:
+    """ "--hidden <int range>" as "--hidden N"; arguments that have a name need no type."""
+
+    def words(match: re.Match[str]) -> str:
+        before, kind = match.groups()
+        if not before.startswith("-"):
+            return before
+        kind = kind.removeprefix("list[").removesuffix("]").removesuffix(" range")
+        return f"{before} {TYPES.get(kind, kind)}"
+
+    return re.sub(r"(.*) <(.+)>$", words, name)
+
+
+def _ranged(text: str) -> str:
+    """ "x>=1" as "at least 1", "4.0<=x<=1000.0" as "4 to 1000"."""
+
+    def words(match: re.Match[str]) -> str:
+        least, most = (limit and f"{float(limit):g}" for limit in match.groups())
+        return f"{least} to {most}"
+
+    text = re.sub(r"\b([\d.]+)<=x<=([\d.]+)", words, text)
+    return re.sub(r"\bx>=([\d.]+)", lambda match: f"at least {float(match[1]):g}", text)

@@ -1,0 +1,124 @@
+"""Completion by the shell: what `--show-completion` prints works in bash and says what there is."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from calling import ENVIRONMENT, SEQMODEL
+
+from seqmodel.cli import completion
+from seqmodel.config import CHOICES
+from seqmodel.outputs.registry import OUTPUTS
+from seqmodel.units import UNITS
+
+HEAVY = ("torch", "numpy", "numba", "matplotlib")
+
+
+@pytest.fixture(scope="module")
+def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home folder where bash has completion, and a `seqmodel` to be completed."""
+    if shutil.which("bash") is None:
+        pytest.skip("no bash")
+    home = tmp_path_factory.mktemp("home")
+    command = home / "bin" / "seqmodel"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m seqmodel "$@"\n')
+    command.chmod(0o755)
+    environment = {
+        **ENVIRONMENT,
+        "HOME": str(home),
+        "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
+    }
+    done = subprocess.run(
+        [command, "--install-completion", "bash"],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return home
+
+
+def completed(home: Path, *words: str) -> list[str]:
+    """What bash offers for the last of the words."""
+    script = (
+        'source ~/.bashrc\nCOMP_WORDS=("$@")\nCOMP_CWORD=$(($# - 1))\n'
+        '_seqmodel_completion seqmodel\nprintf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    environment = {**ENVIRONMENT, "HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script, "bash", "seqmodel", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def named(names: list[str] | tuple[str, ...], beginning: str) -> list[str]:
+    return [name for name in names if name.startswith(beginning)]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("tr", ["train"]),
+        ("train --learning-rate-", ["--learning-rate-draws"]),
+        ("train --unit lstm", named([*UNITS], "lstm")),
+        ("train --note-unit gru-", ["gru-reset-after"]),
+        ("train --output n", named([*OUTPUTS], "n")),
+        ("train --preset p", ["paper"]),
+        ("train --schedule c", named(CHOICES["schedule"], "c")),
+        ("compare --units gru,lstm-", ["gru,lstm-nopeephole"]),
+        ("units mg", ["mgu"]),
+        ("bench --part s", ["sampling"]),
+        ("eval --split v", ["valid"]),
+        ("prepare --drums k", ["keep"]),
+        ("sample --format f", ["flac"]),
+        ("sample x.mid --device c", ["cpu", "cuda"]),
+        ("eval ", []),  # paths: bash's own
+    ],
+)
+def test_bash_completes(bash: Path, words: str, expected: list[str]):
+    """Guards against a script that bash cannot use, and names left behind by what there is."""
+    assert completed(bash, *words.split(" ")) == expected
+
+
+def test_completion_loads_nothing_heavy():
+    """Guards against a second of waiting for torch at every press of the key."""
+    script = (
+        "import atexit, sys\nfrom seqmodel.cli.main import main\n"
+        f"atexit.register(lambda: print('LOADED', [n for n in {HEAVY} if n in sys.modules]))\n"
+        "main()"
+    )
+    environment = {**ENVIRONMENT, "_SEQMODEL_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
+    environment["COMP_WORDS"] = "seqmodel train --unit mg"
+    shown = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == "mgu\nLOADED []\n"
+
+
+def test_the_script_completes_seqmodel_whatever_it_was_called():
+    """Guards against a script for a command called "python -m seqmodel"."""
+    environment = {**ENVIRONMENT, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    command = [*SEQMODEL, "--show-completion", "zsh"]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("#compdef seqmodel\n")
+
+
+def test_names_kept_beside_their_owners_are_theirs():
+    """Guards against a backend or an activation that was added, and completion not told."""
+    from seqmodel.units.backends import AUTO, BACKENDS, DEVICES
+    from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
+
+    assert (AUTO, *BACKENDS) == completion.BACKENDS
+    assert DEVICES == completion.DEVICES
+    assert tuple(ACTIVATIONS) == completion.ACTIVATIONS
+    assert tuple(GATE_ACTIVATIONS) == completion.GATE_ACTIVATIONS
