@@ -65,11 +65,14 @@ def counter(what: str, *, quiet: bool) -> Iterator[Counter]:
     if quiet or not sys.stderr.isatty():
         yield lambda done, total: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    from seqmodel.cli.bars import Bars
 
-    columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with Bars() as bars:
+        number = bars.add_task(what, total=None, news=())
+
+        def count(done: int, total: int) -> None:
+            (task,) = bars.tasks
+            left = [f"{clock(task.time_remaining)} left"] if task.time_remaining else []
+            bars.update(number, completed=done, total=total, news=[f"{done:,}/{total:,}", *left])
+
+        yield count

@@ -59,30 +59,32 @@ def _draw_line(number: int, count: int, rate: float) -> str:
 
 @contextmanager
 def _live(config: Config, title: str) -> Iterator[Listener]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+    from seqmodel.cli.bars import Bars
 
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[news]}"))
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=None, news="")
+    with Bars() as bars:
+        task = bars.add_task("starting", total=None, news=())
 
         def tick(event: Tick) -> None:
-            if event.nats_per_frame is None:
-                what, news = "valid", ""
-            else:
-                what = f"epoch {event.epoch}/{config.epochs}"
-                left = "" if event.seconds_left is None else f"  {clock(event.seconds_left)} left"
-                news = f"{event.nats_per_frame:.4f}  {event.frames_per_second:,.0f} frames/s{left}"
-            bar.update(task, description=what, completed=event.done, total=event.total, news=news)
-
-        def say(line: str) -> None:
-            console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+            scoring = event.nats_per_frame is None
+            news = []
+            if event.nats_per_frame is not None:
+                news.append(f"{event.nats_per_frame:.4f}")
+                if event.seconds_left is not None:
+                    news.append(f"{clock(event.seconds_left)} left")
+                news.append(f"{event.frames_per_second:,.0f} frames/s")
+            bars.update(
+                task,
+                description=f"{'valid' if scoring else 'epoch'} {event.epoch}/{config.epochs}",
+                completed=event.done,
+                total=event.total,
+                news=news,
+                visible=not scoring or event.done < event.total,  # what follows has no bar
+            )
 
         def epoch(line: dict[str, Any], is_best: bool) -> None:
-            say(_epoch_line(config, line, is_best))
+            bars.say(printable(_epoch_line(config, line, is_best)))
 
         def draw(number: int, count: int, rate: float) -> None:
-            say(_draw_line(number, count, rate))
+            bars.say(_draw_line(number, count, rate))
 
-        yield _titled(Listener(tick, epoch, draw), lambda: say(title))
+        yield _titled(Listener(tick, epoch, draw), lambda: bars.say(printable(title)))

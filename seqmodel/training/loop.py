@@ -30,6 +30,7 @@ from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.runs.content import check_fit, checkpoint_content, model_tensors
 from seqmodel.training.optimizer import learning_rate_at
+from seqmodel.training.pace import Pace
 from seqmodel.training.resuming import DATA_HASH, check_resumable
 from seqmodel.training.state import (
     PROGRESS,
@@ -63,7 +64,7 @@ class Tick:
     """The epoch's training loss so far; None while valid is scored."""
     frames_per_second: float = 0.0
     seconds_left: float | None = None
-    """Until the last epoch, if none stops early."""
+    """Until the last epoch ends, if none stops early; None while too little is known."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ class Trainer:
         self.train, self.valid = dataset["train"], dataset["valid"]
         self._device = device
         self._data_hash = dataset.fingerprint()
+        self._pace = Pace()
         self._saved_at = time.monotonic()
 
     @cached_property
@@ -205,7 +207,6 @@ class Trainer:
 
     def _updates(self, listener: Listener, stop: StopRequest) -> None:
         plan, progress = self._plan(), self.state.progress
-        started, at_start = time.monotonic(), progress.frames
         while progress.batch < len(plan):
             indices = plan[progress.batch]
             variants = None
@@ -222,6 +223,7 @@ class Trainer:
             share_done = (progress.epoch + progress.batch / len(plan)) / self.config.epochs
             rate = learning_rate_at(self.config, share_done)
             for begin in range(progress.window * window, longest, window):
+                started, before = time.monotonic(), progress.frames
                 batch = batches.load(self.train, indices, variants, begin=begin, window=window)
                 after = self._update(batch, rate)
                 stop.at_once = None
@@ -233,8 +235,8 @@ class Trainer:
                 else:
                     progress.batch, progress.window = progress.batch + 1, 0
                     self.state.carry = None
-                speed = (progress.frames - at_start) / (time.monotonic() - started)
-                listener.tick(self._tick(speed))
+                self._pace.updated(progress.frames - before, time.monotonic() - started)
+                listener.tick(self._tick())
                 self._save_if_due(stop)
 
     def _update(self, batch: Batch, rate: float) -> Carry:
@@ -281,11 +283,12 @@ class Trainer:
         with suppress(_EnoughError):
             self._updates(Listener(tick=enough), StopRequest())
 
-    def _tick(self, speed: float) -> Tick:
+    def _tick(self) -> Tick:
         progress, total = self.state.progress, self.train.frames
-        left = (self.config.epochs - progress.epoch) * total - progress.frames
-        mean = progress.nats / progress.frames
-        return Tick(progress.epoch + 1, progress.frames, total, mean, speed, left / speed)
+        epochs = self.config.epochs - progress.epoch
+        left = self._pace.seconds_left(epochs * total - progress.frames, epochs * self.valid.frames)
+        mean, speed = progress.nats / progress.frames, self._pace.frames_per_second
+        return Tick(progress.epoch + 1, progress.frames, total, mean, speed, left)
 
     def _score(
         self, listener: Listener, stop: StopRequest, seconds: float, frames_per_second: float
@@ -297,7 +300,9 @@ class Trainer:
             listener.tick(Tick(progress.epoch + 1, done, total, None))
             self._save_if_due(stop)
 
+        started = time.monotonic()
         valid = likelihood(model, self.valid, progress=scored)
+        self._pace.scored(self.valid.frames, time.monotonic() - started)
         check_valid_figure(valid.nats_per_frame, progress.epoch + 1, progress.learning_rate)
         metrics = {
             "epoch": progress.epoch + 1,

@@ -178,7 +178,7 @@ def on_terminal(*arguments: object) -> tuple[Result, str]:
     return result, b"".join(chunks).decode()
 
 
-COLOUR = re.compile(r"\x1b\[[\d;]*3\dm")
+COLOUR = re.compile(r"\x1b\[(?:[39]\d|38;5;\d+)m")
 
 
 def test_the_bar_is_for_terminals(
@@ -196,7 +196,7 @@ def test_the_bar_is_for_terminals(
     assert "━" in shown
     assert COLOUR.search(shown)
     shown, _, verdict = shown.partition("a trivial model")
-    assert shown.rstrip().endswith("\x1b[2K")  # the bar is gone in the end
+    assert shown.rstrip().endswith("\x1b[2K\x1b[?25h")  # the bar is gone, the cursor back
     assert verdict.count("\n") == 1
     for command in (("prepare", music, "-o", "d"), ("eval", run)):
         assert "━" in on_terminal(*command)[1]

@@ -274,9 +274,8 @@ def test_ticks_count_every_frame_and_the_time_left(tmp_path, make_config, train)
         assert (scoring[-1].done, scoring[-1].total) == (67, 67)
         assert [t.done for t in training] == sorted({t.done for t in training})
         assert all(t.frames_per_second > 0 for t in training)
-        left = [t.seconds_left * t.frames_per_second for t in training]
-        for tick, frames in zip(training, left, strict=True):
-            assert frames == pytest.approx((3 - epoch) * 145 - tick.done, abs=1e-6)
+        if epoch == 2:  # with the pass over valid, whose pace the first epoch has told
+            assert all(t.seconds_left > (145 - t.done) / t.frames_per_second for t in training)
     assert all(math.isfinite(t.nats_per_frame) for t in ticks if t.nats_per_frame is not None)
 
 

@@ -36,31 +36,28 @@ def _line(event: Event) -> str:
 
 @contextmanager
 def _table(total: int, done: int) -> Iterator[Callable[[Event], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from seqmodel.cli.bars import Bars
 
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     began, at_start = time.monotonic(), done
     tasks = {}
-    with Progress(
-        *columns, TextColumn("{task.fields[news]}"), console=console, transient=True
-    ) as bar:
-        whole = bar.add_task("all runs", total=total, completed=done, news="")
+    with Bars() as bars:
+        whole = bars.add_task("all runs", total=total, completed=done, news=[f"{done}/{total}"])
 
         def take(event: Event) -> None:
             nonlocal done
             if event.run not in tasks:
-                tasks[event.run] = bar.add_task(printable(event.run), total=event.epochs, news="")
-            news = "" if event.valid is None else f"{event.valid:.4f}"
-            bar.update(tasks[event.run], completed=event.epoch, news=news)
+                tasks[event.run] = bars.add_task(printable(event.run), total=event.epochs, news=())
+            news = [f"{event.epoch}/{event.epochs}"]
+            if event.valid is not None:
+                news.append(f"{event.valid:.4f}")
+            bars.update(tasks[event.run], completed=event.epoch, news=news)
             if event.ended is None:
                 return
-            bar.remove_task(tasks.pop(event.run))
+            bars.remove_task(tasks.pop(event.run))
             done += 1
             left = (time.monotonic() - began) / (done - at_start) * (total - done)
-            bar.update(whole, completed=done, news=f"about {clock(left)} left")
-            line = f"{done}/{total}  {_line(event)}"
-            console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+            news = [f"{done}/{total}", f"{clock(left)} left"]
+            bars.update(whole, completed=done, news=news[: 1 + (done < total)])
+            bars.say(printable(f"{done}/{total}  {_line(event)}"))
 
         yield take

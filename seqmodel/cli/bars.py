@@ -1,0 +1,69 @@
+"""Progress bars that fit the terminal, however narrow it is. Loads rich; import it where needed."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import BarColumn, Progress, Task
+from rich.table import Table
+from rich.text import Text
+
+LEAST_BAR, MOST_BAR = 4, 40
+
+
+class Bars(Progress):
+    """Lines of a name, a bar and news on stderr, gone in the end.
+
+    A task's field `news` holds texts, the most important first: those that find no room are left
+    out, and long names lose their beginning. Nothing of them is read as markup.
+    """
+
+    def __init__(self) -> None:
+        self._terminal = Console(stderr=True)  # asked for its width before there is `console`
+        super().__init__(console=self._terminal, transient=True)
+
+    def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
+        """The lines, laid out for the terminal's present width."""
+        shown = [task for task in tasks if task.visible]
+        names = [task.description for task in shown]
+        width, names, news = fitted(
+            self._terminal.width, names, [task.fields["news"] for task in shown]
+        )
+        table = Table.grid(padding=(0, 1))
+        table.add_column(no_wrap=True)
+        for task, name, said in zip(shown, names, news, strict=True):
+            table.add_row(Text(name), BarColumn(width).render(task), Text(said))
+        return table
+
+    def say(self, line: str) -> None:
+        """Print a line above the bars."""
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def fitted(
+    room: int, names: Sequence[str], news: Sequence[Sequence[str]]
+) -> tuple[int, list[str], list[str]]:
+    """A bar's width, the names and the news of lines that take at most `room` cells."""
+    first = max((cell_len(parts[0]) for parts in news if parts), default=0)
+    widest = max(map(cell_len, names), default=0)
+    for_names = min(widest, max(room - LEAST_BAR - first - 2, 1))
+    for_news = room - LEAST_BAR - for_names - 2
+    said = [_that_fit(parts, for_news) for parts in news]
+    bar = room - for_names - 2 - max(map(cell_len, said), default=0)
+    bar = max(1, min(MOST_BAR, bar))
+    return bar, [_end_of(name, for_names) for name in names], said
+
+
+def _that_fit(parts: Sequence[str], room: int) -> str:
+    count = len(parts)
+    while count and cell_len("  ".join(parts[:count])) > room:
+        count -= 1
+    return "  ".join(parts[:count])
+
+
+def _end_of(name: str, room: int) -> str:
+    if cell_len(name) <= room:
+        return name
+    while name and cell_len(name) > room - 1:
+        name = name[1:]
+    return f"…{name}"

@@ -1,0 +1,130 @@
+"""Live displays on terminals of any width: what they show there, and what they leave."""
+
+import io
+import re
+from contextlib import redirect_stderr
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from seqmodel.cli import bars as bars_module
+from seqmodel.cli.bars import Bars, fitted
+from seqmodel.cli.common import counter
+from seqmodel.cli.compare.live import shown
+from seqmodel.cli.progress import training_progress
+from seqmodel.config import resolve
+from seqmodel.experiment.worker import Event
+from seqmodel.training.loop import Tick
+
+ANSI = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
+EPOCH = {"epoch": 3, "train_nats_per_frame": 6.4891, "valid_nats_per_frame": 4.0217}
+EPOCH |= {"frames_per_second": 3559}
+
+
+class Terminal(io.StringIO):
+    """What was written to it, screen by screen."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def take(self) -> list[str]:
+        """The lines written since the last call, without control sequences."""
+        text = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        lines = re.split(r"[\r\n]+", ANSI.sub("", text))
+        return [line.rstrip() for line in lines if line.strip()]
+
+
+class Prompt(Bars):
+    """Bars that are drawn at each change, rather than ten times a second."""
+
+    def update(self, *arguments: Any, **fields: Any) -> None:
+        super().update(*arguments, **fields)
+        self.refresh()
+
+
+@pytest.fixture(params=[20, 40, 60, 120])
+def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setenv("COLUMNS", str(request.param))
+    monkeypatch.setenv("TERM", "xterm")
+    return int(request.param)
+
+
+@pytest.fixture
+def terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setattr(bars_module, "Bars", Prompt)
+    return Terminal()
+
+
+def bars(lines: list[str]) -> list[str]:
+    return [line for line in lines if "━" in line or "╸" in line]
+
+
+def test_training_shows_its_bar_and_epoch_at_any_width(width: int, terminal: Terminal):
+    """Guards against a narrow terminal that shows the news alone, cut in the middle."""
+    with (
+        redirect_stderr(terminal),
+        training_progress(resolve({"epochs": 14}), "a title", quiet=False) as listener,
+    ):
+        listener.tick(Tick(13, 40, 100, 6.4891, 3559.0, 3723.0))
+        lines = bars(terminal.take())
+    last = lines[-1]
+    assert cell_len(last) <= width
+    assert re.match("(epoch|…h) 13/14 ━" if width == 20 else "epoch 13/14 ━", last)
+    assert len(re.findall("[━╸╺]", last)) >= 4
+    assert "6.4891" in last
+    assert ("1:02:03 left" in last) == (width >= 40)
+    assert ("3,559 frames/s" in last) == (width >= 60)
+
+
+def test_no_full_bar_is_left_between_epochs(width: int, terminal: Terminal):
+    """Guards against "valid" at its end while checkpoints are written and curves drawn."""
+    with (
+        redirect_stderr(terminal),
+        training_progress(resolve({"epochs": 14}), "a title", quiet=False) as listener,
+    ):
+        listener.tick(Tick(3, 20, 40, None))
+        assert bars(terminal.take())[-1].startswith("valid 3/14 ━")
+        listener.tick(Tick(3, 40, 40, None))
+        terminal.take()
+        listener.epoch(EPOCH, True)
+        assert not bars(terminal.take())
+        listener.tick(Tick(4, 1, 100, 6.0, 10.0, None))
+        assert re.match("(epoch|…ch) 4/14 ━", bars(terminal.take())[-1])
+
+
+def test_compare_shows_runs_and_figures_at_any_width(width: int, terminal: Terminal):
+    """Guards against names of runs that push bars and figures off the terminal."""
+    with redirect_stderr(terminal), shown(30, 2, quiet=False) as take:
+        take(Event("nottingham/lstm-nopeephole/trial-3", 10, 14, 3.4567))
+        take(Event("音楽/[gru]/seed-2", 1, 14, None))
+        lines = bars(terminal.take())[-3:]
+        take(Event("音楽/[gru]/seed-2", 14, 14, 3.1, "finished"))
+        after = bars(terminal.take())
+    assert [cell_len(line) <= width for line in lines] == [True] * 3
+    assert lines[0].startswith("all runs ")
+    assert [re.search(r"[━╸] +(\d+/\d+)", line)[1] for line in lines] == ["2/30", "10/14", "1/14"]
+    assert re.match(r"\S*trial-3 +━", lines[1])
+    assert re.match(r"\S*seed-2 +[━╸]", lines[2])
+    assert ("[gru]" in lines[2]) == (width > 20)
+    assert ("3.4567" in lines[1]) == (width >= 60)
+    assert "3/30" in after[-2] if len(after) > 1 else after[-1]
+
+
+def test_the_counter_keeps_its_numbers(width: int, terminal: Terminal):
+    with redirect_stderr(terminal), counter("reading", quiet=False) as count:
+        count(3, 1200)
+        last = bars(terminal.take())[-1]
+    assert cell_len(last) <= width
+    assert re.search(r"━ 3/1,200", last)
+
+
+def test_what_matters_most_stays_longest():
+    """Guards the order in which news go, and names that lose their end."""
+    news = [["1.5", "2:00 left", "30 frames/s"]]
+    assert fitted(80, ["epoch 1/2"], news) == (40, ["epoch 1/2"], ["1.5  2:00 left  30 frames/s"])
+    assert fitted(30, ["epoch 1/2"], news) == (5, ["epoch 1/2"], ["1.5  2:00 left"])
+    assert fitted(20, ["epoch 1/2"], news) == (6, ["epoch 1/2"], ["1.5"])
+    assert fitted(14, ["epoch 1/2"], news) == (4, ["… 1/2"], ["1.5"])
