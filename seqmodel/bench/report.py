@@ -40,12 +40,13 @@ def report(
     device: str = AUTO,
     seconds: float,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    measured: Callable[[str, dict[str, Any]], None] = lambda part, row: None,
 ) -> dict[str, Any]:
     """Measure the parts, `seconds` or a few rounds for each case: {part: its rows}.
 
     Without `units` each part takes its own default. Every report describes the machine. Parts that
     cannot run on the `device` are listed with the reason under "skipped". `progress` is called with
-    the number of cases done and the total.
+    the number of cases done and the total before each, `measured` with its part and row after it.
 
     Raises:
         UsageError: for a device that is unknown or not there.
@@ -82,7 +83,9 @@ def report(
         found: dict[str, list[dict[str, Any]]] = {part: [] for part, _ in wanted}
         for done, (part, case) in enumerate(wanted):
             progress(done, len(wanted))
-            found[part].append(case(seconds))
+            row = case(seconds)
+            found[part].append(row)
+            measured(part, row)
     about = machine() | {"sgemm": _peaks(found)}
     for row in (*found.get("units", []), *found.get("tied", [])):
         if "gflops" not in row:

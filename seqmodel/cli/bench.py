@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.bench.cases import PARTS, SIZES, check_part, find_size
-from seqmodel.cli.common import Device, Json, Quiet, counter, plural, print_json
+from seqmodel.cli.bench_lines import shown
+from seqmodel.cli.common import Device, Json, Quiet, plural, print_json
 from seqmodel.cli.completion import one_of
 from seqmodel.units import UNITS, unit_spec
 
@@ -57,7 +58,8 @@ def bench(
     Contenders take turns in one run, so that whatever slows the machine down slows all of them.
     Still, ratios hold only on a quiet machine: beside another busy program threads wait for each
     other, those of torch's own layers most of all. Figures are medians over the rounds, followed by
-    +- half the interquartile range. A GPU is used for the part units only.
+    +- half the interquartile range. Rows are told on stderr as they are measured, tables in the
+    end. A GPU is used for the part units only.
     """
     units = [unit_spec(name).name for name in dict.fromkeys(names or ())]
     sizes = [find_size(name) for name in dict.fromkeys(size)] if size else SIZES
@@ -65,8 +67,16 @@ def bench(
 
     from seqmodel.bench.report import report
 
-    with counter("measuring", quiet=quiet) as progress:
-        result = report(parts, units, sizes, device=device, seconds=seconds, progress=progress)
+    with shown(quiet=quiet) as (progress, measured):
+        result = report(
+            parts,
+            units,
+            sizes,
+            device=device,
+            seconds=seconds,
+            progress=progress,
+            measured=measured,
+        )
     if as_json:
         print_json(result)
         return

@@ -1,5 +1,6 @@
 """`seqmodel bench`: its tables and its JSON."""
 
+import io
 import json
 import time
 from typing import Any
@@ -15,6 +16,11 @@ from seqmodel.units import UNITS
 
 PARTS = {"machine", "units", "piano_rolls", "training", "sampling", "tied"}
 KEYS = PARTS | {"skipped"}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +81,7 @@ def test_what_is_named_is_measured(call: Call, monkeypatch: pytest.MonkeyPatch):
     asked: list[Any] = []
 
     def report(
-        parts: Any, units: Any, sizes: Any, *, device: str, seconds: float, progress: Any
+        parts: Any, units: Any, sizes: Any, *, device: str, seconds: float, **heard: Any
     ) -> Any:
         asked.append((list(parts), units, [size.name for size in sizes], device, seconds))
         return {"machine": {}}
@@ -107,12 +113,45 @@ def test_a_short_bench_is_short(call: Call):
     began = time.process_time()
     shown = call("bench", "lstm", "--size", "paper", "--seconds", "0.2", "--json")
     assert time.process_time() - began < 60
-    assert (shown.status, shown.err) == (0, "")
+    assert shown.status == 0
+    lines = [line.split(":")[0] for line in shown.err.splitlines()]
+    parts = ["machine", "units", "piano-rolls", "training", "sampling", "tied", "tied"]
+    assert lines == [f"{k + 1}/7  {part}" for k, part in enumerate(parts)]
     values = json.loads(shown.out)
     assert set(values) == KEYS
     assert [(row["hidden"], "step" in row) for row in values["tied"]] == [(96, True), (200, False)]
     for part in PARTS - {"machine", "tied"}:
         assert [(row["unit"], row["hidden"]) for row in values[part]] == [("lstm", 36)]
+
+
+def test_each_row_is_shown_as_it_is_measured(
+    call: Call, result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    """Guards against minutes of silence, and against anything drawn while a case is timed."""
+    rows = [("machine", {"sgemm_gflops": 123.4})]
+    rows += [(part, row) for part in KEYS - {"machine", "skipped"} for row in result[part]]
+    told: list[str] = []
+    stream = Terminal()
+
+    def report(*args: Any, progress: Any, measured: Any, **kwargs: Any) -> Any:
+        for k, (part, row) in enumerate(rows):
+            progress(k, len(rows))
+            told.append(stream.getvalue())
+            time.sleep(0.3 if k == 0 else 0.0)  # a bar would move
+            assert stream.getvalue() == told[-1]
+            measured(part.replace("_", "-"), row)
+        return result
+
+    monkeypatch.setattr(report_module, "report", report)
+    for stream in (Terminal(), io.StringIO()):
+        del told[:]
+        call("bench", "--json", stderr=stream)
+        assert [text.count("\n") for text in told] == list(range(len(rows)))
+        assert stream.getvalue().count("\n") == len(rows)
+        assert ("\x1b[K" in stream.getvalue()) == stream.isatty()
+    first, *_ = stream.getvalue().splitlines()
+    assert first == f" 1/{len(rows)}  machine: sgemm of 1024, 123 GFLOP/s at best"
+    assert call("bench", "--json", "-q").err == ""
 
 
 def test_a_gpu_and_what_it_cannot_run_are_told(
