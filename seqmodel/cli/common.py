@@ -32,6 +32,15 @@ def print_json(values: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(values, indent=2, allow_nan=False))
 
 
+def show(*lines: str) -> None:
+    """Print a result for people, line by line.
+
+    Names of files, and what files say, may hold anything: what would move the cursor or change the
+    terminal is escaped, and so are bytes that are no text.
+    """
+    typer.echo("\n".join(map(printable, lines)))
+
+
 def message(text: str, *, quiet: bool = False) -> None:
     """Print one line that is not a result."""
     if not quiet:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Device, Json, Quiet, counter, message, plural, print_json
+from seqmodel.cli.common import Device, Json, Quiet, counter, message, plural, print_json, show
 from seqmodel.cli.completion import one_of
 from seqmodel.config import Config
 from seqmodel.media.definitions import Comparison
@@ -79,9 +79,9 @@ def evaluate(
         print_json(result)
         return
     figures = loaded.model.output.describe(result)
-    typer.echo(_table(result, loaded.config, figures))
+    show(*_table(result, loaded.config, figures))
     if samples is not None:
-        typer.echo(_samples(result["samples"], split, comparison_of(loaded)))
+        show(*_samples(result["samples"], split, comparison_of(loaded)))
 
 
 def _from_here(path: str) -> str:
@@ -90,13 +90,13 @@ def _from_here(path: str) -> str:
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
-def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> str:
+def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list[str]:
     counts = f"{plural(values['pieces'], 'sample')}, {plural(values['frames'], 'frame')}"
     heading = f"{counts}, seed {values['seed']}, {values['lengths']}"
-    return "\n".join(["", heading, "", *comparison.lines(values, split)])
+    return ["", heading, "", *comparison.lines(values, split)]
 
 
-def _table(result: dict[str, Any], config: Config, figures: list[str]) -> str:
+def _table(result: dict[str, Any], config: Config, figures: list[str]) -> list[str]:
     nats = result["nats_per_frame"]
     unit = f"tied {config.unit}" if config.model == "tied" else config.unit
     lines = [
@@ -113,4 +113,4 @@ def _table(result: dict[str, Any], config: Config, figures: list[str]) -> str:
     for name, figure in result["baselines"].items():
         verdict = "" if nats < figure else "  better than the run"
         lines.append(f"  {name.replace('_', ' '):22} {figure:9.4f}{verdict}")
-    return "\n".join(lines)
+    return lines

@@ -13,6 +13,7 @@ from seqmodel.cli.common import (
     message,
     plural,
     print_json,
+    show,
     split_lines,
 )
 from seqmodel.cli.media_options import options_of, with_media_options
@@ -89,7 +90,7 @@ def inspect(
     if as_json:
         print_json(values)
     else:
-        typer.echo("\n".join(lines(values)))
+        show(*lines(values))
     if plot is not None:
         message(f"drawn to {plot}", quiet=quiet)
     if listen is not None:

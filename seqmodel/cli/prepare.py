@@ -15,6 +15,7 @@ from seqmodel.cli.common import (
     message,
     plural,
     print_json,
+    show,
     split_lines,
 )
 from seqmodel.cli.media_options import options_of, with_media_options
@@ -73,7 +74,7 @@ def prepare(
     if as_json:
         print_json(manifest)
     elif not quiet:
-        typer.echo(_summary(out, manifest))
+        show(*_summary(out, manifest))
     for line in [*remarks, *_warnings(medium, manifest)]:
         message(line, quiet=quiet)
 
@@ -86,12 +87,12 @@ def _stdin() -> list[str]:
     return names
 
 
-def _summary(out: Path, manifest: dict[str, Any]) -> str:
+def _summary(out: Path, manifest: dict[str, Any]) -> list[str]:
     frame = definition_from_json(manifest["media"], manifest["frame"])
     splits = manifest["splits"]
     durations = {name: frame.duration(counts["frames"]) for name, counts in splits.items()}
     columns = {name: text for name, text in durations.items() if text is not None}
-    return "\n".join([f"{out}: {frame}", *split_lines(splits, columns or None)])
+    return [f"{out}: {frame}", *split_lines(splits, columns or None)]
 
 
 def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:

@@ -38,7 +38,7 @@ def write_results(studies: Studies, folder: Path, command: str) -> Printed:
         "runs.txt": table.times(comparisons),
     }
     for name, content in files.items():
-        write_file(folder / name, content.encode())
+        write_file(folder / name, content.encode(errors="backslashreplace"))
     for comparison in comparisons:
         _plot(comparison, folder / f"curves-{comparison.dataset}.png")
     page = comparison_page(folder.name, studies.plan, comparisons, folder, notes, command)

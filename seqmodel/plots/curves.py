@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from seqmodel.files import write_file
-from seqmodel.plots.png import ACCENT, PRIMARY, png_bytes
+from seqmodel.plots.png import ACCENT, PRIMARY, caption, png_bytes
 
 
 def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
@@ -51,12 +51,12 @@ def plot_curves(path: Path, title: str, curves: Mapping[str, Sequence[Mapping[st
     by_update, by_time = figure.subplots(1, 2, sharey=True)
     for name, metrics in curves.items():
         valid = [line["valid_nats_per_frame"] for line in metrics]
-        by_update.plot([line["updates"] for line in metrics], valid, label=name)
-        by_time.plot(np.cumsum([line["seconds"] for line in metrics]), valid, label=name)
+        by_update.plot([line["updates"] for line in metrics], valid, label=caption(name))
+        by_time.plot(np.cumsum([line["seconds"] for line in metrics]), valid, label=caption(name))
     by_update.set_xlabel("updates")
     by_time.set_xlabel("seconds")
     by_update.set_ylabel("nats per frame on valid")
-    by_update.set_title(title, loc="left")
+    by_update.set_title(caption(title), loc="left")
     for axes in (by_update, by_time):
         axes.grid(linewidth=0.5, color="0.85")
     by_time.legend(frameon=False)

@@ -11,6 +11,21 @@ DARK_PRIMARY, DARK_ACCENT = "#0b1c2c", "#5c3310"
 """The same where something begins."""
 
 
+def caption(text: str) -> str:
+    """The text as pictures can show it, to the letter: no part of it is a formula.
+
+    Characters that the font lacks, and what no terminal should get either, are escaped.
+    """
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    known = get_font(findfont(FontProperties())).get_charmap()
+    shown = (
+        c if c.isprintable() and ord(c) in known else c.encode("unicode_escape").decode()
+        for c in text
+    )
+    return "".join(shown).replace("$", r"\$")
+
+
 def png_bytes(figure: "Figure") -> bytes:
     """The picture as PNG; its bytes depend on nothing but the data."""
     buffer = io.BytesIO()

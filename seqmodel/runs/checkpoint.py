@@ -65,7 +65,7 @@ def load_content(path: Path) -> dict[str, Any]:
 def is_checkpoint(path: Path) -> bool:
     """Whether `path` is a checkpoint of ours, of any version; its content is not verified."""
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
+        with _safetensors(path) as file:
             return _metadata(file).text("format") == FORMAT
     except (OSError, safetensors.SafetensorError, ValueError):
         return False
@@ -81,11 +81,24 @@ def _content(text: str) -> dict[str, Any]:
 
 
 @contextmanager
+def _safetensors(path: Path) -> Iterator[Any]:
+    """Yield an open safetensors file; OSError where it cannot be read.
+
+    Opened here: safetensors' own error does not say why it cannot, and names with bytes that are no
+    UTF-8 it cannot open at all.
+    """
+    with (
+        path.open("rb") as file,
+        safetensors.safe_open(f"/dev/fd/{file.fileno()}", framework="pt") as tensors,
+    ):
+        yield tensors
+
+
+@contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Fields]]:
     """Yield a checkpoint's safetensors file and our metadata; failures become SeqmodelErrors."""
     try:
-        path.open("rb").close()  # safetensors' own error does not say why it cannot be read
-        with safetensors.safe_open(path, framework="pt") as file:
+        with _safetensors(path) as file:
             metadata = _metadata(file)
             if metadata.values.get("format") != FORMAT:
                 raise SeqmodelError(f"{path} is not a seqmodel checkpoint")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Json, Quiet, message
+from seqmodel.cli.common import Json, Quiet, message, show
 from seqmodel.cli.completion import one_of, several_of
 from seqmodel.config import PRESETS, field_types, parse_setting, read_config_file
 from seqmodel.errors import SeqmodelError, UsageError
@@ -241,7 +241,7 @@ def _run(
             jobs = min(jobs, total - done)
             work(folder, folder.name, plan, storage, jobs, tell=take, stop=stop)
     printed = write_results(studies, folder, shlex.join(["seqmodel", *sys.argv[1:]]))
-    typer.echo(printed.json if as_json else printed.text, nl=False)
+    show(*(printed.json if as_json else printed.text).removesuffix("\n").split("\n"))
     message(f"written to {folder}", quiet=quiet)
 
 
@@ -268,7 +268,7 @@ def _print_status(out: Path, storage: str | None) -> None:
         trials, seeds = studies.trials(cell), studies.seeds(cell)
         winner = trials.winner()
         best = "" if winner is None else f"  best valid {winner[1].value:.4f}"
-        typer.echo(
+        show(
             f"{cell.name}: {trials.done()} of {trials.count} trials, {seeds.done()} of "
             f"{seeds.count} seeds{best}"
         )

@@ -4,9 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from seqmodel.cli.common import message, print_json
+from seqmodel.cli.common import message, print_json, show
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError
 
@@ -138,7 +136,7 @@ class Job:
         if self.as_json:
             print_json({"run": str(folder), "epochs": len(metrics), "best": best})
         else:
-            typer.echo(
+            show(
                 f"{folder}  best valid {best['valid_nats_per_frame']:.4f} nats per frame, "
                 f"epoch {best['epoch']} of {len(metrics)}"
             )

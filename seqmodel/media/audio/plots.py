@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-from seqmodel.plots.png import ACCENT, PRIMARY, png_bytes
+from seqmodel.plots.png import ACCENT, PRIMARY, caption, png_bytes
 
 COLUMNS = 1000
 """Columns in the picture of a recording of any length; the picture is no wider."""
@@ -58,7 +58,7 @@ def recording_png(
     wave.set_xlim(0, seconds)
     wave.set_axisbelow(True)
     wave.grid(linewidth=0.5, color="0.85")
-    wave.set_title(title, fontsize=10)
+    wave.set_title(caption(title), fontsize=10)
     decibels = 10 * np.log10(power.T + 1e-12)
     spectrum.imshow(
         decibels,
@@ -112,7 +112,7 @@ def plot_sample_values(
     axes.set_xlim(-1, 1)
     axes.set_xlabel("value of a sample")
     axes.set_ylabel("share of samples")
-    axes.set_title(title, fontsize=10)
+    axes.set_title(caption(title), fontsize=10)
     axes.grid(linewidth=0.5, color="0.85")
     axes.legend(frameon=False)
     write_file(path, png_bytes(figure))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-from seqmodel.plots.png import ACCENT, DARK_ACCENT, DARK_PRIMARY, PRIMARY, png_bytes
+from seqmodel.plots.png import ACCENT, DARK_ACCENT, DARK_PRIMARY, PRIMARY, caption, png_bytes
 
 OCTAVE = 12
 SILENCE_COLOUR = "#ffffff00"  # transparent
@@ -75,7 +75,7 @@ def piano_roll_png(
     axes.set_yticks(cs, [f"C{c // OCTAVE - 1}" for c in cs])
     axes.grid(axis="y", linewidth=0.5, color="0.85")
     axes.set_xlabel(unit)
-    axes.set_title(title, fontsize=10)
+    axes.set_title(caption(title), fontsize=10)
     return png_bytes(figure)
 
 
@@ -93,7 +93,7 @@ def plot_note_frequencies(
     cs = range(-(-lowest_pitch // OCTAVE) * OCTAVE, int(pitches[-1]) + 1, OCTAVE)
     axes.set_xticks(list(cs), [f"C{c // OCTAVE - 1}" for c in cs])
     axes.set_ylabel("share of frames in which it sounds")
-    axes.set_title(title, fontsize=10)
+    axes.set_title(caption(title), fontsize=10)
     axes.grid(linewidth=0.5, color="0.85")
     axes.legend(frameon=False)
     write_file(path, png_bytes(figure))
