@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo bench test lint clean
+.PHONY: install demo bench test torture lint clean
 
 install: $(INSTALLED)
 
@@ -41,6 +41,10 @@ lint: install
 
 test: lint
 	$(BIN)/pytest --numprocesses 2
+
+# What should not break it, tried again and again for up to an hour; see tests/torture.
+torture: install
+	$(BIN)/python tests/torture
 
 clean:
 	rm -rf demo dist

@@ -1,0 +1,90 @@
+"""`make torture`: everything that should not break seqmodel, tried again and again."""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.setdefault("MPLBACKEND", "agg")
+sys.path.insert(0, str(Path(__file__).parent))
+
+KINDS = ("kills", "faults", "mutants", "flips")
+
+
+def _kills(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
+    from kills import kill_all
+
+    found = kill_all(folder, 4 if short else 240, seed, slow=not short)
+    return f"{found.killed} commands killed, {found.ended} ended before", found.complaints
+
+
+def _faults(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
+    from faults import armed, fail_all
+
+    if not armed():
+        return "not tried, for want of a C compiler", []
+    found = fail_all(folder, seed, each=2 if short else None)
+    return f"{found.injected} writing calls made to fail, of {found.places}", found.complaints
+
+
+def _mutants(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
+    from mutants import mutate_all
+
+    found = mutate_all(folder, seed, 200 if short else 100_000)
+    worst = f"worst {found.seconds:.2f} s ({found.slowest}), {found.megabytes:.0f} MB"
+    expected = f"; {found.expected} kinds of expected errors" if found.expected else ""
+    return (
+        f"{found.tried:,} inputs, {found.kept:,} of new paths; {worst}{expected}",
+        found.complaints,
+    )
+
+
+def _flips(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
+    from flips import flip_all
+
+    found = flip_all(folder, seed, 40 if short else None)
+    return f"{found.flipped:,} bytes flipped, {found.noticed:,} noticed", found.complaints
+
+
+def _with_library() -> None:
+    """Begin again with the library that makes writing fail, where it can be compiled."""
+    from faults import LIBRARY, armed, compiled
+
+    if not armed() and LIBRARY not in os.environ and (library := compiled()):
+        environment = {**os.environ, "LD_PRELOAD": str(library), LIBRARY: str(library)}
+        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+
+
+def main() -> int:
+    """Try what was asked for, print a line for each kind, and say whether all was well."""
+    parser = argparse.ArgumentParser(prog="torture", description=__doc__)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{', '.join(KINDS)}; all if none")
+    parser.add_argument("--short", action="store_true", help="a few of each, as in make test")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    given = parser.parse_args()
+    kinds = given.kinds or KINDS
+    if "faults" in kinds:
+        _with_library()
+    print(f"seed {given.seed}", flush=True)
+    complaints: list[str] = []
+    for kind in kinds:
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="torture-") as folder:
+            os.chdir(folder)
+            tried = globals()[f"_{kind}"](Path(folder), given.seed, short=given.short)
+            os.chdir("/")
+        complaints += (f"{kind}: {complaint}" for complaint in tried[1])
+        print(f"{kind}: {tried[0]}; {time.monotonic() - began:.0f} s", flush=True)
+    for complaint in complaints:
+        print(f"BROKEN {complaint}")
+    if library := os.environ.get("TORTURE_LIBRARY"):
+        shutil.rmtree(Path(library).parent)
+    return bool(complaints)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

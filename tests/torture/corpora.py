@@ -1,0 +1,102 @@
+"""What is prepared, trained on and mutated: small music and audio, and runs on them."""
+
+import io
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.midi_writer import midi_bytes
+
+PIECES = {"train": 4, "valid": 2, "test": 1}
+SMALL = ("--hidden", 4, "--epochs", 2, "--batch-size", 2)
+FRAME_WISE = ("--model", "frame-wise")
+
+# Every unit, output, medium and kind of randomness, and both backends of the CPU.
+TRAININGS: dict[str, tuple[object, ...]] = {
+    "tied lstm": ("music", *SMALL, "--truncate", 8),
+    "tied gru of two layers, bernoulli": (
+        *("music", *SMALL, "--unit", "gru", "--layers", 2, "--output", "bernoulli"),
+        *("--weight-dropout", 0.2),
+    ),
+    "tied onsets": ("struck", *SMALL, "--note-unit", "gru", "--end"),
+    "nade lstm": ("music", *SMALL, "--output", "nade", "--nade-hidden", 5, "--dropout", 0.3),
+    "tanh, noise": ("music", *SMALL, *FRAME_WISE, "--unit", "tanh", "--weight-noise", 0.1),
+    "gru, keys": ("music", *SMALL, *FRAME_WISE, "--unit", "gru", "--augment-keys"),
+    "gru1, windows": ("music", *SMALL, *FRAME_WISE, "--unit", "gru1", "--truncate", 5),
+    "gru2, dropout": ("music", *SMALL, *FRAME_WISE, "--unit", "gru2", "--dropout", 0.5),
+    "gru3, rmsprop": ("music", *SMALL, *FRAME_WISE, "--unit", "gru3", "--optimizer", "rmsprop"),
+    "mgu, no mean": ("music", *SMALL, *FRAME_WISE, "--unit", "mgu", "--average", 0),
+    "lstm without peepholes": ("music", *SMALL, *FRAME_WISE, "--unit", "lstm-nopeephole"),
+    "gru-reset-after, everything": (
+        *("music", *SMALL, *FRAME_WISE, "--unit", "gru-reset-after", "--truncate", 7),
+        *("--dropout", 0.2, "--weight-noise", 0.05, "--weight-dropout", 0.1, "--augment-keys"),
+    ),
+    "reference": ("music", *SMALL, *FRAME_WISE, "--unit", "gru", "--backend", "reference"),
+    "search": ("music", *SMALL, *FRAME_WISE, "--unit", "tanh", "--learning-rate-draws", 2),
+    "gaussian gru": ("audio", *SMALL, "--unit", "gru", "--output", "gaussian", "--components", 3),
+    "logistic lstm, windows": (
+        *("audio", *SMALL, "--output", "logistic", "--components", 3, "--truncate", 20),
+    ),
+    "logistic by reference": (
+        *("audio", *SMALL, "--output", "logistic", "--components", 3, "--backend", "reference"),
+    ),
+}
+
+
+def write_sources(folder: Path) -> None:
+    """Music in mid/ and speech-like noise in wav/, in folders for the splits."""
+    random = np.random.default_rng(1)
+    for split, count in PIECES.items():
+        for k in range(count):
+            path = folder / "mid" / split / f"{k}.mid"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(midi_bytes(roll(random, 24), Grid.of_beats(4)))
+            path = folder / "wav" / split / f"{k}.wav"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            samples = np.convolve(random.normal(0, 0.1, 500), np.ones(5) / 5, "same")
+            soundfile.write(path, samples, 8000, subtype="PCM_16")
+
+
+def roll(random: np.random.Generator, frames: int) -> np.ndarray:
+    """Two voices that walk: (frames, 88)."""
+    made = np.zeros((frames, 88), np.uint8)
+    walk = 40 + np.cumsum(random.integers(-2, 3, frames // 2)).repeat(2)
+    made[np.arange(frames), walk] = made[np.arange(frames), walk - 12] = 1
+    return made
+
+
+def write_datasets(folder: Path) -> None:
+    """The datasets music, struck and audio, of `write_sources`."""
+    write_sources(folder)
+    here("prepare", folder / "mid", "-o", folder / "music", "-q")
+    here("prepare", folder / "mid", "-o", folder / "struck", "-q", "--onsets")
+    here("prepare", folder / "wav", "-o", folder / "audio", "-q")
+
+
+def training(folder: Path, name: str, run: object) -> tuple[object, ...]:
+    """The command line of a training of `TRAININGS` on the datasets in `folder`."""
+    data, *options = TRAININGS[name]
+    return ("train", folder / str(data), *options, "--run", run, "-q")
+
+
+def going_on(run: Path, begin: tuple[object, ...]) -> tuple[object, ...]:
+    """The command line that continues a run, or begins it again where nothing was saved."""
+    saved = [*run.glob("last.safetensors"), *run.glob("draws/*/last.safetensors")]
+    if saved and (run / "config.yaml").exists():
+        return ("train", "--resume", "--run", run, "-q")
+    return (*begin, "--force")
+
+
+def here(*arguments: object) -> None:
+    """Run a command line in this process, which keeps what it compiled."""
+    from forks import seqmodel
+
+    former = sys.argv
+    with redirect_stdout(io.StringIO()):
+        status = seqmodel(*arguments)()
+    sys.argv = former
+    assert status == 0, arguments

@@ -1,0 +1,158 @@
+"""Writes that fail with ENOSPC, EIO or EDQUOT: each call, one after the other.
+
+A library that is preloaded makes the n-th call below a folder fail, whoever calls: Python, NumPy,
+libsndfile. Forks arm it.
+"""
+
+import ctypes
+import errno
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corpora import TRAININGS, going_on, here, training, write_datasets
+from forks import fork, seqmodel
+from kills import contents, figures
+
+ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
+
+
+LIBRARY = "TORTURE_LIBRARY"
+"""The environment variable that says where the library is."""
+
+
+def armed() -> bool:
+    """Whether the library is loaded."""
+    return hasattr(ctypes.CDLL(None), "torture_arm")
+
+
+def compiled() -> Path | None:
+    """The library, in a folder of its own; None without a C compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    library = Path(tempfile.mkdtemp(prefix="torture-library-")) / "faults.so"
+    source = Path(__file__).with_name("faults.c")
+    options = ("-shared", "-fPIC", "-O1", "-w", "-o", library, source, "-ldl")
+    subprocess.run([compiler, *options], check=True)
+    return library
+
+
+@dataclass
+class Faults:
+    """What was made to fail, and what was found then."""
+
+    injected: int = 0
+    places: int = 0
+    complaints: list[str] = field(default_factory=list)
+
+
+def fail_all(folder: Path, seed: int, *, each: int | None) -> Faults:
+    """Make every writing call of every command fail, or `each` random ones of them."""
+    found, draw = Faults(), random.Random(seed)
+    write_datasets(folder)
+    run = folder / "run"
+    here(*training(folder, "gaussian gru", folder / "sounds"))
+    here(*training(folder, "tied lstm", run))
+    sampled = ("--length", 30, "-q")
+    commands: dict[str, tuple[object, ...]] = {
+        "prepare mid": ("prepare", folder / "mid", "-o", "out", "-q"),
+        "prepare wav": ("prepare", folder / "wav", "-o", "out", "-q"),
+        "prepare --force": ("prepare", folder / "mid", "-o", "out", "-q", "--force"),
+        **{f"sample .{k}": ("sample", f"out.{k}", "--run", run, *sampled) for k in ("mid", "png")},
+        **{f"sample .{k}": ("sample", f"out.{k}", "--run", run, *sampled) for k in ("mp3", "npy")},
+        "sample .flac": ("sample", "out.flac", "--run", folder / "sounds", *sampled),
+        "sample --force": ("sample", "out.mid", "--run", run, *sampled, "--force"),
+        "inspect --plot": ("inspect", folder / "mid/train/0.mid", "--plot", "out.png", "-q"),
+        "inspect --listen": ("inspect", folder / "mid/train/0.mid", "--listen", "out.wav", "-q"),
+        "report": ("report", run, "-o", "out.html", "-q"),
+        **{f"train {name}": training(folder, name, "out") for name in TRAININGS},
+    }
+    names = list(commands) if each is None else draw.sample(list(commands), each)
+    for name in names:
+        _Place(folder, name, commands[name]).fail(found, draw, each)
+    return found
+
+
+class _Place:
+    """A command, and what it leaves where nothing fails."""
+
+    def __init__(self, folder: Path, name: str, arguments: tuple[object, ...]) -> None:
+        self.folder, self.name, self.arguments, self.number = folder, name, arguments, 0
+        self.replaces = "--force" in arguments
+        self.trains = arguments[0] == "train"
+        place = self._new()
+        self.old = contents(place)
+        outcome = fork(self._armed(place, -1, 0, stays=False), place)
+        assert outcome.status == 0, outcome.err
+        self.calls = int((place / ".calls").read_text())
+        (place / ".calls").unlink()
+        self.new = self._made(place)
+
+    def _new(self) -> Path:
+        self.number += 1
+        place = self.folder / f"{self.name} {self.number}"
+        place.mkdir()
+        if self.replaces:  # something of the kind that may be replaced
+            if self.arguments[0] == "prepare":
+                shutil.copytree(self.folder / "struck", place / "out")
+            else:
+                (place / str(self.arguments[1])).write_bytes(b"old")
+        return place
+
+    def _made(self, place: Path) -> object:
+        return figures(place / "out") if self.trains else contents(place)
+
+    def _armed(self, place: Path, at: int, error: int, *, stays: bool) -> Callable[[], int]:
+        command = seqmodel(*self.arguments)
+
+        def work() -> int:
+            library = ctypes.CDLL(None)
+            library.torture_arm(os.fsencode(place), ctypes.c_long(at), error, stays)
+            status = command()
+            calls = library.torture_calls()
+            library.torture_arm(b"", ctypes.c_long(-1), 0, 0)
+            (place / ".calls").write_text(str(calls))
+            return status
+
+        return work
+
+    def fail(self, found: Faults, draw: random.Random, each: int | None) -> None:
+        """Make calls fail, one of a fork, each with one of the errors, for once or from then on."""
+        found.places += self.calls
+        calls = (
+            range(self.calls)
+            if each is None
+            else draw.sample(range(self.calls), min(each, self.calls))
+        )
+        for at in calls:
+            self._fail_at(at, draw.choice(ERRORS), draw.random() < 0.5, found)
+
+    def _fail_at(self, at: int, error: int, stays: bool, found: Faults) -> None:
+        place = self._new()
+        outcome = fork(self._armed(place, at, error, stays=stays), place)
+        found.injected += 1
+        (place / ".calls").unlink(missing_ok=True)
+        what = f"{self.name}, call {at} of {self.calls} with {errno.errorcode[error]}"
+        what += " and all after it" * stays
+        if not outcome.clean:
+            found.complaints.append(f"{what}: {outcome.err.strip().splitlines()[-1:]}")
+        if outcome.status == 0 and self._made(place) != self.new:
+            found.complaints.append(f"{what}: status 0, and what is there is not whole")
+        if not self.trains and outcome.status != 0 and contents(place) not in (self.old, self.new):
+            found.complaints.append(f"{what}: left {sorted(contents(place))}")
+        if self.trains:
+            self._go_on(place, what, found)
+        shutil.rmtree(place)
+
+    def _go_on(self, place: Path, what: str, found: Faults) -> None:
+        run = place / "out"
+        again = going_on(run, self.arguments)
+        outcome = fork(seqmodel(*again), place)
+        if outcome.status != 0 or figures(run) != self.new:
+            found.complaints.append(f"{what}: does not go on to the same: {outcome.err.strip()}")

@@ -1,0 +1,76 @@
+"""Single bytes flipped in a dataset, a run and its checkpoints: noticed when they are read."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corpora import here, training, write_datasets
+
+from seqmodel.config import read_config_file
+from seqmodel.data.dataset import open_dataset
+from seqmodel.errors import SeqmodelError
+from seqmodel.report.inspection import inspect_dataset
+from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.folder import read_metrics
+
+PLAIN = (".yaml", ".jsonl", ".json")
+"""Files of text without a hash: a flip must be no traceback, but may go unnoticed."""
+
+
+@dataclass
+class Flips:
+    """What was flipped, and what was found then."""
+
+    flipped: int = 0
+    noticed: int = 0
+    complaints: list[str] = field(default_factory=list)
+
+
+def flip_all(folder: Path, seed: int, each: int | None) -> Flips:
+    """Flip one bit of every byte of every file, or of `each` random ones of a file."""
+    found, draw = Flips(), random.Random(seed)
+    write_datasets(folder)
+    run = folder / "run"
+    here(*training(folder, "tanh, noise", run))
+    readers: dict[Path, Callable[[], object]] = {
+        run / "best.safetensors": lambda: load_checkpoint(run / "best.safetensors"),
+        run / "last.safetensors": lambda: load_checkpoint(run / "last.safetensors"),
+        run / "metrics.jsonl": lambda: read_metrics(run),
+        run / "config.yaml": lambda: read_config_file(run / "config.yaml"),
+    }
+    for data in ("music", "audio"):
+        for path in sorted((folder / data).iterdir()):
+            readers[path] = lambda data=data: _read_dataset(folder / data)
+    for path, read in readers.items():
+        read()
+        _flip(path, read, found, draw, each)
+    return found
+
+
+def _read_dataset(path: Path) -> None:
+    open_dataset(path)
+    inspect_dataset(path, None)
+
+
+def _flip(
+    path: Path, read: Callable[[], object], found: Flips, draw: random.Random, each: int | None
+) -> None:
+    whole = path.read_bytes()
+    places = range(len(whole))
+    missed = []
+    for at in places if each is None else draw.sample(places, min(each, len(whole))):
+        data = bytearray(whole)
+        data[at] ^= 1 << draw.randrange(8)
+        path.write_bytes(data)
+        found.flipped += 1
+        try:
+            read()
+            missed.append(at)
+        except SeqmodelError:
+            found.noticed += 1
+        except Exception as error:
+            found.complaints.append(f"{path.name}, byte {at}: {type(error).__name__}: {error}")
+    path.write_bytes(whole)
+    if missed and path.suffix not in PLAIN:
+        found.complaints.append(f"{path.name}: {len(missed)} flips unnoticed, as at {missed[:5]}")

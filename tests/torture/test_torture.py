@@ -1,0 +1,17 @@
+"""The short form of `make torture`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it takes /proc and SIGKILL")
+def test_a_little_torture_breaks_nothing():
+    """Guards against outputs cut short, runs that go on otherwise, and tracebacks."""
+    command = [sys.executable, Path(__file__).parent, "--short", "--seed", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kinds = [line.split(":")[0] for line in done.stdout.splitlines()[1:]]
+    assert kinds == ["kills", "faults", "mutants", "flips"]
