@@ -93,9 +93,7 @@ class _Command:
         begun = self._place()
         self.old = contents(begun)
         outcome = fork(seqmodel(*arguments), begun)
-        outcome = fork(seqmodel(*arguments), self._place())  # compiled and cached by now
         assert outcome.status == 0, outcome.err
-        fork(seqmodel(*arguments), begun)
         self.seconds, self.new = outcome.seconds, contents(begun)
 
     def _place(self) -> Path:
