@@ -1,15 +1,19 @@
-"""Writing that never leaves half a file and never overwrites what it was not told to.
+"""Reading that never waits for what is no file; writing that never leaves half of one.
 
-Everything is written next to its target under a temporary name, flushed to disk and renamed.
+Everything is written next to its target under a temporary name, flushed to disk and renamed, and
+never over what it was not told to replace.
 """
 
+import errno
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,10 +31,31 @@ def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
     return SeqmodelError(f"cannot {doing} {path}: {reason}")
 
 
+def open_input(path: Path) -> BufferedReader:
+    """Open a file for reading: every file that somebody else may have put there is opened here.
+
+    Raises:
+        OSError: if it cannot be opened, or is no regular file. To open a pipe would wait for a
+            writer, and to read a device such as /dev/zero may never end.
+    """
+    # Without O_NONBLOCK a pipe would wait already here; of a regular file it changes nothing.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "is a device or a pipe, not a file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
 def read_bytes(path: Path, most: int | None = None) -> bytes:
     """The bytes of a file; SeqmodelError if it cannot be read, or holds more than `most`."""
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             content = file.read() if most is None else file.read(most + 1)
     except OSError as error:
         raise disk_error(path, "read", error) from error
