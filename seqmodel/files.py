@@ -31,21 +31,23 @@ def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
     return SeqmodelError(f"cannot {doing} {path}: {reason}")
 
 
+class NotAFileError(OSError):
+    """A folder, a pipe or a device where a file is read."""
+
+
 def open_input(path: Path) -> BufferedReader:
     """Open a file for reading: every file that somebody else may have put there is opened here.
 
     Raises:
-        OSError: if it cannot be opened, or is no regular file. To open a pipe would wait for a
-            writer, and to read a device such as /dev/zero may never end.
+        NotAFileError: if it is none. To open a pipe would wait for a writer, and to read a device
+            such as /dev/zero may never end.
+        OSError: if it cannot be opened.
     """
     # Without O_NONBLOCK a pipe would wait already here; of a regular file it changes nothing.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "is a device or a pipe, not a file", str(path))
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NotAFileError(errno.EINVAL, "not a file", str(path))
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -53,9 +55,13 @@ def open_input(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """The bytes of a file; SeqmodelError if it cannot be read, or holds more than `most`."""
+    """The bytes of a file; SeqmodelError if it cannot be read, or holds more than `most`.
+
+    Where so much is known, it may be a pipe too, as a shell's <(...) is.
+    """
     try:
-        with open_input(path) as file:
+        bounded_pipe = most is not None and path.is_fifo()
+        with path.open("rb") if bounded_pipe else open_input(path) as file:
             content = file.read() if most is None else file.read(most + 1)
     except OSError as error:
         raise disk_error(path, "read", error) from error

@@ -7,7 +7,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from seqmodel.errors import SourceError
-from seqmodel.files import open_input
+from seqmodel.files import NotAFileError, open_input
 
 MAX_BYTES = 2**28
 """Of a file that is read whole, 256 MiB; a longer one is none of music."""
@@ -19,8 +19,10 @@ def opened(path: Path) -> Iterator[BufferedReader]:
     try:
         with open_input(path) as file:
             yield file
+    except NotAFileError as error:
+        raise SourceError("is not a file") from error
     except OSError as error:
-        raise SourceError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise SourceError((error.strerror or str(error)).lower()) from error
 
 
 def read_all(file: BufferedReader) -> bytes:

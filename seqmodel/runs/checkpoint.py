@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seqmodel import plain_json
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import disk_error, write_file
+from seqmodel.files import disk_error, open_input, write_file
 from seqmodel.plain_json import Fields
 
 FORMAT = "seqmodel-checkpoint"
@@ -65,6 +65,7 @@ def load_content(path: Path) -> dict[str, Any]:
 def is_checkpoint(path: Path) -> bool:
     """Whether `path` is a checkpoint of ours, of any version; its content is not verified."""
     try:
+        open_input(path).close()
         with safetensors.safe_open(path, framework="pt") as file:
             return _metadata(file).text("format") == FORMAT
     except (OSError, safetensors.SafetensorError, ValueError):
@@ -84,7 +85,7 @@ def _content(text: str) -> dict[str, Any]:
 def _opened(path: Path) -> Iterator[tuple[Any, Fields]]:
     """Yield a checkpoint's safetensors file and our metadata; failures become SeqmodelErrors."""
     try:
-        path.open("rb").close()  # safetensors' own error does not say why it cannot be read
+        open_input(path).close()  # safetensors' own error does not say why it cannot be read
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = _metadata(file)
             if metadata.values.get("format") != FORMAT:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError
-from seqmodel.files import read_bytes
 from seqmodel.media.definitions import Pieces
+from seqmodel.media.input import read_whole
 from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.midi import Score, read_score
@@ -28,7 +28,7 @@ MICROSECONDS_PER_MINUTE = 60_000_000
 def inspect_midi(path: Path, grid: Grid, plot: Path | None) -> dict[str, Any]:
     """What a MIDI file holds: format, notes, tempo, estimated tonic, frames on `grid`."""
     try:
-        score = read_score(read_bytes(path))
+        score = read_score(read_whole(path))
         frames = piano_roll(score, grid, drums=False, onsets=True)
     except SourceError as error:
         raise SeqmodelError(f"{path}: {error}") from error
