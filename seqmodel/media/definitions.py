@@ -248,8 +248,11 @@ class Pieces(Protocol):
 
     def __iter__(self) -> Iterator["NDArray[Any]"]: ...
 
-    def stored(self, index: int) -> "NDArray[Any]":
-        """The rows of a piece, not decoded."""
+    def rows(self, index: int) -> int:
+        """How many rows a piece is stored in."""
+
+    def stored(self, index: int, begin: int = 0, end: int | None = None) -> "NDArray[Any]":
+        """The rows `begin` to `end` of a piece, not decoded."""
 
     def totals(self) -> "NDArray[np.int64]":
         """(F,) the sum of each of a frame's binary values over all frames."""
