@@ -56,12 +56,11 @@ def prepare(
     hash of their content. A file that cannot be used is skipped and explained.
     """
     from seqmodel.data.prepare import prepare as prepare_dataset
-    from seqmodel.data.sources import find_sources, the_medium
+    from seqmodel.data.sources import find_sources, of_one_medium
     from seqmodel.locks import locked
 
     names = [name for source in sources for name in (_stdin() if source == "-" else [source])]
-    found = find_sources(names)
-    medium = the_medium(found)
+    medium, found, _ = of_one_medium(find_sources(names))
     options = options_of(medium, media_options, _rows, f"{found[0].path} is {medium.name}")
     settings, remarks = medium.settings(options, [source.path for source in found])
     with locked(out), counter("reading", quiet=quiet) as progress:

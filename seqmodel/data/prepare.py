@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter
-from seqmodel.data.sources import Source, find_sources, the_medium
+from seqmodel.data.sources import Source, find_sources, of_one_medium
 from seqmodel.data.splits import Tally
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import new_folder
@@ -31,11 +31,15 @@ def prepare(
             the target cannot be written; then nothing is.
     """
     DATASET_FOLDER.check_target(out, force=force)
-    sources = find_sources(names)
-    medium = the_medium(sources)
+    medium, sources, strays = of_one_medium(find_sources(names))
     if medium is not settings.medium:
         raise SeqmodelError(f"{sources[0].path} is {medium.name}, not {settings.medium.name}")
-    skipped: list[dict[str, str]] = []
+    skipped = [
+        {"source": str(stray.path), "reason": f"is not {medium.name}, as the others are"}
+        for stray in strays
+    ]
+    if strict and skipped:
+        raise SeqmodelError("{source}: {reason}".format(**skipped[0]))
     tally = Tally()
     with new_folder(out, DATASET_FOLDER, force=force) as folder:
         corpus = settings.corpus([source.path for source in sources], folder)

@@ -59,7 +59,8 @@ class Shard:
             try:
                 parts.append(os.pread(self._descriptor, left, place))
             except OSError as error:
-                raise self._lost(f"cannot be read ({error.strerror.lower()})") from error
+                why = (error.strerror or str(error)).lower()
+                raise self._lost(f"cannot be read ({why})") from error
             if not parts[-1]:
                 raise self._lost("has been cut short")
             left, place = left - len(parts[-1]), place + len(parts[-1])

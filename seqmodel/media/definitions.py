@@ -334,6 +334,8 @@ class Medium(Protocol):
     """One word, in manifests, checkpoints and messages."""
     suffixes: frozenset[str]
     """Of the files it reads, in lower case, such as ".mid"."""
+    loose_suffixes: frozenset[str] = frozenset()
+    """Those of them that other programs give to anything: such a file may be a stray."""
     file_kinds: str
     """The same for people, such as "MIDI files (.mid .midi)"."""
     presets: Mapping[str, Mapping[str, Any]]

@@ -323,6 +323,24 @@ def test_damaged_frames_in_a_manifest_are_an_error(tmp_path):
             open_dataset(tmp_path / "out")["train"]
 
 
+def test_a_stray_array_among_recordings_is_skipped(tmp_path):
+    """Guards the folder: labels.npy beside the recordings ended all of it as "not both"."""
+    for k in range(3):
+        record(tmp_path / "in" / f"{k}.wav", 500, seed=k)
+    np.save(tmp_path / "in/labels.npy", np.arange(3))
+    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", AudioSettings())
+    assert sum(counts["pieces"] for counts in manifest["splits"].values()) >= 3
+    assert manifest["skipped"] == [
+        {"source": str(tmp_path / "in/labels.npy"), "reason": "is not audio, as the others are"}
+    ]
+    with pytest.raises(SeqmodelError, match=r"labels.npy: is not audio"):
+        prepare([str(tmp_path / "in")], tmp_path / "strict", AudioSettings(), strict=True)
+    for k in range(3):  # now the recordings are in the minority
+        np.save(tmp_path / "in" / f"{k}.npy", np.eye(4, 88))
+    with pytest.raises(SeqmodelError, match="not both"):
+        prepare([str(tmp_path / "in")], tmp_path / "both", AudioSettings())
+
+
 def test_real_speech_is_kept_to_the_sample(shared_data, tmp_path):
     folder = shared_data / "speech/fsdd/valid"
     manifest = prepare([str(folder)], tmp_path / "out", AudioSettings())

@@ -46,6 +46,7 @@ class Music(Medium):
 
     name = "music"
     suffixes = MIDI_SUFFIXES | ROLL_SUFFIXES
+    loose_suffixes = ROLL_SUFFIXES
     file_kinds = "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy)"
     presets: Mapping[str, Mapping[str, Any]] = {"default": {"model": "tied", "end": True}}
     # Chung et al. 2014, Table 1.
