@@ -59,10 +59,17 @@ class DatasetWriter:
 
     def add(self, split: str, blocks: Iterable[NDArray[Any]], piece: Piece) -> None:
         """Append a piece, its stored rows in blocks, and its line in the index."""
-        frames, index = self._shards[split]
         for rows in blocks:
-            frames.write(rows.tobytes())
-        index.write(_json_bytes(piece.to_json()))
+            self.add_rows(split, rows)
+        self.add_line(split, piece)
+
+    def add_rows(self, split: str, rows: NDArray[Any]) -> None:
+        """Append some rows of a piece; `add_line` ends it."""
+        self._shards[split][0].write(rows.tobytes())
+
+    def add_line(self, split: str, piece: Piece) -> None:
+        """Append the line of the piece whose rows were added last."""
+        self._shards[split][1].write(_json_bytes(piece.to_json()))
         counts = self._counts[split]
         counts["pieces"] += 1
         counts["frames"] += piece.frames

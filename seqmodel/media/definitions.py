@@ -95,11 +95,16 @@ class Work:
     split: str | None
     """The split named inside the file, if any."""
     pieces: Iterable[tuple[Piece, Iterable["NDArray[Any]"]]]
-    """Each piece with its stored rows, in blocks; valid until the next work is asked for."""
+    """Each piece with its stored rows, in blocks of whole frames; valid until the next work is
+    asked for."""
+    frames: int
+    """In all pieces."""
     repairs: Sequence[str] = ()
     """What was wrong with the source and how it was read anyway."""
     when_in_train: Callable[[], None] = lambda: None
     """Called if the work goes to train, which statistics such as a mean are taken from."""
+    when_rows_in_train: "Callable[[NDArray[Any]], None]" = lambda rows: None
+    """Called instead, with its rows in blocks, for what part of a work goes to train."""
 
 
 class Corpus(Protocol):
@@ -205,6 +210,10 @@ class FrameDefinition(Protocol):
 
     def canonical(self, rows: "NDArray[Any]") -> bytes:
         """Stored rows as the bytes that are hashed, the same however they are stored."""
+
+    def cut(self, rows: "NDArray[Any]") -> "NDArray[Any]":
+        """The rows of the first frame of what is cut out of a piece, as those of its beginning."""
+        return rows
 
     def vary(self, frames: "NDArray[Any]", variant: int) -> "NDArray[Any]":
         """Frames (T, F) transposed or the like; `variant` is one of `variants`."""
@@ -386,7 +395,7 @@ class Medium(Protocol):
         """
 
     def kind_of_file(self, path: Path) -> str | None:
-        """What `inspect` calls such a file, by its suffix; None if it does not read it."""
+        """What `inspect` calls such a file, by its name or beginning; None if it reads none."""
 
     def inspect_file(
         self, path: Path, options: Mapping[str, Any], plot: Path | None

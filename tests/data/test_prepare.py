@@ -77,7 +77,7 @@ def corpus(tmp_path):
 
 def test_a_piece_is_its_files_notes(tmp_path):
     tune(tmp_path / "a.mid", 21, 60, 64, 108)
-    manifest = prepare([str(tmp_path / "a.mid")], tmp_path / "out", FRAME)
+    manifest = prepare([str(tmp_path / "a.mid")], tmp_path / "out", FRAME, split_by="piece")
     expected = roll_of(21, 60, 64, 108)
     split = open_dataset(tmp_path / "out")[split_by_hash(content_of_tune(21, 60, 64, 108))]
     np.testing.assert_array_equal(split[0], expected)

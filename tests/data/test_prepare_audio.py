@@ -77,7 +77,8 @@ def test_all_samples_become_16_bit_levels(tmp_path, how, rounded):
     """Bits per sample count 16-bit levels: samples between two levels would have none."""
     record(tmp_path / "in/plain.wav", 300)
     samples = record(tmp_path / "in/other.wav", 800, seed=1, **how)
-    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", AudioSettings(rate=RATE))
+    settings = AudioSettings(rate=RATE)
+    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", settings, split_by="piece")
     assert manifest["frame"]["dtype"] == "int16"
     assert manifest["rounded_to_16_bits"] == rounded
     expected = samples.mean(axis=1)

@@ -70,7 +70,8 @@ class MusicCorpus:
         packed = pack(piece.frames)
         digest = _sha256(packed)
         line = Piece(source, digest, len(packed), {"transposed": piece.transposed})
-        return Work(source, piece.content, digest, split, [(line, [packed])], piece.repairs)
+        pieces = [(line, [packed])]
+        return Work(source, piece.content, digest, split, pieces, len(packed), piece.repairs)
 
 
 def load_midi(path: Path, frame: PianoRollFrames) -> LoadedPiece:
