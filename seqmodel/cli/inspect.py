@@ -106,10 +106,10 @@ def _check_listen(
             if media_options[option.name] is not None:
                 raise UsageError(f"{option.flag} goes with --listen")
         return
-    stored = kind in ("dataset", "run")
+    stored = kind in ("dataset", "run", "rolls")
     medium = medium_of_file(path)
     if stored or not medium.listen_formats:
-        what = f"a {kind}" if stored else medium.name
+        what = "a file of many" if kind == "rolls" else f"a {kind}" if stored else medium.name
         raise UsageError(f"--listen renders files of {HEARD}, and {path} is {what}")
     if listen.suffix.lower().lstrip(".") not in medium.listen_formats:
         raise UsageError(f"--listen writes sound only: {listen} must end in one of {_sounds()}")
