@@ -53,6 +53,13 @@ def inspect(
         ),
     ] = None,
     *,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Compare all bytes with their hashes; of a dataset this is done anyway.",
+        ),
+    ] = False,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -76,10 +83,12 @@ def inspect(
             check_writable(target)
     kind = inspection.kind_of(path)
     _check_listen(listen, path, kind, media_options)
+    if verify and kind not in ("dataset", "run"):
+        raise UsageError(f"--verify is for datasets and runs, which hold hashes, not for {path}")
     if kind == "dataset":
         values, lines = inspection.inspect_dataset(path, plot), _dataset
     elif kind == "run":
-        values, lines = inspection.inspect_run(path, plot), _run
+        values, lines = inspection.inspect_run(path, plot, verify=verify), _run
     else:
         medium = medium_of_file(path)
         options = options_of(medium, media_options, _rows, f"{path} is {medium.name}")
@@ -128,6 +137,8 @@ def _dataset(values: dict[str, Any]) -> list[str]:
 
 def _run(values: dict[str, Any]) -> list[str]:
     lines = [f"{values['path']}: run of {plural(values['epochs'], 'epoch')}"]
+    if "verified" in values:
+        lines.append(f"  as it was written: {', '.join(values['verified'])}")
     best = values.get("best", {})
     if "config" in values:
         config = values["config"]

@@ -194,3 +194,22 @@ def test_inspect_reads_midi_of_any_name(call: Call, music: Path):
     assert call("inspect", "tune").out == named.out.replace("tune.mid", "tune")
     Path("text").write_text("MThis is none")
     assert call("inspect", "text").status == 1
+
+
+def test_verify_reads_every_byte(call: Call, run: Path, data: Path, music: Path):
+    """Guards the last checkpoint, which nothing else reads until it is resumed from."""
+    shutil.copytree(run, "r")
+    assert (
+        "as it was written: best.safetensors, last.safetensors"
+        in call("inspect", "r", "--verify").out
+    )
+    assert "every piece is as it was prepared" in call("inspect", data, "--verify").out
+    last = Path("r/last.safetensors")
+    content = bytearray(last.read_bytes())
+    content[-1] ^= 1
+    last.write_bytes(content)
+    assert call("inspect", "r").status == 0
+    result = call("inspect", "r", "--verify")
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith("seqmodel: r/last.safetensors is damaged")
+    assert call("inspect", music / "train" / "0.mid", "--verify").status == 2
