@@ -38,21 +38,24 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
 class NotAFileError(OSError):
-    """A folder, a pipe or a device where a file is read."""
+    """A pipe or a device where a file is read."""
 
 
 def open_input(path: Path) -> BufferedReader:
     """Open a file for reading: every file that somebody else may have put there is opened here.
 
     Raises:
-        NotAFileError: if it is none. To open a pipe would wait for a writer, and to read a device
-            such as /dev/zero may never end.
-        OSError: if it cannot be opened.
+        NotAFileError: if it is a pipe or a device. To open a pipe would wait for a writer, and to
+            read a device such as /dev/zero may never end.
+        OSError: if it is a folder, or cannot be opened.
     """
     # Without O_NONBLOCK a pipe would wait already here; of a regular file it changes nothing.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
             raise NotAFileError(errno.EINVAL, "not a file", str(path))
         return os.fdopen(descriptor, "rb")
     except BaseException:
