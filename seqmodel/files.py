@@ -1,15 +1,21 @@
-"""Writing that never leaves half a file and never overwrites what it was not told to.
+"""Reading that never waits for what is no file; writing that never leaves half of one.
 
-Everything is written next to its target under a temporary name, flushed to disk and renamed.
+Everything is written next to its target under a temporary name, flushed to disk and renamed, and
+never over what it was not told to replace.
 """
 
+import ctypes
+import errno
+import fcntl
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,10 +33,44 @@ def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
     return SeqmodelError(f"cannot {doing} {path}: {reason}")
 
 
-def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """The bytes of a file; SeqmodelError if it cannot be read, or holds more than `most`."""
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+"""Linux' own, which Python has no names for."""
+
+
+class NotAFileError(OSError):
+    """A pipe or a device where a file is read."""
+
+
+def open_input(path: Path) -> BufferedReader:
+    """Open a file for reading: every file that somebody else may have put there is opened here.
+
+    Raises:
+        NotAFileError: if it is a pipe or a device. To open a pipe would wait for a writer, and to
+            read a device such as /dev/zero may never end.
+        OSError: if it is a folder, or cannot be opened.
+    """
+    # Without O_NONBLOCK a pipe would wait already here; of a regular file it changes nothing.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        with path.open("rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise NotAFileError(errno.EINVAL, "not a file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """The bytes of a file; SeqmodelError if it cannot be read, or holds more than `most`.
+
+    Where so much is known, it may be a pipe too, as a shell's <(...) is.
+    """
+    try:
+        bounded_pipe = most is not None and path.is_fifo()
+        with path.open("rb") if bounded_pipe else open_input(path) as file:
             content = file.read() if most is None else file.read(most + 1)
     except OSError as error:
         raise disk_error(path, "read", error) from error
@@ -128,14 +168,15 @@ class FolderFormat:
                 f"{folder} is not a {self.name}, and --force replaces nothing else; name another "
                 "place"
             )
-        foreign = min((path for path in _files_in(folder) if not self._owns(path)), default=None)
+        foreign = min((path for path in _files_in(folder) if not self.owns(path)), default=None)
         if foreign is not None:
             raise SeqmodelError(
                 f"{folder} holds {foreign}, which is not part of a {self.name}; move it elsewhere "
                 "or name another place"
             )
 
-    def _owns(self, path: Path) -> bool:
+    def owns(self, path: Path) -> bool:
+        """Whether a path within a folder is that of a file of this format."""
         if SYSTEM_FILES.fullmatch(path.name):
             return True
         # A process that was killed while writing leaves its temporary file, see `new_file`.
@@ -161,7 +202,8 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     """Yield a temporary folder that becomes `path` when the block ends without an exception.
 
     With `force` a folder at `path` is replaced if it is of `format` and holds nothing else, so
-    that `--force` removes nothing but our own files. SeqmodelError otherwise.
+    that `--force` removes nothing but our own files. SeqmodelError otherwise. A process that is
+    killed leaves its temporary folder, and the next one that writes to `path` removes it.
     """
     format.check_target(path, force=force)
     if path.is_symlink():
@@ -169,26 +211,69 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     check_writable(path)
     missing = missing_folders(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    _sweep(path, format)
+    temporary, lock = _new_temporary(path)
     try:
         temporary.chmod(0o777 & ~_umask())
         yield temporary
-        for file in temporary.rglob("*"):
+        for file in (*temporary.rglob("*"), temporary):
             _flush_to_disk(file)
         if path.exists():
             format.check_target(path, force=force)  # again: the block may have taken hours
             _replace_folder(path, temporary)
         else:
             temporary.replace(path)
+        _flush_to_disk(path.parent)
     except OSError as error:
         raise disk_error(path, "write", error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        os.close(lock)
         remove_empty(missing)
 
 
+def _new_temporary(path: Path) -> tuple[Path, int]:
+    """A new folder beside `path`, and its descriptor, by whose lock others know that we live."""
+    while True:
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        lock = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY)
+        with suppress(OSError):  # a file system without locks: nobody will take it for dead
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(lock), temporary.stat()):
+                return temporary, lock
+        os.close(lock)  # swept before it was locked
+
+
+def _sweep(path: Path, format: FolderFormat) -> None:
+    """Remove what processes that were killed have left beside `path`."""
+    left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")
+    beside: list[Path] = []
+    with suppress(OSError):  # a folder that may be written but not listed
+        beside += path.parent.iterdir()
+    for folder in [entry for entry in beside if left.fullmatch(entry.name)]:
+        with suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # A whole one may be all there is: it was being moved to `path`, or away from it.
+                if all(map(format.owns, _files_in(folder))) and (
+                    path.exists() or not format.is_marked(folder)
+                ):
+                    shutil.rmtree(folder)
+            finally:
+                os.close(lock)
+
+
 def _replace_folder(path: Path, new: Path) -> None:
-    """Put `new` in the place of `path`, and only then remove the old folder."""
+    """Put `new` in the place of `path`, and only then remove the old folder.
+
+    The two change places in one step, so that at every moment there is the old or the new. Where
+    the file system cannot do that, the old one is moved away first.
+    """
+    if _exchanged(path, new):
+        shutil.rmtree(new)
+        return
     old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         path.replace(old)
@@ -202,6 +287,15 @@ def _replace_folder(path: Path, new: Path) -> None:
             old.rmdir()  # unless something is in it
         raise
     shutil.rmtree(old)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Let two paths change places, in one step; False where system or file system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    return bool(renameat2(AT_FDCWD, bytes(one), AT_FDCWD, bytes(other), RENAME_EXCHANGE) == 0)
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -1,9 +1,11 @@
 """Writing: whole or not at all, nothing left behind, nothing taken away that was not ours."""
 
 import errno
+import fcntl
 import os
 import re
 import resource
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -267,6 +269,8 @@ def test_a_failed_rename_brings_the_old_folder_back(tmp_path, marked, monkeypatc
     before = tree(tmp_path)
     rename = Path.replace
 
+    monkeypatch.setattr("seqmodel.files._exchanged", lambda one, other: False)
+
     def second_fails(self, target):
         if (self / "new").exists():
             fails()
@@ -288,3 +292,86 @@ def test_a_new_folders_files_are_on_the_disk_before_it_appears(tmp_path, monkeyp
     with new_folder(tmp_path / "data", FORMAT, force=False) as folder:
         (folder / "train.npy").write_bytes(b"frames")
     assert (tmp_path / "data" / "train.npy").stat().st_ino in synced
+
+
+def replace_by(path, content):
+    with new_folder(path, FORMAT, force=True) as folder:
+        (folder / MARK).write_text(content)
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_folder_is_replaced(tmp_path, monkeypatch, exchanges):
+    """Guards both ways, the one for file systems that cannot exchange as well."""
+    if not exchanges:
+        monkeypatch.setattr("seqmodel.files._exchanged", lambda one, other: False)
+    for content in ("old", "new", "old"):
+        replace_by(tmp_path / "d", content)
+        assert tree(tmp_path) == {
+            tmp_path / "d": None,
+            tmp_path / "d" / MARK: content.encode(),
+        }
+
+
+def test_at_no_moment_is_a_replaced_folder_away(tmp_path):
+    """Guards whoever reads, and whoever is killed, between two renames."""
+    replace_by(tmp_path / "d", "old")
+    away, done = [], threading.Event()
+
+    def look():
+        while not done.is_set():
+            try:
+                os.stat(tmp_path / "d" / MARK)  # noqa: PTH116  as fast as can be
+            except OSError:
+                away.append(True)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    for k in range(200):
+        replace_by(tmp_path / "d", ("new", "old")[k % 2])
+    done.set()
+    watcher.join()
+    assert not away
+
+
+def killed_within(path, moment):
+    """Another process that replaces `path` and dies where `moment` is called."""
+    child = os.fork()
+    if not child:
+        try:
+            moment()
+            replace_by(path, "new")
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] >> 8 == 9
+
+
+def die(*arguments, **options):
+    os._exit(9)
+
+
+@pytest.mark.parametrize("call", ["_flush_to_disk", "_replace_folder", "shutil.rmtree"])
+def test_what_the_dead_left_is_swept(tmp_path, monkeypatch, call):
+    """Guards the disk against a copy for each kill, and the old or the new against being half."""
+    replace_by(tmp_path / "d", "old")
+    killed_within(tmp_path / "d", lambda: monkeypatch.setattr(f"seqmodel.files.{call}", die))
+    assert (tmp_path / "d" / MARK).read_text() == ("new" if "rmtree" in call else "old")
+    assert len(list(tmp_path.iterdir())) == 2
+    replace_by(tmp_path / "d", "new")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["d"]
+
+
+def test_only_what_the_dead_left_is_swept(tmp_path):
+    """Guards the living, files of others, and a whole dataset that is the only one."""
+    for name in ("living1_", "foreign_", "only_one", "unfinish"):
+        (tmp_path / f".d.{name}").mkdir()
+    (tmp_path / ".d.foreign_" / "letter").touch()
+    (tmp_path / ".d.only_one" / MARK).write_text("old")
+    (tmp_path / ".d.unfinish" / "train.npy").touch()
+    (tmp_path / ".d.abcdefgh").symlink_to(tmp_path / ".d.only_one")
+    lock = os.open(tmp_path / ".d.living1_", os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with new_folder(tmp_path / "d", FORMAT, force=False) as folder:
+        (folder / MARK).write_text("new")
+    os.close(lock)
+    there = {entry.name for entry in tmp_path.iterdir()}
+    assert there == {"d", ".d.living1_", ".d.foreign_", ".d.only_one", ".d.abcdefgh"}

@@ -54,6 +54,13 @@ def inspect(
         ),
     ] = None,
     *,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Compare all bytes with their hashes; of a dataset this is done anyway.",
+        ),
+    ] = False,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -77,10 +84,12 @@ def inspect(
             check_writable(target)
     kind = inspection.kind_of(path)
     _check_listen(listen, path, kind, media_options)
+    if verify and kind not in ("dataset", "run"):
+        raise UsageError(f"--verify is for datasets and runs, which hold hashes, not for {path}")
     if kind == "dataset":
         values, lines = inspection.inspect_dataset(path, plot), _dataset
     elif kind == "run":
-        values, lines = inspection.inspect_run(path, plot), _run
+        values, lines = inspection.inspect_run(path, plot, verify=verify), _run
     else:
         medium = medium_of_file(path)
         options = options_of(medium, media_options, _rows, f"{path} is {medium.name}")
@@ -107,10 +116,10 @@ def _check_listen(
             if media_options[option.name] is not None:
                 raise UsageError(f"{option.flag} goes with --listen")
         return
-    stored = kind in ("dataset", "run")
+    stored = kind in ("dataset", "run", "rolls")
     medium = medium_of_file(path)
     if stored or not medium.listen_formats:
-        what = f"a {kind}" if stored else medium.name
+        what = "a file of many" if kind == "rolls" else f"a {kind}" if stored else medium.name
         raise UsageError(f"--listen renders files of {HEARD}, and {path} is {what}")
     if listen.suffix.lower().lstrip(".") not in medium.listen_formats:
         raise UsageError(f"--listen writes sound only: {listen} must end in one of {_sounds()}")
@@ -129,6 +138,8 @@ def _dataset(values: dict[str, Any]) -> list[str]:
 
 def _run(values: dict[str, Any]) -> list[str]:
     lines = [f"{values['path']}: run of {plural(values['epochs'], 'epoch')}"]
+    if "verified" in values:
+        lines.append(f"  as it was written: {', '.join(values['verified'])}")
     best = values.get("best", {})
     if "config" in values:
         config = values["config"]

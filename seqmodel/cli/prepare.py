@@ -1,9 +1,9 @@
 """`seqmodel prepare`: media files to a prepared dataset."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -48,6 +48,22 @@ def prepare(
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail at the first file that cannot be used.")
     ] = False,
+    null: Annotated[
+        bool,
+        typer.Option(
+            "-0", "--null", help="Paths on stdin end with zero bytes, as of find -print0."
+        ),
+    ] = False,
+    split_by: Annotated[
+        Literal["piece", "time"] | None,
+        typer.Option(
+            "--split-by",
+            help="Pieces that no folder places: whole to one split each, or each cut in time, 80% "
+            "to train, then 10% to valid and to test.  [default: whole; in time where fewer than "
+            "10 would leave a split empty]",
+            show_default=False,
+        ),
+    ] = None,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -56,20 +72,22 @@ def prepare(
     """Turn media files into a dataset.
 
     Folders named train, valid and test decide the splits; all other pieces are split 80/10/10 by a
-    hash of their content. A file that cannot be used is skipped and explained.
+    hash of their content, or in time where they are few. A file that cannot be used is skipped and
+    explained.
     """
     from seqmodel.data.prepare import prepare as prepare_dataset
-    from seqmodel.data.sources import find_sources, the_medium
+    from seqmodel.data.sources import find_sources, of_one_medium
     from seqmodel.locks import locked
 
-    names = [name for source in sources for name in (_stdin() if source == "-" else [source])]
-    found = find_sources(names)
-    medium = the_medium(found)
+    if null and "-" not in sources:
+        raise UsageError("-0 goes with -, for paths on stdin")
+    names = [name for source in sources for name in (_stdin(null) if source == "-" else [source])]
+    medium, found, _ = of_one_medium(find_sources(names))
     options = options_of(medium, media_options, _rows, f"{found[0].path} is {medium.name}")
     settings, remarks = medium.settings(options, [source.path for source in found])
     with locked(out), counter("reading", quiet=quiet) as progress:
         manifest = prepare_dataset(
-            names, out, settings, force=force, strict=strict, progress=progress
+            names, out, settings, force=force, strict=strict, split_by=split_by, progress=progress
         )
     if as_json:
         print_json(manifest)
@@ -79,11 +97,13 @@ def prepare(
         message(line, quiet=quiet)
 
 
-def _stdin() -> list[str]:
-    names = [line.rstrip("\n") for line in sys.stdin]
+def _stdin(null: bool) -> list[str]:
+    """The paths on stdin, a line each, or each ended by a zero byte."""
+    names = sys.stdin.read().split("\0") if null else [line.rstrip("\n") for line in sys.stdin]
     names = [name for name in names if name]
     if not names:
-        raise UsageError("- stands for paths on stdin, one per line, and there are none")
+        how = "each ended by a zero byte" if null else "one per line"
+        raise UsageError(f"- stands for paths on stdin, {how}, and there are none")
     return names
 
 
@@ -112,6 +132,7 @@ def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:
             f"{plural(len(straddling), 'piece')} appear{'s' * (not many)} in two splits, such as "
             f"{straddling[0]}; figures on those splits are a little too good"
         )
+    lines += _split_remarks(manifest)
     splits = manifest["splits"]
     empty = [split for split in ("train", "valid") if not splits[split]["pieces"]]
     if empty:
@@ -120,6 +141,20 @@ def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:
         )
         lines.append(f"no piece is in {' or '.join(empty)}: {advice}")
     return lines
+
+
+def _split_remarks(manifest: Mapping[str, Any]) -> list[str]:
+    """How splits came about that no hash gave."""
+    cut = manifest["split_by"].get("time")
+    if cut:
+        return [
+            "each piece is cut in time: the first 80% to train, then 10% to valid and 10% to test, "
+            "with gaps; put files into folders named train, valid and test to choose"
+        ]
+    return [
+        f"moved to {move['to']}, which would be empty: {move['source']}"
+        for move in manifest.get("moved", [])
+    ]
 
 
 def _listed(what: str, lines: Sequence[str]) -> list[str]:

@@ -67,12 +67,12 @@ def load(
     """
     frame, lengths = split.frame, split.lengths[indices] - begin
     T = int(lengths.max()) if window is None else min(int(lengths.max()), window)
-    rows = slice(begin * frame.rows_per_frame, (begin + T) * frame.rows_per_frame)
+    rows = begin * frame.rows_per_frame, (begin + T) * frame.rows_per_frame
     # Stacked as stored, then decoded in one go; zeros are stored as zeros.
     width = frame.rows_per_frame * math.prod(frame.row_shape)
     stored = np.zeros((T, len(indices), width), frame.row_dtype)
     for k, i in enumerate(indices.tolist()):
-        piece = split.stored(i)[rows].reshape(-1, width)
+        piece = split.stored(i, *rows).reshape(-1, width)
         stored[: len(piece), k] = piece
     decoded: NDArray[Any] = frame.decode(stored.reshape(-1, *frame.row_shape))
     frames = decoded.reshape(T, len(indices), frame.frame_size)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from seqmodel.data.dataset import MANIFEST
 from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources, the_medium
+from seqmodel.data.sources import find_sources, of_one_medium
 from seqmodel.errors import SeqmodelError
 from seqmodel.locks import locked
 from seqmodel.media.music.frames import PianoRollFrames
@@ -41,6 +41,6 @@ def sample_dataset(runs: Path, sample: Sample = "music") -> Path:
         with locked(path, wait=True):
             if not (path / MANIFEST).is_file():  # another process was quicker
                 files = find_sources([str(sample_sources(sample))])
-                settings, _ = the_medium(files).settings({}, [file.path for file in files])
+                settings, _ = of_one_medium(files)[0].settings({}, [file.path for file in files])
                 prepare([str(sample_sources(sample))], path, settings)
     return path

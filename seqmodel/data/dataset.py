@@ -1,4 +1,4 @@
-"""The prepared dataset: a folder with a readable manifest and memory-mapped shards.
+"""The prepared dataset: a folder with a readable manifest and shards read piece by piece.
 
     manifest.json   format, medium, frame definition, splits, what was skipped and why
     train.npy       the whole split, piece after piece, in rows as the frame definition says
@@ -11,7 +11,7 @@ more than one piece in memory, apart from the index.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel import plain_json
+from seqmodel.data.shard import LostError, Shard
 from seqmodel.data.splits import SPLITS
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
@@ -58,10 +59,17 @@ class DatasetWriter:
 
     def add(self, split: str, blocks: Iterable[NDArray[Any]], piece: Piece) -> None:
         """Append a piece, its stored rows in blocks, and its line in the index."""
-        frames, index = self._shards[split]
         for rows in blocks:
-            frames.write(rows.tobytes())
-        index.write(_json_bytes(piece.to_json()))
+            self.add_rows(split, rows)
+        self.add_line(split, piece)
+
+    def add_rows(self, split: str, rows: NDArray[Any]) -> None:
+        """Append some rows of a piece; `add_line` ends it."""
+        self._shards[split][0].write(rows.tobytes())
+
+    def add_line(self, split: str, piece: Piece) -> None:
+        """Append the line of the piece whose rows were added last."""
+        self._shards[split][1].write(_json_bytes(piece.to_json()))
         counts = self._counts[split]
         counts["pieces"] += 1
         counts["frames"] += piece.frames
@@ -109,7 +117,11 @@ class DatasetWriter:
 class Split:
     """The pieces of one split; `split[i]` reads the frames (T, F) of piece i from disk.
 
-    Frames of music are uint8 zeros and ones, those of audio float32 samples in [-1, 1).
+    Frames of music are uint8 zeros and ones, those of audio float32 samples in [-1, 1). A piece is
+    compared with its hash when it is first read, and again once the shard was written to.
+
+    Raises:
+        LostError: when a piece is read that is not what was prepared, or not there any more.
     """
 
     name: str
@@ -117,8 +129,12 @@ class Split:
     lengths: NDArray[np.int64] = field(repr=False)
     """(pieces,) in frames."""
     frame: FrameDefinition
-    _rows: NDArray[Any] = field(repr=False)
+    _rows: Shard | NDArray[Any] = field(repr=False)
     _starts: NDArray[np.int64] = field(repr=False)
+    _hashes: Sequence[str] = field(default=(), repr=False)
+    """Of each piece; none where the rows are an array in memory."""
+    _checked: set[int] = field(default_factory=set, repr=False)
+    """Pieces that were found to be what was prepared."""
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -129,18 +145,35 @@ class Split:
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return (self[i] for i in range(len(self)))
 
-    def stored(self, index: int) -> NDArray[Any]:
-        """A view of piece `index` as stored, (T * rows_per_frame, *row_shape)."""
-        start = self._starts[index]  # raises IndexError, which also ends a for loop
-        return self._rows[start : start + self.lengths[index] * self.frame.rows_per_frame]
+    def rows(self, index: int) -> int:
+        """How many rows a piece has, T * rows_per_frame."""
+        return int(self.lengths[index]) * self.frame.rows_per_frame
 
-    def sha256(self, index: int) -> str:
-        """The hash of piece `index` as it is on disk now; see `Piece.sha256`."""
-        digest, rows = hashlib.sha256(), self.stored(index)
+    def stored(self, index: int, begin: int = 0, end: int | None = None) -> NDArray[Any]:
+        """The rows `begin` to `end` of piece `index` as stored, (rows, *row_shape)."""
+        start = int(self._starts[index])  # raises IndexError, which also ends a for loop
+        if isinstance(self._rows, Shard):
+            if self._rows.changed():
+                self._checked.clear()
+            if index not in self._checked:
+                self.check(index)
+        rows = self.rows(index)
+        stop = rows if end is None else min(end, rows)
+        return self._rows[start + min(begin, rows) : start + stop]
+
+    def check(self, index: int) -> None:
+        """LostError unless piece `index` is what was prepared; see `Piece.sha256`."""
+        assert isinstance(self._rows, Shard)
+        digest, start, rows = hashlib.sha256(), int(self._starts[index]), self.rows(index)
         step = FRAMES_HASHED_AT_ONCE * self.frame.rows_per_frame
-        for start in range(0, len(rows), step):
-            digest.update(self.frame.canonical(rows[start : start + step]))
-        return digest.hexdigest()
+        for row in range(start, start + rows, step):
+            digest.update(self.frame.canonical(self._rows[row : min(row + step, start + rows)]))
+        if digest.hexdigest() != self._hashes[index]:
+            raise LostError(
+                f"{self._rows.path.parent} is damaged: {self.sources[index]} in {self.name} is not "
+                "what was prepared; run `seqmodel prepare` again"
+            )
+        self._checked.add(index)
 
     @cached_property
     def frames(self) -> int:
@@ -180,13 +213,13 @@ class Dataset:
     def check_content(self) -> None:
         """Compare every piece with its hash; SeqmodelError if one has changed.
 
-        This reads all frames, some seconds per gigabyte; opening a dataset only compares sizes.
+        This reads all frames, some seconds per gigabyte; opening a dataset only compares sizes,
+        and reading a piece checks that piece.
         """
         for name in self.splits:
             split = self[name]
-            for k, piece in enumerate(self._pieces(name)):
-                if split.sha256(k) != piece.sha256:
-                    raise self._damaged(f"{split.sources[k]} in {name} is not what was prepared")
+            for k in range(len(split)):
+                split.check(k)
 
     def __getitem__(self, name: str) -> Split:
         """Open a split; SeqmodelError if there is none of that name or its files are damaged."""
@@ -198,10 +231,10 @@ class Dataset:
         counts = self.manifest["splits"][name]
         pieces, shard = self._pieces(name), self.folder / f"{name}.npy"
         try:
-            rows = np.load(shard, mmap_mode="r", allow_pickle=False)
+            rows = Shard(shard)
         except OSError as error:
             raise disk_error(shard, "read", error) from error
-        except Exception as error:  # a damaged header makes NumPy raise nearly anything
+        except ValueError as error:
             raise self._damaged(f"{name} cannot be read") from error
         frames = [piece.frames for piece in pieces]
         found = {"pieces": len(pieces), "frames": sum(frames), "longest": max(frames, default=0)}
@@ -209,15 +242,12 @@ class Dataset:
             counts != counts | found
             or rows.shape != (sum(frames) * self.frame.rows_per_frame, *self.frame.row_shape)
             or rows.dtype != self.frame.row_dtype
-            or not rows.flags.c_contiguous
-            or rows.offset + rows.nbytes != shard.stat().st_size
         ):
             raise self._damaged(f"{name} does not hold what its index says")
         lengths = np.array(frames, np.int64)
         ends = np.cumsum(np.append(0, lengths)) * self.frame.rows_per_frame
-        sources = [piece.source for piece in pieces]
-        # As a plain array over the same memory: slicing a memmap is far slower.
-        return Split(name, sources, lengths, self.frame, np.asarray(rows), ends[:-1])
+        sources, hashes = [piece.source for piece in pieces], [piece.sha256 for piece in pieces]
+        return Split(name, sources, lengths, self.frame, rows, ends[:-1], hashes)
 
     def _pieces(self, name: str) -> list[Piece]:
         """The pieces of a split, as its index has them."""

@@ -1,15 +1,18 @@
 """Sources to a prepared dataset, one piece at a time."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter
-from seqmodel.data.sources import Source, find_sources, the_medium
-from seqmodel.data.splits import Tally
+from seqmodel.data.sources import Source, find_sources, of_one_medium
+from seqmodel.data.splits import Part, SplitBy, Tally, parts_in_time
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import new_folder
-from seqmodel.media.definitions import Corpus, Progress, Settings
+from seqmodel.media.definitions import Corpus, FrameDefinition, Piece, Progress, Settings, Work
 
 
 def prepare(
@@ -19,54 +22,103 @@ def prepare(
     *,
     force: bool = False,
     strict: bool = False,
+    split_by: SplitBy | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write the dataset `out` from the sources `names` and return its manifest.
 
     A file that cannot be used is skipped and explained in the manifest; with `strict` it is an
-    error. `progress` is called with the number of files read and of all files.
+    error. Where no folder decides a split, the hash of each work's content does; if that leaves a
+    split empty, all is read again and works are moved, or a few ones cut by time. `split_by` asks
+    for whole pieces, or for cuts in any case. `progress` is called with the number of files read
+    and of all files.
 
     Raises:
         SeqmodelError: if no file can be used, the sources are not of the medium of `settings`, or
             the target cannot be written; then nothing is.
     """
     DATASET_FOLDER.check_target(out, force=force)
-    sources = find_sources(names)
-    medium = the_medium(sources)
+    medium, sources, strays = of_one_medium(find_sources(names))
     if medium is not settings.medium:
         raise SeqmodelError(f"{sources[0].path} is {medium.name}, not {settings.medium.name}")
-    skipped: list[dict[str, str]] = []
-    tally = Tally()
+    stray = [
+        {"source": str(source.path), "reason": f"is not {medium.name}, as the others are"}
+        for source in strays
+    ]
+    if strict and stray:
+        raise SeqmodelError("{source}: {reason}".format(**stray[0]))
     with new_folder(out, DATASET_FOLDER, force=force) as folder:
-        corpus = settings.corpus([source.path for source in sources], folder)
-        with DatasetWriter(folder, corpus.frame) as writer:
-            for k, source in enumerate(sources):
-                try:
-                    _add(source, corpus, writer, tally)
-                except SourceError as error:
-                    if strict or len(sources) == 1:
-                        raise SeqmodelError(f"{source.path}: {error}") from error
-                    skipped.append({"source": str(source.path), "reason": str(error)})
-                if progress is not None:
-                    progress(k + 1, len(sources))
-            if not tally.by_piece:
-                first = skipped[0]
-                raise SeqmodelError(
-                    f"none of the {len(sources)} files can be used; the first, {first['source']}: "
-                    f"{first['reason']}"
-                )
-            facts = {**corpus.facts, **tally.to_json(), "skipped": skipped}
-            return writer.finish(corpus.frame, facts)
+
+        def write(tally: Tally) -> dict[str, Any]:
+            skipped = [*stray]
+            corpus = settings.corpus([source.path for source in sources], folder)
+            with DatasetWriter(folder, corpus.frame) as writer:
+                for k, source in enumerate(sources):
+                    try:
+                        _add(source, corpus, writer, tally)
+                    except SourceError as error:
+                        if strict or len(sources) == 1:
+                            raise SeqmodelError(f"{source.path}: {error}") from error
+                        skipped.append({"source": str(source.path), "reason": str(error)})
+                    if progress is not None:
+                        progress(k + 1, len(sources))
+                if not tally.by_piece:
+                    raise SeqmodelError(
+                        f"none of the {len(sources)} files can be used; the first, "
+                        "{source}: {reason}".format(**skipped[len(stray)])
+                    )
+                facts = {**corpus.facts, **tally.to_json(), "skipped": skipped}
+                return writer.finish(corpus.frame, facts)
+
+        tally = Tally(by_time=split_by == "time")
+        manifest = write(tally)
+        if not tally.by_time and tally.lacking():
+            manifest = write(tally.mended(split_by))
+        return manifest
 
 
 def _add(source: Source, corpus: Corpus, writer: DatasetWriter, tally: Tally) -> None:
     """Write all works of a file; SourceError says why it cannot be used."""
     for work in corpus.works(source.path):
         folder = work.split or source.split
-        split = tally.place(work, folder)
-        for piece, blocks in work.pieces:
-            tally.count(piece.source, piece.sha256, split, by_folder=folder is not None)
-            writer.add(split, blocks, piece)
+        if tally.by_time and folder is None:
+            _cut(work, corpus.frame, writer, tally)
+        else:
+            split = tally.place(work, folder)
+            for piece, blocks in work.pieces:
+                tally.count(piece.source, piece.sha256, split, by_folder=folder is not None)
+                writer.add(split, blocks, piece)
+            if split == "train":
+                work.when_in_train()
         tally.record_repairs(work.source, work.repairs)
-        if split == "train":
-            work.when_in_train()
+
+
+def _cut(work: Work, frame: FrameDefinition, writer: DatasetWriter, tally: Tally) -> None:
+    """Write a work's parts, each to its own split; where it has several pieces they stay apart."""
+    size = frame.rows_per_frame
+    parts = parts_in_time(work.frames, -(-frame.context // frame.frame_size))
+    start = 0  # of the piece, in the work
+    for piece, blocks in work.pieces:
+        digests: dict[Part, Any] = {}
+        row = start * size  # of the block, in the work
+        for rows in blocks:
+            for part in parts:
+                begin, end = max(part.begin * size, row), min(part.end * size, row + len(rows))
+                if begin >= end:
+                    continue
+                taken = rows[begin - row : end - row]
+                if part not in digests:
+                    digests[part] = hashlib.sha256()
+                    if begin > start * size:
+                        taken = np.concatenate([frame.cut(taken[:size]), taken[size:]])
+                digests[part].update(frame.canonical(taken))
+                writer.add_rows(part.split, taken)
+                if part.split == "train":
+                    work.when_rows_in_train(taken)
+            row += len(rows)
+        for part, digest in digests.items():
+            begin, end = max(part.begin - start, 0), min(part.end - start, piece.frames)
+            source, sha256 = f"{piece.source}#frames/{begin}-{end}", digest.hexdigest()
+            tally.count(source, sha256, part.split, by_folder=False, by_time=True)
+            writer.add_line(part.split, Piece(source, sha256, end - begin, piece.facts))
+        start += piece.frames

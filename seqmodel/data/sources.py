@@ -24,6 +24,11 @@ class Source:
         """What its name says it holds."""
         return medium_of_file(self.path)
 
+    @property
+    def is_loose(self) -> bool:
+        """Whether the name says little: other programs use its suffix for anything."""
+        return self.path.suffix.lower() in self.medium.loose_suffixes
+
 
 def find_sources(names: Iterable[str]) -> list[Source]:
     """The media files named by files, folders (searched recursively) and globs.
@@ -52,8 +57,26 @@ def find_sources(names: Iterable[str]) -> list[Source]:
     return list(found.values())
 
 
-def the_medium(sources: Sequence[Source]) -> Medium:
-    """What all `sources` hold; SeqmodelError, naming one file of each medium, if they differ."""
+def of_one_medium(sources: Sequence[Source]) -> tuple[Medium, list[Source], list[Source]]:
+    """What `sources` hold, those that hold it, and strays.
+
+    Strays are files such as the labels.npy among recordings: named as files of another medium, by
+    a suffix that says little (`Medium.loose_suffixes`), and in the minority.
+
+    Raises:
+        SeqmodelError: naming one file of each medium, if they differ all the same.
+    """
+    sure = [source for source in sources if not source.is_loose]
+    media = {source.medium.name: source.medium for source in sure}
+    if len(media) == 1:
+        (medium,) = media.values()
+        strays = [source for source in sources if source.medium is not medium]
+        if len(strays) < len(sure):
+            return medium, [source for source in sources if source.medium is medium], strays
+    return _the_medium(sources), list(sources), []
+
+
+def _the_medium(sources: Sequence[Source]) -> Medium:
     first = sources[0]
     for source in sources:
         if source.medium is not first.medium:

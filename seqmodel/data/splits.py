@@ -1,8 +1,8 @@
 """Which split a work goes to, and what the manifest says about that."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from seqmodel.media.definitions import Work
 
@@ -12,16 +12,61 @@ RULE = "source content"
 """What is hashed to choose a split. Manifests without a rule are older: there it was the prepared
 frames, so another grid could give another split."""
 
+BY_TIME = "time: the first 80% of each piece, then 10%, then 10%, with gaps of 1%"
+"""The rule where pieces are cut."""
+
+SplitBy = Literal["piece", "time"]
+
+ENOUGH_WORKS = 10
+"""From here on a split that the hash leaves empty gets a work; fewer works are cut by time."""
+
 
 def hash_split(digest: str) -> str:
     """The split of a work that no folder decides: 80, 10 and 10 percent, by its content."""
-    share = int(digest[:8], 16) / 16**8
+    share = _share(digest)
     return "train" if share < 0.8 else "valid" if share < 0.9 else "test"
+
+
+def _share(digest: str) -> float:
+    return int(digest[:8], 16) / 16**8
+
+
+class Part(NamedTuple):
+    """Frames of a work that go to a split together."""
+
+    split: str
+    begin: int
+    end: int
+
+
+def parts_in_time(frames: int, context: int) -> list[Part]:
+    """A work of so many frames cut by time: its last tenth for test, the one before for valid.
+
+    Between two parts a hundredth is left out, and no less than the `context` frames that a model
+    predicts from, so that a note or a syllable is not in both. A work too short for that goes to
+    train.
+    """
+    gap = max(frames // 100, context)
+    valid, test = frames * 8 // 10, frames * 9 // 10
+    if test - valid <= gap:
+        return [Part("train", 0, frames)]
+    return [
+        Part("train", 0, valid),
+        Part("valid", valid + gap, test),
+        Part("test", test + gap, frames),
+    ]
 
 
 @dataclass
 class Tally:
     """Assigns each work to a split, counts its pieces and keeps a record of repairs."""
+
+    by_time: bool = False
+    """Whether works that no folder places are cut by time."""
+    moves: Mapping[str, str] = field(default_factory=dict)
+    """`Work.content` -> a split other than its hash gives, so that none is empty."""
+    hashed: dict[str, str] = field(default_factory=dict)
+    """`Work.content` -> split, of each work that was placed by its own hash."""
 
     by_content: dict[str, str] = field(default_factory=dict)
     """`Work.content` -> the split that first had it."""
@@ -31,6 +76,8 @@ class Tally:
     """A piece's hash likewise."""
     from_folder: int = 0
     from_hash: int = 0
+    from_time: int = 0
+    moved: list[dict[str, str]] = field(default_factory=list)
     repeated: int = 0
     straddling: list[str] = field(default_factory=list)
     repaired: list[dict[str, Any]] = field(default_factory=list)
@@ -40,20 +87,33 @@ class Tally:
 
         Equal are works of the same source content and works whose prepared frames are the same.
         """
-        split = (
-            folder
-            or self.by_content.get(work.content)
-            or self.by_prepared.get(work.prepared)
-            or hash_split(work.content)
-        )
+        split = folder or self.by_content.get(work.content) or self.by_prepared.get(work.prepared)
+        if split is None:
+            split = self.hashed[work.content] = hash_split(work.content)
+            if work.content in self.moves:
+                split = self.moves[work.content]
+                self.moved.append({"source": work.source, "to": split})
         self.by_content.setdefault(work.content, split)
         self.by_prepared.setdefault(work.prepared, split)
         return split
 
-    def count(self, source: str, digest: str, split: str, *, by_folder: bool) -> None:
-        """Count a piece that went to `split`, because of its folder or its content."""
+    def lacking(self) -> bool:
+        """Whether all works were placed by their hash, and that leaves a split empty."""
+        return not self.from_folder and not set(SPLITS) <= set(self.hashed.values())
+
+    def mended(self, split_by: SplitBy | None) -> "Tally":
+        """A new tally, to do better where splits are `lacking`."""
+        if split_by is None and len(self.hashed) < ENOUGH_WORKS:
+            return Tally(by_time=True)
+        return Tally(moves=dict(_moves(self.hashed)))
+
+    def count(
+        self, source: str, digest: str, split: str, *, by_folder: bool, by_time: bool = False
+    ) -> None:
+        """Count a piece that went to `split`, because of its folder, its time or its content."""
         self.from_folder += by_folder
-        self.from_hash += not by_folder
+        self.from_time += by_time
+        self.from_hash += not by_folder and not by_time
         if digest in self.by_piece:
             self.repeated += 1
             if self.by_piece[digest] != split:
@@ -68,9 +128,29 @@ class Tally:
     def to_json(self) -> dict[str, Any]:
         """What the manifest says of splits, repeats and repairs."""
         return {
-            "split_by": {"folder": self.from_folder, "content_hash": self.from_hash},
-            "split_rule": RULE,
+            "split_by": {
+                "folder": self.from_folder,
+                "content_hash": self.from_hash,
+                **({"time": self.from_time} if self.by_time else {}),
+            },
+            "split_rule": BY_TIME if self.by_time else RULE,
+            **({"moved": self.moved} if self.moved else {}),
             "repeated_pieces": self.repeated,
             "also_in_another_split": self.straddling,
             "repaired": self.repaired,
         }
+
+
+def _moves(hashed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Works, as their content, and the empty splits that they are to be moved to.
+
+    Each is the one next to the empty split, by its hash, of the split with most works.
+    """
+    works = {split: [c for c in hashed if hashed[c] == split] for split in SPLITS}
+    for empty in SPLITS:
+        most = max(works.values(), key=len)
+        if not works[empty] and len(most) > 1:
+            content = (min if empty == "train" else max)(most, key=_share)
+            most.remove(content)
+            works[empty].append(content)
+            yield content, empty

@@ -95,11 +95,16 @@ class Work:
     split: str | None
     """The split named inside the file, if any."""
     pieces: Iterable[tuple[Piece, Iterable["NDArray[Any]"]]]
-    """Each piece with its stored rows, in blocks; valid until the next work is asked for."""
+    """Each piece with its stored rows, in blocks of whole frames; valid until the next work is
+    asked for."""
+    frames: int
+    """In all pieces."""
     repairs: Sequence[str] = ()
     """What was wrong with the source and how it was read anyway."""
     when_in_train: Callable[[], None] = lambda: None
     """Called if the work goes to train, which statistics such as a mean are taken from."""
+    when_rows_in_train: "Callable[[NDArray[Any]], None]" = lambda rows: None
+    """Called instead, with its rows in blocks, for what part of a work goes to train."""
 
 
 class Corpus(Protocol):
@@ -206,6 +211,10 @@ class FrameDefinition(Protocol):
     def canonical(self, rows: "NDArray[Any]") -> bytes:
         """Stored rows as the bytes that are hashed, the same however they are stored."""
 
+    def cut(self, rows: "NDArray[Any]") -> "NDArray[Any]":
+        """The rows of the first frame of what is cut out of a piece, as those of its beginning."""
+        return rows
+
     def vary(self, frames: "NDArray[Any]", variant: int) -> "NDArray[Any]":
         """Frames (T, F) transposed or the like; `variant` is one of `variants`."""
 
@@ -248,8 +257,11 @@ class Pieces(Protocol):
 
     def __iter__(self) -> Iterator["NDArray[Any]"]: ...
 
-    def stored(self, index: int) -> "NDArray[Any]":
-        """The rows of a piece, not decoded."""
+    def rows(self, index: int) -> int:
+        """How many rows a piece is stored in."""
+
+    def stored(self, index: int, begin: int = 0, end: int | None = None) -> "NDArray[Any]":
+        """The rows `begin` to `end` of a piece, not decoded."""
 
     def totals(self) -> "NDArray[np.int64]":
         """(F,) the sum of each of a frame's binary values over all frames."""
@@ -331,6 +343,8 @@ class Medium(Protocol):
     """One word, in manifests, checkpoints and messages."""
     suffixes: frozenset[str]
     """Of the files it reads, in lower case, such as ".mid"."""
+    loose_suffixes: frozenset[str] = frozenset()
+    """Those of them that other programs give to anything: such a file may be a stray."""
     file_kinds: str
     """The same for people, such as "MIDI files (.mid .midi)"."""
     presets: Mapping[str, Mapping[str, Any]]
@@ -381,7 +395,7 @@ class Medium(Protocol):
         """
 
     def kind_of_file(self, path: Path) -> str | None:
-        """What `inspect` calls such a file, by its suffix; None if it does not read it."""
+        """What `inspect` calls such a file, by its name or beginning; None if it reads none."""
 
     def inspect_file(
         self, path: Path, options: Mapping[str, Any], plot: Path | None

@@ -8,7 +8,8 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.media.registry import medium_of_file
 from seqmodel.outputs.registry import output_name
 from seqmodel.plots.curves import plot_learning_curve
-from seqmodel.runs.folder import BEST, CONFIG, load_run, read_metrics
+from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.folder import BEST, CONFIG, LAST, load_run, read_metrics
 
 
 def kind_of(path: Path) -> str:
@@ -40,14 +41,22 @@ def inspect_dataset(path: Path, plot: Path | None) -> dict[str, Any]:
     return {"path": str(path), "kind": "dataset", **dataset.manifest, **more}
 
 
-def inspect_run(path: Path, plot: Path | None) -> dict[str, Any]:
-    """How far a run has come: its settings, size, epochs and best figure."""
+def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[str, Any]:
+    """How far a run has come: its settings, size, epochs and best figure.
+
+    With `verify` its checkpoints are compared with their hashes; SeqmodelError if one has changed.
+    """
     metrics = read_metrics(path)
     if plot is not None:
         if not metrics:
             raise SeqmodelError(f"{path} has no epoch to draw yet")
         plot_learning_curve(plot, metrics)
     values: dict[str, Any] = {"path": str(path), "kind": "run", "epochs": len(metrics)}
+    if verify:
+        there = [name for name in (BEST, LAST) if (path / name).is_file()]
+        for name in there:
+            load_checkpoint(path / name)
+        values["verified"] = there
     if (path / BEST).is_file():
         run = load_run(path)
         values |= {

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seqmodel import plain_json
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import disk_error, write_file
+from seqmodel.files import disk_error, open_input, write_file
 from seqmodel.plain_json import Fields
 
 FORMAT = "seqmodel-checkpoint"
@@ -88,7 +88,7 @@ def _safetensors(path: Path) -> Iterator[Any]:
     UTF-8 it cannot open at all.
     """
     with (
-        path.open("rb") as file,
+        open_input(path) as file,
         safetensors.safe_open(f"/dev/fd/{file.fileno()}", framework="pt") as tensors,
     ):
         yield tensors

@@ -22,6 +22,7 @@ from seqmodel.config import Config, to_yaml
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
 from seqmodel.data.dataset import Dataset
+from seqmodel.data.shard import LostError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.files import write_file
 from seqmodel.model.carry import Carry
@@ -100,6 +101,7 @@ def train_run(
 
     Raises:
         InterruptError: after `stop` was set; the work is saved.
+        LostError: when the dataset is changed or removed; the work is saved.
         DivergedError: when a loss, a gradient or a valid figure is not finite. The epochs before
             are kept, the best checkpoint among them.
         SeqmodelError: when the run cannot be resumed with this config and dataset.
@@ -181,6 +183,12 @@ class Trainer:
                 for name in (runs.LAST, runs.CONFIG):
                     (self.folder / name).unlink()
             raise
+        except LostError as error:  # between two updates, where batches are read
+            self.save()
+            raise LostError(
+                f"{error}; the work is saved: once the data is back, continue with `seqmodel train "
+                f"--resume --run {self.folder}`"
+            ) from error
         finally:
             stop.at_once = None
         self._plot()

@@ -445,7 +445,7 @@ SAMPLE = {
     ),
     "sample o.mid --prime {bad}/nope.npy --run {run}": (
         1,
-        "--prime {bad}/nope.npy: cannot be read: No such file or directory",
+        "--prime {bad}/nope.npy: no such file or directory",
     ),
     "sample o.mid --prime {bad}/text.npy --run {run}": (
         1,

@@ -1,10 +1,13 @@
 """What `inspect` and `units` print and draw when all is well."""
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
+import scipy.io
 import soundfile
 from calling import PNG, Call, call_ok, write_piece
 
@@ -140,3 +143,73 @@ def test_the_mark_of_a_silent_end_is_not_counted_as_a_note(call: Call, run: Path
     shown = json.loads(call("inspect", "o.mid", "--json").out)
     assert (shown["notes"], shown["frames"], shown["lowest"]) == (0, 8, None)
     assert "  0 notes\n" in call("inspect", "o.mid").out
+
+
+@pytest.mark.parametrize("name", ["a.mat", "a.npz", "a.pickle"])
+def test_inspect_reads_the_rolls_that_prepare_reads(call: Call, name: str):
+    """Guards figures against those counted here, and files of rolls against being refused."""
+    rolls = {"train": [np.eye(5, 88, dtype=np.uint8), np.eye(9, 88, dtype=np.uint8)]}
+    rolls["valid"] = [np.ones((2, 88), np.uint8)]
+    if name == "a.npz":
+        named = {f"{split}_{k}": r for split in rolls for k, r in enumerate(rolls[split])}
+        np.savez_compressed(name, **named)
+    elif name == "a.mat":
+        cells = {split: np.empty(len(some), object) for split, some in rolls.items()}
+        for split, some in rolls.items():
+            cells[split][:] = some
+        scipy.io.savemat(name, {f"{split}data": cell for split, cell in cells.items()})
+    else:
+        pitches = {
+            split: [[tuple((np.flatnonzero(row) + 21).tolist()) for row in roll] for roll in some]
+            for split, some in rolls.items()
+        }
+        Path(name).write_bytes(pickle.dumps(pitches))
+    result = call("inspect", name, "--plot", "p.png")
+    assert (result.status, result.out) == (
+        0,
+        f"{name}: piano-rolls\n"
+        "  train: 2 pieces, 14 frames, longest 9, 1.00 notes per frame\n"
+        "  valid: 1 piece, 2 frames, longest 2, 88.00 notes per frame\n",
+    )
+    assert Path("p.png").read_bytes().startswith(PNG)
+    values = json.loads(call("inspect", name, "--json").out)
+    assert values["splits"]["train"] == {
+        "pieces": 2,
+        "frames": 14,
+        "longest": 9,
+        "notes_per_frame": 1.0,
+    }
+    refused = call("inspect", name, "--listen", "o.wav")
+    assert (refused.status, refused.err) == (
+        2,
+        f"seqmodel: --listen renders files of music, and {name} is a file of many\n",
+    )
+
+
+def test_inspect_reads_midi_of_any_name(call: Call, music: Path):
+    """Guards what prepare reads: files whose names say nothing."""
+    shutil.copy(music / "train" / "0.mid", "tune")
+    shutil.copy(music / "train" / "0.mid", "tune.mid")
+    named = call("inspect", "tune.mid")
+    assert call("inspect", "tune").out == named.out.replace("tune.mid", "tune")
+    Path("text").write_text("MThis is none")
+    assert call("inspect", "text").status == 1
+
+
+def test_verify_reads_every_byte(call: Call, run: Path, data: Path, music: Path):
+    """Guards the last checkpoint, which nothing else reads until it is resumed from."""
+    shutil.copytree(run, "r")
+    assert (
+        "as it was written: best.safetensors, last.safetensors"
+        in call("inspect", "r", "--verify").out
+    )
+    assert "every piece is as it was prepared" in call("inspect", data, "--verify").out
+    last = Path("r/last.safetensors")
+    content = bytearray(last.read_bytes())
+    content[-1] ^= 1
+    last.write_bytes(content)
+    assert call("inspect", "r").status == 0
+    result = call("inspect", "r", "--verify")
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith("seqmodel: r/last.safetensors is damaged")
+    assert call("inspect", music / "train" / "0.mid", "--verify").status == 2

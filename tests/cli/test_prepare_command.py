@@ -73,10 +73,20 @@ def test_one_recording_in_clips_is_told_how_to_get_splits(call: Call):
     sound = np.random.default_rng(0).uniform(-1, 1, 40_000)
     soundfile.write("long.wav", sound, 8000)
     advice = (
-        "all clips of a recording stay in one split, so cut it into several files, put these into "
-        "folders named train, valid and test, and prepare the three folders together"
+        "all clips of a recording stay in one split: cut it with --split-by time, or into files in "
+        "folders named train, valid and test"
     )
-    result = call("prepare", "long.wav", "-o", "d", "--clip-seconds", 1)
+    cut = (
+        "each piece is cut in time: the first 80% to train, then 10% to valid and 10% to test, "
+        "with gaps; put files into folders named train, valid and test to choose\n"
+    )
+    for k, by in enumerate([(), ("--split-by", "time")]):
+        result = call("prepare", "long.wav", "-o", f"cut-{k}", "--clip-seconds", 1, *by)
+        assert (result.status, result.err) == (0, cut)
+        assert "train  4 pieces" in result.out
+        assert "valid   1 piece" in result.out
+    options = ("--clip-seconds", 1, "--split-by", "piece")
+    result = call("prepare", "long.wav", "-o", "d", *options)
     assert (result.status, result.err) == (0, f"no piece is in valid: {advice}\n")
     assert "train  5 pieces" in result.out
     result = call("train", "d")
@@ -119,8 +129,22 @@ def test_prepare_reads_paths_globs_and_odd_names(call: Call, music: Path):
     assert call("prepare", *[f"m/{name}" for name in names], "-o", "names").status == 0
     for folder in ("stdin", "glob", "names"):
         splits = json.loads(Path(folder, "manifest.json").read_text())["splits"]
-        assert sum(counts["pieces"] for counts in splits.values()) == len(names)
+        assert splits["train"]["pieces"] == len(names)
         assert call("inspect", folder).status == 0
+
+
+def test_paths_on_stdin_may_end_with_a_zero_byte(call: Call, music: Path):
+    """Guards `find -print0 | seqmodel prepare -0 -`: a name may hold a line break."""
+    for k, name in enumerate(("a.mid", "b\nc.mid")):
+        shutil.copy(music / "train" / f"{k}.mid", name)
+    result = call("prepare", "-", "-0", "-o", "d", stdin="a.mid\0b\nc.mid\0")
+    assert result.status == 0, result.err
+    lines = Path("d/train.jsonl").read_text().splitlines()
+    sources = [json.loads(line)["source"].partition("#")[0] for line in lines]
+    assert sources == ["a.mid", "b\nc.mid"]
+    assert call("prepare", "-0", "a.mid", "-o", "e").err == (
+        "seqmodel: -0 goes with -, for paths on stdin\n"
+    )
 
 
 @pytest.mark.parametrize("source", ["rolls", "rolls/*.npz", "rolls/r.npz"])

@@ -32,7 +32,7 @@ MISTAKES = {
         f"{MUSIC} and cannot continue x.wav: --prime must be music too",
     ),
     "o.wav --prime nope.wav --run {audio}": (1, "--prime nope.wav: no such file or directory"),
-    "o.wav --prime {audio} --run {audio}": (1, "--prime {audio}: is not a file"),
+    "o.wav --prime {audio} --run {audio}": (1, "--prime {audio}: is a directory"),
     "o.wav --prime text.wav --run {audio}": (
         1,
         "--prime text.wav: cannot be read as audio (format not recognised)",

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter, open_dataset
+from seqmodel.data.shard import LostError, Shard
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.definitions import Piece
 from seqmodel.media.music.frames import PianoRollFrames
@@ -70,14 +73,89 @@ def test_a_split_is_a_sequence(dataset, rolls):
             split[index]
 
 
-def test_the_shard_is_plain_npy_read_by_memory_map(dataset, rolls):
-    """Loading a shard whole would make training's memory grow with the corpus."""
+def test_the_shard_is_plain_npy(dataset, rolls):
     shard = dataset.folder / "train.npy"
     whole = np.concatenate(rolls["train"])
     np.testing.assert_array_equal(np.load(shard, allow_pickle=False), np.packbits(whole, axis=1))
-    mapped = dataset["train"]._rows.base
-    assert isinstance(mapped, np.memmap)
-    assert mapped.mode == "r"
+
+
+def test_a_shard_is_read_piece_by_piece(tmp_path, write_dataset):
+    """Loading a shard whole would make training's memory grow with the corpus."""
+    pieces = [np.eye(5000, 88, dtype=np.uint8)] * 40
+    split = write_dataset(tmp_path, {"train": pieces})["train"]
+    split.stored(0)
+    tracemalloc.start()
+    for k in range(len(split)):
+        assert len(split.stored(k, 4000)) == 1000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * pieces[0].nbytes / 8  # of 40
+
+
+def test_part_of_a_piece_is_that_part(dataset, rolls):
+    """Guards windows: at the ends of a piece nothing of its neighbours is read."""
+    split, roll = dataset["train"], np.packbits(rolls["train"][2], axis=1)
+    for begin, end in ((0, None), (0, 3), (5, 9), (20, 99), (24, None), (30, 40)):
+        np.testing.assert_array_equal(split.stored(2, begin, end), roll[begin:end])
+    assert split.rows(2) == len(roll)
+
+
+@pytest.mark.parametrize(
+    ("harm", "line"),
+    [
+        (lambda shard: os.truncate(shard, 200), "has been cut short or added to"),
+        (lambda shard: shard.unlink(), "has gone"),
+        (lambda shard: shutil.rmtree(shard.parent), "has gone"),
+        (lambda shard: shutil.copy(shard, shard.with_suffix(".b")).replace(shard), "replaced"),
+    ],
+)
+def test_a_shard_that_changes_while_it_is_read_is_an_error(copy, harm, line):
+    """Guards against the bus error of a file cut short under a memory map, and against going on
+    with pieces that nobody will find again."""
+    split = open_dataset(copy)["train"]
+    split[0]
+    harm(copy / "train.npy")
+    for piece in (0, 1):
+        with pytest.raises(LostError) as caught:
+            split[piece]
+        one_line(caught, str(copy), line)
+
+
+def test_a_shard_cut_short_between_two_looks_is_an_error(copy):
+    """Guards the read itself: a look at the size beforehand leaves a moment."""
+    rows = Shard(copy / "train.npy")
+    os.truncate(copy / "train.npy", 200)
+    with pytest.raises(LostError, match="cut short"):
+        rows[3:9]
+
+
+@pytest.mark.parametrize("media", ["music", "audio"])
+def test_a_changed_byte_is_found_when_its_piece_is_read(
+    dataset, audio_dataset, tmp_path, monkeypatch, media
+):
+    """Guards training and evaluation: a flipped bit gave a figure like any other. Pieces that
+    were read before are checked again if the file was written to."""
+    monkeypatch.setattr("seqmodel.data.dataset.FRAMES_HASHED_AT_ONCE", 7)
+    original = {"music": dataset, "audio": audio_dataset}[media]
+    folder = Path(shutil.copytree(original.folder, tmp_path / "copy"))
+    split = open_dataset(folder)["valid"]
+    expected = [original["valid"][k] for k in range(len(split))]
+    for at_first in (False, True):
+        with (folder / "valid.npy").open("r+b") as shard:
+            shard.seek(-1, 2)
+            last = shard.read(1)[0]
+            shard.seek(-1, 2)
+            shard.write(bytes([last ^ 1]))
+        os.utime(folder / "valid.npy", ns=(1, 1))
+        split = open_dataset(folder)["valid"] if at_first else split
+        for k, frames in enumerate(expected[:-1]):
+            np.testing.assert_array_equal(split[k], frames)
+        if not at_first:
+            with pytest.raises(LostError) as caught:
+                split.stored(len(split) - 1, 0, 1)
+            one_line(caught, str(folder), f"{split.sources[-1]} in valid is not what was prepared")
+        else:
+            np.testing.assert_array_equal(split[-1], expected[-1])
 
 
 def test_the_index_and_the_manifest_say_what_is_there(dataset, rolls):

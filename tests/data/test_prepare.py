@@ -15,6 +15,7 @@ from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
+from seqmodel.files import open_input
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 
@@ -76,7 +77,7 @@ def corpus(tmp_path):
 
 def test_a_piece_is_its_files_notes(tmp_path):
     tune(tmp_path / "a.mid", 21, 60, 64, 108)
-    manifest = prepare([str(tmp_path / "a.mid")], tmp_path / "out", FRAME)
+    manifest = prepare([str(tmp_path / "a.mid")], tmp_path / "out", FRAME, split_by="piece")
     expected = roll_of(21, 60, 64, 108)
     split = open_dataset(tmp_path / "out")[split_by_hash(content_of_tune(21, 60, 64, 108))]
     np.testing.assert_array_equal(split[0], expected)
@@ -240,14 +241,12 @@ def test_when_nothing_can_be_used_the_error_names_a_file_and_nothing_is_left(tmp
 
 
 def test_a_file_that_vanishes_while_the_work_goes_on_is_skipped(corpus, tmp_path, monkeypatch):
-    read = Path.read_bytes
+    def vanished(path):
+        if path.name == "11.mid":
+            path.unlink()
+        return open_input(path)
 
-    def vanished(self):
-        if self.name == "11.mid":
-            self.unlink()
-        return read(self)
-
-    monkeypatch.setattr(Path, "read_bytes", vanished)
+    monkeypatch.setattr("seqmodel.media.input.open_input", vanished)
     manifest = prepare([str(corpus)], tmp_path / "out", FRAME)
     (skipped,) = manifest["skipped"]
     assert skipped == {"source": str(corpus / "11.mid"), "reason": "no such file or directory"}

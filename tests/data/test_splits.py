@@ -142,7 +142,7 @@ def test_another_note_is_another_content(notes, which, place):
 
 
 def work(content, prepared):
-    return Work("a", content, prepared, None, [])
+    return Work("a", content, prepared, None, [], 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["", "test"]))))

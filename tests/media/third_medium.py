@@ -88,7 +88,7 @@ class Sequences:
         rows = 5 - rows if self.frame.complement else rows
         digest = hashlib.sha256(rows.tobytes()).hexdigest()
         piece = Piece(str(path), digest, len(rows), {"guanine": int((rows == 3).sum())})
-        yield Work(str(path), content, digest, None, [(piece, [rows])])
+        yield Work(str(path), content, digest, None, [(piece, [rows])], len(rows))
 
 
 class Copying(Sampling):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 
 import matplotlib.colors
 import matplotlib.image
@@ -96,3 +97,19 @@ def test_the_learning_curve_marks_the_best_epoch(tmp_path, epochs):
         assert columns.mean() == pytest.approx(0.53, abs=0.05)  # the middle of the axes
         below = places_of(image, PRIMARY)
         assert rows.max() >= below[0].max() - 0.01  # the lowest point of valid's curve
+
+
+def test_a_long_piece_is_drawn_in_the_memory_of_a_short_one():
+    """Guards against a picture of floats as wide as the piece, which took 9 GB of a million
+    frames; and against notes that fall between its pixels."""
+    roll = np.zeros((300_000, 88), np.uint8)
+    roll[150_000, 20] = 1  # a single frame
+    roll[250_000:, 60] = 1
+    piano_roll_png(roll[:100], 21, title="t")  # loads fonts
+    tracemalloc.start()
+    image = pixels(piano_roll_png(roll, 21, title="t", primer=260_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * roll.nbytes
+    assert places_of(image, ACCENT)[1].min() == pytest.approx(0.5, abs=0.03)
+    assert places_of(image, PRIMARY)[0].size

@@ -58,9 +58,9 @@ def _columns(split: Pieces) -> Iterator[NDArray[np.float64]]:
     frame = split.frame
     rows_at_once = max(1, BLOCK // frame.frame_size) * frame.rows_per_frame
     for i in range(len(split)):
-        rows, before = split.stored(i), np.zeros(ORDER)
-        for start in range(0, len(rows), rows_at_once):
-            samples = frame.decode(rows[start : start + rows_at_once]).ravel()
+        before = np.zeros(ORDER)
+        for start in range(0, split.rows(i), rows_at_once):
+            samples = frame.decode(split.stored(i, start, start + rows_at_once)).ravel()
             line = np.concatenate([before, samples])
             windows = np.lib.stride_tricks.sliding_window_view(line, ORDER + 1)[:, ::-1]
             yield np.concatenate([windows, np.ones((len(samples), 1))], axis=1)

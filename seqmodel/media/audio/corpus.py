@@ -20,7 +20,7 @@ from seqmodel.media.words import plural
 KEPT_IN_MEMORY = 2**22
 """Bytes of a recording that wait in memory for their split; longer ones wait on disk."""
 
-COPIED_AT_ONCE = 2**18
+COPIED_AT_ONCE = 2**16
 """Samples, from there to the shard."""
 
 
@@ -95,8 +95,10 @@ class AudioCorpus:
                 prepared=prepared.hexdigest(),
                 split=None,
                 pieces=self._pieces(str(path), clips, waiting),
+                frames=sum(clips.lengths) // layout.frame_size,
                 repairs=repairs,
                 when_in_train=lambda: self._train.merge(moments),
+                when_rows_in_train=lambda rows: self._train.add(layout.decode(rows).ravel()),
             )
 
     def _pieces(
@@ -106,7 +108,7 @@ class AudioCorpus:
         for k, (digest, length) in enumerate(zip(clips.digests, clips.lengths, strict=True)):
             name = source if len(clips.lengths) == 1 else f"{source}#piece/{k}"
             piece = Piece(name, digest.hexdigest(), length // self._layout.frame_size)
-            yield piece, _copied(waiting, length, self._layout.row_dtype)
+            yield piece, _copied(waiting, length, self._layout)
 
 
 class _Clips:
@@ -200,8 +202,9 @@ def _common_rate(paths: Sequence[Path]) -> int:
     return next(iter(rates), 1)  # if no file can be opened, any will do
 
 
-def _copied(file: IO[bytes], samples: int, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
-    """The next `samples` of a file, a block at a time."""
-    for start in range(0, samples, COPIED_AT_ONCE):
-        count = min(COPIED_AT_ONCE, samples - start)
+def _copied(file: IO[bytes], samples: int, frame: AudioFrames) -> Iterator[NDArray[Any]]:
+    """The next `samples` of a file, a block of whole frames at a time."""
+    dtype, at_once = frame.row_dtype, -(-COPIED_AT_ONCE // frame.frame_size) * frame.frame_size
+    for start in range(0, samples, at_once):
+        count = min(at_once, samples - start)
         yield np.frombuffer(file.read(count * dtype.itemsize), dtype)

@@ -146,6 +146,10 @@ class AudioFrames:
         """The samples as 32-bit floats, little-endian."""
         return self.decode(rows).astype("<f4", copy=False).tobytes()
 
+    def cut(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """The samples as they are."""
+        return rows
+
     def vary(self, frames: NDArray[np.float32], variant: int) -> NDArray[np.float32]:
         """The frames as they are: audio has no `variants`."""
         return frames

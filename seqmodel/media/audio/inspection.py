@@ -96,9 +96,8 @@ def _sample_values(split: Pieces) -> NDArray[np.float64]:
     counts = np.zeros(BINS, np.int64)
     step = FRAMES_AT_ONCE * split.frame.rows_per_frame
     for i in range(len(split)):
-        rows = split.stored(i)
-        for start in range(0, len(rows), step):
-            values = np.clip(split.frame.decode(rows[start : start + step]), -1, 1)
+        for start in range(0, split.rows(i), step):
+            values = np.clip(split.frame.decode(split.stored(i, start, start + step)), -1, 1)
             counts += np.histogram(values, BINS, (-1, 1))[0]
     shares: NDArray[np.float64] = counts / counts.sum()
     return shares

@@ -166,8 +166,8 @@ class Audio(Medium):
         if manifest.get("clip_seconds") is None:
             return None
         return (
-            "all clips of a recording stay in one split, so cut it into several files, put these "
-            "into folders named train, valid and test, and prepare the three folders together"
+            "all clips of a recording stay in one split: cut it with --split-by time, or into "
+            "files in folders named train, valid and test"
         )
 
     def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:

@@ -7,7 +7,6 @@ read until there are no more.
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.media.audio.frames import MAX_RATE
+from seqmodel.media.input import opened
 from seqmodel.media.sound import FULL_SCALE
 
 if TYPE_CHECKING:
@@ -205,13 +205,9 @@ def _open(path: Path) -> "SoundFile":
         def seekable(self) -> bool:
             return False
 
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
-            raise SourceError("is not a file")
-        # Given a name, libsndfile would also open neighbouring files, and report errors worse.
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        raise SourceError((error.strerror or str(error)).lower()) from error
+    # Given a name, libsndfile would also open neighbouring files, and report errors worse.
+    with opened(path) as file:
+        descriptor = os.dup(file.fileno())
     with _no_noise():
         try:
             return Stream(descriptor)  # which closes it even if it fails

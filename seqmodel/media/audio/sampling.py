@@ -16,6 +16,8 @@ from seqmodel.media.audio.plots import recording_png
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.audio.writer import write_audio
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
+from seqmodel.media.input import opened
+from seqmodel.media.npy import read_header
 from seqmodel.media.sound import (
     FULL_SCALE,
     MAX_FLAC_RATE,
@@ -30,6 +32,8 @@ MAX_PRIMER_SAMPLES = 2**24
 
 INAUDIBLE = 0.01
 """A piece whose deviation is this share of the training samples', 40 dB down, counts as silent."""
+
+NO_NUMBERS = "is damaged or not a .npy file of numbers"
 
 
 OVERDRIVEN = 0.1
@@ -138,24 +142,26 @@ class AudioSampling(Sampling):
     def _load_frames(self, path: Path) -> NDArray[np.float32]:
         """The frames of a .npy that `write_audio` wrote, taken to be at the run's rate."""
         size = self._frame.frame_size
-        if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
-            raise SourceError("is not a file")
-        try:
-            stored = np.load(path, mmap_mode="r", allow_pickle=False)
-            shape, kind = stored.shape, stored.dtype.kind
-        except OSError as error:
-            raise SourceError((error.strerror or str(error)).lower()) from error
-        except Exception as error:  # a damaged header makes NumPy raise nearly anything
-            raise SourceError("is damaged or not a .npy file of numbers") from error
-        if kind != "f" or len(shape) != 2 or shape[0] < 1 or shape[1] != size:
-            raise SourceError(
-                f"holds {stored.dtype} of shape {shape}, not samples of shape (T, {size}), the "
-                "frames of the run"
-            )
-        self._check_length(stored.size)
-        if not (np.abs(stored) <= 1).all():  # also false for nan
+        with opened(path) as file:
+            try:
+                shape, fortran_order, dtype, _ = header = read_header(file)
+            except ValueError as error:
+                raise SourceError(NO_NUMBERS) from error
+            if dtype.hasobject:
+                raise SourceError(NO_NUMBERS)
+            if dtype.kind != "f" or len(shape) != 2 or shape[0] < 1 or shape[1] != size:
+                raise SourceError(
+                    f"holds {dtype} of shape {shape}, not samples of shape (T, {size}), the "
+                    "frames of the run"
+                )
+            self._check_length(shape[0] * size)
+            data = file.read(header.nbytes)
+        if len(data) < header.nbytes:
+            raise SourceError(NO_NUMBERS)
+        samples = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
+        if not (np.abs(samples) <= 1).all():  # also false for nan
             raise SourceError("holds values that are not samples in [-1, 1]")
-        return np.array(stored, np.float32)
+        return np.array(samples, np.float32)
 
     def _check_length(self, samples: int) -> None:
         if samples > MAX_PRIMER_SAMPLES:

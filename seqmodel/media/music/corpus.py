@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.media.definitions import Piece, Work
+from seqmodel.media.input import read_whole
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.medium import MIDI_SUFFIXES
 from seqmodel.media.music.midi import Score, read_score
@@ -69,15 +70,13 @@ class MusicCorpus:
         packed = pack(piece.frames)
         digest = _sha256(packed)
         line = Piece(source, digest, len(packed), {"transposed": piece.transposed})
-        return Work(source, piece.content, digest, split, [(line, [packed])], piece.repairs)
+        pieces = [(line, [packed])]
+        return Work(source, piece.content, digest, split, pieces, len(packed), piece.repairs)
 
 
 def load_midi(path: Path, frame: PianoRollFrames) -> LoadedPiece:
     """Read one MIDI file; SourceError says why it cannot be used."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise SourceError((error.strerror or str(error)).lower()) from error
+    data = read_whole(path)
     suffix = path.suffix.lower()
     if suffix and suffix not in MIDI_SUFFIXES and b"MThd" not in data[:64]:
         raise SourceError(

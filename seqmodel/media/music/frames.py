@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from seqmodel.media.definitions import FrameDefinition, Medium, differences
 from seqmodel.media.music.grid import NOTES, Grid
+from seqmodel.media.music.onsets import after_silence
 from seqmodel.media.music.pianoroll import pack, transpose_roll, unpack
 from seqmodel.plain_json import Fields
 
@@ -96,6 +97,10 @@ class PianoRollFrames:
     def canonical(self, rows: NDArray[np.uint8]) -> bytes:
         """The stored bytes: there is one way to store a roll."""
         return rows.tobytes()
+
+    def cut(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """With onsets, notes held into the first frame begin there: before it is silence."""
+        return pack(after_silence(unpack(rows))) if self.onsets else rows
 
     def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
         """Frames transposed by `variant` semitones, their onsets with them."""

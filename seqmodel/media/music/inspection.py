@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError
-from seqmodel.files import read_bytes
 from seqmodel.media.definitions import Pieces
+from seqmodel.media.input import read_whole
 from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.midi import Score, read_score
@@ -17,6 +17,7 @@ from seqmodel.media.music.midi_format import DRUM_CHANNEL
 from seqmodel.media.music.onsets import has_onsets, sounding, struck
 from seqmodel.media.music.pianoroll import piano_roll
 from seqmodel.media.music.plots import plot_note_frequencies, plot_piano_roll
+from seqmodel.media.music.published import read_published
 from seqmodel.media.music.tempo import seconds_at
 from seqmodel.media.music.tonic import semitones_to_c
 from seqmodel.media.words import plural
@@ -28,7 +29,7 @@ MICROSECONDS_PER_MINUTE = 60_000_000
 def inspect_midi(path: Path, grid: Grid, plot: Path | None) -> dict[str, Any]:
     """What a MIDI file holds: format, notes, tempo, estimated tonic, frames on `grid`."""
     try:
-        score = read_score(read_bytes(path))
+        score = read_score(read_whole(path))
         frames = piano_roll(score, grid, drums=False, onsets=True)
     except SourceError as error:
         raise SeqmodelError(f"{path}: {error}") from error
@@ -81,8 +82,47 @@ def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
     }
 
 
+def inspect_rolls(path: Path, plot: Path | None) -> dict[str, Any]:
+    """What a file of published rolls holds, by its splits; the picture is that of a dataset."""
+    try:
+        splits = {split: rolls for split, rolls in read_published(path).items() if rolls}
+    except SourceError as error:
+        raise SeqmodelError(f"{path}: {error}") from error
+    totals = {
+        name: np.sum([roll.sum(axis=0, dtype=np.int64) for roll in rolls], axis=0)
+        for name, rolls in splits.items()
+    }
+    frames = {name: sum(map(len, rolls)) for name, rolls in splits.items()}
+    if plot is not None:
+        shares = {name or "all": totals[name] / frames[name] for name in splits}
+        plot_note_frequencies(plot, shares, LOWEST_PITCH, title=str(path))
+    return {
+        "path": str(path),
+        "kind": "rolls",
+        "splits": {
+            name or "none": {
+                "pieces": len(rolls),
+                "frames": frames[name],
+                "longest": max(map(len, rolls)),
+                "notes_per_frame": round(float(totals[name].sum() / frames[name]), 2),
+            }
+            for name, rolls in splits.items()
+        },
+    }
+
+
 def file_lines(values: Mapping[str, Any]) -> list[str]:
-    """The values of `inspect_midi` or `inspect_roll` as lines of text."""
+    """The values of `inspect_midi`, `inspect_roll` or `inspect_rolls` as lines of text."""
+    if values["kind"] == "rolls":
+        return [
+            f"{values['path']}: piano-rolls",
+            *(
+                f"  {name}: {plural(counts['pieces'], 'piece')}, "
+                f"{plural(counts['frames'], 'frame')}, longest {counts['longest']:,}, "
+                f"{density_text(counts['notes_per_frame'], None)}"
+                for name, counts in values["splits"].items()
+            ),
+        ]
     density = density_text(values["notes_per_frame"], values.get("struck_share"))
     if values["kind"] == "roll":
         return [
@@ -143,7 +183,7 @@ def _notes(values: Mapping[str, Any]) -> str:
 
 def _plot(path: Path, frames: NDArray[np.uint8], *, title: str, unit: str) -> None:
     """Draw frames; notes begin dark where onsets are known."""
-    begins = struck(frames) if has_onsets(frames) else None
+    begins = frames[:, NOTES:] if has_onsets(frames) else None
     plot_piano_roll(path, sounding(frames), LOWEST_PITCH, title=title, unit=unit, struck=begins)
 
 

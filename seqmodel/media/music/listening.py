@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError, UsageError
-from seqmodel.files import new_file, read_bytes
+from seqmodel.files import new_file
+from seqmodel.media.input import read_whole
 from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.medium import DEFAULT_TEMPO
@@ -74,7 +75,7 @@ def _read(
     if path.suffix.lower() == ".npy":
         frames = load_roll(path)
         return frames, steady_times(len(frames), grid.seconds_per_frame(tempo or DEFAULT_TEMPO))
-    score = read_score(read_bytes(path))
+    score = read_score(read_whole(path))
     frames = piano_roll(score, grid, drums=False, onsets=True)
     if tempo is not None:
         return frames, steady_times(len(frames), grid.seconds_per_frame(tempo))

@@ -46,6 +46,7 @@ class Music(Medium):
 
     name = "music"
     suffixes = MIDI_SUFFIXES | ROLL_SUFFIXES
+    loose_suffixes = ROLL_SUFFIXES
     file_kinds = "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy)"
     presets: Mapping[str, Mapping[str, Any]] = {"default": {"model": "tied", "end": True}}
     # Chung et al. 2014, Table 1.
@@ -130,9 +131,15 @@ class Music(Medium):
         return baseline_nats_per_frame(train, valid)
 
     def kind_of_file(self, path: Path) -> str | None:
-        """ "midi" or "roll"; published rolls are inspected as datasets, once prepared."""
+        """ "midi", "roll", or "rolls" where a file holds many; MIDI may lack its suffix."""
         suffix = path.suffix.lower()
-        return "midi" if suffix in MIDI_SUFFIXES else "roll" if suffix == ".npy" else None
+        if suffix in ROLL_SUFFIXES:
+            return "roll" if suffix == ".npy" else "rolls"
+        if suffix in MIDI_SUFFIXES:
+            return "midi"
+        from seqmodel.media.music.midi import is_midi
+
+        return "midi" if is_midi(path) else None
 
     def inspect_file(
         self, path: Path, options: Mapping[str, Any], plot: Path | None
@@ -140,8 +147,11 @@ class Music(Medium):
         """`Medium.inspect_file`."""
         from seqmodel.media.music import inspection
 
-        if self.kind_of_file(path) == "roll":
+        kind = self.kind_of_file(path)
+        if kind == "roll":
             return inspection.inspect_roll(path, plot)
+        if kind == "rolls":
+            return inspection.inspect_rolls(path, plot)
         return inspection.inspect_midi(path, _grid_shown(options), plot)
 
     def listen(self, path: Path, options: Mapping[str, Any], target: Path) -> None:

@@ -7,12 +7,14 @@ bytes above 127, wrong track lengths, a file that ends too early. `Score.remarks
 
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
+from seqmodel.files import open_input
 from seqmodel.media.music.midi_events import (
     CUT_SHORT,
     ENDED,
@@ -86,6 +88,16 @@ def read_score(data: bytes, *, restrike: Restrike = "close") -> Score:
     reader = _Reader(data, file_format, restrike)
     reader.read_chunks(start + 8 + size, tracks)
     return reader.score(ticks_per_unit, smpte_tempo)
+
+
+def is_midi(path: Path) -> bool:
+    """Whether a file begins as MIDI does, whatever its name."""
+    try:
+        with open_input(path) as file:
+            beginning = file.read(12)
+    except OSError:
+        return False
+    return beginning[:4] == b"MThd" or (beginning[:4], beginning[8:]) == (b"RIFF", b"RMID")
 
 
 def _find_header(data: bytes) -> int:

@@ -1,22 +1,36 @@
 """Pickles of plain data, read by an unpickler that builds only containers and integers.
 
 A pickle is a program that may call any function of any module. Here it can look up only the names
-by which NumPy writes integers, and gets stand-ins of our own for them.
+by which NumPy writes integers, and gets stand-ins of our own for them. Each opcode takes a time and
+makes an object of the order of its own bytes: what a few bytes can nest within itself without end
+is never hashed, compared, printed or copied.
 """
 
 import io
 import pickle
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 from seqmodel.errors import SourceError
 
 INTEGER_BYTES = {"i1": 1, "i2": 2, "i4": 4, "i8": 8, "u1": 1, "u2": 2, "u4": 4, "u8": 8}
+LONGEST_INTEGER = max(INTEGER_BYTES.values())
+
+LONGEST_SHOWN = 40
+"""Characters of a value in a message."""
+
+
+def shown(value: object) -> str:
+    """A value for a message; of one whose text might be endless, what it is."""
+    if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64):
+        return repr(value)
+    if isinstance(value, str):
+        return repr(value[:LONGEST_SHOWN])
+    return f"of type {type(value).__name__}"
 
 
 def load_plain(data: bytes) -> Any:
-    """What a pickle holds: dicts, lists, tuples, sets, strings, numbers.
+    """What a pickle holds: dicts by strings or numbers, lists, tuples, strings, numbers.
 
     NumPy integers, also from Python 2, become plain integers.
 
@@ -34,9 +48,9 @@ def load_plain(data: bytes) -> Any:
 class _IntegerType:
     """Stands in for an integer numpy.dtype: its size, sign and byte order."""
 
-    def __init__(self, code: str, *_: object) -> None:
-        if code not in INTEGER_BYTES:
-            raise SourceError(f"holds NumPy values of type {code!r}; only integers are read")
+    def __init__(self, code: object, *_: object) -> None:
+        if type(code) is not str or code not in INTEGER_BYTES:
+            raise SourceError(f"holds NumPy values of type {shown(code)}; only integers are read")
         self.code = code
         self.order = "<"
 
@@ -46,6 +60,8 @@ class _IntegerType:
 
 def _integer(kind: _IntegerType, raw: str | bytes) -> int:
     """Stands in for numpy's scalar constructor; Python 2 wrote the bytes as a string."""
+    if len(raw) > LONGEST_INTEGER:
+        raise SourceError("holds a damaged NumPy integer")
     data = raw.encode("latin1") if isinstance(raw, str) else raw
     if len(data) != INTEGER_BYTES[kind.code]:
         raise SourceError("holds a damaged NumPy integer")
@@ -56,6 +72,8 @@ def _integer(kind: _IntegerType, raw: str | bytes) -> int:
 
 def _bytes(text: str, _: str) -> bytes:
     """Stands in for the codec by which Python 3 writes bytes in an old pickle: always Latin-1."""
+    if len(text) > LONGEST_INTEGER:
+        raise SourceError("holds long bytes where only integers are read")
     return text.encode("latin1")
 
 
@@ -67,18 +85,58 @@ STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
+class _StandIn:
+    """Calls one of `STAND_INS`; a pickle may set attributes on what it gets, and here cannot."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+    def __setstate__(self, state: object) -> None:
+        raise SourceError("changes what reads it")
+
+
+class _PlainDict(dict[Any, Any]):
+    """A dict whose keys are hashed in no time: the hash of a tuple is that of all within it."""
+
+    __slots__ = ()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if type(key) not in (str, bytes, int):
+            raise SourceError(f"has a key {shown(key)}; only strings and numbers are read")
+        super().__setitem__(key, value)
+
+
 # The Python unpickler: the one in C sizes its memo by four bytes of the file, up to 64 GB.
 class _PlainUnpickler(pickle._Unpickler):
     dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
     # It allocates whatever length the file claims, and rolls have no bytearrays.
     del dispatch[pickle.BYTEARRAY8[0]]
+    # What is in a set is hashed, and rolls have none.
+    for opcode in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET):
+        del dispatch[opcode[0]]
+
+    def load_empty_dict(self: Any) -> None:
+        self.append(_PlainDict())
+
+    def load_dict(self: Any) -> None:
+        items = self.pop_mark()
+        made = _PlainDict()
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            made[key] = value
+        self.append(made)
+
+    dispatch[pickle.EMPTY_DICT[0]] = load_empty_dict
+    dispatch[pickle.DICT[0]] = load_dict
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         try:
             stand_in = STAND_INS[module_name, global_name]
         except KeyError:
-            raise SourceError(
-                f"asks for {module_name}.{global_name}; only containers and integers are read"
-            ) from None
-        # A fresh wrapper each time: a pickle may set attributes on what it gets.
-        return partial(stand_in)
+            name = f"{module_name[:LONGEST_SHOWN]}.{global_name[:LONGEST_SHOWN]}"
+            raise SourceError(f"asks for {name}; only containers and integers are read") from None
+        return _StandIn(stand_in)

@@ -11,6 +11,9 @@ from seqmodel.files import write_file
 from seqmodel.plots.png import ACCENT, DARK_ACCENT, DARK_PRIMARY, PRIMARY, caption, png_bytes
 
 OCTAVE = 12
+
+COLUMNS = 1000
+"""Columns in the picture of a piece of any length; the picture is no wider."""
 SILENCE_COLOUR = "#ffffff00"  # transparent
 
 
@@ -44,19 +47,23 @@ def piano_roll_png(
     primer: int = 0,
     struck: NDArray[Any] | None = None,
 ) -> bytes:
-    """The PNG that `plot_piano_roll` writes."""
+    """The PNG that `plot_piano_roll` writes.
+
+    Memory does not grow with the piece beyond the roll itself: of a long one each column shows
+    all notes in its stretch of time.
+    """
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots()
     frames, notes = roll.shape
-    shade = np.array(roll, np.uint8)
-    shade[:primer] *= 2
-    if struck is not None:
-        shade[np.asarray(struck) > 0] += 2
+    hop = max(1, -(-frames // COLUMNS))
+    shades = [
+        _shade(roll, struck, slice(start, start + hop), primer) for start in range(0, frames, hop)
+    ]
     axes.imshow(
-        shade.T,
+        np.array(shades, np.uint8).reshape(-1, notes).T,
         origin="lower",
         aspect="auto",
         interpolation="nearest",
@@ -64,8 +71,9 @@ def piano_roll_png(
         cmap=ListedColormap([SILENCE_COLOUR, PRIMARY, ACCENT, DARK_PRIMARY, DARK_ACCENT]),
         vmin=0,
         vmax=4,
-        extent=(0, max(frames, 1), lowest_pitch - 0.5, lowest_pitch + notes - 0.5),
+        extent=(0, max(len(shades) * hop, 1), lowest_pitch - 0.5, lowest_pitch + notes - 0.5),
     )
+    axes.set_xlim(0, max(frames, 1))
     sounding = np.flatnonzero(np.asarray(roll).any(axis=0)) + lowest_pitch
     if len(sounding):
         axes.set_ylim(sounding[0] - OCTAVE / 2, sounding[-1] + OCTAVE / 2)
@@ -77,6 +85,18 @@ def piano_roll_png(
     axes.set_xlabel(unit)
     axes.set_title(caption(title), fontsize=10)
     return png_bytes(figure)
+
+
+def _shade(
+    roll: NDArray[Any], struck: NDArray[Any] | None, stretch: slice, primer: int
+) -> NDArray[np.uint8]:
+    """The colours (D,) of a column, by index: the last of those of its frames."""
+    shade = np.array(roll[stretch], np.uint8)
+    shade[: max(0, primer - stretch.start)] *= 2
+    if struck is not None:
+        shade[np.asarray(struck[stretch]) > 0] += 2
+    column: NDArray[np.uint8] = shade.max(axis=0)
+    return column
 
 
 def plot_note_frequencies(

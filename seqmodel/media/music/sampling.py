@@ -11,7 +11,7 @@ from seqmodel.errors import SeqmodelError, SourceError, UsageError
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
 from seqmodel.media.music.corpus import load_midi, load_roll
 from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.media.music.grid import LOWEST_PITCH, MAX_FRAMES
+from seqmodel.media.music.grid import LOWEST_PITCH, MAX_FRAMES, NOTES
 from seqmodel.media.music.listening import check_sound, steady_times, write_music
 from seqmodel.media.music.medium import DEFAULT_LENGTH, DEFAULT_TEMPO, SOUND_FORMATS
 from seqmodel.media.music.midi_writer import midi_bytes
@@ -20,7 +20,6 @@ from seqmodel.media.music.onsets import (
     has_onsets,
     sounding,
     states,
-    struck,
     with_onsets,
 )
 from seqmodel.media.music.plots import piano_roll_png
@@ -122,7 +121,7 @@ class MusicSampling(Sampling):
                 title=self._request.title,
                 unit=f"frame ({grid})",
                 primer=self._heard,
-                struck=struck(frames) if onsets else None,
+                struck=frames[:, NOTES:] if onsets else None,
             )
         buffer = io.BytesIO()
         np.save(buffer, states(frames) if onsets else frames, allow_pickle=False)

@@ -239,7 +239,7 @@ def test_what_is_no_audio_is_said_to_be_none(tmp_path):
     (tmp_path / "folder.wav").mkdir()
     os.mkfifo(tmp_path / "pipe.wav")
     assert reason(tmp_path / "gone.wav") == "no such file or directory"
-    assert reason(tmp_path / "folder.wav") == "is not a file"
+    assert reason(tmp_path / "folder.wav") == "is a directory"
     assert reason(tmp_path / "pipe.wav") == "is not a file"  # and no waiting for a writer
     for data in (b"", b"Dear Sir or Madam", wav()[:30], b"RIFF" * 100, bytes(1000)):
         path.write_bytes(data)

@@ -6,12 +6,17 @@ import pickle
 import struct
 import tracemalloc
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
 import scipy.io
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from seqmodel.errors import SourceError
+from seqmodel.media.music import published
 from seqmodel.media.music.plain_pickle import STAND_INS
 from seqmodel.media.music.published import read_published
 
@@ -172,11 +177,29 @@ def huge_npy():
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
 
-def zipped(name, data):
+def zipped(name, data, packed=zipfile.ZIP_STORED):
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
+    with zipfile.ZipFile(stream, "w", packed) as archive:
         archive.writestr(name, data)
     return stream.getvalue()
+
+
+def claims(*, cells=1, kind=9, rows=1, data=0, packed=False):
+    """A .mat of a few bytes, whose headers claim so many cells, a matrix of so many rows in it."""
+
+    def element(type, content, size=None):
+        return struct.pack("<II", type, len(content) if size is None else size) + content
+
+    def array(kind, shape, name, content):
+        flags = element(6, struct.pack("<II", kind, 0))
+        name = element(1, name.ljust(16, b"\0"), len(name)) if name else element(1, b"")
+        return element(14, flags + element(5, struct.pack("<2i", *shape)) + name + content)
+
+    cell = array(kind, (rows, 88), b"", element(2, b"", data))
+    whole = array(1, (1, cells), b"traindata", cell)
+    if packed:
+        whole = element(15, zlib.compress(whole))
+    return b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM" + whole
 
 
 @pytest.mark.parametrize(
@@ -194,12 +217,29 @@ def zipped(name, data):
         ("a.npy", npy(ROLL[:0]), "0 frames"),
         ("a.npy", huge_npy(), "1000000000 frames"),
         ("a.npy", npy(np.array([ROLL, None], dtype=object), allow_pickle=True), "Python objects"),
+        ("a.npy", b"\x93NUMPY\x01\x00\x01\x00(", "damaged array"),
+        ("a.npy", b"\x93NUMPY\x01\x00\x10\x27" + b"(" * 10_000, "damaged array"),
+        ("a.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", "damaged array"),
+        ("a.npy", npy(ROLL).replace(b"(4, 88)", b"(-4,88)"), "damaged array"),
+        ("a.npy", npy(ROLL > 0).replace(b"\x01", b"\x07")[6:], "damaged array"),
+        ("a.npy", npy((ROLL * 7).view(bool)), "other than 0 and 1"),
+        ("a.npz", zipped("train_0.npy", npy(ROLL))[1:], "damaged"),
+        ("a.npz", zipped("a.npy", npy(ROLL), zipfile.ZIP_LZMA), "packed in a way"),
         ("a.npz", b"PK no zip", "damaged"),
         ("a.npz", zipped("train_0.npy", huge_npy()), "1000000000 frames"),
         ("a.npz", zipped("train.npy", npy(np.array([ROLL, 0], dtype=object))), "train_0"),
         ("a.npz", zipped("readme.txt", b"hello"), "damaged array in readme.txt"),
         ("a.npz", zipped("train_0.npy", npy(ROLL))[:-30], "damaged"),
         ("a.mat", b"no matlab" * 100, "damaged"),
+        ("a.mat", mat(traindata=[ROLL, ROLL])[:-100], "damaged"),
+        ("a.mat", mat(traindata=[ROLL, ROLL * 1j]), "no numbers in piece 1"),
+        ("a.mat", mat(traindata=[ROLL, ROLL[:0]]), "0 frames in piece 1"),
+        ("a.mat", claims(cells=2**31 - 1), "damaged"),
+        ("a.mat", claims(kind=4, rows=2**31 - 1), "no numbers"),
+        ("a.mat", claims(kind=4, rows=2**31 - 1, packed=True), "no numbers"),
+        ("a.mat", claims(rows=10**6), "damaged"),
+        ("a.mat", claims(rows=10**5, data=88 * 10**5), "cut short"),
+        ("a.mat", claims()[:124] + b"\x00\x02IM", "version 7.3"),
         ("a.mat", mat(other=[ROLL, ROLL]), "none of traindata"),
         ("a.mat", mat(traindata=[ROLL, ROLL[:, 1:]]), "piece 1 of traindata"),
         ("a.mat", mat(traindata=[ROLL, ROLL * 3]), "other than 0 and 1"),
@@ -219,9 +259,120 @@ def test_what_is_no_published_roll(tmp_path, name, data, reason):
     assert peak < 2 * 10**7
 
 
+@pytest.mark.parametrize("name", ["a.npz", "a.mat", "a.npy"])
+def test_memory_is_that_of_the_rolls(tmp_path, name):
+    """Guards against numbers of eight bytes unpacked whole: 70 MB here for rolls of 9."""
+    roll = np.zeros((100_000, 88))
+    roll[::7, 5] = 1
+    path = tmp_path / name
+    if name == "a.npz":
+        np.savez_compressed(path, train_0=roll)
+    elif name == "a.npy":
+        np.save(path, roll)
+    else:
+        cells = np.empty((1, 1), object)
+        cells[0, 0] = roll
+        scipy.io.savemat(path, {"traindata": cells}, do_compression=True)
+    tracemalloc.start()
+    ((found,),) = (rolls for rolls in read_published(path).values() if rolls)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(found, roll)
+    assert peak < 3.5e7
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.mat", "a.pickle"])
+def test_a_file_has_only_so_many_frames(tmp_path, name, monkeypatch):
+    """Guards against a file that unpacks to a thousand times its size: pieces are counted."""
+    monkeypatch.setattr(published, "MAX_FILE_FRAMES", 1000)
+    piece = np.zeros((101, 88), np.uint8)
+
+    def write(pieces):
+        if name == "a.npz":
+            np.savez_compressed(tmp_path / name, *[piece] * pieces)
+            return tmp_path / name
+        pickled = pickle.dumps({"train": [[(60,) for _ in range(101)] for _ in range(pieces)]})
+        data = pickled if name == "a.pickle" else mat(traindata=[piece] * pieces)
+        return written(tmp_path, name, data)
+
+    (rolls,) = (rolls for rolls in read_published(write(9)).values() if rolls)
+    assert len(rolls) == 9
+    with pytest.raises(SourceError, match="more than 1,000 frames"):
+        read_published(write(10))
+
+
+NESTED = b"".join(b"\x94h%c\x86" % k for k in range(100)) + b"\x94"
+"""From an object on the stack: a tuple of it twice, of that twice, 100 times over."""
+
+
+@pytest.mark.parametrize(
+    "opcodes",
+    [
+        pytest.param(b"\x80\x04}K\x01" + NESTED + b"]s.", id="a key"),
+        pytest.param(b"\x80\x04(K\x01" + NESTED + b"]d.", id="a key of a whole dict"),
+        pytest.param(b"\x80\x04(K\x01" + NESTED + b"\x91.", id="in a frozenset"),
+        pytest.param(b"\x80\x04\x8f(K\x01" + NESTED + b"\x90.", id="in a set"),
+        pytest.param(b"\x80\x04}\x8c\x05train]](](K\x01" + NESTED + b"eaeas.", id="a pitch"),
+        pytest.param(b"\x80\x04}\x8c\x05trainK\x01" + NESTED + b"s.", id="pieces"),
+        pytest.param(b"\x80\x04cnumpy\ndtype\n(K\x01" + NESTED + b"tR.", id="a type's name"),
+        pytest.param(
+            b"\x80\x04}\x8c\x05train](](](\x8b\x10\x27\x00\x00" + b"\x7f" * 10_000 + b"eeesu.",
+            id="a number of 24,000 digits",
+        ),
+    ],
+)
+def test_a_pickle_takes_no_longer_than_its_bytes(tmp_path, opcodes):
+    """Guards against tuples that hold themselves twice over and over: to hash or to print one
+    takes twice as long with each byte, which would end some time after this test."""
+    with pytest.raises(SourceError) as caught:
+        read_published(written(tmp_path, "a.pickle", opcodes))
+    assert len(str(caught.value)) < 200
+
+
+def test_a_pickle_cannot_multiply_bytes(tmp_path):
+    """Guards memory: each call of a stand-in could copy a string that was written once."""
+    text = pickle.dumps("x" * 100_000, 2)[2:-1]
+    calls = b"".join(b"c_codecs\nencode\nh\x00\x8c\x01l\x86R" for _ in range(1000))
+    tracemalloc.start()
+    with pytest.raises(SourceError):
+        read_published(written(tmp_path, "a.pickle", b"\x80\x04" + text + b"0(" + calls + b"l."))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e6
+
+
+CELLS = st.lists(
+    arrays(
+        st.sampled_from(["u1", "i2", ">i4", "f4", "f8", "u8", "?"]),
+        st.integers(1, 6).map(lambda frames: (frames, 88)),
+        elements=st.integers(0, 1),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(pieces=CELLS, columns=st.integers(1, 3), packed=st.booleans(), other=st.booleans())
+def test_mat_is_read_as_scipy_reads_it(tmp_path_factory, pieces, columns, packed, other):
+    """Guards our own reader: types, shapes of the cell array, packing, other variables."""
+    pieces = pieces * columns
+    cells = np.empty(len(pieces), object)
+    cells[:] = pieces
+    variables = {"validdata": cells.reshape(-1, columns)}
+    if other:
+        variables = {"x": {"a": 1, "b": "text"}, "y": np.ones((2, 3)), **variables}
+    path = tmp_path_factory.mktemp("mat") / "a.mat"
+    scipy.io.savemat(path, variables, do_compression=packed)
+    expected = scipy.io.loadmat(path)["validdata"].ravel()
+    found = read_published(path)["valid"]
+    assert len(found) == len(expected)
+    for roll, cell in zip(found, expected, strict=True):
+        assert np.array_equal(roll, cell)
+
+
 def test_a_file_that_vanished(tmp_path):
     """Guards the moment between listing and reading."""
-    with pytest.raises(SourceError, match="cannot be read"):
+    with pytest.raises(SourceError, match="no such file"):
         read_published(tmp_path / "gone.mat")
 
 

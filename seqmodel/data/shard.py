@@ -1,0 +1,87 @@
+"""The rows of a split on disk, read where they are asked for.
+
+They are not mapped into memory: where a mapped file is cut short, or its disk fails, the process
+is killed by a bus error before it can save anything.
+"""
+
+import math
+import os
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.files import open_input
+from seqmodel.media.npy import read_header
+
+
+class LostError(SeqmodelError):
+    """A dataset that was there when it was opened is gone, or is no longer what it was."""
+
+
+class Shard:
+    """A .npy opened for reading; `shard[a:b]` reads its rows a to b, an array of their own.
+
+    The file stays open as long as the object, so that what is read is always of one file.
+
+    Attributes:
+        path: the file.
+        shape, dtype: of the whole array.
+
+    Raises:
+        ValueError: if the file is no .npy of numbers, or is longer or shorter than it says.
+        OSError: if it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with open_input(path) as file:
+            self.shape, fortran_order, self.dtype, self._offset = header = read_header(file)
+            if fortran_order or self.dtype.hasobject or not self.shape:
+                raise ValueError("not an array of rows")
+            self._descriptor = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._descriptor)
+        self._row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        self._opened = os.fstat(self._descriptor)
+        self._changed = self._opened.st_mtime_ns
+        if self._opened.st_size != self._offset + header.nbytes:
+            raise ValueError("longer or shorter than it says")
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        """The rows of a slice without a step; LostError if they can no longer be read."""
+        start, stop, _ = rows.indices(self.shape[0])
+        count = max(0, stop - start)
+        left, place, parts = count * self._row_bytes, self._offset + start * self._row_bytes, []
+        while left:
+            try:
+                parts.append(os.pread(self._descriptor, left, place))
+            except OSError as error:
+                why = (error.strerror or str(error)).lower()
+                raise self._lost(f"cannot be read ({why})") from error
+            if not parts[-1]:
+                raise self._lost("has been cut short")
+            left, place = left - len(parts[-1]), place + len(parts[-1])
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        return np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
+
+    def changed(self) -> bool:
+        """Whether the file was written to since this was last asked, or since it was opened.
+
+        LostError if it was removed, replaced or cut short.
+        """
+        try:
+            now = self.path.stat()
+        except OSError as error:
+            raise self._lost("has gone") from error
+        if not os.path.samestat(now, self._opened):
+            raise self._lost("has been replaced")
+        if now.st_size != self._opened.st_size:
+            raise self._lost("has been cut short or added to")
+        before, self._changed = self._changed, now.st_mtime_ns
+        return now.st_mtime_ns != before
+
+    def _lost(self, how: str) -> LostError:
+        return LostError(f"{self.path} {how} since it was opened")

@@ -1,0 +1,42 @@
+"""Media files as `prepare` and its kin open them: every failure is the reason to skip one."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+
+from seqmodel.errors import SourceError
+from seqmodel.files import NotAFileError, open_input
+
+MAX_BYTES = 2**28
+"""Of a file that is read whole, 256 MiB; a longer one is none of music."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BufferedReader]:
+    """Yield a media file; SourceError if it cannot be opened or, in the block, not be read."""
+    try:
+        with open_input(path) as file:
+            yield file
+    except NotAFileError as error:
+        raise SourceError("is not a file") from error
+    except OSError as error:
+        raise SourceError((error.strerror or str(error)).lower()) from error
+
+
+def read_all(file: BufferedReader) -> bytes:
+    """The bytes of a media file; SourceError if there are none or too many."""
+    size = os.fstat(file.fileno()).st_size
+    if size > MAX_BYTES:
+        raise SourceError(f"is longer than {MAX_BYTES // 2**20} MiB")
+    data = file.read(size)
+    if not data:
+        raise SourceError("is empty")
+    return data
+
+
+def read_whole(path: Path) -> bytes:
+    """`read_all` of the file at `path`; SourceError also if it cannot be opened."""
+    with opened(path) as file:
+        return read_all(file)

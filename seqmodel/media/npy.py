@@ -1,0 +1,59 @@
+"""NumPy's .npy as a stream, from whoever: nothing is allocated before its header is judged."""
+
+import io
+import math
+import warnings
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+LONGEST_HEADER = 10_000
+"""Bytes, as NumPy has it; longer ones are slow to parse, and ours are of 118."""
+
+
+class Header(NamedTuple):
+    """What a .npy says of its array."""
+
+    shape: tuple[int, ...]
+    fortran_order: bool
+    dtype: np.dtype[Any]
+    offset: int
+    """Where the array begins in the file."""
+
+    @property
+    def nbytes(self) -> int:
+        """Of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_header(stream: BinaryIO) -> Header:
+    """Read the header of a .npy and stop where the array begins.
+
+    Raises:
+        ValueError: if it is damaged; OSError if the stream cannot be read.
+    """
+    # NumPy would first read as much as the header claims to be long, up to 4 GB.
+    start = stream.read(8)
+    width = 2 if start[6:7] == b"\x01" else 4
+    length = stream.read(width)
+    size = int.from_bytes(length, "little")
+    if size > LONGEST_HEADER:
+        raise ValueError(f"a header of {size} bytes")
+    header = io.BytesIO(start + length + stream.read(size))
+    try:
+        version = np.lib.format.read_magic(header)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"version {version}")
+        read = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it was written by Python 2, and the like
+            shape, fortran_order, dtype = read(header)
+    except Exception as error:  # its text is parsed as Python, which raises nearly anything
+        raise ValueError("a damaged header") from error
+    if any(size < 0 for size in shape):
+        raise ValueError(f"a shape of {shape}")
+    return Header(shape, fortran_order, dtype, header.tell())

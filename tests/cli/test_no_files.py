@@ -1,0 +1,71 @@
+"""What is named like a file and is none: a pipe that nobody writes to, a device without an end."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from calling import Call, write_piece
+
+NAMES = ("a.mid", "b.npy", "c.npz", "d.mat", "e.pickle")
+
+
+@pytest.fixture
+def pipes(here: Path) -> Path:
+    """Pipes of every suffix of music; to open one waits for ever, which is how these tests fail."""
+    for name in NAMES:
+        os.mkfifo(here / name)
+    return here
+
+
+def test_prepare_skips_pipes(call: Call, pipes: Path):
+    write_piece(pipes / "train" / "0.mid", 0)
+    write_piece(pipes / "valid" / "1.mid", 1)
+    result = call("prepare", pipes, "-o", "d")
+    assert result.status == 0, result.err
+    skipped = json.loads(Path("d/manifest.json").read_text())["skipped"]
+    reasons = {Path(skip["source"]).name: skip["reason"] for skip in skipped}
+    assert reasons == dict.fromkeys(NAMES, "is not a file")
+
+
+@pytest.mark.parametrize("prime", ["a.mid", "b.npy", "/dev/zero"])
+def test_a_primer_is_a_file(call: Call, run: Path, pipes: Path, prime: str):
+    """Guards memory as well: /dev/zero holds more than any."""
+    result = call("sample", "o.mid", "--run", run, "--prime", prime)
+    assert (result.status, result.err) == (1, f"seqmodel: --prime {prime}: is not a file\n")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "train.jsonl", "train.npy"])
+def test_a_dataset_is_of_files(call: Call, data: Path, here: Path, name: str):
+    (here / "d").mkdir()
+    for file in data.iterdir():
+        (here / "d" / file.name).write_bytes(file.read_bytes())
+    (here / "d" / name).unlink()
+    os.mkfifo(here / "d" / name)
+    result = call("inspect", "d")
+    assert result.status == 1
+    assert result.err.count("\n") == 1
+    assert "d" in result.err
+
+
+@pytest.mark.parametrize("name", ["best.safetensors", "config.yaml", "metrics.jsonl"])
+def test_a_run_is_of_files(call: Call, run: Path, here: Path, name: str):
+    (here / "r").mkdir()
+    for file in run.iterdir():
+        (here / "r" / file.name).write_bytes(file.read_bytes())
+    (here / "r" / name).unlink()
+    os.mkfifo(here / "r" / name)
+    for command in (("inspect", "r"), ("train", "--resume", "--run", "r", "--epochs", "3", "-q")):
+        result = call(*command)
+        assert result.err.count("\n") <= 1, result.err
+
+
+def test_settings_may_come_from_a_pipe(call: Call, data: Path):
+    """Guards `--config <(...)`, a shell's way to write a file for one command."""
+    reader, writer = os.pipe()
+    os.write(writer, b"hidden: 3\n")
+    os.close(writer)
+    result = call("train", data, "--config", f"/dev/fd/{reader}", "--print-config")
+    os.close(reader)
+    assert result.status == 0, result.err
+    assert "\nhidden: 3\n" in result.out

@@ -1,0 +1,59 @@
+"""A dataset that is lost while it is trained on: said at once, and nothing of the work is."""
+
+import os
+import shutil
+
+import pytest
+import torch
+
+from seqmodel.data.dataset import open_dataset
+from seqmodel.data.shard import LostError
+from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.folder import BEST, LAST, METRICS
+
+
+def flip(shard):
+    data = shard.read_bytes()
+    shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+HARM = {
+    "cut short": lambda folder: os.truncate(folder / "train.npy", 140),
+    "removed": shutil.rmtree,
+    "valid removed": lambda folder: (folder / "valid.npy").unlink(),
+    "changed": lambda folder: flip(folder / "train.npy"),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_lost_data_ends_training_at_once_and_it_resumes(
+    harm, dataset, make_config, train, tmp_path
+):
+    """Guards against the bus error of a map cut short, against training on for hours on data that
+    nobody has, and against losing what was done: the resumed run is the undisturbed one."""
+    config = make_config(epochs=2, truncate=10)
+    whole = train(config, tmp_path / "whole")
+    data, run = tmp_path / "data", tmp_path / "run"
+    shutil.copytree(dataset.folder, data)
+    ticks = []
+
+    def tick(tick):
+        ticks.append(tick)
+        if len(ticks) == 2:
+            HARM[harm](data)
+
+    with pytest.raises(LostError) as caught:
+        train(config, run, data=open_dataset(data), tick=tick)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(data) in message
+    assert f"continue with `seqmodel train --resume --run {run}`" in message
+    assert {tick.epoch for tick in ticks} == {1}
+    shutil.rmtree(data, ignore_errors=True)
+    shutil.copytree(dataset.folder, data)
+    train(config, run, resume=True, data=open_dataset(data))
+    for name in (BEST, LAST):
+        ours, theirs = (load_checkpoint(folder / name)[0] for folder in (run, whole.folder))
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(tensor, theirs[key]) for key, tensor in ours.items())
+    assert len((run / METRICS).read_text().splitlines()) == 2
