@@ -265,7 +265,7 @@ TRAIN = {
     ),
     "train {data} --params 5": (
         2,
-        "--params 5 is too small for lstm: one unit over 58 inputs already has 358",
+        "--params 5 is too small for lstm: one unit over 70 inputs already has 454",
     ),
     "train {data} --unit gnu": (2, f"there is no unit 'gnu'; choose one of {UNITS}"),
     "train {data} --activation step": (
@@ -286,7 +286,7 @@ TRAIN = {
     "train {data} --dropout 1": (2, "--dropout must be below 1, not 1.0"),
     "train {data} --nope": (
         2,
-        "No such option: --nope (Possible options: --force, --model, --no-end) "
+        "No such option: --nope (Possible options: --model, --no-echo, --no-end) "
         f"{HELP.format('train')}",
     ),
     "train {data} --print-config --unit gnu": (2, f"there is no unit 'gnu'; choose one of {UNITS}"),
