@@ -210,7 +210,7 @@ MISTAKES = {
     "--params 900 --tune hidden=2..4": (2, "--hidden and --params exclude each other"),
     "--tune dropout=0..1": (2, "--dropout must be below 1, not 1.0"),
     "--set epochs": (2, "--set takes KEY=VALUE, not 'epochs'"),
-    "--set batch_size=0": (2, "--batch-size must be 1 or more, not 0"),
+    "--set batch_size=0": (2, "--set: batch_size must be 1 or more, not 0"),
     "--status": (2, "--status needs --out DIR"),
     "--status --out nowhere": (1, "nowhere holds no experiment"),
     "--storage sqlite:////no/x.db": (1, "--storage sqlite:////no/x.db cannot be used: "),

@@ -70,6 +70,7 @@ def test_prepare_and_inspect_say_that_there_are_onsets(call: Call, struck: Path,
 
 def test_what_is_sampled_and_prepared_again_is_what_was_drawn(call: Call, struck_run: Path):
     """Guards the circle, bit for bit: strikes in the frame after another's end among them."""
+    whole = ("--split-by", "piece")  # alone, a file would be cut by time
     for k, temperature in enumerate((1.0, 1.7)):
         options = ("--run", struck_run, "--length", 300, "--temperature", temperature)
         for suffix in ("npy", "mid", "png"):
@@ -81,9 +82,9 @@ def test_what_is_sampled_and_prepared_again_is_what_was_drawn(call: Call, struck
         assert ((drawn == STRUCK) & (before != OFF)).sum() > 20
         assert not ((drawn == HELD) & (before == OFF)).any()
         for suffix in ("npy", "mid"):
-            call_ok("prepare", f"{k}.{suffix}", "--onsets", "-o", f"{k}-{suffix}")
+            call_ok("prepare", f"{k}.{suffix}", "--onsets", *whole, "-o", f"{k}-{suffix}")
             assert np.array_equal(only(f"{k}-{suffix}"), as_frames(drawn))
-            call_ok("prepare", f"{k}.{suffix}", "-o", f"{k}-{suffix}-roll")
+            call_ok("prepare", f"{k}.{suffix}", *whole, "-o", f"{k}-{suffix}-roll")
             assert np.array_equal(only(f"{k}-{suffix}-roll"), drawn != OFF)
         shown = call("inspect", f"{k}.npy", "--plot", f"{k}-npy.png")
         values = json.loads(call("inspect", f"{k}.npy", "--json").out)

@@ -185,8 +185,22 @@ def test_what_is_no_run_is_an_error(call: Call, run: Path, data: Path):
         assert not Path("r.html").exists()
 
 
-@pytest.mark.parametrize("value", ["NaN", "-Infinity", '"x"', "null"])
-def test_damaged_metrics_are_an_error(call: Call, run: Path, value: str):
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("NaN", "a line lacks a figure of its epoch"),
+        ("-Infinity", "a line lacks a figure of its epoch"),
+        *(
+            (
+                value,
+                f"line 1: valid_nats_per_frame must be a number, not {shown}; delete it, and "
+                "`seqmodel train --resume --run odd` writes it again",
+            )
+            for value, shown in (('"x"', "'x'"), ("null", "null"))
+        ),
+    ],
+)
+def test_damaged_metrics_are_an_error(call: Call, run: Path, value: str, why: str):
     """Guards against a chart with a point at nan, which browsers complain about."""
     shutil.copytree(run, "odd")
     line = re.sub(
@@ -195,6 +209,4 @@ def test_damaged_metrics_are_an_error(call: Call, run: Path, value: str):
     Path("odd/metrics.jsonl").write_text(line)
     result = call("report", "odd")
     assert result.status == 1
-    assert result.err == (
-        "seqmodel: odd/metrics.jsonl is damaged: a line lacks a figure of its epoch\n"
-    )
+    assert result.err == f"seqmodel: odd/metrics.jsonl is damaged: {why}\n"

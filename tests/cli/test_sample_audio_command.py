@@ -56,7 +56,7 @@ def test_sampled_audio_prepared_again_gives_the_sampled_values(call: Call, speec
     assert drawn.any()
     assert np.array_equal(drawn, sample_piece(seqmodel.load_run(speech), 300))
     for suffix in ("wav", "flac"):
-        call_ok("prepare", f"o.{suffix}", "-o", suffix)
+        call_ok("prepare", f"o.{suffix}", "--split-by", "piece", "-o", suffix)
         again = seqmodel.open_dataset(suffix)
         assert (again.frame.rate, again.frame.dtype) == (RATE, "int16")
         assert np.array_equal(again[again.splits[0]][0], drawn)
@@ -255,7 +255,7 @@ def test_the_bar_is_for_terminals(audio_run_folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("TERM", "xterm-256color")
     command = ("sample", "o.wav", "--run", audio_run_folder, "--length", 300, "--force")
     shown = on_terminal(*command)[1]
-    assert re.search(r"sampling.*━.*3000/3000", shown)
+    assert re.search(r"sampling.*━.*3,000/3,000", shown)
     assert "o.wav: 0.4 s (3,000 samples at 8,000 Hz)" in shown
     assert on_terminal(*command, "-q")[1] == ""
 

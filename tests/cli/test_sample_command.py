@@ -24,7 +24,7 @@ def test_a_sampled_midi_file_prepared_again_gives_the_sampled_frames(
     for k, (trained, options, grid) in enumerate(circles):
         for suffix in ("npy", "mid"):
             call_ok("sample", f"{k}.{suffix}", "--run", trained, "--length", 300, *options)
-        call_ok("prepare", f"{k}.mid", "-o", f"d{k}", *grid)
+        call_ok("prepare", f"{k}.mid", "--split-by", "piece", "-o", f"d{k}", *grid)
         again = seqmodel.open_dataset(f"d{k}")
         split = again[again.splits[0]]
         assert np.array_equal(split[0], np.load(f"{k}.npy")), options

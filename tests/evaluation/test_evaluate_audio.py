@@ -1,5 +1,6 @@
 """Evaluation of audio, recomputed from the checkpoint's file alone: NumPy, float64, by samples."""
 
+import hashlib
 import json
 import math
 
@@ -203,7 +204,9 @@ def write(folder, frame, **splits):
     with DatasetWriter(folder, frame) as writer:
         for split, pieces in splits.items():
             for k, levels in enumerate(pieces):
-                writer.add(split, [levels], Piece(f"{k}.wav", f"{split}{k}", len(levels) // F))
+                whole = frame.canonical(levels[: len(levels) // F * F])
+                digest = hashlib.sha256(whole).hexdigest()
+                writer.add(split, [levels], Piece(f"{k}.wav", digest, len(levels) // F))
         writer.finish(frame, {"skipped": []})
     return open_dataset(folder)
 
