@@ -37,6 +37,10 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 """Linux' own, which Python has no names for."""
 
 
+TEMPORARY = re.compile(r"\.(.+)\.[a-z0-9_]{8}")
+"""The name that `new_file` gives to what will be the file in the group."""
+
+
 class NotAFileError(OSError):
     """A pipe or a device where a file is read."""
 
@@ -161,7 +165,7 @@ class FolderFormat:
         With `force` it may exist, if it is empty or of this format with no other files in it.
         """
         refuse_existing(folder, force=force)
-        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        if not folder.exists() or (folder.is_dir() and self._is_unwritten(folder)):
             return
         if not folder.is_dir() or not self.is_marked(folder):
             raise SeqmodelError(
@@ -180,9 +184,16 @@ class FolderFormat:
         if SYSTEM_FILES.fullmatch(path.name):
             return True
         # A process that was killed while writing leaves its temporary file, see `new_file`.
-        temporary = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", path.name)
+        temporary = TEMPORARY.fullmatch(path.name)
         written = path.with_name(temporary[1]) if temporary else path
         return bool(self.files.fullmatch(written.as_posix()))
+
+    def _is_unwritten(self, folder: Path) -> bool:
+        """Whether a folder is empty, but for temporary files of a process killed at its first."""
+        return all(
+            self.owns(path.relative_to(folder)) and TEMPORARY.fullmatch(path.name)
+            for path in folder.iterdir()
+        )
 
 
 def _files_in(folder: Path) -> Iterator[Path]:

@@ -173,6 +173,20 @@ def test_an_empty_folder_may_be_filled_with_force(tmp_path):
     assert (tmp_path / "data" / MARK).read_text() == "new"
 
 
+def test_a_folder_whose_first_file_was_never_finished_may_be_filled_with_force(tmp_path):
+    """A process killed within its first write left a folder that nothing could use again."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / f".{MARK}.a1b2c3d_").write_text("ol")
+    (folder / ".bashrc").write_text("somebody's")
+    with pytest.raises(SeqmodelError), new_folder(folder, FORMAT, force=True):
+        pytest.fail("the work began")
+    (folder / ".bashrc").unlink()
+    with new_folder(folder, FORMAT, force=True) as new:
+        (new / MARK).write_text("new")
+    assert tree(tmp_path) == {folder: None, folder / MARK: b"new"}
+
+
 @pytest.mark.parametrize("kind", ["folder", "file"])
 def test_force_never_takes_what_is_not_ours(tmp_path, kind):
     """`--out ~ --force` must not remove somebody's home."""
