@@ -65,7 +65,7 @@ class Replay:
             lap("weight_noise")
             with one_thread():
                 rescale_gradient(self.weights, config.clip)
-                self.optimizer.step()
+                self.optimizer.step(config.learning_rate)
                 if self.average is not None:
                     self.average.update()
             lap("optimizer")

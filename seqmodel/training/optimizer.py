@@ -1,25 +1,91 @@
 """The optimizer, its learning rate, and the rescaling of the gradient."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.rmsprop import rmsprop
 
 from seqmodel.config import Config
 from seqmodel.model.sequence import SequenceModel
 
-RMSPROP_DECAY = 0.9
-"""Of RMSProp's running mean square (Hinton 2012)."""
+
+@dataclass(frozen=True)
+class Rule:
+    """How weights move: torch's arithmetic, and what it remembers of each weight."""
+
+    slots: tuple[str, ...]
+    """As torch.optim names them, each of its weight's shape; "step", a number, comes before."""
+    move: Callable[..., None]
+    """Takes weights, gradients, three lists of slots of which those not used are empty, steps."""
 
 
-def make_optimizer(model: SequenceModel, config: Config) -> torch.optim.Optimizer:
-    """Adam (Kingma, Ba 2015) or RMSProp (Hinton 2012) over all weights of the model."""
-    if config.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), config.learning_rate, fused=True)
-    return torch.optim.RMSprop(
-        model.parameters(), config.learning_rate, alpha=RMSPROP_DECAY, eps=1e-6, foreach=True
-    )
+RULES = {
+    # Kingma, Ba 2015, with the constants of its Algorithm 1
+    "adam": Rule(
+        ("exp_avg", "exp_avg_sq"),
+        partial(
+            adam,
+            beta1=0.9,
+            beta2=0.999,
+            eps=1e-8,
+            weight_decay=0,
+            amsgrad=False,
+            maximize=False,
+            fused=True,
+        ),
+    ),
+    # Hinton 2012, lecture 6e
+    "rmsprop": Rule(
+        ("square_avg",),
+        partial(
+            rmsprop,
+            alpha=0.9,
+            eps=1e-6,
+            weight_decay=0,
+            momentum=0,
+            centered=False,
+            foreach=True,
+        ),
+    ),
+}
+
+
+class Optimizer:
+    """Moves weights along their gradients.
+
+    Instead of torch.optim's classes, whose first call imports torch's compiler: that takes as long
+    as the rest of torch, at the start of every training, and nothing here is compiled by it.
+    """
+
+    def __init__(self, weights: Iterable[Tensor], rule: Rule) -> None:
+        self.weights, self.rule = list(weights), rule
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        """The slots of the weights that have moved."""
+
+    @torch.no_grad()
+    def step(self, learning_rate: float) -> None:
+        """Move each weight that has a gradient."""
+        moved = [weight for weight in self.weights if weight.grad is not None]
+        for weight in moved:
+            if weight not in self.state:
+                slots = {name: torch.zeros_like(weight) for name in self.rule.slots}
+                self.state[weight] = {"step": torch.zeros((), device=weight.device), **slots}
+        steps, *used = (
+            [self.state[weight][name] for weight in moved] for name in ("step", *self.rule.slots)
+        )
+        unused: list[list[Tensor]] = [[]] * (3 - len(used))
+        gradients = [weight.grad for weight in moved]
+        self.rule.move(moved, gradients, *used, *unused, steps, lr=learning_rate)
+
+
+def make_optimizer(model: SequenceModel, config: Config) -> Optimizer:
+    """The one that the config names, over all weights of the model."""
+    return Optimizer(model.parameters(), RULES[config.optimizer])
 
 
 def learning_rate_at(config: Config, progress: float) -> float:
@@ -30,12 +96,6 @@ def learning_rate_at(config: Config, progress: float) -> float:
     if config.schedule == "constant":
         return config.learning_rate
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Use `rate` from the next step on."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
 
 
 def rescale_gradient(weights: Iterable[Tensor], limit: float) -> float:
@@ -59,32 +119,31 @@ def _norm(tensors: Sequence[Tensor], dtype: torch.dtype) -> float:
     return math.hypot(*(float(norm) for norm in norms))
 
 
-def optimizer_tensors(model: SequenceModel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def optimizer_tensors(model: SequenceModel, optimizer: Optimizer) -> dict[str, Tensor]:
     """The optimizer's state, one tensor per weight and slot, named "weight:slot"."""
     return {
         f"{name}:{slot}": value
         for name, weight in model.named_parameters()
-        for slot, value in optimizer.state[weight].items()
+        for slot, value in optimizer.state.get(weight, {}).items()
     }
 
 
 def load_optimizer(
-    model: SequenceModel, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
+    model: SequenceModel, optimizer: Optimizer, tensors: Mapping[str, Tensor]
 ) -> None:
     """The inverse of `optimizer_tensors`, from and to any device.
 
-    ValueError for a tensor that is neither a number nor of its weight's shape.
+    ValueError where a weight lacks a slot, or one is not of its shape.
     """
-    slots: dict[int, dict[str, Tensor]] = {}
-    for index, (name, weight) in enumerate(model.named_parameters()):
-        prefix = f"{name}:"
-        slots[index] = {
-            # Cloned for its alignment, see `TrainingState.load`.
-            key.removeprefix(prefix): value.clone()
-            for key, value in tensors.items()
-            if key.startswith(prefix)
-        }
-        for slot, value in slots[index].items():
-            if value.shape not in (weight.shape, ()):
-                raise ValueError(f"optimizer.{prefix}{slot} is {tuple(value.shape)}")
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
+    optimizer.state = {}
+    for name, weight in model.named_parameters():
+        shapes = {"step": (), **dict.fromkeys(optimizer.rule.slots, tuple(weight.shape))}
+        given = {slot: tensors[f"{name}:{slot}"] for slot in shapes if f"{name}:{slot}" in tensors}
+        for slot, value in given.items():
+            if value.shape != shapes[slot] or len(given) != len(shapes):
+                raise ValueError(f"optimizer.{name}:{slot} is {tuple(value.shape)}")
+        if given:
+            # Copied for their alignment, see `TrainingState.load`.
+            optimizer.state[weight] = {
+                slot: value.to(weight.device, copy=True) for slot, value in given.items()
+            }

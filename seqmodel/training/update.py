@@ -10,7 +10,6 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from seqmodel.data.batches import Batch
 from seqmodel.kernels.device import one_thread
@@ -19,7 +18,7 @@ from seqmodel.model.sequence import SequenceModel
 from seqmodel.training.average import Average
 from seqmodel.training.loss import window_loss
 from seqmodel.training.noise import weight_dropout, weight_noise
-from seqmodel.training.optimizer import rescale_gradient, set_learning_rate
+from seqmodel.training.optimizer import Optimizer, rescale_gradient
 
 
 class Sums(NamedTuple):
@@ -35,7 +34,7 @@ class Sums(NamedTuple):
 
 def update(
     model: SequenceModel,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     average: Average | None,
     batch: Batch,
     carry: Carry | None,
@@ -95,18 +94,16 @@ def window_gradient(
 
 
 def step(
-    optimizer: torch.optim.Optimizer, average: Average | None, *, learning_rate: float, clip: float
+    optimizer: Optimizer, average: Average | None, *, learning_rate: float, clip: float
 ) -> float:
     """Apply the gradient; returns its norm before rescaling. One that is not finite moves nothing.
 
     Processes that share an update add up their gradients before.
     """
-    weights: list[Tensor] = optimizer.param_groups[0]["params"]
     with one_thread():
-        norm = rescale_gradient(weights, clip)
+        norm = rescale_gradient(optimizer.weights, clip)
         if math.isfinite(norm):
-            set_learning_rate(optimizer, learning_rate)
-            optimizer.step()
+            optimizer.step(learning_rate)
             if average is not None:
                 average.update()
     return norm

@@ -1,6 +1,8 @@
 """Updates, recomputed: the gradient, its rescaling, Adam and RMSProp, the rate, the noise."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from seqmodel.training.average import Average
 from seqmodel.training.loop import Trainer
 from seqmodel.training.loss import window_loss
 from seqmodel.training.noise import weight_dropout, weight_noise
-from seqmodel.training.optimizer import rescale_gradient
+from seqmodel.training.optimizer import make_optimizer, rescale_gradient
 
 
 class Spy:
@@ -24,20 +26,18 @@ class Spy:
         self.gradients, self.before, self.after, self.rates = [], [], [], []
         spy = self
 
-        def recorded(optimizer, *args):
-            weights = optimizer.param_groups[0]["params"]
-            spy.gradients.append(flat(w.grad for w in weights))
-            spy.before.append(flat(weights))
-            spy.rates.append(optimizer.param_groups[0]["lr"])
-            result = type(optimizer).step(optimizer, *args)
-            spy.after.append(flat(weights))
-            return result
+        def recorded(optimizer, rate):
+            spy.gradients.append(flat(w.grad for w in optimizer.weights))
+            spy.before.append(flat(optimizer.weights))
+            spy.rates.append(rate)
+            type(optimizer).step(optimizer, rate)
+            spy.after.append(flat(optimizer.weights))
 
         init = Trainer.__init__
 
         def watched(trainer, *args):
             init(trainer, *args)
-            trainer.state.optimizer.step = lambda *a: recorded(trainer.state.optimizer, *a)
+            trainer.state.optimizer.step = lambda rate: recorded(trainer.state.optimizer, rate)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Trainer, "__init__", watched)
@@ -123,6 +123,44 @@ def test_rmsprop_is_rmsprop(spy):
         np.testing.assert_allclose(
             run.after[t], run.before[t] - 0.001 * g / (np.sqrt(v) + 1e-6), atol=2e-6
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("adam", lambda weights: torch.optim.Adam(weights, 0.01, fused=True)),
+        (
+            "rmsprop",
+            lambda weights: torch.optim.RMSprop(weights, 0.01, alpha=0.9, eps=1e-6, foreach=True),
+        ),
+    ],
+)
+def test_steps_are_those_of_torchs_own_classes(make_config, two_models, name, reference):
+    """To the bit, slots by the same names: older checkpoints hold those of torch's classes."""
+    ours, theirs = two_models
+    optimizer = make_optimizer(ours, make_config(optimizer=name))
+    classes = reference(theirs.parameters())
+    for number in range(5):
+        give_gradients(two_models, number)
+        for model in two_models if number < 3 else ():
+            next(iter(model.parameters())).grad = None  # a weight may start to move later
+        optimizer.step(0.01)
+        classes.step()
+    assert_same(ours.state_dict(), theirs.state_dict())
+    for weight, same in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_same(optimizer.state[weight], classes.state[same])
+
+
+def test_training_does_not_import_torchs_compiler(tmp_path, dataset):
+    """It takes as long as the rest of torch, at the start of every training."""
+    code = "from seqmodel.cli.main import app; import sys; app(standalone_mode=False)"
+    code += "; sys.exit('torch._dynamo' in sys.modules)"
+    options = ["train", str(dataset.folder), "--run", str(tmp_path / "run"), "--epochs", "1", "-q"]
+    options += ["--model", "frame-wise", "--hidden", "4"]
+    for optimizer in ("adam", "rmsprop"):
+        command = [sys.executable, "-c", code, *options, "--optimizer", optimizer, "--force"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_gradients_norm_is_rescaled_only_when_above(spy):

@@ -52,7 +52,7 @@ def test_all_tensors_come_back(make_config, dataset, optimizer):
     for _ in range(3):
         for weight in state.model.parameters():
             weight.grad = torch.randn_like(weight)
-        state.optimizer.step()
+        state.optimizer.step(0.01)
         state.average.update()
     carry = state.model.start(7)
     state.carry = carry.like([torch.randn_like(tensor) for tensor in carry.tensors()])
@@ -66,7 +66,7 @@ def test_all_tensors_come_back(make_config, dataset, optimizer):
     for weight, same in zip(state.model.parameters(), other.model.parameters(), strict=True):
         weight.grad = same.grad = torch.ones_like(weight)
     for some in (state, other):
-        some.optimizer.step()
+        some.optimizer.step(0.01)
     for name, tensor in state.tensors().items():
         assert torch.equal(tensor, other.tensors()[name]), name
 
@@ -76,7 +76,7 @@ def test_the_optimizer_keeps_no_memory_of_a_checkpoints_file(make_config, datase
     state = TrainingState(make_config(), dataset["train"], torch.device("cpu"))
     for weight in state.model.parameters():
         weight.grad = torch.ones_like(weight)
-    state.optimizer.step()
+    state.optimizer.step(0.01)
     tensors = {name: tensor.clone() for name, tensor in state.tensors().items()}
     state.load(tensors, Progress().to_json(), ORIGIN)
     places = {tensor.data_ptr() for tensor in tensors.values()}
