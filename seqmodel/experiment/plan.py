@@ -12,9 +12,9 @@ import torch
 from seqmodel.config import Config, parse_setting, resolve
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.experiment.space import Range
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.outputs.registry import only_model
+from seqmodel.training.space import Range
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Plan:
             given.setdefault("model", model)
         config = resolve(given, {}, dataset.frame.medium.presets)
         seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)
-        return with_sizes(replace(seeded, learning_rate_draws=0), dataset.frame)
+        return with_sizes(seeded.without_search(), dataset.frame)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.studies import Studies
 from seqmodel.model.build import build_model
 from seqmodel.outputs.registry import output_class
+from seqmodel.training.trials import ENDED, METRICS
 from seqmodel.units.module import Unit
 
 
@@ -133,7 +134,7 @@ def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
 
 def _attempt(index: int, trial: FrozenTrial) -> Attempt:
     attributes = trial.user_attrs
-    return Attempt(index, trial.params, attributes.get("ended"), attributes.get("metrics", []))
+    return Attempt(index, trial.params, attributes.get(ENDED), attributes.get(METRICS, []))
 
 
 def _parameters(config: Config, dataset: Dataset) -> int:

@@ -9,11 +9,8 @@ import json
 import warnings
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
 
-import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
@@ -22,7 +19,6 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.storage import GRACE, queue_again, root
-from seqmodel.training.search import paper_rates
 
 PLAN, WORKER = "plan", "worker"
 """Attributes: of the experiment's own study, and of a trial: which process runs it."""
@@ -99,6 +95,10 @@ class Study:
         found = {index[root(trial)]: trial for trial in trials}
         return {k: found[k] for k in sorted(found) if k < self.count}
 
+    def begun(self) -> list[int]:
+        """Optuna's number of each trial so far, by index."""
+        return [trial.number for trial in self.indexed().values()]
+
     def waits(self) -> bool:
         """Whether there is a trial that nobody has taken."""
         trials = self.indexed()
@@ -151,52 +151,13 @@ class Study:
         """Take a trial, a queued one first, run it and keep what comes of it."""
 
         def of_trial(trial: Trial) -> float:
-            index = next((k for k, t in self.indexed().items() if t.number == trial.number), None)
-            if index is None:
+            numbers = self.begun()
+            if trial.number not in numbers:
                 raise optuna.TrialPruned
-            return objective(trial, index)
+            return objective(trial, numbers.index(trial.number))
 
         self._study.sampler, self._study.pruner = sampler, pruner
         self._study.optimize(of_trial, n_trials=1)
-
-
-class PaperSampler(BaseSampler):
-    """The paper's learning rates, one for each index, the same for every study."""
-
-    def __init__(self, study: Study, seed: int) -> None:
-        self._indexed, self._rates = study, paper_rates(seed, study.count)
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Nothing: each rate stands for itself."""
-        return {}
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """As above."""
-        return {}
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> float:
-        """The rate of the trial's index."""
-        numbers = {t.number: k for k, t in self._indexed.indexed().items()}
-        return self._rates[numbers[trial.number]]
-
-
-def tpe(study: Study, seed: int) -> BaseSampler:
-    """Optuna's tree-structured Parzen estimator, seeded by how many trials have begun.
-
-    Alone it draws the same each time; beside others it depends on what they have found so far.
-    """
-    number = np.random.SeedSequence([seed, len(study.indexed())]).generate_state(1)[0]
-    return optuna.samplers.TPESampler(seed=int(number), constant_liar=True)
 
 
 def _ended(trial: FrozenTrial) -> bool:

@@ -14,12 +14,12 @@ from optuna.trial import Trial
 from seqmodel.data.dataset import Dataset
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.experiment.plan import Cell
-from seqmodel.experiment.studies import WORKER, PaperSampler, Studies, Study, tpe
+from seqmodel.experiment.studies import WORKER, Studies, Study
 from seqmodel.locks import held, locked
 from seqmodel.runs.folder import LAST, load_run, read_metrics
-from seqmodel.training.loop import Listener, train_run
-from seqmodel.training.state import DivergedError
+from seqmodel.training.loop import Listener
 from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.training.trials import ENDED, strategy, train_trial
 
 POLL = 0.5
 """Seconds before looking again for work that others have to finish first."""
@@ -100,9 +100,7 @@ class Worker:
 
     def _search(self, cell: Cell, study: Study) -> None:
         seed = self._plan.seed(cell)
-        paper = self._plan.search == "paper"
-        sampler = PaperSampler(study, seed) if paper else tpe(study, seed)
-        pruner = optuna.pruners.NopPruner() if paper else optuna.pruners.MedianPruner()
+        sampler, pruner = strategy(self._plan.search, seed, study.count, study.begun)
 
         def objective(trial: Trial, index: int) -> float:
             found = {
@@ -117,7 +115,7 @@ class Worker:
 
         def objective(trial: Trial, index: int) -> float:
             if winner is None:
-                trial.set_user_attr("ended", "every trial diverged before an epoch ended")
+                trial.set_user_attr(ENDED, "every trial diverged before an epoch ended")
                 raise optuna.TrialPruned
             best, found = winner
             run = f"seed-{index}" if index else f"trial-{best}"  # which is the first seed's already
@@ -146,49 +144,27 @@ class Worker:
         dataset, folder = self._dataset(cell), self._run(cell, run)
         config = self._plan.config(cell, dataset, found, seed or 0)
         name = f"{cell.name}/{run if seed is None else f'seed-{seed}'}"
-        ended, pruned = "complete", False
-        # Those of a process that died: the pruner counts them too.
-        figures = [line["valid_nats_per_frame"] for line in read_metrics(folder)]
-        reported = len(figures)
 
-        def epoch(line: dict[str, Any], is_best: bool) -> bool:
-            nonlocal pruned
-            if line["epoch"] > reported:
-                trial.report(line["valid_nats_per_frame"], line["epoch"])
-            figures.append(line["valid_nats_per_frame"])
-            self._tell(Event(name, line["epoch"], config.epochs, min(figures)))
-            pruned = trial.should_prune()
-            return pruned
+        def tell(ended: str | None = None) -> None:
+            figures = [line["valid_nats_per_frame"] for line in read_metrics(folder)]
+            best = min(figures, default=None)
+            self._tell(Event(name, len(figures), config.epochs, best, ended))
 
         trial.set_user_attr(WORKER, self._name)
-        for k, figure in enumerate(figures, 1):
-            trial.report(figure, k)
         try:
             with locked(folder):
-                train_run(
+                return train_trial(
+                    trial,
                     config,
                     dataset,
                     folder,
                     resume=(folder / LAST).is_file(),
-                    listener=Listener(epoch=epoch),
+                    listener=Listener(epoch=lambda line, is_best: tell()),
                     stop=self._stop,
                 )
-        except DivergedError:
-            ended = "diverged"
-        metrics = read_metrics(folder)
-        best: float | None = min((line["valid_nats_per_frame"] for line in metrics), default=None)
-        if ended == "diverged":
-            ended = f"diverged in epoch {len(metrics) + 1}"
-        elif pruned:
-            ended = f"pruned after epoch {len(metrics)}"
-        elif len(metrics) < config.epochs:
-            ended = f"no better for {config.patience} epochs"
-        trial.set_user_attr("ended", ended)
-        trial.set_user_attr("metrics", metrics)
-        self._tell(Event(name, len(metrics), config.epochs, best, ended))
-        if pruned or best is None:
-            raise optuna.TrialPruned
-        return best
+        finally:
+            if ENDED in trial.user_attrs:
+                tell(trial.user_attrs[ENDED])
 
     def _scores(self, cell: Cell, run: str) -> dict[str, Any]:
         """Split -> the nats of each piece, in order, at the best epoch of a run."""

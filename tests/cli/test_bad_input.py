@@ -282,6 +282,11 @@ TRAIN = {
     ),
     "train {data} --preset best": (2, "--preset must be one of default, paper, not 'best'"),
     "train {data} --optimizer sgd": (2, "--optimizer must be one of adam, rmsprop, not 'sgd'"),
+    "train {data} --lr fast": (2, "--learning-rate must be a number or search, not 'fast'"),
+    "train {data} --lr 0.1 --trials 3": (
+        2,
+        "--trials goes with --lr search, not with --lr 0.1",
+    ),
     "train {data} --lr nan": (2, "--learning-rate must be 0 or more, not nan"),
     "train {data} --dropout 1": (2, "--dropout must be below 1, not 1.0"),
     "train {data} --nope": (
@@ -331,7 +336,7 @@ TRAIN = {
     "train {data} --lr inf": (2, "--learning-rate must be finite, not inf"),
     "train {data} --run {bad}/file/run": (
         1,
-        "cannot write {bad}/file/run/config.yaml: not a directory",
+        "cannot write {bad}/file/run: {bad}/file is a file, not a folder",
     ),
     "train {data} --init-from {bad}/empty": (
         1,
@@ -362,6 +367,10 @@ TRAIN = {
         1,
         "{bad}/edited was trained with hidden 4, not 5: put that back in {bad}/edited/config.yaml, "
         "or start a new run with --init-from {bad}/edited",
+    ),
+    "train --resume --run {run} --lr search": (
+        2,
+        "--trials cannot change on --resume; start a new run with --init-from",
     ),
     "train --resume --run {run} --epochs 1": (
         2,
@@ -600,8 +609,9 @@ def test_force_does_not_take_a_run_away_before_the_new_one_can_begin(
         ["--unit", "gnu"],
         ["--init-from", str(run), "--hidden", "5"],
         ["--hidden", "1000000"],
-        ["--hidden", "1000000", "--learning-rate-draws", "2"],
+        ["--hidden", "1000000", "--lr", "search"],
         ["--unit", "tanh", "--activation", "relu", "--weight-noise", "1e30"],
+        ["--unit", "tanh", "--activation", "relu", "--weight-noise", "1e30", "--lr", "search"],
     ):
         assert call("train", data, "--run", "r", "--force", *mistake).status != 0
         assert listing(Path()) == before

@@ -15,7 +15,7 @@ import pytest
 from calling import Call, call_ok, start
 
 from seqmodel.runs.folder import read_metrics
-from seqmodel.training.search import paper_rates
+from seqmodel.training.trials import paper_rates
 
 TABLES = ("table.md", "table.tex", "table.csv", "table.json")
 SETTINGS = ("model=frame-wise", "hidden=5", "epochs=3", "dropout=0", "batch_size=2", "end=false")
@@ -173,6 +173,28 @@ def test_tpe_prunes_and_says_that_it_depends(call: Call, data: Path):
         assert 1e-3 <= trial["found"]["learning_rate"] <= 3e-2
         pruned = trial["ended"].startswith("pruned after epoch ")
         assert pruned == (trial["epochs"] < 6)
+
+
+@pytest.mark.parametrize(("preset", "trials"), [("default", 12), ("paper", 3)])
+def test_train_searches_as_compare_does(data: Path, preset: str, trials: int):
+    """Guards one search in two places: other rates, other runs given up, another winner."""
+    Path("c.yaml").write_text("\n".join(SETTINGS).replace("=", ": ") + f"\npreset: {preset}\n")
+    both = [data, "--config", "c.yaml", "--trials", trials, "-q"]
+    call_ok("compare", *both, "--units", "gru", "--seeds", 1, "--jobs", 1, "--out", "e")
+    call_ok("train", *both, "--unit", "gru", "--lr", "search", "--run", "r")
+    entry = json.loads(Path("e/table.json").read_text())["datasets"][0]["variants"][0]
+    draws = [json.loads(line) for line in Path("r/draws.jsonl").read_text().splitlines()]
+    assert len(draws) == trials
+    for trial, draw in zip(entry["trials"], draws, strict=True):
+        assert draw["learning_rate"] == trial["found"]["learning_rate"]
+        assert draw["ended"] == trial["ended"]
+        theirs = read_metrics(Path(f"e/runs/data/gru/trial-{draw['draw']}"))
+        assert draw["valid_nats_per_frame"] == min(m["valid_nats_per_frame"] for m in theirs)
+    assert any("pruned" in draw["ended"] for draw in draws) == (preset == "default")
+    best = min(draws, key=lambda draw: draw["valid_nats_per_frame"])
+    assert entry["found"] == {"learning_rate": best["learning_rate"]}
+    winner = Path(f"e/runs/data/gru/trial-{best['draw']}/best.safetensors")
+    assert Path("r/best.safetensors").read_bytes() == winner.read_bytes()
 
 
 def test_a_trial_that_diverges_is_told_and_does_not_win(call: Call, data: Path):

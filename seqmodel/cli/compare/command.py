@@ -10,7 +10,16 @@ import typer
 
 from seqmodel.cli.common import Json, Quiet, message, show
 from seqmodel.cli.completion import one_of, several_of
-from seqmodel.config import PRESETS, field_types, parse_setting, read_config_file
+from seqmodel.config import (
+    PRESETS,
+    SEARCHES,
+    TRIALS,
+    Config,
+    field_types,
+    parse_setting,
+    read_config_file,
+    search_of,
+)
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.units import UNITS
 
@@ -20,7 +29,6 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 QUICK_EPOCHS = 4
-SEARCHES = ("paper", "tpe", "none")
 COMPARED, SETTINGS, SEARCH, RUN = "What is compared", "Settings of all runs", "Search", "Run"
 
 
@@ -84,12 +92,12 @@ def compare(
             "and pruner, over the rate and what --tune names. none: the settings as they are.  "
             "[default: paper with the paper preset, else tpe]",
             rich_help_panel=SEARCH,
-            autocompletion=one_of(SEARCHES),
+            autocompletion=one_of((*SEARCHES, "none")),
         ),
     ] = None,
     trials: Annotated[
         int, typer.Option(min=1, help="Runs of each search.", rich_help_panel=SEARCH)
-    ] = 10,
+    ] = TRIALS,
     tune: Annotated[
         list[str] | None,
         typer.Option(
@@ -193,18 +201,18 @@ def _plan(
     quick: bool,
 ) -> "Plan":
     from seqmodel.experiment.plan import Plan, sources_of, variants_of
-    from seqmodel.experiment.space import default_space, tuned
+    from seqmodel.training.space import default_space, tuned
 
-    of_paper = settings.get("preset") == "paper"
-    chosen = search or ("none" if quick else "paper" if of_paper else "tpe")
-    if chosen not in SEARCHES:
+    of_preset = search_of(settings.get("preset", Config.preset))
+    chosen = search or ("none" if quick else of_preset)
+    if chosen not in (*SEARCHES, "none"):
         raise UsageError(f"--search must be paper, tpe or none, not {chosen!r}")
     if tune and chosen != "tpe":
         raise UsageError("--tune goes with --search tpe")
     if quick:
         settings = {"epochs": QUICK_EPOCHS, **settings}
     names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
-    space = default_space(chosen, paper=of_paper)
+    space = default_space(chosen, paper=of_preset == "paper")
     space |= dict(tuned(text, field_types) for text in tune)
     plan = Plan(
         sources=sources_of(paths),
