@@ -9,19 +9,21 @@ the file in one line: what it stands for cannot be guessed.
 
 import difflib
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from math import inf
 from pathlib import Path
 from types import UnionType
-from typing import Any, Self, get_args
+from typing import Any, Self, TypeVar, get_args
 
 import yaml
 
 from seqmodel import plain_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import read_bytes
+
+Result = TypeVar("Result")
 
 
 def added(default: Any, *, neutral: Any) -> Any:
@@ -212,6 +214,39 @@ def read_config_file(path: Path) -> dict[str, Any]:
     if settings.get("hidden") is not None and settings.get("params") is not None:
         raise SeqmodelError(f"{path}: hidden and params exclude each other: leave one out")
     return settings
+
+
+def blaming(
+    origin: Path, values: Mapping[str, Any], use: Callable[[Mapping[str, Any]], Result]
+) -> Result:
+    """`use(values)`, settings read from the file `origin`.
+
+    What is wrong with a setting may show only beside others, options and data. The one to blame is
+    that without which there is no such error.
+
+    Raises:
+        SeqmodelError: that of `use`, naming the file and the setting if one of these is to blame.
+    """
+    try:
+        return use(values)
+    except SeqmodelError as error:
+        without = {
+            key: _error(use, {other: values[other] for other in values if other != key})
+            for key in values
+        }
+        helped = [key for key, left in without.items() if left is None]
+        changed = [key for key, left in without.items() if left != str(error)]
+        for key in (helped or changed)[:1]:
+            raise SeqmodelError(f"{origin}: {key}: {error}") from error
+        raise
+
+
+def _error(use: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any]) -> str | None:
+    try:
+        use(values)
+    except SeqmodelError as error:
+        return str(error)
+    return None
 
 
 def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:

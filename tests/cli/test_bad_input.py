@@ -63,6 +63,11 @@ def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: 
         "typo.yaml": b"hiden: 3",
         "type.yaml": b"hidden: many",
         "unit.yaml": b"unit: gnu",
+        "note-unit.yaml": b"hidden: 4\nnote_unit: gnu\nmodel: tied\n",
+        "activation.yaml": b"activation: step\nhidden: 4\n",
+        "logistic.yaml": b"output: logistic\nunit: gnu\n",
+        "lost.yaml": b"unit: gru\ndata: /nowhere\n",
+        "good.yaml": b"hidden: 4\n",
         "file": b"hello\n",
         "other/file": b"hello\n",
         "others-manifest/manifest.json": b'{"name": "an extension", "version": 1}',
@@ -98,13 +103,24 @@ def _break_data(bad: Path, data: Path) -> None:
 
 
 def _break_runs(bad: Path, run: Path) -> None:
-    names = ("cut", "changed", "no-best", "no-checkpoint", "cut-last", "bad-metrics", "edited")
+    names = (
+        "cut",
+        "changed",
+        "no-best",
+        "no-checkpoint",
+        "cut-last",
+        "bad-metrics",
+        "edited",
+        "gnu",
+    )
     for name in (*names, "thesis-run"):
         shutil.copytree(run, bad / name)
     (bad / "thesis-run" / "notes").mkdir()
     (bad / "thesis-run" / "notes" / "thesis.tex").write_text("years of work")
     config = bad / "edited" / "config.yaml"
     config.write_text(config.read_text().replace("hidden: 4", "hidden: 5"))
+    config = bad / "gnu" / "config.yaml"
+    config.write_text(config.read_text().replace("unit: lstm", "unit: gnu"))
     os.truncate(bad / "cut" / "best.safetensors", 1000)
     content = bytearray((run / "best.safetensors").read_bytes())
     content[-50] ^= 1
@@ -308,7 +324,27 @@ TRAIN = {
         1,
         "{bad}/type.yaml: hidden must be int or nothing, not 'many'",
     ),
-    "train {data} --config {bad}/unit.yaml": (2, f"there is no unit 'gnu'; choose one of {UNITS}"),
+    "train {data} --config {bad}/unit.yaml": (
+        1,
+        f"{{bad}}/unit.yaml: unit: there is no unit 'gnu'; choose one of {UNITS}",
+    ),
+    "train {data} --config {bad}/note-unit.yaml": (
+        1,
+        f"{{bad}}/note-unit.yaml: note_unit: there is no unit 'gnu'; choose one of {UNITS}",
+    ),
+    "train {data} --config {bad}/logistic.yaml": (
+        1,
+        "{bad}/logistic.yaml: output: --output logistic does not fit music, which has note-unit, "
+        "bernoulli and nade",
+    ),
+    "train --config {bad}/lost.yaml": (
+        1,
+        f"{{bad}}/lost.yaml: data: /nowhere {NO_DATASET} --out DATA`",
+    ),
+    "train {data} --config {bad}/good.yaml --unit gnu": (
+        2,
+        f"there is no unit 'gnu'; choose one of {UNITS}",
+    ),
     "train {data} --run {run}": (1, f"{{run}} {EXISTS}"),
     "train {data} --run {bad}/other --force": (
         1,
@@ -362,6 +398,10 @@ TRAIN = {
         1,
         "{bad}/edited was trained with hidden 4, not 5: put that back in {bad}/edited/config.yaml, "
         "or start a new run with --init-from {bad}/edited",
+    ),
+    "train --resume --run {bad}/gnu": (
+        1,
+        f"{{bad}}/gnu/config.yaml: unit: there is no unit 'gnu'; choose one of {UNITS}",
     ),
     "train --resume --run {run} --epochs 1": (
         2,

@@ -227,6 +227,17 @@ def test_mistakes_are_one_line_and_leave_nothing(call: Call, data: Path, options
     assert not list(Path().rglob("*.log"))
 
 
+def test_a_file_with_a_wrong_setting_is_named(call: Call, data: Path):
+    """The wrong name is met where models are built, far from the file."""
+    Path("c.yaml").write_text("hidden: 4\nactivation: step\n")
+    result = call("compare", data, "--config", "c.yaml")
+    assert (result.status, result.err) == (
+        1,
+        "seqmodel: c.yaml: activation: there is no activation 'step'; choose one of tanh, sigmoid, "
+        "relu\n",
+    )
+
+
 def test_another_experiment_of_the_name_is_not_mixed_in(call: Call, data: Path, undisturbed: Path):
     """Nor are other data under the same name."""
     before = (undisturbed / "table.md").read_bytes()

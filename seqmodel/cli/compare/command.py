@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from seqmodel.cli.common import Json, Quiet, message, show
 from seqmodel.cli.completion import one_of, several_of
-from seqmodel.config import PRESETS, field_types, parse_setting, read_config_file
+from seqmodel.config import PRESETS, blaming, field_types, parse_setting, read_config_file
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.units import UNITS
 
@@ -164,11 +165,17 @@ def compare(
     from seqmodel.runs.folder import RUNS
 
     paths = data or [sample_dataset(RUNS)]
-    settings = read_config_file(config) if config else {}
-    settings |= {"preset": preset} if preset else {}
-    settings |= dict(_setting(text) for text in setting or [])
-    settings |= {"params": params} if params else {}
-    plan = _plan(paths, units, vary or [], settings, search, trials, tune or [], seeds, quick=quick)
+    given: dict[str, Any] = {"preset": preset} if preset else {}
+    given |= dict(_setting(text) for text in setting or [])
+    given |= {"params": params} if params else {}
+
+    def plan_with(file: Mapping[str, Any]) -> "Plan":
+        settings = {**file, **given}
+        return _plan(
+            paths, units, vary or [], settings, search, trials, tune or [], seeds, quick=quick
+        )
+
+    plan = blaming(Path(config or ""), read_config_file(config) if config else {}, plan_with)
     folder = out or RESULTS / "-".join(source.name for source in plan.sources)
     _run(plan, folder, storage, jobs or os.cpu_count() or 1, as_json=as_json, quiet=quiet)
 

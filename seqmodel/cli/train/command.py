@@ -1,20 +1,32 @@
 """`seqmodel train`: from a dataset and a unit to a run folder."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqmodel.cli.common import Device, Force, Json, Quiet
 from seqmodel.cli.completion import ACTIVATIONS, BACKENDS, GATE_ACTIVATIONS, one_of
 from seqmodel.cli.train.job import Job
-from seqmodel.config import CHOICES, MODELS, PRESETS, Config, read_config_file, resolve, to_yaml
+from seqmodel.config import (
+    CHOICES,
+    MODELS,
+    PRESETS,
+    Config,
+    blaming,
+    read_config_file,
+    resolve,
+    to_yaml,
+)
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.music.medium import MUSIC
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.units import UNITS
+
+if TYPE_CHECKING:
+    from seqmodel.media.definitions import FrameDefinition
 
 DATA, MODEL, TRAINING, SEARCH, RUN = "Data", "Model", "Training", "Search", "Run"
 
@@ -281,7 +293,8 @@ def train(
             raise UsageError("--resume excludes --init-from, --config and --force")
         folder, settings = _stopped(run, given)
     else:
-        settings = _resolved(given, read_config_file(config) if config else {})
+        file = read_config_file(config) if config else {}
+        settings = blaming(Path(config or ""), file, lambda file: _resolved(given, file))
     if print_config:
         typer.echo(to_yaml(settings), nl=False)
         return
@@ -292,16 +305,14 @@ def train(
         job.start(run, init_from, force=force)
 
 
-def _resolved(given: dict[str, Any], file: dict[str, Any]) -> Config:
+def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
     """The settings for the medium of their data, with all sizes solved.
 
     UsageError where there is no such unit.
     """
-    import torch
-
     from seqmodel.data.bundled import FRAMES
     from seqmodel.data.dataset import open_dataset
-    from seqmodel.model.build import build_model, with_sizes
+    from seqmodel.model.build import with_sizes
     from seqmodel.outputs.registry import only_model, output_name
 
     data = given.get("data", file.get("data"))
@@ -312,12 +323,21 @@ def _resolved(given: dict[str, Any], file: dict[str, Any]) -> Config:
         given = {**given, "model": model}
     settings = with_sizes(resolve(given, file, frame.medium.presets), frame)
     _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
-    with torch.device("meta"):  # takes no memory
-        build_model(settings, frame)
+    _check(settings, frame)
     return settings
 
 
-def _refuse_sizes_of_other_outputs(given: dict[str, Any], chosen: str) -> None:
+def _check(settings: Config, frame: "FrameDefinition") -> None:
+    """UsageError where there is no model of these settings for such frames."""
+    import torch
+
+    from seqmodel.model.build import build_model
+
+    with torch.device("meta"):  # takes no memory
+        build_model(settings, frame)
+
+
+def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> None:
     """UsageError for an option that would change nothing."""
     from seqmodel.outputs.registry import OUTPUTS
 
@@ -333,6 +353,7 @@ def _refuse_sizes_of_other_outputs(given: dict[str, Any], chosen: str) -> None:
 
 def _stopped(folder: Path | None, given: dict[str, Any]) -> tuple[Path, Config]:
     """The folder and the settings of the run to continue."""
+    from seqmodel.data.dataset import open_dataset
     from seqmodel.runs.folder import CONFIG, LAST, newest_resumable_run, read_metrics
     from seqmodel.training.resuming import RESUMABLE
 
@@ -349,7 +370,13 @@ def _stopped(folder: Path | None, given: dict[str, Any]) -> tuple[Path, Config]:
         raise UsageError(f"{option} cannot change on --resume; start a new run with --init-from")
     if "data" in given:
         given["data"] = str(Path(given["data"]).resolve())  # as it is stored
-    settings = resolve(given, stored)
+
+    def continued(stored: Mapping[str, Any]) -> Config:
+        settings = resolve(given, stored)
+        _check(settings, open_dataset(str(settings.data)).frame)
+        return settings
+
+    settings = blaming(folder / CONFIG, stored, continued)
     ended = len(read_metrics(folder))
     if settings.epochs < ended:
         raise UsageError(f"--epochs {settings.epochs} is less than the {ended} that {folder} has")
