@@ -2,7 +2,7 @@
 
 import io
 import sys
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -91,12 +91,12 @@ def going_on(run: Path, begin: tuple[object, ...]) -> tuple[object, ...]:
     return (*begin, "--force")
 
 
-def here(*arguments: object) -> None:
-    """Run a command line in this process, which keeps what it compiled."""
+def here(*arguments: object, place: Path = Path()) -> None:
+    """Run a command line in this process, which keeps what it imported and compiled."""
     from forks import seqmodel
 
     former = sys.argv
-    with redirect_stdout(io.StringIO()):
+    with redirect_stdout(io.StringIO()), chdir(place):
         status = seqmodel(*arguments)()
     sys.argv = former
     assert status == 0, arguments

@@ -57,6 +57,7 @@ class _Place:
         self.folder, self.name, self.arguments, self.number = folder, name, arguments, 0
         self.replaces = "--force" in arguments
         self.trains = arguments[0] == "train"
+        here(*arguments, place=self._new())  # a fork for each call: none compiles again
         place = self._new()
         self.old = contents(place)
         outcome = fork(failing(seqmodel(*arguments), place, -1, 0), place)

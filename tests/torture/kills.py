@@ -127,6 +127,7 @@ class _Command:
     ) -> None:
         self.folder, self.name, self.arguments, self.before = folder, name, arguments, before
         self.number = 0
+        here(*arguments, place=self._place())  # so that kills meet the work and no compiler
         begun = self._place()
         self.old = contents(begun)
         self.whole, self.new = Undisturbed.timed(arguments, begun), contents(begun)
