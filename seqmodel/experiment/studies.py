@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.plan import Cell, Plan
+from seqmodel.experiment.progress import Counts
 from seqmodel.experiment.storage import GRACE, queue_again, root
 from seqmodel.training.search import paper_rates
 
@@ -75,6 +76,17 @@ class Studies:
         """Whether nothing is left to do."""
         return all(self.seeds(cell).complete() for cell in self.plan.cells())
 
+    def counts(self) -> Counts:
+        """How many runs there are, and how many have ended."""
+        total, done, left = 0, 0, {}
+        for cell in self.plan.cells():
+            trials, seeds = self.trials(cell), self.seeds(cell)
+            total += trials.count + seeds.count
+            done += trials.done() + seeds.done()
+            again = min(seeds.count - seeds.done(), seeds.count - 1)
+            left[cell.name] = trials.count - trials.done() + again
+        return Counts(total, done, left)
+
     def _study(self, name: str, count: int) -> "Study":
         if name not in self._opened:
             full = f"{self._name}/{name}"
@@ -88,6 +100,7 @@ class Study:
 
     def __init__(self, study: optuna.Study, count: int) -> None:
         self._study, self.count = study, count
+        self._complete = False
 
     def indexed(self) -> dict[int, FrozenTrial]:
         """Index -> the trial, the last one where it was queued again.
@@ -112,7 +125,8 @@ class Study:
 
     def complete(self) -> bool:
         """Whether all have."""
-        return self.done() == self.count
+        self._complete = self._complete or self.done() == self.count
+        return self._complete
 
     def winner(self) -> tuple[int, FrozenTrial] | None:
         """The best trial and its index, the first of equals; None where none came to a figure."""

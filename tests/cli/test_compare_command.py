@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import statistics
@@ -67,6 +68,7 @@ def test_what_is_printed_and_what_is_left(call: Call, data: Path, undisturbed: P
     assert lines[4].split() == ["hidden", "5", "5"]
     assert lines[5].split() == ["parameters", "470", "1,410"]  # H (88 + H + 1), three times that
     assert lines[7].split() == ["epochs", "3", "3"]
+    assert lines[8].startswith("training time  ")
     assert any("told apart" in line or "is better than" in line for line in lines)
     assert (
         call("compare", data, *PAPER, "--out", undisturbed, "--json").out
@@ -134,7 +136,34 @@ def test_ctrl_c_keeps_what_is_done(data: Path, call: Call):
     os.killpg(command.pid, signal.SIGINT)
     assert command.wait(30) == 130
     assert said() == "seqmodel: stopped; the same command goes on where it was\n"
+    last = call("compare", "--status", "--out", "e").out.splitlines()[-1]
+    assert re.fullmatch(r"\d+/10 runs done, none at hand: the same command goes on", last)
     assert call("compare", data, *PAPER, "--jobs", 1, "--out", "e", "-q").status == 0
+
+
+def test_status_tells_from_outside_what_runs(data: Path, call: Call):
+    """Guards a run whose progress within its epoch, of ten minutes say, only its parent knows."""
+    options = ["--units", "gru", "--search", "paper", "--trials", 2, "--jobs", 1, *OPTIONS]
+    options += ["--set", "epochs=100000", "--set", "patience=100000", "--out", "e", "-q"]
+    with start("compare", data, *options) as command:
+        share = 0.0
+        deadline = time.monotonic() + 60
+        while not share:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+            told = call("compare", "--status", "--out", "e", "--json")
+            status = json.loads(told.out) if told.status == 0 else {"running": []}
+            share = sum(run["share_done"] or 0 for run in status["running"])
+        (run,) = status["running"]
+        lines = call("compare", "--status", "--out", "e").out.splitlines()
+        command.send_signal(signal.SIGINT)
+    assert command.returncode == 130
+    assert (run["run"], run["epochs"], run["host"]) == ("data/gru/trial-0", 100_000, None)
+    assert 0 < share < 1
+    assert (status["runs"], status["done"]) == (5, 0)
+    assert lines[0] == "data/gru: 0 of 2 trials, 0 of 3 seeds"
+    assert re.match(r"running: data/gru/trial-0  \d+%  \d+/100000  ", lines[1])
+    assert lines[2].startswith("0/5 runs done, about ")
 
 
 def test_data_may_be_elsewhere_when_it_goes_on(data: Path, tmp_path: Path, undisturbed: Path):
@@ -243,7 +272,8 @@ def test_the_page_holds_the_table(undisturbed: Path):
     page = (undisturbed / "report.html").read_text()
     lines = (undisturbed / "table.md").read_text().splitlines()
     for line in lines[2:5]:
-        for cell in line.strip("| ").split(" | ")[1:]:
-            assert cell in page
+        for cell in line.strip("| ").replace("*", "").split(" | ")[1:]:
+            mean, _, deviation = cell.partition(" ± ")
+            assert f'{mean} <span class="deviation">± {deviation}</span>' in page
     assert page.count("data:audio/mpeg;base64,") == 2
     assert "https:" not in page

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Json, Quiet, message, show
+from seqmodel.cli.common import Json, Quiet, message, print_json, show
 from seqmodel.cli.completion import one_of, several_of
 from seqmodel.config import PRESETS, field_types, parse_setting, read_config_file
 from seqmodel.errors import SeqmodelError, UsageError
@@ -16,7 +16,6 @@ from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan
-    from seqmodel.experiment.studies import Studies
 
 RESULTS = Path("results")
 QUICK_EPOCHS = 4
@@ -157,7 +156,7 @@ def compare(
     if status:
         if out is None:
             raise UsageError("--status needs --out DIR")
-        _print_status(out, storage)
+        _print_status(out, storage, as_json=as_json)
         return
 
     from seqmodel.data.bundled import sample_dataset
@@ -235,27 +234,19 @@ def _run(
     meeting = open_storage(folder, storage)
     with held(folder / "locks" / "begin", wait=True):
         studies = Studies.begin(meeting, folder.name, plan)
-    total, done = _counts(studies)
-    with stop_on_signals() as stop, shown(total, done, quiet=quiet) as take:
+    counts = studies.counts()
+    jobs = min(jobs, counts.total - counts.done)
+    with stop_on_signals() as stop, shown(counts, jobs, quiet=quiet) as take:
         if not studies.complete():
-            jobs = min(jobs, total - done)
             work(folder, folder.name, plan, storage, jobs, tell=take, stop=stop)
     printed = write_results(studies, folder, shlex.join(["seqmodel", *sys.argv[1:]]))
     show(*(printed.json if as_json else printed.text).removesuffix("\n").split("\n"))
     message(f"written to {folder}", quiet=quiet)
 
 
-def _counts(studies: "Studies") -> tuple[int, int]:
-    """How many runs the experiment has, and how many of them are done."""
-    every = [
-        study
-        for cell in studies.plan.cells()
-        for study in (studies.trials(cell), studies.seeds(cell))
-    ]
-    return sum(study.count for study in every), sum(study.done() for study in every)
-
-
-def _print_status(out: Path, storage: str | None) -> None:
+def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
+    from seqmodel.cli.compare.status import status_lines, status_values
+    from seqmodel.experiment.status import status_of
     from seqmodel.experiment.storage import JOURNAL, open_storage
     from seqmodel.experiment.studies import Studies
 
@@ -264,11 +255,8 @@ def _print_status(out: Path, storage: str | None) -> None:
     studies = Studies.begun(open_storage(out, storage), out.name)
     if studies is None:
         raise SeqmodelError(f"{out.name} has not begun")
-    for cell in studies.plan.cells():
-        trials, seeds = studies.trials(cell), studies.seeds(cell)
-        winner = trials.winner()
-        best = "" if winner is None else f"  best valid {winner[1].value:.4f}"
-        show(
-            f"{cell.name}: {trials.done()} of {trials.count} trials, {seeds.done()} of "
-            f"{seeds.count} seeds{best}"
-        )
+    status = status_of(studies, out)
+    if as_json:
+        print_json(status_values(status))
+    else:
+        show(*status_lines(status))
