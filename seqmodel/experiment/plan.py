@@ -176,7 +176,9 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
     """
     axes: list[list[dict[str, Any]]] = [[{"unit": unit} for unit in units]] if units else []
     for text in vary:
-        key, _, values = text.partition("=")
+        key, equals, values = text.partition("=")
+        if not equals:
+            raise UsageError(f"--vary takes KEY=A,B,..., not {text!r}")
         if any(key in options[0] for options in axes):
             raise UsageError(f"{key} is varied twice: once is enough, with all its values")
         axes.append([{key: parse_setting(key, value, "--vary")} for value in values.split(",")])

@@ -13,13 +13,28 @@ ROOM = 512
 
 
 class Counts(NamedTuple):
-    """How many runs there are."""
+    """How many runs a cell has, and how many have ended."""
 
-    total: int
-    """Trials and seeds of all cells."""
-    done: int
-    left: Mapping[str, int]
-    """Cell -> runs that have not ended, without each winner's first seed: it is trained already."""
+    trials: int
+    trials_done: int
+    seeds: int
+    seeds_done: int
+
+    @property
+    def total(self) -> int:
+        """Trials and seeds."""
+        return self.trials + self.seeds
+
+    @property
+    def done(self) -> int:
+        """Trials and seeds that have ended."""
+        return self.trials_done + self.seeds_done
+
+    @property
+    def left(self) -> int:
+        """What is to be trained, without the winner's first seed: it is trained already."""
+        again = min(self.seeds - self.seeds_done, self.seeds - 1)
+        return self.trials - self.trials_done + again
 
 
 @dataclass(frozen=True)
@@ -41,7 +56,7 @@ class Event:
     seconds_left: float | None = None
     """Until the last epoch ends; None while too little is known."""
     counts: Counts | None = None
-    """Of the experiment, once the run has ended."""
+    """Of its cell, once the run has ended."""
 
     @property
     def cell(self) -> str:

@@ -1,5 +1,6 @@
 """How far an experiment is, as seen from outside."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -34,9 +35,7 @@ class CellStatus(NamedTuple):
     """How far a cell is."""
 
     name: str
-    trials: tuple[int, int]
-    """How many have ended, and how many there will be."""
-    seeds: tuple[int, int]
+    counts: Counts
     valid: float | None
     """The best figure so far, in nats per frame."""
 
@@ -46,9 +45,18 @@ class Status(NamedTuple):
 
     cells: Sequence[CellStatus]
     running: Sequence[Running]
-    counts: Counts
     seconds_left: float | None
     """At the present number of processes; None where too little is known, or nobody works."""
+
+    @property
+    def total(self) -> int:
+        """All runs."""
+        return sum(cell.counts.total for cell in self.cells)
+
+    @property
+    def done(self) -> int:
+        """Runs that have ended."""
+        return sum(cell.counts.done for cell in self.cells)
 
 
 def status_of(studies: Studies, folder: Path) -> Status:
@@ -59,12 +67,10 @@ def status_of(studies: Studies, folder: Path) -> Status:
         trials, seeds = studies.trials(cell), studies.seeds(cell)
         winner = trials.winner()
         best = None if winner is None else winner[1].value
-        ended = (trials.done(), trials.count), (seeds.done(), seeds.count)
-        cells.append(CellStatus(cell.name, *ended, best))
+        cells.append(CellStatus(cell.name, studies.counts(cell), best))
         running += _running(cell, "trial", trials, folder) + _running(cell, "seed", seeds, folder)
         took[cell.name] = _took(trials.indexed()) + _took(seeds.indexed(), first=1)
-    counts = studies.counts()
-    return Status(cells, running, counts, _left(running, counts, took))
+    return Status(cells, running, _left(running, cells, took))
 
 
 def _running(cell: Cell, kind: str, study: Study, folder: Path) -> list[Running]:
@@ -106,7 +112,7 @@ def _seconds(trial: FrozenTrial, until: datetime | None) -> float:
 
 
 def _left(
-    running: Sequence[Running], counts: Counts, took: Mapping[str, Sequence[float]]
+    running: Sequence[Running], cells: Sequence[CellStatus], took: Mapping[str, Sequence[float]]
 ) -> float | None:
     at_hand = [
         AtHand(r.cell, r.elapsed, None if r.event is None else r.event.seconds_left)
@@ -115,6 +121,6 @@ def _left(
     ]
     if not running:
         return None
-    cells = [run.cell for run in at_hand]
-    waiting = {cell: count - cells.count(cell) for cell, count in counts.left.items()}
+    taken = Counter(run.cell for run in at_hand)
+    waiting = {cell.name: cell.counts.left - taken[cell.name] for cell in cells}
     return seconds_left(at_hand, waiting, took, len(running))

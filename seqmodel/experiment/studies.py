@@ -76,16 +76,10 @@ class Studies:
         """Whether nothing is left to do."""
         return all(self.seeds(cell).complete() for cell in self.plan.cells())
 
-    def counts(self) -> Counts:
-        """How many runs there are, and how many have ended."""
-        total, done, left = 0, 0, {}
-        for cell in self.plan.cells():
-            trials, seeds = self.trials(cell), self.seeds(cell)
-            total += trials.count + seeds.count
-            done += trials.done() + seeds.done()
-            again = min(seeds.count - seeds.done(), seeds.count - 1)
-            left[cell.name] = trials.count - trials.done() + again
-        return Counts(total, done, left)
+    def counts(self, cell: Cell) -> Counts:
+        """How many runs a cell has, and how many have ended."""
+        trials, seeds = self.trials(cell), self.seeds(cell)
+        return Counts(trials.count, trials.done(), seeds.count, seeds.done())
 
     def _study(self, name: str, count: int) -> "Study":
         if name not in self._opened:
@@ -100,7 +94,7 @@ class Study:
 
     def __init__(self, study: optuna.Study, count: int) -> None:
         self._study, self.count = study, count
-        self._complete = False
+        self._complete = False  # if it is, it stays so: there is no need to ask a database again
 
     def indexed(self) -> dict[int, FrozenTrial]:
         """Index -> the trial, the last one where it was queued again.
@@ -121,12 +115,14 @@ class Study:
 
     def done(self) -> int:
         """How many trials have ended."""
-        return sum(map(_ended, self.indexed().values()))
+        if not self._complete:
+            ended = sum(map(_ended, self.indexed().values()))
+            self._complete = ended == self.count
+        return self.count if self._complete else ended
 
     def complete(self) -> bool:
         """Whether all have."""
-        self._complete = self._complete or self.done() == self.count
-        return self._complete
+        return self.done() == self.count
 
     def winner(self) -> tuple[int, FrozenTrial] | None:
         """The best trial and its index, the first of equals; None where none came to a figure."""

@@ -66,8 +66,11 @@ class Worker:
         """Run the next trial or seed; False if there is none for now."""
         for cell in self._plan.cells():
             trials, seeds = self._studies.trials(cell), self._studies.seeds(cell)
+            if seeds.complete():
+                continue
             with held(self._folder / "locks" / "queue", wait=True):
-                trials.queue_what_was_left(self._is_dead)
+                if not trials.complete():
+                    trials.queue_what_was_left(self._is_dead)
                 seeds.queue_what_was_left(self._is_dead)
             if trials.waits():
                 self._search(cell, trials)
@@ -76,7 +79,7 @@ class Worker:
             else:
                 continue
             if self._last is not None:  # None where others took the last one
-                self._tell(replace(self._last, counts=self._studies.counts()))
+                self._tell(replace(self._last, counts=self._studies.counts(cell)))
                 self._last = None
             return True
         return False
@@ -162,7 +165,8 @@ class Worker:
                 trial.report(line["valid_nats_per_frame"], line["epoch"])
             figures.append(line["valid_nats_per_frame"])
             self._say(event(line["epoch"]))
-            pruned = trial.should_prune()
+            # Where nothing is pruned there is no need to ask a database.
+            pruned = self._plan.search == "tpe" and seed is None and trial.should_prune()
             return pruned
 
         trial.set_user_attr(WORKER, self._name)

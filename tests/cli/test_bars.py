@@ -98,12 +98,12 @@ def test_no_full_bar_is_left_between_epochs(width: int, terminal: Terminal):
 
 def test_compare_shows_runs_and_figures_at_any_width(width: int, terminal: Terminal):
     """Guards against names of runs that push bars and figures off the terminal."""
-    counts = Counts(30, 2, {"音楽/[gru]": 28})
+    counts = {"音楽/[gru]": Counts(18, 0, 2, 0), "nottingham/gru": Counts(8, 2, 2, 0)}
     with redirect_stderr(terminal), shown(counts, 2, quiet=False) as take:
         take(Event("nottingham/lstm-nopeephole/trial-3", 10, 14, 3.4567))
         take(Event("音楽/[gru]/seed-2", 1, 14, None))
         lines = bars(terminal.take())[-3:]
-        counts = Counts(30, 3, {"音楽/[gru]": 27})
+        counts = Counts(18, 1, 2, 0)
         take(Event("音楽/[gru]/seed-2", 14, 14, 3.1, "finished", counts=counts))
         after = bars(terminal.take())
     assert [cell_len(line) <= width for line in lines] == [True] * 3
@@ -122,7 +122,10 @@ def test_bars_of_compare_move_within_an_epoch(
     """Guards long epochs, behind which nothing would move, and the time left of all runs."""
     now = [100.0]
     monkeypatch.setattr(live, "monotonic", lambda: now[0])
-    with redirect_stderr(terminal), shown(Counts(6, 0, {"a": 3}), 2, quiet=False) as take:
+    with (
+        redirect_stderr(terminal),
+        shown({"a": Counts(2, 0, 2, 0), "b": Counts(0, 0, 2, 2)}, 2, quiet=False) as take,
+    ):
         take(Event("a/trial-0", 0, 4, None))
         assert not re.search("[╸╺]", bars(terminal.take())[-1])
         now[0] += 10
@@ -131,7 +134,7 @@ def test_bars_of_compare_move_within_an_epoch(
         assert re.search("[╸╺]", run)
         # 80 s each: 70 s of this one and two that wait, on two processes.
         if width >= 40:
-            assert whole.endswith("0/6  1:55 left")
+            assert whole.endswith("2/6  1:55 left")
             assert run.endswith("0/4  1:10 left")
 
 

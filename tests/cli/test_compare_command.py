@@ -146,17 +146,17 @@ def test_status_tells_from_outside_what_runs(data: Path, call: Call):
     options = ["--units", "gru", "--search", "paper", "--trials", 2, "--jobs", 1, *OPTIONS]
     options += ["--set", "epochs=100000", "--set", "patience=100000", "--out", "e", "-q"]
     with start("compare", data, *options) as command:
-        share = 0.0
-        deadline = time.monotonic() + 60
-        while not share:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-            told = call("compare", "--status", "--out", "e", "--json")
-            status = json.loads(told.out) if told.status == 0 else {"running": []}
-            share = sum(run["share_done"] or 0 for run in status["running"])
-        (run,) = status["running"]
-        lines = call("compare", "--status", "--out", "e").out.splitlines()
-        command.send_signal(signal.SIGINT)
+        try:
+            share = 0.0
+            while not share and command.poll() is None:
+                time.sleep(0.2)
+                told = call("compare", "--status", "--out", "e", "--json")
+                status = json.loads(told.out) if told.status == 0 else {"running": []}
+                share = sum(run["share_done"] or 0 for run in status["running"])
+            (run,) = status["running"]
+            lines = call("compare", "--status", "--out", "e").out.splitlines()
+        finally:
+            command.send_signal(signal.SIGINT)
     assert command.returncode == 130
     assert (run["run"], run["epochs"], run["host"]) == ("data/gru/trial-0", 100_000, None)
     assert 0 < share < 1
@@ -232,6 +232,8 @@ MISTAKES = {
     "--vary hiden=3": (2, "--vary: there is no setting 'hiden'; did you mean hidden?"),
     "--vary hidden=3,x": (2, "--vary: hidden must be int or nothing, not 'x'"),
     "--units gru --vary unit=tanh": (2, "unit is varied twice"),
+    "--vary hidden": (2, "--vary takes KEY=A,B,..., not 'hidden'"),
+    "--storage nosql://me:secret@host/x": (1, "--storage nosql://me:***@host/x cannot be used: "),
     "--units gru,gru": (2, "gru is named twice in what to compare"),
     "--params 3": (2, "--params 3 is too small for tanh"),
     "--search grid": (2, "--search must be paper, tpe or none, not 'grid'"),
@@ -254,6 +256,18 @@ def test_mistakes_are_one_line_and_leave_nothing(call: Call, data: Path, options
     assert said in result.err
     assert result.err.count("\n") == 1
     assert not list(Path().rglob("*.log"))
+
+
+def test_no_experiment_is_begun_in_a_dataset(call: Call, data: Path, run: Path):
+    """Guards a folder of data, or a run, that fills with an experiment's files."""
+    before = sorted(path.name for path in [*data.iterdir(), *run.iterdir()])
+    for folder, what in ((data, "dataset"), (run, "run")):
+        result = call("compare", data, "--quick", "--out", folder)
+        assert (result.status, result.err) == (
+            2,
+            f"seqmodel: --out {folder} is a {what}: name a folder of its own\n",
+        )
+    assert sorted(path.name for path in [*data.iterdir(), *run.iterdir()]) == before
 
 
 def test_another_experiment_of_the_name_is_not_mixed_in(call: Call, data: Path, undisturbed: Path):

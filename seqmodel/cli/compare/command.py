@@ -222,24 +222,32 @@ def _run(
     plan: "Plan", folder: Path, storage: str | None, jobs: int, *, as_json: bool, quiet: bool
 ) -> None:
     from seqmodel.cli.compare.live import shown
+    from seqmodel.data.dataset import MANIFEST
     from seqmodel.experiment.jobs import work
     from seqmodel.experiment.output import write_results
-    from seqmodel.experiment.storage import open_storage
+    from seqmodel.experiment.storage import open_storage, without_password
     from seqmodel.experiment.studies import Studies
     from seqmodel.files import check_writable
     from seqmodel.locks import held
+    from seqmodel.runs.folder import CONFIG
     from seqmodel.training.stopping import stop_on_signals
 
+    for name, what in ((MANIFEST, "dataset"), (CONFIG, "run")):
+        if (folder / name).is_file():
+            raise UsageError(f"--out {folder} is a {what}: name a folder of its own")
     check_writable(folder / "table.md")
     meeting = open_storage(folder, storage)
     with held(folder / "locks" / "begin", wait=True):
         studies = Studies.begin(meeting, folder.name, plan)
-    counts = studies.counts()
-    jobs = min(jobs, counts.total - counts.done)
+    counts = {cell.name: studies.counts(cell) for cell in plan.cells()}
+    jobs = min(jobs, sum(cell.total - cell.done for cell in counts.values()))
     with stop_on_signals() as stop, shown(counts, jobs, quiet=quiet) as take:
         if not studies.complete():
             work(folder, folder.name, plan, storage, jobs, tell=take, stop=stop)
-    printed = write_results(studies, folder, shlex.join(["seqmodel", *sys.argv[1:]]))
+    command = shlex.join(["seqmodel", *sys.argv[1:]])
+    if storage is not None:
+        command = command.replace(storage, without_password(storage))
+    printed = write_results(studies, folder, command)
     show(*(printed.json if as_json else printed.text).removesuffix("\n").split("\n"))
     message(f"written to {folder}", quiet=quiet)
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 
@@ -11,8 +11,13 @@ from seqmodel.experiment.progress import AtHand, Counts, Event, seconds_left
 
 
 @contextmanager
-def shown(counts: Counts, processes: int, *, quiet: bool) -> Iterator[Callable[[Event], None]]:
-    """Yield a function that takes the events of `processes` processes; `counts` as they begin."""
+def shown(
+    counts: Mapping[str, Counts], processes: int, *, quiet: bool
+) -> Iterator[Callable[[Event], None]]:
+    """Yield a function that takes the events of `processes` processes.
+
+    `counts` are those of each cell as they begin.
+    """
     if quiet:
         yield lambda event: None
         return
@@ -33,11 +38,21 @@ def shown(counts: Counts, processes: int, *, quiet: bool) -> Iterator[Callable[[
 class _Whole:
     """The experiment as far as its events tell."""
 
-    def __init__(self, counts: Counts, processes: int) -> None:
-        self.counts, self._processes = counts, processes
+    def __init__(self, counts: Mapping[str, Counts], processes: int) -> None:
+        self._counts, self._processes = dict(counts), processes
         self._at_hand: dict[str, tuple[Event, float]] = {}
         self._began: dict[str, float] = {}
         self._took: dict[str, list[float]] = {}
+
+    @property
+    def total(self) -> int:
+        """All runs."""
+        return sum(cell.total for cell in self._counts.values())
+
+    @property
+    def ended(self) -> int:
+        """Runs that have ended."""
+        return sum(cell.done for cell in self._counts.values())
 
     def take(self, event: Event) -> None:
         """Note an event."""
@@ -47,19 +62,20 @@ class _Whole:
         if event.ended is None:
             return
         del self._at_hand[event.run], self._began[event.run]
-        self.counts = event.counts or self.counts
+        if event.counts is not None:
+            self._counts[event.cell] = event.counts
         if not event.trained_before:
             self._took.setdefault(event.cell, []).append(now - began)
 
     def done(self) -> float:
         """Runs that have ended, and shares of those at hand."""
         shares = sum(event.done for event, _ in self._at_hand.values())
-        return min(self.counts.done + shares, self.counts.total)
+        return min(self.ended + shares, self.total)
 
     def news(self) -> list[str]:
         """How many runs have ended, and how long the others will take, if that is known."""
-        counted = f"{self.counts.done}/{self.counts.total}"
-        left = None if self.counts.done == self.counts.total else self._left()
+        counted = f"{self.ended}/{self.total}"
+        left = None if self.ended == self.total else self._left()
         return [counted] if left is None else [counted, f"{clock(left)} left"]
 
     def line(self, event: Event) -> str:
@@ -78,7 +94,7 @@ class _Whole:
                 left = max(0.0, left - (now - told))
             at_hand.append(AtHand(event.cell, now - self._began[event.run], left))
         running = Counter(run.cell for run in at_hand)
-        waiting = {cell: count - running[cell] for cell, count in self.counts.left.items()}
+        waiting = {cell: counts.left - running[cell] for cell, counts in self._counts.items()}
         return seconds_left(at_hand, waiting, self._took, self._processes)
 
 
@@ -88,8 +104,7 @@ def _table(whole: _Whole) -> Iterator[Callable[[Event], None]]:
 
     tasks = {}
     with Bars() as bars:
-        total = whole.counts.total
-        begun = whole.counts.done
+        total, begun = whole.total, whole.ended
         first = bars.add_task("all runs", total=total, completed=begun, news=whole.news())
 
         def take(event: Event) -> None:

@@ -12,14 +12,14 @@ def status_lines(status: Status) -> list[str]:
     for cell in status.cells:
         best = "" if cell.valid is None else f"  best valid {cell.valid:.4f}"
         lines.append(
-            f"{cell.name}: {cell.trials[0]} of {cell.trials[1]} trials, {cell.seeds[0]} of "
-            f"{cell.seeds[1]} seeds{best}"
+            f"{cell.name}: {cell.counts.trials_done} of {cell.counts.trials} trials, "
+            f"{cell.counts.seeds_done} of {cell.counts.seeds} seeds{best}"
         )
     lines += map(_line, status.running)
-    counts, left = status.counts, status.seconds_left
-    if counts.done == counts.total:
+    if status.done == status.total:
         return lines
-    whole = [f"{counts.done}/{counts.total} runs done"]
+    left = status.seconds_left
+    whole = [f"{status.done}/{status.total} runs done"]
     whole += [f"about {clock(left)} left"] if left is not None else []
     whole += [] if status.running else ["none at hand: the same command goes on"]
     return [*lines, ", ".join(whole)]
@@ -44,16 +44,13 @@ def _line(running: Running) -> str:
 def status_values(status: Status) -> dict[str, Any]:
     """For programs."""
     return {
-        "runs": status.counts.total,
-        "done": status.counts.done,
+        "runs": status.total,
+        "done": status.done,
         "seconds_left": status.seconds_left,
         "cells": [
             {
                 "cell": cell.name,
-                "trials": cell.trials[1],
-                "trials_done": cell.trials[0],
-                "seeds": cell.seeds[1],
-                "seeds_done": cell.seeds[0],
+                **cell.counts._asdict(),
                 "best_valid_nats_per_frame": cell.valid,
             }
             for cell in status.cells
