@@ -147,19 +147,18 @@ def test_status_tells_from_outside_what_runs(data: Path, call: Call):
     options += ["--set", "epochs=100000", "--set", "patience=100000", "--out", "e", "-q"]
     with start("compare", data, *options) as command:
         try:
-            share = 0.0
-            while not share and command.poll() is None:
+            status = {"seconds_left": None}
+            while status["seconds_left"] is None and command.poll() is None:
                 time.sleep(0.2)
                 told = call("compare", "--status", "--out", "e", "--json")
-                status = json.loads(told.out) if told.status == 0 else {"running": []}
-                share = sum(run["share_done"] or 0 for run in status["running"])
+                status = json.loads(told.out) if told.status == 0 else status
             (run,) = status["running"]
             lines = call("compare", "--status", "--out", "e").out.splitlines()
         finally:
             command.send_signal(signal.SIGINT)
     assert command.returncode == 130
     assert (run["run"], run["epochs"], run["host"]) == ("data/gru/trial-0", 100_000, None)
-    assert 0 < share < 1
+    assert 0 < run["share_done"] < 1
     assert (status["runs"], status["done"]) == (5, 0)
     assert lines[0] == "data/gru: 0 of 2 trials, 0 of 3 seeds"
     assert re.match(r"running: data/gru/trial-0  \d+%  \d+/100000  ", lines[1])
