@@ -40,7 +40,7 @@ lint: install
 	$(BIN)/lint-imports --no-cache
 
 test: lint
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 # What should not break it, tried again and again for up to an hour; see tests/torture.
 torture: install

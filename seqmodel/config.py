@@ -9,19 +9,21 @@ the file in one line: what it stands for cannot be guessed.
 
 import difflib
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from math import inf
 from pathlib import Path
 from types import UnionType
-from typing import Any, Self, get_args
+from typing import Any, Self, TypeVar, get_args
 
 import yaml
 
 from seqmodel import plain_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import read_bytes
+
+Result = TypeVar("Result")
 
 
 def added(default: Any, *, neutral: Any) -> Any:
@@ -74,7 +76,9 @@ class Config:
     optimizer: str = "adam"
     learning_rate: float = 0.01
     learning_rate_draws: int = 0
-    """Runs of a learning-rate search, see training/search.py; 0: train once, at `learning_rate`."""
+    """Runs of the paper's learning-rate search, see training/search.py; 0: no such search."""
+    tpe_trials: int = added(0, neutral=0)
+    """Runs of a learning-rate search by Optuna's TPE; 0: no such search."""
     schedule: str = "constant"
     weight_noise: float = 0.075
     """Standard deviation."""
@@ -92,6 +96,15 @@ class Config:
     """Stop after this many epochs without a better valid figure."""
     augment_keys: bool = False
     seed: int = 1
+
+    @property
+    def trials(self) -> int:
+        """Runs of the learning-rate search; 0: there is none, but one run at `learning_rate`."""
+        return self.learning_rate_draws or self.tpe_trials
+
+    def without_search(self) -> Self:
+        """The same, trained once."""
+        return replace(self, learning_rate_draws=0, tpe_trials=0)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
@@ -124,13 +137,17 @@ def refuse_unknown(values: Mapping[str, Any], kind: type, origin: Path) -> None:
         )
 
 
+SEARCHES: Mapping[str, str] = {"paper": "learning_rate_draws", "tpe": "tpe_trials"}
+"""Learning-rate search -> the setting that says how many runs it has."""
+TRIALS = 10
+"""How many it has by default, which is the paper's number."""
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     # Chung et al. 2014, section 4.3, and the weight noise and learning rates stated there.
     "paper": {
         "hidden": None,
         "optimizer": "rmsprop",
-        "learning_rate_draws": 10,
+        "learning_rate_draws": TRIALS,
         "schedule": "constant",
         "weight_noise": 0.075,
         "clip": 1.0,
@@ -172,6 +189,7 @@ AT_LEAST: Mapping[str, float] = {
     "nade_hidden": 1,
     "learning_rate": 0,
     "learning_rate_draws": 0,
+    "tpe_trials": 0,
     "weight_noise": 0,
     "weight_dropout": 0,
     "clip": 0,
@@ -198,6 +216,11 @@ LARGEST = 2**64
 """Larger whole numbers stand for nothing, and printing one may take a while."""
 
 
+def search_of(preset: str) -> str:
+    """The learning-rate search that goes with a preset."""
+    return "paper" if preset == "paper" else "tpe"
+
+
 LONGEST_FILE = 2**16
 """Bytes of a config file."""
 
@@ -212,6 +235,39 @@ def read_config_file(path: Path) -> dict[str, Any]:
     if settings.get("hidden") is not None and settings.get("params") is not None:
         raise SeqmodelError(f"{path}: hidden and params exclude each other: leave one out")
     return settings
+
+
+def blaming(
+    origin: Path, values: Mapping[str, Any], use: Callable[[Mapping[str, Any]], Result]
+) -> Result:
+    """`use(values)`, settings read from the file `origin`.
+
+    What is wrong with a setting may show only beside others, options and data. The one to blame is
+    that without which there is no such error.
+
+    Raises:
+        SeqmodelError: that of `use`, naming the file and the setting if one of these is to blame.
+    """
+    try:
+        return use(values)
+    except SeqmodelError as error:
+        without = {
+            key: _error(use, {other: values[other] for other in values if other != key})
+            for key in values
+        }
+        helped = [key for key, left in without.items() if left is None]
+        changed = [key for key, left in without.items() if left != str(error)]
+        for key in (helped or changed)[:1]:
+            raise SeqmodelError(f"{origin}: {key}: {error}") from error
+        raise
+
+
+def _error(use: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any]) -> str | None:
+    try:
+        use(values)
+    except SeqmodelError as error:
+        return str(error)
+    return None
 
 
 def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
@@ -283,8 +339,9 @@ def resolve(
     file = dict(file or {})
     if options.get("hidden") is not None or options.get("params") is not None:
         file |= {"hidden": None, "params": None}  # either option overrides both in the file
-    if options.get("learning_rate") is not None:
-        file.pop("learning_rate_draws", None)
+    searches = set(SEARCHES.values())
+    if options.keys() & {"learning_rate", *searches}:  # which override a search in the file
+        file = {name: value for name, value in file.items() if name not in searches}
     given = {**file, **options}
     preset = given.get("preset", Config.preset)
     if preset not in PRESETS:
@@ -295,9 +352,11 @@ def resolve(
     values = {**MODELS.get(chosen.get("model", Config.model), {}), **chosen}
     if given.get("params") is not None:
         values["hidden"] = None
-    if given.get("learning_rate") is not None and "learning_rate_draws" not in given:
-        values["learning_rate_draws"] = 0  # a given rate needs no search
+    if given.keys() & {"learning_rate", *searches}:  # which need no search of the preset's
+        values |= {name: given.get(name, 0) for name in searches}
     config = Config(**values)
+    if config.learning_rate_draws and config.tpe_trials:
+        raise UsageError("learning_rate_draws and tpe_trials exclude each other: leave one out")
     _check(config)
     return config
 

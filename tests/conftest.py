@@ -13,6 +13,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 SHARED_DATA = Path(os.environ.get("SEQMODEL_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest test first: begun last, it would keep one worker busy and the other waiting."""
+    items.sort(key=lambda item: item.name != "test_commands_of_the_readme_print_what_it_shows")
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real music; tests that need it skip where it is absent."""

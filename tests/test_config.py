@@ -56,6 +56,17 @@ def test_a_named_rate_is_not_searched_unless_draws_are_named_too():
     assert both.learning_rate_draws == 3
 
 
+def test_a_named_search_takes_the_place_of_another():
+    """A preset's, or the file's; and a file from before there were two means what it did."""
+    searches = lambda config: (config.learning_rate_draws, config.tpe_trials)  # noqa: E731
+    assert searches(resolve({}, {"learning_rate": 0.01, "learning_rate_draws": 3})) == (3, 0)
+    assert searches(resolve({"tpe_trials": 4}, {"preset": "paper"})) == (0, 4)
+    assert searches(resolve({"tpe_trials": 4}, {"learning_rate_draws": 3})) == (0, 4)
+    assert searches(resolve({"learning_rate": 0.1}, {"tpe_trials": 4})) == (0, 0)
+    with pytest.raises(UsageError, match="learning_rate_draws and tpe_trials exclude each other"):
+        resolve({}, {"learning_rate_draws": 3, "tpe_trials": 4})
+
+
 def test_size_and_budget_exclude_each_other(read):
     """Unless one is an option: that overrules what the file says of either."""
     with pytest.raises(UsageError, match="--hidden and --params exclude each other"):
@@ -72,7 +83,7 @@ def test_size_and_budget_exclude_each_other(read):
     ("name", "value"),
     [
         *[(name, 0) for name in ("hidden", "params", "layers", "batch_size", "epochs", "patience")],
-        *[(name, -1) for name in ("truncate", "learning_rate_draws", "seed")],
+        *[(name, -1) for name in ("truncate", "learning_rate_draws", "tpe_trials", "seed")],
         *[(name, -0.1) for name in FLOATS],
         *[(name, math.nan) for name in FLOATS],
         *[(name, math.inf) for name in ("learning_rate", "weight_noise", "clip")],

@@ -5,12 +5,13 @@ import os
 import signal
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.locks import locked
+from seqmodel.locks import held, locked
 
 
 def busy(target):
@@ -56,25 +57,42 @@ def test_a_folder_that_takes_the_place_of_another_is_still_locked(tmp_path):
         assert refused(target) == busy(target)
 
 
-def hold(target, told):
-    with locked(target):
+def hold(lock, path, told):
+    with lock(path):
         told.put("held")
         time.sleep(60)
 
 
-def test_a_dead_process_keeps_nothing(tmp_path):
-    """Guards against a lock file whose owner was killed: nobody could ever train there again."""
+@contextmanager
+def held_by_one_who_dies(lock, path):
+    """Another process has the lock for the length of the block; behind it that one is killed."""
     context = multiprocessing.get_context("spawn")
     told = context.Queue()
-    process = context.Process(target=hold, args=(tmp_path / "run", told))
+    process = context.Process(target=hold, args=(lock, path, told))
     process.start()
     assert told.get(timeout=30) == "held"
-    assert refused(tmp_path / "run") == busy(tmp_path / "run")
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
+    try:
+        yield
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+
+
+def test_a_dead_process_keeps_nothing(tmp_path):
+    """Guards against a lock file whose owner was killed: nobody could ever train there again."""
+    with held_by_one_who_dies(locked, tmp_path / "run"):
+        assert refused(tmp_path / "run") == busy(tmp_path / "run")
     with locked(tmp_path / "run"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dead_process_holds_no_lock(tmp_path):
+    """Guards against locks that outlive their owner: its trials would never be run."""
+    with held_by_one_who_dies(held, tmp_path / "lock"), held(tmp_path / "lock") as free:
+        assert not free
+    with held(tmp_path / "lock") as free:
+        assert free
 
 
 def test_whoever_waits_gets_it_alone(tmp_path):

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.plan import Plan
+from seqmodel.experiment.progress import Event
 from seqmodel.experiment.storage import open_storage
 from seqmodel.experiment.studies import Studies
-from seqmodel.experiment.worker import Event, Worker
+from seqmodel.experiment.worker import Worker
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 
 WAIT = 0.5

@@ -41,7 +41,7 @@ def write_results(studies: Studies, folder: Path, command: str) -> Printed:
         write_file(folder / name, content.encode(errors="backslashreplace"))
     for comparison in comparisons:
         _plot(comparison, folder / f"curves-{comparison.dataset}.png")
-    page = comparison_page(folder.name, studies.plan, comparisons, folder, notes, command)
+    page = comparison_page(studies.plan, comparisons, folder, notes, command)
     write_file(folder / "report.html", render(page).encode())
     return Printed(table.text(comparisons, notes) + "\n", as_json)
 

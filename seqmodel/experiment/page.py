@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import optuna
+
 from seqmodel.experiment import table
 from seqmodel.experiment.plan import Plan
 from seqmodel.experiment.results import Attempt, Comparison, Outcome
+from seqmodel.media.words import listed, spaced
 from seqmodel.report.drawing import draw
 from seqmodel.report.origin import came_from
 from seqmodel.report.page import (
@@ -23,46 +26,66 @@ from seqmodel.report.page import (
     Scatter,
     Section,
     Table,
+    Trace,
 )
 from seqmodel.report.subjects import subject_of
 from seqmodel.runs.folder import BEST, load_run
 
 SEED = 1
 """Of the samples."""
+NAMED = 4
+"""More variants than this are counted in the title, not named."""
 
 
 def comparison_page(
-    name: str,
     plan: Plan,
     comparisons: Sequence[Comparison],
     folder: Path,
     notes: Sequence[str],
     command: str,
 ) -> Page:
-    """The page of the experiment called `name`, whose runs are in `folder`.
+    """The page of the experiment whose runs are in `folder`.
 
     Runs that were trained on another host have no sample here.
     """
-    lead = [line for comparison in comparisons for line in _lead(comparison)]
+    lead = [_lead(comparison) for comparison in comparisons]
     sections = [_section(comparison, folder) for comparison in comparisons]
     settings = Detail("Plan", table.as_json([], plan.to_json()).strip())
     return Page(
-        title=f"{name}: {' and '.join(c.dataset for c in comparisons)}",
+        title=f"{_what(plan)} on {listed([c.dataset for c in comparisons])}",
         lead=(*lead, *notes),
-        sections=(*sections, came_from(command, [settings])),
+        sections=(
+            *sections,
+            came_from(
+                command,
+                [settings],
+                threads="one thread for each run",
+                versions={"Optuna": optuna.__version__},
+            ),
+        ),
     )
 
 
-def _lead(comparison: Comparison) -> list[str]:
-    ranked = comparison.ranked()
+def _what(plan: Plan) -> str:
+    names = [variant.name for variant in plan.variants]
+    return listed(names) if len(names) <= NAMED else f"{len(names)} variants"
+
+
+def _lead(comparison: Comparison) -> str:
+    """Who predicts best, and whether that is better than a trivial model."""
+    ranked, where = comparison.ranked(), f"{comparison.judged} of {comparison.dataset}"
     if not ranked:
-        return [f"Nothing learned {comparison.dataset}."]
+        return f"Nothing learned {comparison.dataset}."
     best = ranked[0]
     nats = float(comparison.figures(best, comparison.judged).mean())
-    return [
-        f"{best.cell.variant.name} predicts {comparison.judged} of {comparison.dataset} best, with "
-        f"{nats:.3f} nats per frame."
-    ]
+    others = [other.cell.variant.name for other in ranked[1:] if comparison.leads(other)]
+    beside = f", though not told apart from {listed(others)}" if others else ""
+    text = f"{best.cell.variant.name} predicts {where} best{beside}, with {nats:.3f} nats per frame"
+    trivial = comparison.trivial(comparison.judged)
+    if trivial is None:
+        return f"{text}."
+    verdict = "needs" if nats < trivial[1] else "is better, with"
+    return f"{text}; the best trivial model ({spaced(trivial[0])}) {verdict} {trivial[1]:.3f}."
 
 
 def _section(comparison: Comparison, folder: Path) -> Section:
@@ -71,25 +94,33 @@ def _section(comparison: Comparison, folder: Path) -> Section:
         parts.append(_searches(comparison))
     parts += _samples(comparison, folder)
     parts.append(_runs(comparison))
-    verdicts = (*table.verdicts(comparison), *table.baseline_lines(comparison))
+    verdicts = (*table.verdicts(comparison), *table.trivial_lines(comparison))
     return Section(comparison.dataset, tuple(parts), tuple(f"{line}." for line in verdicts))
 
 
 def _figures(comparison: Comparison) -> Table:
-    """A row for each variant; the columns are the rows of `table`."""
-    lines = table.rows(comparison)
-    columns = (Column("", is_text=True), *(Column(label) for label, _ in lines))
-    best = comparison.ranked()[:1]
-    judged = 1 + [label for label, _ in lines].index(comparison.judged)
+    """A row for each variant, the columns being the rows of `table`, and for each trivial model."""
+    lines = [*table.rows(comparison), table.time_row(comparison)]
+    labels = [label for label, _ in lines]
+    judged = 1 + labels.index(comparison.judged)
     rows = [
         Row(
             (outcome.cell.variant.name, *(cells[k] for _, cells in lines)),
-            frozenset([judged] if outcome in best else []),
+            frozenset([judged] if comparison.leads(outcome) else []),
             series=outcome.cell.variant.name,
         )
         for k, outcome in enumerate(comparison.outcomes)
     ]
-    return Table(columns, tuple(rows), "Nats per frame")
+    for name in dict.fromkeys(name for found in comparison.baselines.values() for name in found):
+        figures = [comparison.baselines.get(label, {}).get(name) for label in labels]
+        cells = ["" if nats is None else f"{nats:.3f}" for nats in figures]
+        rows.append(Row((f"{spaced(name)} (trivial)", *cells), muted=True))
+    notes = []
+    if comparison.behind:
+        told = f"Bold: the best on {comparison.judged}, and what is not told apart from it"
+        notes.append(f"{told} by a paired bootstrap over pieces.")
+    columns = (Column("model"), *map(Column, labels))
+    return Table(columns, tuple(rows), "Nats per frame", tuple(notes))
 
 
 def _curves(comparison: Comparison) -> Curves:
@@ -155,13 +186,16 @@ def _winner(outcome: Outcome, folder: Path) -> Path | None:
 
 
 def _runs(comparison: Comparison) -> Table:
-    """Every run, with its rate, its figure, its time, and how it ended."""
-    names = ("run", "settings", "best valid", "epochs", "seconds", "ended")
+    """Every run, with its rate, its curve, its figure, its time, and how it ended."""
+    found = dict.fromkeys(key for o in comparison.outcomes for t in o.trials for key in t.found)
+    figures = ("best valid", "epochs", "seconds")
+    names = ("run", *map(spaced, found), "valid over epochs", *figures, "ended")
     rows = [
         Row(
             (
                 f"{outcome.cell.variant.name}, {kind} {attempt.index + first}",
-                ", ".join(f"{key} {value:.3g}" for key, value in attempt.found.items()),
+                *(f"{attempt.found[key]:.3g}" if key in attempt.found else "" for key in found),
+                Trace(tuple(line["valid_nats_per_frame"] for line in attempt.metrics)),
                 "" if attempt.best is None else f"{attempt.best['valid_nats_per_frame']:.4f}",
                 f"{len(attempt.metrics)}",
                 f"{attempt.seconds:.0f}",
@@ -173,5 +207,6 @@ def _runs(comparison: Comparison) -> Table:
         for kind, attempts, first in (("trial", outcome.trials, 0), ("seed", outcome.seeds, 1))
         for attempt in attempts
     ]
-    columns = tuple(Column(name, is_text=name in ("run", "settings", "ended")) for name in names)
+    texts = ("valid over epochs", "ended")
+    columns = tuple(Column(name, is_text=name in texts) for name in names)
     return Table(columns, tuple(rows), "All runs", collapsed=True)

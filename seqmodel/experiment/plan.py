@@ -12,9 +12,9 @@ import torch
 from seqmodel.config import Config, parse_setting, resolve
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.experiment.space import Range
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.outputs.registry import only_model
+from seqmodel.training.space import Range
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Plan:
             given.setdefault("model", model)
         config = resolve(given, {}, dataset.frame.medium.presets)
         seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)
-        return with_sizes(replace(seeded, learning_rate_draws=0), dataset.frame)
+        return with_sizes(seeded.without_search(), dataset.frame)
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,9 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
     """
     axes: list[list[dict[str, Any]]] = [[{"unit": unit} for unit in units]] if units else []
     for text in vary:
-        key, _, values = text.partition("=")
+        key, equals, values = text.partition("=")
+        if not equals:
+            raise UsageError(f"--vary takes KEY=A,B,..., not {text!r}")
         if any(key in options[0] for options in axes):
             raise UsageError(f"{key} is varied twice: once is enough, with all its values")
         axes.append([{key: parse_setting(key, value, "--vary")} for value in values.split(",")])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.studies import Studies
 from seqmodel.model.build import build_model
 from seqmodel.outputs.registry import output_class
+from seqmodel.training.trials import ENDED, METRICS
 from seqmodel.units.module import Unit
 
 
@@ -87,10 +89,39 @@ class Comparison:
         with_figure = [o for o in self.outcomes if len(self.figures(o, self.judged))]
         return sorted(with_figure, key=lambda o: float(self.figures(o, self.judged).mean()))
 
-    def difference(self, ours: Outcome, theirs: Outcome) -> Difference:
-        """How much more nats per frame ours takes than theirs, on the split that decides."""
-        split = self.judged
-        return difference(ours.nats[split], theirs.nats[split], self.lengths[split])
+    @cached_property
+    def behind(self) -> list[tuple[Outcome, Difference]]:
+        """Each outcome but the best, in order, and how many more nats per frame it takes.
+
+        On the split that decides.
+        """
+        split, ranked = self.judged, self.ranked()
+        return [
+            (other, difference(other.nats[split], ranked[0].nats[split], self.lengths[split]))
+            for other in ranked[1:]
+        ]
+
+    def leads(self, outcome: Outcome) -> bool:
+        """Whether it is the best of several, or not told apart from it."""
+        if not self.behind:
+            return False
+        return outcome is self.ranked()[0] or any(
+            outcome is other and not gap.real for other, gap in self.behind
+        )
+
+    def trivial(self, split: str) -> tuple[str, float] | None:
+        """The best trivial model of a split and its nats per frame; None where there is none."""
+        found = self.baselines.get(split, {})
+        return min(found.items(), key=lambda item: item[1], default=None)
+
+    def no_better_than_trivial(self) -> list[Outcome]:
+        """Those that predict the split that decides no better than the best trivial model."""
+        trivial = self.trivial(self.judged)
+        if trivial is None:
+            return []
+        return [
+            o for o in self.ranked() if float(self.figures(o, self.judged).mean()) >= trivial[1]
+        ]
 
 
 def results(studies: Studies) -> list[Comparison]:
@@ -133,7 +164,7 @@ def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
 
 def _attempt(index: int, trial: FrozenTrial) -> Attempt:
     attributes = trial.user_attrs
-    return Attempt(index, trial.params, attributes.get("ended"), attributes.get("metrics", []))
+    return Attempt(index, trial.params, attributes.get(ENDED), attributes.get(METRICS, []))
 
 
 def _parameters(config: Config, dataset: Dataset) -> int:

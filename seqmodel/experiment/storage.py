@@ -13,6 +13,8 @@ from optuna.storages import BaseStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock  # what a lock must derive from
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import disk_error
@@ -59,7 +61,17 @@ def open_storage(folder: Path, url: str | None) -> BaseStorage:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         if isinstance(error, ImportError):
             reason = "its driver is missing (for PostgreSQL: pip install 'seqmodel[postgres]')"
-        raise SeqmodelError(f"--storage {url} cannot be used: {reason}") from error
+        raise SeqmodelError(
+            f"--storage {without_password(url)} cannot be used: {reason}"
+        ) from error
+
+
+def without_password(url: str) -> str:
+    """A database's address as it may be shown, and sent along with a page."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:  # no address at all
+        return url
 
 
 def queue_again(study: optuna.Study, trial: FrozenTrial) -> None:

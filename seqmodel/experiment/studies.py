@@ -9,11 +9,8 @@ import json
 import warnings
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
 
-import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
@@ -21,8 +18,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.plan import Cell, Plan
+from seqmodel.experiment.progress import Counts
 from seqmodel.experiment.storage import GRACE, queue_again, root
-from seqmodel.training.search import paper_rates
 
 PLAN, WORKER = "plan", "worker"
 """Attributes: of the experiment's own study, and of a trial: which process runs it."""
@@ -75,6 +72,11 @@ class Studies:
         """Whether nothing is left to do."""
         return all(self.seeds(cell).complete() for cell in self.plan.cells())
 
+    def counts(self, cell: Cell) -> Counts:
+        """How many runs a cell has, and how many have ended."""
+        trials, seeds = self.trials(cell), self.seeds(cell)
+        return Counts(trials.count, trials.done(), seeds.count, seeds.done())
+
     def _study(self, name: str, count: int) -> "Study":
         if name not in self._opened:
             full = f"{self._name}/{name}"
@@ -88,6 +90,7 @@ class Study:
 
     def __init__(self, study: optuna.Study, count: int) -> None:
         self._study, self.count = study, count
+        self._complete = False  # if it is, it stays so: there is no need to ask a database again
 
     def indexed(self) -> dict[int, FrozenTrial]:
         """Index -> the trial, the last one where it was queued again.
@@ -99,6 +102,10 @@ class Study:
         found = {index[root(trial)]: trial for trial in trials}
         return {k: found[k] for k in sorted(found) if k < self.count}
 
+    def begun(self) -> list[int]:
+        """Optuna's number of each trial so far, by index."""
+        return [trial.number for trial in self.indexed().values()]
+
     def waits(self) -> bool:
         """Whether there is a trial that nobody has taken."""
         trials = self.indexed()
@@ -108,7 +115,10 @@ class Study:
 
     def done(self) -> int:
         """How many trials have ended."""
-        return sum(map(_ended, self.indexed().values()))
+        if not self._complete:
+            ended = sum(map(_ended, self.indexed().values()))
+            self._complete = ended == self.count
+        return self.count if self._complete else ended
 
     def complete(self) -> bool:
         """Whether all have."""
@@ -151,52 +161,13 @@ class Study:
         """Take a trial, a queued one first, run it and keep what comes of it."""
 
         def of_trial(trial: Trial) -> float:
-            index = next((k for k, t in self.indexed().items() if t.number == trial.number), None)
-            if index is None:
+            numbers = self.begun()
+            if trial.number not in numbers:
                 raise optuna.TrialPruned
-            return objective(trial, index)
+            return objective(trial, numbers.index(trial.number))
 
         self._study.sampler, self._study.pruner = sampler, pruner
         self._study.optimize(of_trial, n_trials=1)
-
-
-class PaperSampler(BaseSampler):
-    """The paper's learning rates, one for each index, the same for every study."""
-
-    def __init__(self, study: Study, seed: int) -> None:
-        self._indexed, self._rates = study, paper_rates(seed, study.count)
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Nothing: each rate stands for itself."""
-        return {}
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """As above."""
-        return {}
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> float:
-        """The rate of the trial's index."""
-        numbers = {t.number: k for k, t in self._indexed.indexed().items()}
-        return self._rates[numbers[trial.number]]
-
-
-def tpe(study: Study, seed: int) -> BaseSampler:
-    """Optuna's tree-structured Parzen estimator, seeded by how many trials have begun.
-
-    Alone it draws the same each time; beside others it depends on what they have found so far.
-    """
-    number = np.random.SeedSequence([seed, len(study.indexed())]).generate_state(1)[0]
-    return optuna.samplers.TPESampler(seed=int(number), constant_liar=True)
 
 
 def _ended(trial: FrozenTrial) -> bool:

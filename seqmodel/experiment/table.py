@@ -10,11 +10,13 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from seqmodel.experiment.results import Comparison, Outcome
+from seqmodel.media.words import listed, spaced, spent
 
 SPLITS = ("train", "valid", "test")
 
@@ -41,14 +43,17 @@ def rows(comparison: Comparison) -> list[tuple[str, list[str]]]:
     ]
 
 
+def time_row(comparison: Comparison) -> tuple[str, list[str]]:
+    """How long the seeds of each winner trained, on average: of `rows`, what differs each time."""
+    seconds = [[a.seconds for a in outcome.seeds if a.metrics] for outcome in comparison.outcomes]
+    return "training time", [spent(fmean(each)) if each else "" for each in seconds]
+
+
 def verdicts(comparison: Comparison) -> list[str]:
     """Which differences are real: the best variant against each other, one line each."""
-    ranked = comparison.ranked()
-    if len(ranked) < 2:
-        return []
-    best, lines = ranked[0], []
-    for other in ranked[1:]:
-        gap = comparison.difference(other, best)
+    lines = []
+    for other, gap in comparison.behind:
+        best = comparison.ranked()[0]
         interval = f"{gap.mean:.3f} nats ({gap.low:.3f} to {gap.high:.3f})"
         name, its = best.cell.variant.name, other.cell.variant.name
         if gap.real:
@@ -59,13 +64,22 @@ def verdicts(comparison: Comparison) -> list[str]:
 
 
 def baseline_lines(comparison: Comparison) -> list[str]:
-    """The best trivial model of each split."""
+    """The best trivial model of each split, and who is no better."""
     lines = []
     for split in SPLITS:
-        if split in comparison.baselines:
-            name, nats = min(comparison.baselines[split].items(), key=lambda item: item[1])
-            lines.append(f"best trivial model on {split}: {nats:.3f} ({name.replace('_', ' ')})")
-    return lines
+        trivial = comparison.trivial(split)
+        if trivial is not None:
+            lines.append(f"best trivial model on {split}: {trivial[1]:.3f} ({spaced(trivial[0])})")
+    return lines + trivial_lines(comparison)
+
+
+def trivial_lines(comparison: Comparison) -> list[str]:
+    """Who is no better than the best trivial model on the split that decides."""
+    worse = [outcome.cell.variant.name for outcome in comparison.no_better_than_trivial()]
+    if not worse:
+        return []
+    verb = "is" if len(worse) == 1 else "are"
+    return [f"{listed(worse)} {verb} no better than a trivial model on {comparison.judged}"]
 
 
 def text(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
@@ -73,7 +87,7 @@ def text(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
     blocks = []
     for comparison in comparisons:
         names = [outcome.cell.variant.name for outcome in comparison.outcomes]
-        lines = [(comparison.dataset, names), *rows(comparison)]
+        lines = [(comparison.dataset, names), *rows(comparison), time_row(comparison)]
         widths = [max(len(cells[k]) for _, cells in lines) for k in range(len(names))]
         first = max(len(label) for label, _ in lines)
         table = [
@@ -92,7 +106,7 @@ def markdown(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
     for comparison in comparisons:
         names = [outcome.cell.variant.name for outcome in comparison.outcomes]
         lines = [_piped([comparison.dataset, *names]), _piped(["---", *["---:"] * len(names)])]
-        lines += [_piped([label, *cells]) for label, cells in rows(comparison)]
+        lines += [_piped([label, *cells]) for label, cells in _marked(comparison, "**{}**")]
         told = [f"- {line}" for line in (*verdicts(comparison), *baseline_lines(comparison))]
         blocks.append("\n".join([*lines, "", *told]))
     return "\n\n".join([*blocks, *notes]) + "\n"
@@ -103,9 +117,10 @@ def latex(comparisons: Sequence[Comparison]) -> str:
     blocks = []
     for comparison in comparisons:
         names = [outcome.cell.variant.name for outcome in comparison.outcomes]
+        marked = _marked(comparison, r"\textbf{{{}}}", _escaped)
         body = [
-            " & ".join(map(_escaped, [label, *cells])) + r" \\"
-            for label, cells in [(comparison.dataset, names), *rows(comparison)]
+            " & ".join([_escaped(label), *cells]) + r" \\"
+            for label, cells in [(comparison.dataset, [*map(_escaped, names)]), *marked]
         ]
         columns = "l" + "r" * len(names)
         lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", body[0], r"\hline", *body[1:]]
@@ -186,15 +201,28 @@ def _values(comparison: Comparison) -> dict[str, Any]:
 
 def _above(comparison: Comparison, outcome: Outcome) -> dict[str, float] | None:
     """The difference from the best variant; None for itself, and where there is no figure."""
-    ranked = comparison.ranked()
-    if all(outcome is not other for other in ranked[1:]):
-        return None
-    return comparison.difference(outcome, ranked[0])._asdict()
+    gaps = (gap for other, gap in comparison.behind if other is outcome)
+    return next((gap._asdict() for gap in gaps), None)
 
 
 def _found(outcome: Outcome) -> dict[str, Any]:
     assert outcome.config is not None
     return {name: getattr(outcome.config, name) for name in outcome.trials[0].found}
+
+
+def _marked(
+    comparison: Comparison, mark: str, escape: Callable[[str], str] = str
+) -> list[tuple[str, list[str]]]:
+    """The rows, with the figures marked that are best or not told apart from the best."""
+    leading = [*map(comparison.leads, comparison.outcomes)]
+    found = []
+    for label, cells in rows(comparison):
+        texts = [*map(escape, cells)]
+        if label == comparison.judged:
+            pairs = zip(texts, leading, strict=True)
+            texts = [mark.format(text) if leads else text for text, leads in pairs]
+        found.append((label, texts))
+    return found
 
 
 def _figure(comparison: Comparison, outcome: Outcome, split: str) -> str:

@@ -1,10 +1,8 @@
 """One process of an experiment: it takes what is left to do, piece by piece, until nothing is."""
 
-import socket
 import time
-import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +12,21 @@ from optuna.trial import Trial
 from seqmodel.data.dataset import Dataset
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.experiment.plan import Cell
-from seqmodel.experiment.studies import WORKER, PaperSampler, Studies, Study, tpe
+from seqmodel.experiment.processes import is_dead, lock_of, new_name
+from seqmodel.experiment.progress import Event, write_event
+from seqmodel.experiment.studies import WORKER, Studies, Study
 from seqmodel.locks import held, locked
 from seqmodel.runs.folder import LAST, load_run, read_metrics
-from seqmodel.training.loop import Listener, train_run
-from seqmodel.training.state import DivergedError
+from seqmodel.training.loop import Listener, Tick
 from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.training.trials import ENDED, strategy, train_trial
 
 POLL = 0.5
 """Seconds before looking again for work that others have to finish first."""
 
 
-@dataclass(frozen=True)
-class Event:
-    """What a worker is doing."""
-
-    run: str
-    """Cell and trial or seed, as in "jsb/gru/trial-3"."""
-    epoch: int
-    """The last that ended."""
-    epochs: int
-    """At most."""
-    valid: float | None
-    """The best figure so far, in nats per frame."""
-    ended: str | None = None
-    """How the run ended, once it has."""
+TELL = 0.5
+"""Seconds between two pieces of news of an epoch at hand."""
 
 
 class Worker:
@@ -53,9 +41,11 @@ class Worker:
     ) -> None:
         self._studies, self._plan, self._folder = studies, studies.plan, folder
         self._tell, self._stop = tell, stop or StopRequest()
-        self._place = f"{socket.gethostname()}:{folder.resolve()}"
-        self._name = f"{self._place} {uuid.uuid4().hex}"
+        self._name = new_name(folder)
+        self._lock = lock_of(folder, self._name)
         self._datasets: dict[str, Dataset] = {}
+        self._told = 0.0
+        self._last: Event | None = None
 
     def work(self) -> None:
         """Run trials until the experiment is complete.
@@ -64,45 +54,48 @@ class Worker:
             InterruptError: after `stop` was set; the run at hand can be resumed.
             SeqmodelError: where a dataset is not the plan's, or a disk is full.
         """
-        lock = self._lock(self._name)
-        with held(lock):
+        with held(self._lock, wait=True):  # for whoever looks at this moment whether it is held
             while not self._studies.complete():
                 if self._stop.signal is not None:
                     raise InterruptError("stopped", self._stop.signal)
                 if not self._one():
                     time.sleep(POLL)
-            lock.unlink()
+            self._lock.unlink()
 
     def _one(self) -> bool:
         """Run the next trial or seed; False if there is none for now."""
         for cell in self._plan.cells():
             trials, seeds = self._studies.trials(cell), self._studies.seeds(cell)
+            if seeds.complete():
+                continue
             with held(self._folder / "locks" / "queue", wait=True):
-                trials.queue_what_was_left(self._is_dead)
+                if not trials.complete():
+                    trials.queue_what_was_left(self._is_dead)
                 seeds.queue_what_was_left(self._is_dead)
             if trials.waits():
                 self._search(cell, trials)
-                return True
-            if trials.complete() and seeds.waits():
+            elif trials.complete() and seeds.waits():
                 self._repeat(cell, trials, seeds)
-                return True
+            else:
+                continue
+            if self._last is not None:  # None where others took the last one
+                self._tell(replace(self._last, counts=self._studies.counts(cell)))
+                self._last = None
+            return True
         return False
 
-    def _is_dead(self, worker: str) -> bool:
-        """Whether a process was of this host and folder, and does not hold its lock any more."""
-        if not worker.startswith(f"{self._place} ") or worker == self._name:
-            return False
-        with held(self._lock(worker)) as free:
-            return free
+    def _say(self, event: Event) -> None:
+        """Tell who started this process, and leave word for who asks from outside."""
+        self._told = time.monotonic()
+        self._tell(event)
+        write_event(self._lock, event)
 
-    def _lock(self, worker: str) -> Path:
-        return self._folder / "locks" / worker.rpartition(" ")[2]
+    def _is_dead(self, worker: str) -> bool:
+        return worker != self._name and is_dead(self._folder, worker)
 
     def _search(self, cell: Cell, study: Study) -> None:
         seed = self._plan.seed(cell)
-        paper = self._plan.search == "paper"
-        sampler = PaperSampler(study, seed) if paper else tpe(study, seed)
-        pruner = optuna.pruners.NopPruner() if paper else optuna.pruners.MedianPruner()
+        sampler, pruner = strategy(self._plan.search, seed, study.count, study.begun)
 
         def objective(trial: Trial, index: int) -> float:
             found = {
@@ -117,7 +110,9 @@ class Worker:
 
         def objective(trial: Trial, index: int) -> float:
             if winner is None:
-                trial.set_user_attr("ended", "every trial diverged before an epoch ended")
+                ended = "every trial diverged before an epoch ended"
+                trial.set_user_attr(ENDED, ended)
+                self._last = Event(f"{cell.name}/seed-{index}", 0, 0, None, ended)
                 raise optuna.TrialPruned
             best, found = winner
             run = f"seed-{index}" if index else f"trial-{best}"  # which is the first seed's already
@@ -146,49 +141,37 @@ class Worker:
         dataset, folder = self._dataset(cell), self._run(cell, run)
         config = self._plan.config(cell, dataset, found, seed or 0)
         name = f"{cell.name}/{run if seed is None else f'seed-{seed}'}"
-        ended, pruned = "complete", False
-        # Those of a process that died: the pruner counts them too.
-        figures = [line["valid_nats_per_frame"] for line in read_metrics(folder)]
-        reported = len(figures)
+        left: float | None = None
 
-        def epoch(line: dict[str, Any], is_best: bool) -> bool:
-            nonlocal pruned
-            if line["epoch"] > reported:
-                trial.report(line["valid_nats_per_frame"], line["epoch"])
-            figures.append(line["valid_nats_per_frame"])
-            self._tell(Event(name, line["epoch"], config.epochs, min(figures)))
-            pruned = trial.should_prune()
-            return pruned
+        def event(share: float = 0.0, ended: str | None = None) -> Event:
+            figures = [line["valid_nats_per_frame"] for line in read_metrics(folder)]
+            best = min(figures, default=None)
+            return Event(name, len(figures), config.epochs, best, ended, share, left)
+
+        def tick(now: Tick) -> None:
+            nonlocal left
+            if now.nats_per_frame is not None and time.monotonic() - self._told >= TELL:
+                left = now.seconds_left
+                self._say(event(now.done / now.total))
 
         trial.set_user_attr(WORKER, self._name)
-        for k, figure in enumerate(figures, 1):
-            trial.report(figure, k)
+        self._say(event())
         try:
             with locked(folder):
-                train_run(
+                return train_trial(
+                    trial,
                     config,
                     dataset,
                     folder,
                     resume=(folder / LAST).is_file(),
-                    listener=Listener(epoch=epoch),
+                    listener=Listener(tick, lambda line, is_best: self._say(event())),
                     stop=self._stop,
                 )
-        except DivergedError:
-            ended = "diverged"
-        metrics = read_metrics(folder)
-        best: float | None = min((line["valid_nats_per_frame"] for line in metrics), default=None)
-        if ended == "diverged":
-            ended = f"diverged in epoch {len(metrics) + 1}"
-        elif pruned:
-            ended = f"pruned after epoch {len(metrics)}"
-        elif len(metrics) < config.epochs:
-            ended = f"no better for {config.patience} epochs"
-        trial.set_user_attr("ended", ended)
-        trial.set_user_attr("metrics", metrics)
-        self._tell(Event(name, len(metrics), config.epochs, best, ended))
-        if pruned or best is None:
-            raise optuna.TrialPruned
-        return best
+        finally:
+            if ENDED in trial.user_attrs:
+                left = 0.0
+                self._say(event())
+                self._last = event(ended=trial.user_attrs[ENDED])
 
     def _scores(self, cell: Cell, run: str) -> dict[str, Any]:
         """Split -> the nats of each piece, in order, at the best epoch of a run."""

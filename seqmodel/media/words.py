@@ -1,9 +1,22 @@
 """Numbers and texts as people read them."""
 
+from collections.abc import Sequence
+
 
 def plural(count: int, thing: str) -> str:
     """1 piece, 2 pieces, 1,000 pieces."""
     return f"{count:,} {thing}{'s' * (count != 1)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """As in "a, b and c"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def spaced(name: str) -> str:
+    """A name of a program as words: note ngram for note_ngram."""
+    return name.replace("_", " ")
 
 
 def clock(seconds: float) -> str:

@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,26 @@ def machine() -> dict[str, Any]:
     return about
 
 
-def came_from(command: str, details: Sequence[Detail]) -> Section:
-    """The end of a page: the command as it was typed, versions, machine, and long texts."""
+def came_from(
+    command: str,
+    details: Sequence[Detail],
+    *,
+    threads: str | None = None,
+    versions: Mapping[str, str] | None = None,
+) -> Section:
+    """The end of a page: the command as it was typed, versions, machine, and long texts.
+
+    `threads` says what ran on how many, where it was not this process; `versions` are of more
+    libraries.
+    """
     about = machine()
-    cores = f"{plural(about['cores'], 'core')}, {plural(about['threads'], 'thread')}"
+    cores = f"{plural(about['cores'], 'core')}, {threads or plural(about['threads'], 'thread')}"
     items = [
         ("command", command),
         ("seqmodel", version()),
         ("Python", about["python"]),
         ("torch", about["torch"]),
+        *(versions or {}).items(),
         ("machine", f"{about['processor']}, {cores}"),
     ]
     if "gpu" in about:

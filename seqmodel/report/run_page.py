@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from seqmodel.config import to_yaml
-from seqmodel.media.words import plural, spent
+from seqmodel.media.words import listed, plural, spaced, spent
 from seqmodel.report.drawing import command as sample_command
 from seqmodel.report.origin import came_from
 from seqmodel.report.page import (
@@ -53,10 +53,10 @@ def run_page(
     """
     groups = _groups(runs)
     names = [scored.subject.name for scored in runs]
-    what = _listed(names) if len(names) <= NAMED else plural(len(names), "run")
+    what = listed(names) if len(names) <= NAMED else plural(len(names), "run")
     sections = [_section(name, group, samples, seed) for name, group in groups.items()]
     return Page(
-        title=f"{what} on {_listed([*groups])}",
+        title=f"{what} on {listed([*groups])}",
         lead=tuple(_lead(name, group) for name, group in groups.items()),
         sections=(*sections, came_from(command, [_settings(scored.subject) for scored in runs])),
     )
@@ -85,7 +85,7 @@ def _lead(name: str, group: Sequence[Scored]) -> str:
         return f"{text}."
     trivial, figure = min(best.splits["valid"]["baselines"].items(), key=lambda entry: entry[1])
     verdict = "needs" if nats < figure else "is better, with"
-    return f"{text}; the best trivial model ({_spaced(trivial)}) {verdict} {figure:.4f}."
+    return f"{text}; the best trivial model ({spaced(trivial)}) {verdict} {figure:.4f}."
 
 
 def _section(
@@ -144,7 +144,7 @@ def _baselines(group: Sequence[Scored], splits: Sequence[str], width: int) -> li
     for scored in group:
         figures = {split: values["baselines"] for split, values in scored.splits.items()}
         for name in dict.fromkeys(name for found in figures.values() for name in found):
-            cells = [f"{_spaced(name)} (trivial)"]
+            cells = [f"{spaced(name)} (trivial)"]
             cells += [_nats(figures.get(split, {}).get(name)) for split in splits]
             cells += [""] * (width - len(cells))
             rows.append(Row(tuple(cells), muted=True))
@@ -164,8 +164,8 @@ def _verdicts(group: Sequence[Scored]) -> list[str]:
                 if nats <= values["nats_per_frame"]:
                     where.setdefault(trivial, []).append(split)
         for splits in dict.fromkeys(map(tuple, where.values())):
-            better = _listed([_spaced(one) for one, on in where.items() if tuple(on) == splits])
-            said.append(f"{name} is no better than {better} on {_listed(splits)}.")
+            better = listed([spaced(one) for one, on in where.items() if tuple(on) == splits])
+            said.append(f"{name} is no better than {better} on {listed(splits)}.")
         if scored.dataset is None and scored.nats("valid") is not None:
             said.append(f"The valid figure of {name} is what training wrote down.")
         if (scored.subject.run.folder / DRAWS_INDEX).is_file():
@@ -178,7 +178,7 @@ def _more_figures(group: Sequence[Scored]) -> Table:
     lines = [(s.subject.name, split, values) for s in group for split, values in s.splits.items()]
     names = [*dict.fromkeys(name for *_, values in lines for name in values)]
     figures = [name for name in names if name not in NO_FIGURES]
-    heads = ("run", "split", "pieces", "frames", *(LABELS.get(n, _spaced(n)) for n in figures))
+    heads = ("run", "split", "pieces", "frames", *(LABELS.get(n, spaced(n)) for n in figures))
     rows = []
     for name, split, values in lines:
         counts = (f"{values['pieces']:,}", f"{values['frames']:,}")
@@ -196,13 +196,3 @@ def _settings(subject: Subject) -> Detail:
 
 def _nats(figure: float | None) -> str:
     return UNKNOWN if figure is None else f"{figure:.4f}"
-
-
-def _spaced(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _listed(names: Sequence[str]) -> str:
-    """As in "a, b and c"."""
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last

@@ -6,6 +6,7 @@ best.safetensors        the model of the best epoch on valid
 last.safetensors        the whole training state, to resume from
 learning-curve.png
 draws/N/, draws.jsonl   of a learning-rate search: one run folder per draw, and their results
+init/best.safetensors   of a search with --init-from: the weights that each draw begins with
 
 README.md lists the fields of each.
 """
@@ -33,7 +34,7 @@ from seqmodel.runs.content import medium_name, model_of, read_content
 
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
 BEST, LAST = "best.safetensors", "last.safetensors"
-DRAWS, DRAWS_INDEX = "draws", "draws.jsonl"
+DRAWS, DRAWS_INDEX, INIT = "draws", "draws.jsonl", "init"
 RUNS = Path("runs")
 """Where runs are kept by default, below the working directory."""
 
@@ -146,7 +147,7 @@ def newest_resumable_run(runs: Path = RUNS) -> Path:
 
 def _is_search(config: Path) -> bool:
     try:
-        return bool(read_config_file(config).get("learning_rate_draws"))
+        return bool(Config(**read_config_file(config)).trials)
     except SeqmodelError:
         return False
 
@@ -210,7 +211,8 @@ def _is_run(folder: Path) -> bool:
 
 
 _FILES = "|".join(map(re.escape, (CONFIG, METRICS, CURVE, BEST, LAST)))
+_OF_SEARCH = "|".join(map(re.escape, (DRAWS_INDEX, f"{INIT}/{BEST}")))
 RUN_FOLDER = FolderFormat(
-    "run folder", _is_run, re.compile(rf"({DRAWS}/\d+/)?({_FILES})|{re.escape(DRAWS_INDEX)}")
+    "run folder", _is_run, re.compile(rf"({DRAWS}/\d+/)?({_FILES})|{_OF_SEARCH}")
 )
 """What `train --force` may replace."""

@@ -7,7 +7,7 @@ resumed run continues exactly as if it had never stopped.
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,6 +78,8 @@ class Listener:
     are on the disk. True ends the run here; it can be resumed all the same."""
     draw: Callable[[int, int, float], None] = lambda number, count, rate: None
     """Called by a learning-rate search before each draw: its number from 1, how many, its rate."""
+    resumed: Callable[[Sequence[dict[str, Any]]], bool | None] = lambda lines: None
+    """Called with the lines of the epochs before, where a run goes on. True ends it here."""
 
 
 def train_run(
@@ -173,10 +175,11 @@ class Trainer:
             self.save()  # from here on a run that is killed can be resumed
         write_file(self.folder / runs.CONFIG, to_yaml(self.config).encode())
         stop.at_once = self._stopped()  # until an update has been made
+        before = self.state.progress.metrics
         try:
-            while not self.finished():
-                if self._epoch(listener, stop):
-                    break
+            ended = bool(before and listener.resumed(before))
+            while not (ended or self.finished()):
+                ended = self._epoch(listener, stop)
         except DivergedError:
             self._plot()
             if not self.state.progress.update:  # there is nothing that could be resumed

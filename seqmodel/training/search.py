@@ -1,48 +1,45 @@
-"""The paper's learning-rate search: runs that differ only in their rate; the best is kept.
+"""The learning-rate search: runs that differ only in their rate; the best is kept.
+
+It tries what an experiment would, see trials.py: the paper's rates, or what TPE makes of the draws
+before. These are all on the disk, so a search that goes on asks the same and hears the same.
 
 A search folder is a run folder with the files of the best draw, and all draws below draws/.
 """
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import optuna
 import torch
+from optuna.trial import Trial, TrialState
 
-from seqmodel.config import Config, to_yaml
+from seqmodel.config import Config, search_of, to_yaml
 from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import read_bytes, write_file
 from seqmodel.runs import folder as runs
-from seqmodel.training.loop import CPU, Listener, begin_run, train_run
-from seqmodel.training.state import DivergedError
+from seqmodel.runs.checkpoint import save_checkpoint
+from seqmodel.runs.content import checkpoint_content, model_tensors
+from seqmodel.training.loop import CPU, Listener, Trainer, begin_run
+from seqmodel.training.space import default_space
 from seqmodel.training.stopping import StopRequest
-
-LOG_RATE_RANGE = (-12.0, -6.0)
-"""Chung et al. 2014, section 4.3: rates are exp(U(-12, -6)), 6.1e-6 to 2.5e-3."""
-
-
-def paper_rates(seed: int, count: int) -> list[float]:
-    """The rates to try. They depend on nothing else, so all units try the same."""
-    random = np.random.default_rng([seed, count])
-    return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
-
-
-def learning_rates(config: Config) -> list[float]:
-    """Those that a run's search tries."""
-    return paper_rates(config.seed, config.learning_rate_draws)
+from seqmodel.training.trials import ENDED, strategy, train_trial
 
 
 def begin_search(
     config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None = None
-) -> None:
-    """Write to `folder` a search that has yet to make its first update, to be resumed."""
-    write_file(folder / runs.CONFIG, to_yaml(config).encode())
-    for draw, place in _draws(config, folder):
-        begin_run(draw, dataset, place, init_from)
+) -> Trainer:
+    """Write to `folder` a search that has yet to make its first update; `search` resumes it.
+
+    Returns what would make that update.
+    """
+    _write_start(config, folder, init_from)
+    _, draw, place = next(_draws(config, folder))
+    return begin_run(draw, dataset, place, init_from)
 
 
 def search(
@@ -56,22 +53,22 @@ def search(
     listener: Listener | None = None,
     stop: StopRequest | None = None,
 ) -> None:
-    """Train `config` at each of its `learning_rates` and keep the run that is best on valid.
+    """Train `config` at each learning rate of its search and keep the run that is best on valid.
 
     Arguments and errors are those of `train_run`. A draw that diverges counts with its best epoch
     before; SeqmodelError where no draw has completed an epoch.
     """
     listener = listener or Listener()
-    if init_from is None:
-        write_file(folder / runs.CONFIG, to_yaml(config).encode())
-    else:  # a draw that starts only after a resume needs the weights too
-        begin_search(config, dataset, folder, init_from)
+    _write_start(config, folder, init_from)
+    if resume and (folder / runs.INIT).is_dir():  # for draws that have yet to begin
+        init_from = runs.load_run(folder / runs.INIT)
     results: list[dict[str, Any]] = []
-    diverged = None
-    for k, (draw, place) in enumerate(_draws(config, folder)):
-        listener.draw(k + 1, config.learning_rate_draws, draw.learning_rate)
+    diverged: BaseException | None = None
+    for trial, draw, place in _draws(config, folder):
+        listener.draw(trial.number + 1, config.trials, draw.learning_rate)
         try:
-            train_run(
+            nats = train_trial(
+                trial,
                 draw,
                 dataset,
                 place,
@@ -81,12 +78,18 @@ def search(
                 listener=listener,
                 stop=stop,
             )
-        except DivergedError as error:  # this rate is too high; others may not be
-            diverged = error
+            trial.study.tell(trial, nats)
+        except optuna.TrialPruned as pruned:
+            trial.study.tell(trial, state=TrialState.PRUNED)
+            diverged = pruned.__cause__
         figures = [line["valid_nats_per_frame"] for line in runs.read_metrics(place)]
-        best = min(filter(math.isfinite, figures), default=None)
         results.append(
-            {"draw": k, "learning_rate": draw.learning_rate, "valid_nats_per_frame": best}
+            {
+                "draw": trial.number,
+                "learning_rate": draw.learning_rate,
+                "valid_nats_per_frame": min(filter(math.isfinite, figures), default=None),
+                "ended": trial.user_attrs[ENDED],
+            }
         )
     lines = "".join(json.dumps(result, allow_nan=False) + "\n" for result in results)
     write_file(folder / runs.DRAWS_INDEX, lines.encode())
@@ -99,9 +102,28 @@ def search(
         write_file(folder / name, read_bytes(source))
 
 
-def _draws(config: Config, folder: Path) -> list[tuple[Config, Path]]:
-    """Each draw's config, and the folder of its run."""
-    return [
-        (replace(config, learning_rate=rate, learning_rate_draws=0), folder / runs.DRAWS / str(k))
-        for k, rate in enumerate(learning_rates(config))
-    ]
+def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> None:
+    """Write what a search begins with: its config, and the weights that all draws start from."""
+    if init_from is not None:
+        made, longest = init_from.config, init_from.longest_piece
+        content = checkpoint_content(
+            made, init_from.frame, epoch=init_from.epoch, longest_piece=longest
+        )
+        save_checkpoint(folder / runs.INIT / runs.BEST, model_tensors(init_from.model), content)
+    write_file(folder / runs.CONFIG, to_yaml(config).encode())
+
+
+def _draws(config: Config, folder: Path) -> Iterator[tuple[Trial, Config, Path]]:
+    """Each draw's trial, config and run folder; the next is chosen by what was told of the last."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study()
+    kind = "paper" if config.learning_rate_draws else "tpe"
+    rates = default_space(kind, paper=search_of(config.preset) == "paper")["learning_rate"]
+    for k in range(config.trials):
+        study.sampler, study.pruner = strategy(
+            kind, config.seed, config.trials, lambda: range(len(study.trials))
+        )
+        trial = study.ask()
+        rate = float(rates.suggested(trial, "learning_rate"))
+        draw = replace(config.without_search(), learning_rate=rate)
+        yield trial, draw, folder / runs.DRAWS / str(k)

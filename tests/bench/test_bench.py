@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from seqmodel import units
-from seqmodel.bench import clock, machine, music, sampling, tied
+from seqmodel.bench import clock, machine, music, sampling, tied, training
 from seqmodel.bench import report as report_module
 from seqmodel.bench.cases import SIZES, Size, find_size
-from seqmodel.bench.clock import Budget, Contender, Timing, spread_percent, take_turns
+from seqmodel.bench.clock import SHORTEST, Budget, Contender, Timing, spread_percent, take_turns
 from seqmodel.bench.peers import PeerModel, PeerSampler
 from seqmodel.bench.report import report
 from seqmodel.bench.training import STAGES, Replay, measure_training
@@ -29,10 +29,11 @@ TINY_ROW = Size("tiny-row", 2, 3, 1, 2)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _small_product():
-    """The product that gives the peak is a small one here."""
+def _quick():
+    """The product that gives the peak is a small one here, and what is short is not repeated."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine, "PEAK_SIZE", 64)
+        patch.setattr(clock, "SHORTEST", 1e-6)
         yield
 
 
@@ -46,8 +47,12 @@ def threads():
 
 @pytest.fixture
 def fake_time(monkeypatch):
-    """A clock that goes on only where a test says so: fake_time(seconds)."""
+    """A clock that goes on only where a test says so: fake_time(seconds).
+
+    What is short is repeated, as the benchmark does.
+    """
     now = [0.0]
+    monkeypatch.setattr(clock, "SHORTEST", SHORTEST)
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def passes(seconds):
@@ -421,8 +426,9 @@ def test_training_is_measured_after_its_first_epoch_and_in_full(tmp_path, monkey
     assert row["shares"] == pytest.approx({**expected, "rest": 1 - 22 / 20})
 
 
-def test_training_ends_with_its_budget(tmp_path):
+def test_training_ends_with_its_budget(tmp_path, monkeypatch, dataset):
     """Guards against a trainer that goes on for ever, or stops with an error."""
+    monkeypatch.setattr(training, "sample_dataset", lambda folder: dataset.folder)
     row = measure_training("lstm", tmp_path, 0.0)
     assert row["epochs"] == 5
     assert math.isclose(sum(row["shares"].values()), 1.0)

@@ -63,6 +63,11 @@ def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: 
         "typo.yaml": b"hiden: 3",
         "type.yaml": b"hidden: many",
         "unit.yaml": b"unit: gnu",
+        "note-unit.yaml": b"hidden: 4\nnote_unit: gnu\nmodel: tied\n",
+        "activation.yaml": b"activation: step\nhidden: 4\n",
+        "logistic.yaml": b"output: logistic\nunit: gnu\n",
+        "lost.yaml": b"unit: gru\ndata: /nowhere\n",
+        "good.yaml": b"hidden: 4\n",
         "file": b"hello\n",
         "other/file": b"hello\n",
         "others-manifest/manifest.json": b'{"name": "an extension", "version": 1}',
@@ -98,13 +103,24 @@ def _break_data(bad: Path, data: Path) -> None:
 
 
 def _break_runs(bad: Path, run: Path) -> None:
-    names = ("cut", "changed", "no-best", "no-checkpoint", "cut-last", "bad-metrics", "edited")
+    names = (
+        "cut",
+        "changed",
+        "no-best",
+        "no-checkpoint",
+        "cut-last",
+        "bad-metrics",
+        "edited",
+        "gnu",
+    )
     for name in (*names, "thesis-run"):
         shutil.copytree(run, bad / name)
     (bad / "thesis-run" / "notes").mkdir()
     (bad / "thesis-run" / "notes" / "thesis.tex").write_text("years of work")
     config = bad / "edited" / "config.yaml"
     config.write_text(config.read_text().replace("hidden: 4", "hidden: 5"))
+    config = bad / "gnu" / "config.yaml"
+    config.write_text(config.read_text().replace("unit: lstm", "unit: gnu"))
     os.truncate(bad / "cut" / "best.safetensors", 1000)
     content = bytearray((run / "best.safetensors").read_bytes())
     content[-50] ^= 1
@@ -282,6 +298,11 @@ TRAIN = {
     ),
     "train {data} --preset best": (2, "--preset must be one of default, paper, not 'best'"),
     "train {data} --optimizer sgd": (2, "--optimizer must be one of adam, rmsprop, not 'sgd'"),
+    "train {data} --lr fast": (2, "--learning-rate must be a number or search, not 'fast'"),
+    "train {data} --lr 0.1 --trials 3": (
+        2,
+        "--trials goes with --lr search, not with --lr 0.1",
+    ),
     "train {data} --lr nan": (2, "--learning-rate must be 0 or more, not nan"),
     "train {data} --dropout 1": (2, "--dropout must be below 1, not 1.0"),
     "train {data} --nope": (
@@ -308,7 +329,27 @@ TRAIN = {
         1,
         "{bad}/type.yaml: hidden must be int or nothing, not 'many'",
     ),
-    "train {data} --config {bad}/unit.yaml": (2, f"there is no unit 'gnu'; choose one of {UNITS}"),
+    "train {data} --config {bad}/unit.yaml": (
+        1,
+        f"{{bad}}/unit.yaml: unit: there is no unit 'gnu'; choose one of {UNITS}",
+    ),
+    "train {data} --config {bad}/note-unit.yaml": (
+        1,
+        f"{{bad}}/note-unit.yaml: note_unit: there is no unit 'gnu'; choose one of {UNITS}",
+    ),
+    "train {data} --config {bad}/logistic.yaml": (
+        1,
+        "{bad}/logistic.yaml: output: --output logistic does not fit music, which has note-unit, "
+        "bernoulli and nade",
+    ),
+    "train --config {bad}/lost.yaml": (
+        1,
+        f"{{bad}}/lost.yaml: data: /nowhere {NO_DATASET} --out DATA`",
+    ),
+    "train {data} --config {bad}/good.yaml --unit gnu": (
+        2,
+        f"there is no unit 'gnu'; choose one of {UNITS}",
+    ),
     "train {data} --run {run}": (1, f"{{run}} {EXISTS}"),
     "train {data} --run {bad}/other --force": (
         1,
@@ -331,7 +372,7 @@ TRAIN = {
     "train {data} --lr inf": (2, "--learning-rate must be finite, not inf"),
     "train {data} --run {bad}/file/run": (
         1,
-        "cannot write {bad}/file/run/config.yaml: not a directory",
+        "cannot write {bad}/file/run: {bad}/file is a file, not a folder",
     ),
     "train {data} --init-from {bad}/empty": (
         1,
@@ -362,6 +403,14 @@ TRAIN = {
         1,
         "{bad}/edited was trained with hidden 4, not 5: put that back in {bad}/edited/config.yaml, "
         "or start a new run with --init-from {bad}/edited",
+    ),
+    "train --resume --run {bad}/gnu": (
+        1,
+        f"{{bad}}/gnu/config.yaml: unit: there is no unit 'gnu'; choose one of {UNITS}",
+    ),
+    "train --resume --run {run} --lr search": (
+        2,
+        "--trials cannot change on --resume; start a new run with --init-from",
     ),
     "train --resume --run {run} --epochs 1": (
         2,
@@ -600,8 +649,9 @@ def test_force_does_not_take_a_run_away_before_the_new_one_can_begin(
         ["--unit", "gnu"],
         ["--init-from", str(run), "--hidden", "5"],
         ["--hidden", "1000000"],
-        ["--hidden", "1000000", "--learning-rate-draws", "2"],
+        ["--hidden", "1000000", "--lr", "search"],
         ["--unit", "tanh", "--activation", "relu", "--weight-noise", "1e30"],
+        ["--unit", "tanh", "--activation", "relu", "--weight-noise", "1e30", "--lr", "search"],
     ):
         assert call("train", data, "--run", "r", "--force", *mistake).status != 0
         assert listing(Path()) == before

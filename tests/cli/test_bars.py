@@ -11,10 +11,11 @@ from rich.cells import cell_len
 from seqmodel.cli import bars as bars_module
 from seqmodel.cli.bars import Bars, fitted
 from seqmodel.cli.common import counter
+from seqmodel.cli.compare import live
 from seqmodel.cli.compare.live import shown
 from seqmodel.cli.progress import training_progress
 from seqmodel.config import resolve
-from seqmodel.experiment.worker import Event
+from seqmodel.experiment.progress import Counts, Event
 from seqmodel.training.loop import Tick
 
 ANSI = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
@@ -97,11 +98,13 @@ def test_no_full_bar_is_left_between_epochs(width: int, terminal: Terminal):
 
 def test_compare_shows_runs_and_figures_at_any_width(width: int, terminal: Terminal):
     """Guards against names of runs that push bars and figures off the terminal."""
-    with redirect_stderr(terminal), shown(30, 2, quiet=False) as take:
+    counts = {"音楽/[gru]": Counts(18, 0, 2, 0), "nottingham/gru": Counts(8, 2, 2, 0)}
+    with redirect_stderr(terminal), shown(counts, 2, quiet=False) as take:
         take(Event("nottingham/lstm-nopeephole/trial-3", 10, 14, 3.4567))
         take(Event("音楽/[gru]/seed-2", 1, 14, None))
         lines = bars(terminal.take())[-3:]
-        take(Event("音楽/[gru]/seed-2", 14, 14, 3.1, "finished"))
+        counts = Counts(18, 1, 2, 0)
+        take(Event("音楽/[gru]/seed-2", 14, 14, 3.1, "finished", counts=counts))
         after = bars(terminal.take())
     assert [cell_len(line) <= width for line in lines] == [True] * 3
     assert lines[0].startswith("all runs ")
@@ -111,6 +114,28 @@ def test_compare_shows_runs_and_figures_at_any_width(width: int, terminal: Termi
     assert ("[gru]" in lines[2]) == (width > 20)
     assert ("3.4567" in lines[1]) == (width >= 60)
     assert "3/30" in after[-2] if len(after) > 1 else after[-1]
+
+
+def test_bars_of_compare_move_within_an_epoch(
+    width: int, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+):
+    """Guards long epochs, behind which nothing would move, and the time left of all runs."""
+    now = [100.0]
+    monkeypatch.setattr(live, "monotonic", lambda: now[0])
+    with (
+        redirect_stderr(terminal),
+        shown({"a": Counts(2, 0, 2, 0), "b": Counts(0, 0, 2, 2)}, 2, quiet=False) as take,
+    ):
+        take(Event("a/trial-0", 0, 4, None))
+        assert not re.search("[╸╺]", bars(terminal.take())[-1])
+        now[0] += 10
+        take(Event("a/trial-0", 0, 4, None, share=0.5, seconds_left=70.0))
+        whole, run = bars(terminal.take())[-2:]
+        assert re.search("[╸╺]", run)
+        # 80 s each: 70 s of this one and two that wait, on two processes.
+        if width >= 40:
+            assert whole.endswith("2/6  1:55 left")
+            assert run.endswith("0/4  1:10 left")
 
 
 def test_the_counter_keeps_its_numbers(width: int, terminal: Terminal):

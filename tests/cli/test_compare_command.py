@@ -9,6 +9,7 @@ import signal
 import statistics
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -80,30 +81,43 @@ def test_what_is_printed_and_what_is_left(call: Call, data: Path, undisturbed: P
 
 
 def test_no_kill_changes_the_table(data: Path, undisturbed: Path):
-    """Workers or all processes at once, at random moments, and the same command again."""
-    chance, kills, command = random.Random(1), 0, None
+    """Workers or all processes at once, as a run goes on, and the same command again."""
+    chance, kills, command = random.Random(1), 0, begin(data)
     try:
         while kills < 20:
-            if command is None or command.poll() is not None:
-                assert command is None or command.returncode in (0, 1), said()
+            before, deadline = epochs(), time.monotonic() + 120
+            while epochs() == before and command.poll() is None:
+                assert time.monotonic() < deadline, "it waits for what was killed"
+                time.sleep(0.01)
+            if command.poll() == 0:
+                break
+            if command.poll() is None:
+                time.sleep(chance.uniform(0, 0.05))
+                workers = children(command.pid)
+                if workers and chance.random() < 0.7:
+                    with suppress(ProcessLookupError):
+                        os.kill(chance.choice(workers), signal.SIGKILL)
+                else:
+                    os.killpg(command.pid, signal.SIGKILL)
+                    command.wait()
+                kills += 1
+            if command.poll() is not None:
+                assert command.returncode in (0, 1, -signal.SIGKILL), said()
                 command = begin(data)
-            time.sleep(chance.uniform(0.2, 4))
-            workers = children(command.pid)
-            if workers and chance.random() < 0.7:
-                os.kill(chance.choice(workers), signal.SIGKILL)
-            else:
-                os.killpg(command.pid, signal.SIGKILL)
-                command.wait()
-                command = None
-            kills += 1
     finally:
-        if command is not None:
+        if command.poll() is None:
             os.killpg(command.pid, signal.SIGKILL)
             command.wait()
+    assert kills > 2
     last = begin(data)
     assert last.wait(120) == 0, said()
     for name in TABLES:
         assert Path("e", name).read_bytes() == (undisturbed / name).read_bytes()
+
+
+def epochs() -> dict[Path, bytes]:
+    """What has been trained so far."""
+    return {path: path.read_bytes() for path in Path("e").glob("runs/data/*/*/metrics.jsonl")}
 
 
 def begin(data: Path) -> "subprocess.Popen[str]":
@@ -120,9 +134,12 @@ def said() -> str:
 
 def children(parent: int) -> list[int]:
     """The worker processes: those of its children that run the experiment."""
-    listed = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    spawned = [pid for pid in listed if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
-    return [int(pid) for pid in spawned]
+    workers = []
+    with suppress(FileNotFoundError):  # ended meanwhile
+        for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text():
+                workers.append(int(pid))
+    return workers
 
 
 def test_ctrl_c_keeps_what_is_done(data: Path, call: Call):

@@ -69,7 +69,8 @@ def named(names: list[str] | tuple[str, ...], beginning: str) -> list[str]:
     ("words", "expected"),
     [
         ("tr", ["train"]),
-        ("train --learning-rate-", ["--learning-rate-draws"]),
+        ("train --tri", ["--trials"]),
+        ("train --lr s", ["search"]),
         ("train --unit lstm", named([*UNITS], "lstm")),
         ("train --note-unit gru-", ["gru-reset-after"]),
         ("train --output n", named([*OUTPUTS], "n")),

@@ -19,7 +19,7 @@ from seqmodel.cli import inspect as inspect_command
 from seqmodel.cli.compare import command as compare
 from seqmodel.cli.sample import command as sample
 from seqmodel.cli.train import command as train
-from seqmodel.config import Config, resolve
+from seqmodel.config import SEARCHES, Config, resolve
 from seqmodel.media.music.medium import MUSIC
 
 FUNCTIONS = {
@@ -81,7 +81,7 @@ def test_options_of_train_stand_in_groups(call: Call):
     found = sections(call("train", "--help").out)
     assert list(found) == ["Data", "Model", "Training", "Search", "Run", "Options"]
     placed = {"Data": "--batch-size", "Model": "--unit", "Training": "--epochs"}
-    placed |= {"Search": "--learning-rate-draws", "Run": "--resume", "Options": "--json"}
+    placed |= {"Search": "--trials", "Run": "--resume", "Options": "--json"}
     for group, option in placed.items():
         assert [name for name, text in found.items() if f" {option}" in text] == [group]
     assert len(found["Options"].strip().splitlines()) <= 6
@@ -125,7 +125,7 @@ def test_defaults_in_the_help_are_those_of_the_config(call: Call):
     """Guards against a help text that was left behind when a default changed."""
     found = entries(call("train", "--help").out)
     for name, value in asdict(resolve({}, presets=MUSIC.presets)).items():
-        if name == "data" or value is None:
+        if name in ("data", *SEARCHES.values()) or value is None:
             continue
         option = "--" + name.replace("_", "-")
         text = next(text for entry, text in found.items() if option in re.split(r"[ ,]+", entry))
@@ -173,7 +173,7 @@ def test_version(call: Call):
         "--preset paper --unit mgu",
         "--params 5000 --layers 2 --unit gru2 --no-bias",
         "--end --lr 0.003 --seed 5 --augment-keys --dropout 0.25 --truncate 50",
-        "--learning-rate-draws 3 --schedule constant --optimizer rmsprop --weight-noise 1e-3",
+        "--lr search --trials 3 --schedule constant --optimizer rmsprop --weight-noise 1e-3",
     ],
 )
 def test_printed_config_says_the_same_when_read_back(options: str, call: Call):
@@ -187,6 +187,7 @@ def test_printed_config_says_the_same_when_read_back(options: str, call: Call):
 
 
 NOTES = {"note_unit": "lstm", "note_hidden": 32, "note_layers": 1}
+NO_SEARCH = {"learning_rate_draws": 0, "tpe_trials": 0}
 FILE = "unit: gru\nepochs: 7\nhidden: 30\n"
 
 
@@ -199,11 +200,17 @@ FILE = "unit: gru\nepochs: 7\nhidden: 30\n"
         # An option overrules its rival in the file too.
         (FILE, "--params 5000 --model frame-wise", {"hidden": 16, "params": None}),
         ("params: 5000", "--hidden 9", {"hidden": 9, "params": None}),
-        ("learning_rate_draws: 3", "--lr 0.5", {"learning_rate": 0.5, "learning_rate_draws": 0}),
+        ("learning_rate_draws: 3", "--lr 0.5", {"learning_rate": 0.5, **NO_SEARCH}),
+        ("learning_rate_draws: 3", "", {"learning_rate_draws": 3}),  # as ever, on any preset
+        ("learning_rate_draws: 3", "--lr search", {**NO_SEARCH, "tpe_trials": 10}),
+        ("learning_rate: 0.5", "--lr search", {**NO_SEARCH, "tpe_trials": 10}),
+        ("tpe_trials: 3", "--trials 5", {**NO_SEARCH, "tpe_trials": 5}),
+        ("preset: paper", "--trials 5", {**NO_SEARCH, "learning_rate_draws": 5}),
+        ("", "--preset paper --lr search", {**NO_SEARCH, "learning_rate_draws": 10}),
         ("preset: paper", "", {"hidden": 36, "epochs": 500, "learning_rate_draws": 10}),
         ("preset: paper\nepochs: 3", "", {"hidden": 36, "epochs": 3}),
         ("preset: paper", "--epochs 4 --unit gru", {"hidden": 46, "epochs": 4}),
-        ("preset: paper", "--lr 0.001", {"learning_rate": 0.001, "learning_rate_draws": 0}),
+        ("preset: paper", "--lr 0.001", {"learning_rate": 0.001, **NO_SEARCH}),
         ("epochs: 3", "--preset paper", {"epochs": 3, "optimizer": "rmsprop"}),
         ("bias: false", "--bias", {"bias": True}),
         ("end: true", "--no-end", {"end": False}),

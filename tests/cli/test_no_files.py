@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,27 +36,27 @@ def test_a_primer_is_a_file(call: Call, run: Path, pipes: Path, prime: str):
     assert (result.status, result.err) == (1, f"seqmodel: --prime {prime}: is not a file\n")
 
 
+def with_pipe(folder: Path, name: str) -> Path:
+    """A copy of a folder, here, in which this file is a pipe."""
+    copy = Path("copy")
+    shutil.copytree(folder, copy)
+    (copy / name).unlink()
+    os.mkfifo(copy / name)
+    return copy
+
+
 @pytest.mark.parametrize("name", ["manifest.json", "train.jsonl", "train.npy"])
-def test_a_dataset_is_of_files(call: Call, data: Path, here: Path, name: str):
-    (here / "d").mkdir()
-    for file in data.iterdir():
-        (here / "d" / file.name).write_bytes(file.read_bytes())
-    (here / "d" / name).unlink()
-    os.mkfifo(here / "d" / name)
-    result = call("inspect", "d")
+def test_a_dataset_is_of_files(call: Call, data: Path, name: str):
+    result = call("inspect", with_pipe(data, name))
     assert result.status == 1
     assert result.err.count("\n") == 1
-    assert "d" in result.err
+    assert "copy" in result.err
 
 
 @pytest.mark.parametrize("name", ["best.safetensors", "config.yaml", "metrics.jsonl"])
-def test_a_run_is_of_files(call: Call, run: Path, here: Path, name: str):
-    (here / "r").mkdir()
-    for file in run.iterdir():
-        (here / "r" / file.name).write_bytes(file.read_bytes())
-    (here / "r" / name).unlink()
-    os.mkfifo(here / "r" / name)
-    for command in (("inspect", "r"), ("train", "--resume", "--run", "r", "--epochs", "3", "-q")):
+def test_a_run_is_of_files(call: Call, run: Path, name: str):
+    copy = with_pipe(run, name)
+    for command in (("inspect", copy), ("train", "--resume", "--run", copy, "--epochs", 3, "-q")):
         result = call(*command)
         assert result.err.count("\n") <= 1, result.err
 

@@ -3,17 +3,20 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-from calling import Call, call_ok
+from calling import ENVIRONMENT, Call, call_ok
 from safetensors.numpy import load_file
 
 import seqmodel
 from seqmodel.data.dataset import Dataset
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.training import loop
+from seqmodel.training.trials import paper_rates
 
 EPOCH = r"epoch {}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}\*  +[\d,]+ frames/s"
 
@@ -72,7 +75,7 @@ def test_train_json_and_quiet(call: Call, data: Path):
 
 
 def test_a_search_names_each_rate(call: Call, data: Path):
-    result = call("train", data, "--hidden", 4, "--epochs", 1, "--learning-rate-draws", 2)
+    result = call("train", data, "--hidden", 4, "--epochs", 1, "--preset", "paper", "--trials", 2)
     rates = [line for line in result.err.splitlines() if line.startswith("learning rate")]
     assert [rate[:23] for rate in rates] == ["learning rate 1 of 2: 9", "learning rate 2 of 2: 8"]
     assert result.out.count("\n") == 1
@@ -97,7 +100,7 @@ def test_init_from_starts_from_the_weights(call: Call, data: Path, run: Path):
     assert all((mine[name] == theirs[name]).all() for name in theirs)
 
 
-@pytest.mark.parametrize("options", [[], ["--learning-rate-draws", 2]])
+@pytest.mark.parametrize("options", [[], ["--trials", 2]])
 @pytest.mark.parametrize("start", [False, True])
 def test_a_run_that_replaces_another_is_the_run_that_a_new_folder_gets(
     call: Call, data: Path, run: Path, options: list[object], start: bool
@@ -108,7 +111,7 @@ def test_a_run_that_replaces_another_is_the_run_that_a_new_folder_gets(
     Path("link").symlink_to("old")  # which stays a link
     train = ["train", data, "--hidden", 4, "--epochs", 1, *options]
     train += ["--model", "frame-wise", "--no-end"]
-    train += ["--init-from", run, "--lr", 1e-5] if start else []
+    train += ["--init-from", run] if start else []
     new = call_ok(*train, "--run", "new")
     replaced = call_ok(*train, "--run", "link", "--force")
     assert replaced.out == new.out.replace("new", "link")
@@ -136,7 +139,7 @@ def test_resume_takes_the_newest_run_with_or_without_a_best_epoch(
 ):
     """A run stopped in its first epoch, or an unfinished search, was passed over for an older."""
     small = ["--hidden", 4, "--epochs", 1]
-    for number, options in enumerate(([], [], ["--learning-rate-draws", 2]), 1):
+    for number, options in enumerate(([], [], ["--lr", "search", "--trials", 2]), 1):
         stops = number > 1
         with monkeypatch.context() as patch:
             if stops:
@@ -146,6 +149,66 @@ def test_resume_takes_the_newest_run_with_or_without_a_best_epoch(
             assert not Path(f"runs/data-lstm-{number}/best.safetensors").exists()
         result = call_ok("train", "--resume", "-q")
         assert result.out.startswith(f"runs/data-lstm-{number}  best valid ")
+
+
+DIES = """
+import os, sys
+from pathlib import Path
+from seqmodel.cli.main import main
+def dying(path, target, rename=Path.replace):
+    global left
+    left -= 1
+    if left == 0:
+        os._exit(9)
+    return rename(path, target)
+for left in map(int, sys.argv.pop(1).split()):
+    if not os.fork():
+        sys.argv += ["--run", f"r{left}"]
+        Path.replace = lambda path, target: dying(path, target)
+        main()
+    os.wait()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--trials", 2], ["--trials", 2, "--init-from", True]])
+def test_a_kill_at_the_beginning_leaves_what_can_be_begun_or_resumed(
+    call: Call, data: Path, run: Path, options: list[object]
+):
+    """At each of the first files written: a checkpoint without config.yaml was neither."""
+    options = [run if option is True else option for option in options]
+    train = ["train", data, "--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end"]
+    train += [*options, "-q"]
+    call_ok(*train, "--run", "whole")
+    points = range(1, 8)
+    command = [sys.executable, "-c", DIES, " ".join(map(str, points)), *map(str, train)]
+    subprocess.run(command, env=ENVIRONMENT, check=True)
+    resumed = [Path(f"r{point}").exists() for point in points]
+    assert len(set(resumed)) == 2  # the points are well chosen
+    for point, there in zip(points, resumed, strict=True):
+        again = ["train", "--resume", "-q"] if there else train
+        call_ok(*again, "--run", f"r{point}")
+        for name in ("best.safetensors", "config.yaml"):
+            assert Path(f"r{point}", name).read_bytes() == Path("whole", name).read_bytes()
+
+
+def test_a_search_of_an_older_version_goes_on(
+    call: Call, data: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its config.yaml knows one search, the paper's, whatever the preset."""
+    Path("c.yaml").write_text("learning_rate_draws: 2\nhidden: 4\nepochs: 1\n")
+    call_ok("train", data, "--config", "c.yaml", "--run", "whole", "-q")
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "likelihood", interrupted)
+        assert call("train", data, "--config", "c.yaml", "--run", "r", "-q").status != 0
+    for path in Path("r").rglob("config.yaml"):
+        older = path.read_text().replace("tpe_trials: 0\n", "")
+        assert older != path.read_text()
+        path.write_text(older)
+    call_ok("train", "--resume", "--run", "r", "-q")
+    lines = Path("r/draws.jsonl").read_text().splitlines()
+    assert [json.loads(line)["learning_rate"] for line in lines] == paper_rates(1, 2)
+    for name in ("draws.jsonl", "best.safetensors", "config.yaml"):
+        assert Path("r", name).read_bytes() == Path("whole", name).read_bytes()
 
 
 def interrupted(*_: object, **__: object) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from seqmodel.errors import UsageError
 from seqmodel.experiment.plan import Plan, Source, Variant, variants_of
-from seqmodel.experiment.space import Range, default_space, tuned
-from seqmodel.training.search import paper_rates
+from seqmodel.training.space import Range, default_space, tuned
+from seqmodel.training.trials import paper_rates
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     run("initdb", "-D", data, "-U", "seqmodel", "-A", "trust", "--no-sync")
     listen = f"-c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -p {port} -F"
     run("pg_ctl", "-D", data, "-l", log, "-o", listen, "-w", "start")
-    yield f"postgresql+psycopg://seqmodel@127.0.0.1:{port}/postgres"
+    yield f"postgresql+psycopg://seqmodel:secret@127.0.0.1:{port}/postgres"
     run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
     shutil.rmtree(folder)
 
@@ -88,6 +88,10 @@ def test_two_hosts_on_a_database_and_kills_change_nothing(server, dataset, tmp_p
     for name in TABLES:
         expected = (tmp_path / "alone" / "e" / name).read_bytes()
         assert [(place / name).read_bytes() for place in places] == [expected, expected]
+    for place in places:  # pages name the command, and are made to be sent
+        page = (place / "report.html").read_text()
+        assert "seqmodel:***@127.0.0.1" in page
+        assert "secret" not in page
 
 
 def test_other_data_under_the_name_are_refused(server, dataset, write_dataset, rolls, tmp_path):

@@ -1,9 +1,6 @@
 """Where processes meet: what the dead leave behind is found, and what they tore is mended."""
 
-import multiprocessing
-import os
 import resource
-import signal
 import time
 from pathlib import Path
 
@@ -14,28 +11,6 @@ from optuna.trial import TrialState
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.storage import JOURNAL, open_storage
 from seqmodel.experiment.studies import WORKER, Study
-from seqmodel.locks import held
-
-
-def hold(path, told):
-    with held(path):
-        told.put("held")
-        time.sleep(60)
-
-
-def test_a_dead_process_holds_no_lock(tmp_path):
-    """Guards against locks that outlive their owner: its trials would never be run."""
-    context = multiprocessing.get_context("spawn")
-    told = context.Queue()
-    process = context.Process(target=hold, args=(tmp_path / "lock", told))
-    process.start()
-    assert told.get(timeout=30) == "held"
-    with held(tmp_path / "lock") as free:
-        assert not free
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    with held(tmp_path / "lock") as free:
-        assert free
 
 
 def test_a_line_torn_by_a_kill_is_cut_off(tmp_path):

@@ -288,8 +288,8 @@ def test_temperature_zero_takes_the_likelier_value_of_each_note_in_turn():
 @pytest.mark.parametrize("width", [1, 13, 64])
 @pytest.mark.parametrize("unit", UNITS)
 def test_compiled_and_plain_sampling_draw_the_same(make_config, monkeypatch, unit, width, end):
-    """Every unit, at three temperatures: not one note may differ, over the border of a chunk."""
-    monkeypatch.setattr(sampler, "CHUNK", 12)
+    """Every unit, at two temperatures: not one note may differ, over the border of a chunk."""
+    monkeypatch.setattr(sampler, "CHUNK", 5)
     torch.manual_seed(7)
     config = make_config(unit=unit, hidden=21, output="nade", nade_hidden=width, end=end)
     model = build_model(config, FRAMES)
@@ -301,7 +301,7 @@ def test_compiled_and_plain_sampling_draw_the_same(make_config, monkeypatch, uni
         if end:
             model.output.linear.bias[-1] = -6
     before = copy.deepcopy(model.state_dict())
-    for temperature in (1.0, 0.8, 0.0):
+    for temperature in (0.8, 0.0):
         drawn = []
         for backend in ("cpu", "reference"):
             model.unit.backend = backend

@@ -224,12 +224,12 @@ def tied_model(unit, output, layers, *, end=True, hidden=21, frame=FRAMES):
 @pytest.mark.parametrize("unit", UNITS)
 def test_compiled_and_plain_sampling_draw_the_same(unit, output, layers, monkeypatch):
     """Every unit on both axes, stacks, ends, onsets and temperatures, note for note."""
-    monkeypatch.setattr("seqmodel.sampling.sampler.CHUNK", 3)
+    monkeypatch.setattr("seqmodel.sampling.sampler.CHUNK", 2)
     onsets = layers == 2
     frame = replace(FRAMES, onsets=onsets)
     model = tied_model(unit, output, layers, frame=frame)
     prime = random_frames(2, 88, onsets).numpy()
-    for temperature in (1.0, 0.8, 0.0):
+    for temperature in (0.8, 0.0):
         drawn = []
         for backend in ("cpu", "reference"):
             for layer in (m for m in model.modules() if hasattr(m, "backend")):

@@ -1,5 +1,6 @@
 """A page in a real browser: it is drawn, switched, read point by point, heard, and fits a phone."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
@@ -9,6 +10,12 @@ import numpy as np
 import pytest
 from chrome import Chrome
 
+from seqmodel.data.dataset import Dataset
+from seqmodel.experiment.output import write_results
+from seqmodel.experiment.plan import Plan, sources_of, variants_of
+from seqmodel.experiment.storage import open_storage
+from seqmodel.experiment.studies import Studies
+from seqmodel.experiment.worker import Worker
 from seqmodel.media.pictures import Box, Level, Picture
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page import (
@@ -28,6 +35,7 @@ from seqmodel.report.page import (
     Table,
     render,
 )
+from seqmodel.training.space import default_space
 
 SECONDS, RATE = 3.0, 44_100
 
@@ -62,6 +70,20 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "a page.html"
     path.write_text(render(Page("t" * 100, ("l" * 200,), (Section("s" * 90, parts),))), "utf-8")
     return path
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory, dataset: Dataset) -> Path:
+    """The page of a comparison: two units, two trials of each, two seeds of each winner."""
+    folder = tmp_path_factory.mktemp("experiment")
+    settings = {"model": "frame-wise", "hidden": 4, "epochs": 3, "batch_size": 4}
+    space = default_space("paper", paper=False)
+    sources, variants = sources_of([dataset.folder]), variants_of(["tanh", "gru"], [])
+    plan = Plan(sources, variants, settings, "paper", 2, 2, space)
+    studies = Studies.begin(open_storage(folder, None), "e", plan)
+    Worker(studies, folder).work()
+    write_results(studies, folder, "seqmodel compare tiny")
+    return folder / "report.html"
 
 
 @pytest.fixture(scope="module")
@@ -215,3 +237,80 @@ def test_dark_where_dark_is_asked_for(chrome: Chrome, page: Path):
     (light_ground, light_text), (dark_ground, dark_text) = seen
     assert min(light_ground, dark_text) > 200
     assert max(dark_ground, light_text) < 50
+
+
+# ---- the page of a comparison -------------------------------------------------------------------
+
+CONTRASTS = """[...document.querySelectorAll('main *')]
+  .filter((e) => e.checkVisibility() && [...e.childNodes].some(
+    (n) => n.nodeType === Node.TEXT_NODE && n.data.trim()))
+  .map((element) => {
+    const light = (text) => {
+      const part = (n) => (n <= 0.04045 ? n / 12.92 : ((n + 0.055) / 1.055) ** 2.4);
+      const [r, g, b] = text.match(/[0-9.]+/g).slice(0, 3).map((n) => part(n / 255));
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    let ground = element;
+    while (/, 0\\)$/.test(getComputedStyle(ground).backgroundColor)) ground = ground.parentElement;
+    const style = getComputedStyle(element);
+    const ink = element.closest('svg') ? style.fill : style.color;
+    const both = [light(ink), light(getComputedStyle(ground).backgroundColor)];
+    return (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
+  })"""
+"""Of every text that is shown, as WCAG 2 defines it."""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [360, 390, 1280])
+def test_a_comparison_can_be_read_anywhere(chrome: Chrome, compared: Path, width: int, dark: bool):
+    """Guards its tables, which are wider than a phone, and texts too pale in the dark."""
+    chrome.open(compared, width=width, dark=dark)
+    chrome.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
+    page_width = "['scrollWidth', 'clientWidth'].map((name) => document.documentElement[name])"
+    scrolled, seen = chrome.run(page_width)
+    assert scrolled == seen <= width
+    contrasts = chrome.run(CONTRASTS)
+    assert len(contrasts) > 100
+    assert min(contrasts) >= 4.5
+    traces = "[...document.querySelectorAll('.trace path')].map((e) => e.getBoundingClientRect())"
+    sizes = chrome.run(f"{traces}.map((box) => [box.width, box.height])")
+    assert len(sizes) == 8
+    assert all(60 < wide < 140 and 0 <= high < 40 for wide, high in sizes)
+
+
+def test_the_curves_of_a_comparison_tell_their_points(chrome: Chrome, compared: Path):
+    chrome.open(compared, width=390)
+    chrome.hover(".chart .plot", 0.99, 0.5)
+    name, epoch, *_ = told(chrome)
+    assert name.split(", ")[0] in ("tanh", "gru")
+    assert name.split(", ")[1] in ("seed 1", "seed 2")
+    assert epoch.startswith("3")
+    chrome.hover(".chart:has(.over-x) .plot", 0.9, 0.5)
+    tip = "document.querySelector('.chart:has(.over-x) .tip').textContent"
+    assert re.match(r"(tanh|gru), trial \d, completelearning rate\d", chrome.run(tip))
+
+
+def test_a_winner_is_heard(chrome: Chrome, compared: Path):
+    """One for each unit, music that the model itself made; by keyboard alone."""
+    chrome.open(compared, width=390)
+    captions = "[...document.querySelectorAll('.sample figcaption')].map((e) => e.textContent)"
+    assert [text.split(":")[0] for text in chrome.run(captions)] == ["tanh", "gru"]
+    chrome.run("document.querySelector(':nth-child(2 of .sample) button').focus()")
+    chrome.press(" ")
+    chrome.wait(f"{AUDIO}[1].currentTime > 0.2")
+    chrome.wait(
+        "parseFloat(document.querySelector(':nth-child(2 of .sample) .cursor').style.left) > 0"
+    )
+    assert chrome.run(f"{AUDIO}[0].paused")
+
+
+def test_all_that_can_be_operated_has_a_name(chrome: Chrome, compared: Path):
+    """Guards buttons, sliders and charts that a screen reader would call by nothing."""
+    chrome.open(compared)
+    found = chrome.run(
+        "[...document.querySelectorAll('button, input, audio, th, [role], [tabindex]')].map((e) => "
+        "e.ariaLabel || e.textContent.trim() || document.querySelector(`label[for='${e.id}']`)"
+        "?.textContent || e.outerHTML)"
+    )
+    assert len(found) > 40
+    assert [name for name in found if name.startswith("<")] == []

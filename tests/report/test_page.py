@@ -28,6 +28,7 @@ from seqmodel.report.page import (
     Scatter,
     Section,
     Table,
+    Trace,
     render,
 )
 
@@ -70,6 +71,46 @@ def page(*parts: object, **rest: object) -> Page:
 
 def shown(*parts: object) -> Element:
     return read(render(page(*parts)))
+
+
+def test_traces_of_a_table_share_a_scale():
+    """Guards curves that look equally good, each stretched to its own cell."""
+    columns = (Column("run"), Column("valid", is_text=True))
+    falling = Trace((12.0, 4.0, 3.0, 2.0, 2.0, 1.0))
+    rows = (
+        *(Row(("a", falling), series="a"), Row(("b", Trace((3.0, 3.0))))),
+        *(Row(("c", Trace((2.0,)))), Row(("d", Trace(())))),
+    )
+    table = shown(Table(columns, rows))
+    traces = table.all("svg", "trace")
+    assert [trace.attributes["aria-label"] for trace in traces] == [
+        "from 12.0000 to 1.0000",
+        "from 3.0000 to 3.0000",
+        "from 2.0000 to 2.0000",
+    ]
+    points = [re.findall(r"[\d.]+", t.one("path").attributes["d"]) for t in traces]
+    # The first fifth is beyond: up to twice the height of the rest, 1 to 4, and headroom.
+    low, high = 1 - 0.05 * 6, 7 + 0.05 * 6
+    tops = [24 * (high - nats) / (high - low) for nats in (4.0, 3.0, 2.0, 2.0, 1.0)]
+    assert [float(y) for y in points[0][1::2]] == [0.0, *(round(top, 1) for top in tops)]
+    assert [float(x) for x in points[0][::2]] == [0, 20, 40, 60, 80, 100]
+    assert points[1] == ["0.0", points[0][5], "20.0", points[0][5]]
+    assert points[2][1] == points[0][7]
+
+
+def test_a_long_trace_is_thinned_and_keeps_its_ends():
+    values = tuple(float(k) for k in range(500))
+    (trace,) = shown(Table((Column("run"), Column("v")), (Row(("a", Trace(values))),))).all(
+        "svg", "trace"
+    )
+    points = re.findall(r"([\d.]+) ([\d.]+)", trace.one("path").attributes["d"])
+    assert len(points) == 50
+    assert (points[0][0], points[-1][0]) == ("0.0", "100.0")
+
+
+def test_a_trace_has_no_place_for_infinity():
+    with pytest.raises(ValueError, match="no place"):
+        Trace((1.0, float("inf")))
 
 
 # ---- text ---------------------------------------------------------------------------------------

@@ -19,39 +19,43 @@ def _kills(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
     from kills import kill_all
 
     found = kill_all(folder, 4 if short else 240, seed, slow=not short)
-    return f"{found.killed} commands killed, {found.ended} ended before", found.complaints
+    said = (
+        f"{found.killed} commands killed, {found.amid} amid their work, {found.ended} ended before"
+    )
+    return said, found.complaints
 
 
 def _faults(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
-    from faults import armed, fail_all
+    from calls import armed
+    from faults import fail_all
 
     if not armed():
         return "not tried, for want of a C compiler", []
     found = fail_all(folder, seed, each=2 if short else None)
-    return f"{found.injected} writing calls made to fail, of {found.places}", found.complaints
+    return f"{found.injected:,} writing calls made to fail, of {found.places:,}", found.complaints
 
 
 def _mutants(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
     from mutants import mutate_all
 
     found = mutate_all(folder, seed, 200 if short else 100_000)
-    worst = f"worst {found.seconds:.2f} s ({found.slowest}), {found.megabytes:.0f} MB"
-    return (
-        f"{found.tried:,} inputs, {found.kept:,} of new paths; {worst}",
-        found.complaints,
-    )
+    worst = f"at most {found.seconds:.2f} s ({found.slowest}) and {found.megabytes:.0f} MB"
+    said = f"{found.tried:,} inputs read, {found.kept:,} of them by new paths, {worst}"
+    return said, found.complaints
 
 
 def _flips(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
     from flips import flip_all
 
     found = flip_all(folder, seed, 40 if short else None)
-    return f"{found.flipped:,} bytes flipped, {found.noticed:,} noticed", found.complaints
+    unnoticed = f"{found.hidden:,} hidden in text, {found.harmless} that change no value"
+    said = f"{found.flipped:,} bytes flipped, {found.noticed:,} noticed, {unnoticed}"
+    return said, found.complaints
 
 
 def _with_library() -> None:
-    """Begin again with the library that makes writing fail, where it can be compiled."""
-    from faults import LIBRARY, armed, compiled
+    """Begin again with the library of `calls`, where it can be compiled."""
+    from calls import LIBRARY, armed, compiled
 
     if not armed() and LIBRARY not in os.environ and (library := compiled()):
         environment = {**os.environ, "LD_PRELOAD": str(library), LIBRARY: str(library)}
@@ -66,7 +70,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     given = parser.parse_args()
     kinds = given.kinds or KINDS
-    if "faults" in kinds:
+    if {"kills", "faults"} & {*kinds}:
         _with_library()
     print(f"seed {given.seed}", flush=True)
     complaints: list[str] = []
@@ -76,8 +80,12 @@ def main() -> int:
             os.chdir(folder)
             tried = globals()[f"_{kind}"](Path(folder), given.seed, short=given.short)
             os.chdir("/")
-        complaints += (f"{kind}: {complaint}" for complaint in tried[1])
-        print(f"{kind}: {tried[0]}; {time.monotonic() - began:.0f} s", flush=True)
+        said, broken = tried
+        complaints += (f"{kind}: {complaint}" for complaint in broken)
+        # A row of README.md's table.
+        print(
+            f"| {kind} | {said} | {len(broken)} | {time.monotonic() - began:,.0f} s |", flush=True
+        )
     for complaint in complaints:
         print(f"BROKEN {complaint}")
     if library := os.environ.get("TORTURE_LIBRARY"):

@@ -2,7 +2,7 @@
 
 import io
 import sys
-from contextlib import redirect_stdout
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,8 @@ TRAININGS: dict[str, tuple[object, ...]] = {
         *("--dropout", 0.2, "--weight-noise", 0.05, "--weight-dropout", 0.1, "--augment-keys"),
     ),
     "reference": ("music", *SMALL, *FRAME_WISE, "--unit", "gru", "--backend", "reference"),
-    "search": ("music", *SMALL, *FRAME_WISE, "--unit", "tanh", "--learning-rate-draws", 2),
+    "search": ("music", *SMALL, *FRAME_WISE, "--unit", "tanh", "--trials", 8),
+    "the paper's search": ("music", *SMALL, *FRAME_WISE, "--preset", "paper", "--trials", 2),
     "gaussian gru": ("audio", *SMALL, "--unit", "gru", "--output", "gaussian", "--components", 3),
     "logistic lstm, windows": (
         *("audio", *SMALL, "--output", "logistic", "--components", 3, "--truncate", 20),
@@ -91,12 +92,12 @@ def going_on(run: Path, begin: tuple[object, ...]) -> tuple[object, ...]:
     return (*begin, "--force")
 
 
-def here(*arguments: object) -> None:
-    """Run a command line in this process, which keeps what it compiled."""
+def here(*arguments: object, place: Path = Path()) -> None:
+    """Run a command line in this process, which keeps what it imported and compiled."""
     from forks import seqmodel
 
     former = sys.argv
-    with redirect_stdout(io.StringIO()):
+    with redirect_stdout(io.StringIO()), chdir(place):
         status = seqmodel(*arguments)()
     sys.argv = former
     assert status == 0, arguments

@@ -1,46 +1,17 @@
-"""Writes that fail with ENOSPC, EIO or EDQUOT: each call, one after the other.
+"""Writes that fail with ENOSPC, EIO or EDQUOT: each call, one after the other."""
 
-A library that is preloaded makes the n-th call below a folder fail, whoever calls: Python, NumPy,
-libsndfile. Forks arm it.
-"""
-
-import ctypes
 import errno
-import os
 import random
 import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from calls import calls_made, failing
 from corpora import TRAININGS, going_on, here, training, write_datasets
 from forks import fork, seqmodel
 from kills import contents, figures
 
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
-
-
-LIBRARY = "TORTURE_LIBRARY"
-"""The environment variable that says where the library is."""
-
-
-def armed() -> bool:
-    """Whether the library is loaded."""
-    return hasattr(ctypes.CDLL(None), "torture_arm")
-
-
-def compiled() -> Path | None:
-    """The library, in a folder of its own; None without a C compiler."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return None
-    library = Path(tempfile.mkdtemp(prefix="torture-library-")) / "faults.so"
-    source = Path(__file__).with_name("faults.c")
-    options = ("-shared", "-fPIC", "-O1", "-w", "-o", library, source, "-ldl")
-    subprocess.run([compiler, *options], check=True)
-    return library
 
 
 @dataclass
@@ -86,12 +57,12 @@ class _Place:
         self.folder, self.name, self.arguments, self.number = folder, name, arguments, 0
         self.replaces = "--force" in arguments
         self.trains = arguments[0] == "train"
+        here(*arguments, place=self._new())  # a fork for each call: none compiles again
         place = self._new()
         self.old = contents(place)
-        outcome = fork(self._armed(place, -1, 0, stays=False), place)
+        outcome = fork(failing(seqmodel(*arguments), place, -1, 0), place)
         assert outcome.status == 0, outcome.err
-        self.calls = int((place / ".calls").read_text())
-        (place / ".calls").unlink()
+        self.calls = calls_made(place)
         self.new = self._made(place)
 
     def _new(self) -> Path:
@@ -108,20 +79,6 @@ class _Place:
     def _made(self, place: Path) -> object:
         return figures(place / "out") if self.trains else contents(place)
 
-    def _armed(self, place: Path, at: int, error: int, *, stays: bool) -> Callable[[], int]:
-        command = seqmodel(*self.arguments)
-
-        def work() -> int:
-            library = ctypes.CDLL(None)
-            library.torture_arm(os.fsencode(place), ctypes.c_long(at), error, stays)
-            status = command()
-            calls = library.torture_calls()
-            library.torture_arm(b"", ctypes.c_long(-1), 0, 0)
-            (place / ".calls").write_text(str(calls))
-            return status
-
-        return work
-
     def fail(self, found: Faults, draw: random.Random, each: int | None) -> None:
         """Make calls fail, one of a fork, each with one of the errors, for once or from then on."""
         found.places += self.calls
@@ -135,9 +92,9 @@ class _Place:
 
     def _fail_at(self, at: int, error: int, stays: bool, found: Faults) -> None:
         place = self._new()
-        outcome = fork(self._armed(place, at, error, stays=stays), place)
-        found.injected += 1
-        (place / ".calls").unlink(missing_ok=True)
+        command = seqmodel(*self.arguments)
+        outcome = fork(failing(command, place, at, error, stays=stays), place)
+        found.injected += calls_made(place) > at
         what = f"{self.name}, call {at} of {self.calls} with {errno.errorcode[error]}"
         what += " and all after it" * stays
         if not outcome.clean:

@@ -1,4 +1,7 @@
-"""SIGKILL at random moments: what is there is whole, and who goes on comes to the same bytes."""
+"""SIGKILL at random moments: what is there is whole, and who goes on comes to the same bytes.
+
+Half of them come after a random time, half instead of a call that writes.
+"""
 
 import json
 import random
@@ -7,9 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from calls import KILLS, armed, calls_made, failing
 from corpora import TRAININGS, going_on, here, training, write_datasets
 from forks import Outcome, fork, seqmodel
 
+from seqmodel.files import TEMPORARY
 from seqmodel.runs.checkpoint import load_checkpoint
 
 MEASURED = ("seconds", "frames_per_second")
@@ -23,6 +28,8 @@ class Kills:
     killed: int = 0
     ended: int = 0
     """Commands that ended before the kill came."""
+    amid: int = 0
+    """Kills that met the work: half-written files, or a training to go on with, were there."""
     complaints: list[str] = field(default_factory=list)
     tried: int = 0
 
@@ -47,6 +54,36 @@ def kill_all(folder: Path, count: int, seed: int, *, slow: bool) -> Kills:
         victims[found.tried % len(victims)](found, draw)
         found.tried += 1
     return found
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A command line that was made once without a kill."""
+
+    command: Callable[[], int]
+    seconds: float
+    calls: int
+    """That write; 0 where nobody counts them."""
+
+    @classmethod
+    def timed(cls, arguments: tuple[object, ...], place: Path) -> "Undisturbed":
+        """Make it in `place`."""
+        command = seqmodel(*arguments)
+        outcome = fork(failing(command, place, -1, 0) if armed() else command, place)
+        assert outcome.status == 0, outcome.err
+        return cls(command, outcome.seconds, calls_made(place))
+
+
+def killed(
+    arguments: tuple[object, ...], place: Path, like: Undisturbed, draw: random.Random
+) -> Outcome:
+    """Make a command line that does about what `like` did, and kill it."""
+    command = seqmodel(*arguments)
+    if like.calls and draw.random() < 0.5:
+        outcome = fork(failing(command, place, draw.randrange(like.calls), KILLS), place)
+        calls_made(place)
+        return outcome
+    return fork(command, place, kill_after=draw.uniform(0, like.seconds))
 
 
 Victim = Callable[[Kills, random.Random], None]
@@ -90,11 +127,10 @@ class _Command:
     ) -> None:
         self.folder, self.name, self.arguments, self.before = folder, name, arguments, before
         self.number = 0
+        here(*arguments, place=self._place())  # so that kills meet the work and no compiler
         begun = self._place()
         self.old = contents(begun)
-        outcome = fork(seqmodel(*arguments), begun)
-        assert outcome.status == 0, outcome.err
-        self.seconds, self.new = outcome.seconds, contents(begun)
+        self.whole, self.new = Undisturbed.timed(arguments, begun), contents(begun)
 
     def _place(self) -> Path:
         self.number += 1
@@ -106,8 +142,8 @@ class _Command:
 
     def __call__(self, found: Kills, draw: random.Random) -> None:
         place = self._place()
-        outcome = fork(seqmodel(*self.arguments), place, kill_after=draw.uniform(0, self.seconds))
-        found.count(outcome)
+        found.count(killed(self.arguments, place, self.whole, draw))
+        found.amid += any(TEMPORARY.fullmatch(path.name) for path in place.iterdir())
         there = {name: data for name, data in contents(place).items() if not _temporary(name)}
         if there not in (self.old, self.new):
             found.complaints.append(f"{self.name}: neither old nor new but {sorted(there)}")
@@ -115,6 +151,8 @@ class _Command:
         after = {name: data for name, data in contents(place).items() if not _temporary(name)}
         if after != self.new:
             found.complaints.append(f"{self.name}: made again after a kill, it differs")
+        if self.arguments[0] == "prepare" and (left := [*place.glob(".out.????????")]):
+            found.complaints.append(f"{self.name}: made again after a kill, it leaves {left}")
 
 
 def _temporary(name: str) -> bool:
@@ -143,9 +181,8 @@ class _Training:
         whole = folder / "whole" / name
         whole.mkdir(parents=True)
         here(*training(folder, name, whole / "run"))
-        outcome = fork(seqmodel(*training(folder, name, "timed")), whole)
-        assert outcome.status == 0, outcome.err
-        self.whole, self.seconds = whole / "run", outcome.seconds
+        self.like = Undisturbed.timed(training(folder, name, "timed"), whole)
+        self.whole = whole / "run"
 
     def __call__(self, found: Kills, draw: random.Random) -> None:
         self.number += 1
@@ -153,12 +190,12 @@ class _Training:
         place.mkdir()
         arguments = begin = training(self.folder, self.name, "run")
         for _ in range(3):
-            after = draw.uniform(0, self.seconds)
-            outcome = fork(seqmodel(*arguments), place, kill_after=after)
+            outcome = killed(arguments, place, self.like, draw)
             if not found.count(outcome):
                 break
             self._check_whole(place / "run", found)
             arguments = going_on(place / "run", begin)
+            found.amid += "--resume" in arguments
         else:
             outcome = fork(seqmodel(*arguments), place)
         if outcome.status != 0:

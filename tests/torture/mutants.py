@@ -1,9 +1,12 @@
 """Inputs changed at random, over every reader: read or refused, in little time and memory.
 
-Coverage is the guide: what reached lines that no input reached before is changed further. Inputs
-are read in forks with an alarm and a bound on memory; a fork that dies names the input it died of.
+Coverage is the guide: what reached lines that no input reached before is changed further. Where a
+checksum would refuse every change, what lies behind it is changed and the checksum made anew, as a
+stranger can. Inputs are read in forks with an alarm and a bound on memory; a fork that dies names
+the input it died of.
 """
 
+import hashlib
 import json
 import pickle
 import random
@@ -13,6 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +25,10 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import scipy.io
 import soundfile
+import torch
 from corpora import here, roll, training, write_datasets
 from forks import fork
 
@@ -32,6 +38,13 @@ from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.registry import medium_of_file
 from seqmodel.report.inspection import inspect_dataset
+from seqmodel.runs.checkpoint import (
+    FORMAT,
+    KEY,
+    VERSION,
+    _checksum,  # what a stranger computes too
+    load_checkpoint,
+)
 from seqmodel.runs.folder import load_run, read_metrics
 
 SECONDS, MEGABYTES = 10, 1000
@@ -39,6 +52,8 @@ SECONDS, MEGABYTES = 10, 1000
 FINDINGS = Path(tempfile.gettempdir()) / "torture-findings"
 """Where inputs are kept that broke something."""
 BATCH = 50
+HEADER = 100
+"""Bytes."""
 LIMIT = 1 << 30
 READERS = str(Path(seqmodel.__file__).parent)
 
@@ -57,11 +72,18 @@ class Found:
 
 @dataclass(frozen=True)
 class Reader:
-    """A kind of file, what it begins with, and who reads it from where."""
+    """A kind of input, who reads it, and how it gets there."""
 
     name: str
-    path: Path
+    original: bytes
+    """What is changed."""
+    write: Callable[[bytes], object]
     read: Callable[[], object]
+
+    @classmethod
+    def of_file(cls, name: str, path: Path, read: Callable[[], object]) -> "Reader":
+        """Of the bytes of a file."""
+        return cls(name, path.read_bytes(), path.write_bytes, read)
 
 
 def mutate_all(folder: Path, seed: int, count: int) -> Found:
@@ -94,33 +116,113 @@ def _readers(folder: Path) -> list[Reader]:
             cells[0, k] = piece
         as_cells[f"{split}data"] = cells
     scipy.io.savemat(files / "a.mat", as_cells, do_compression=True)
-    as_objects = {k: np.array([*v, None], dtype=object)[:-1] for k, v in splits.items()}
-    np.savez_compressed(files / "a.npz", **as_objects)
+    scipy.io.savemat(files / "plain.mat", as_cells)
+    pieces = {f"{split}_{k}": piece for split, v in splits.items() for k, piece in enumerate(v)}
+    np.savez_compressed(files / "a.npz", **pieces)
     np.save(files / "a.npy", rolls[0])
     shutil.copy(folder / "mid/train/0.mid", files / "a.mid")
     samples = random_.normal(0, 0.1, 400).clip(-1, 1)
     for kind in ("wav", "flac", "ogg", "mp3", "aiff", "au"):
         soundfile.write(files / f"a.{kind}", samples, 8000)
-    readers = [Reader(file.name, file, _reading(file)) for file in sorted(files.iterdir())]
+    readers = [Reader.of_file(file.name, file, _reading(file)) for file in sorted(files.iterdir())]
     for data in ("music", "audio"):
         copy = folder / f"{data} copy"
         shutil.copytree(folder / data, copy)
         for name in sorted(path.name for path in copy.iterdir()):
             readers.append(
-                Reader(f"{data}/{name}", copy / name, lambda copy=copy: _whole_dataset(copy))
+                Reader.of_file(f"{data}/{name}", copy / name, partial(_whole_dataset, copy))
             )
     run = folder / "run"
-    readers += [
-        Reader("best.safetensors", run / "best.safetensors", lambda: load_run(run)),
-        Reader("metrics.jsonl", run / "metrics.jsonl", lambda: read_metrics(run)),
-        Reader("config.yaml", run / "config.yaml", lambda: read_config_file(run / "config.yaml")),
+    config = run / "config.yaml"
+    return [
+        *readers,
+        _zipped_again(files / "a.npz"),
+        _hashed_again(folder / "struck"),
+        *_signed_again(run),
+        Reader.of_file("best.safetensors", run / "best.safetensors", lambda: load_run(run)),
+        Reader.of_file("metrics.jsonl", run / "metrics.jsonl", lambda: read_metrics(run)),
+        Reader.of_file("config.yaml", config, lambda: read_config_file(config)),
     ]
-    return readers
+
+
+def _zipped_again(path: Path) -> Reader:
+    """An array within a .npz."""
+    with zipfile.ZipFile(path) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    changed = next(iter(members))
+    other = path.with_name("again.npz")
+
+    def write(data: bytes) -> None:
+        with zipfile.ZipFile(other, "w") as file:
+            for name, content in {**members, changed: data}.items():
+                file.writestr(name, content)
+
+    return Reader("npz, zipped again", members[changed], write, _reading(other))
+
+
+def _hashed_again(data: Path) -> Reader:
+    """The rows of a dataset, whose index has the hashes of what they were changed to."""
+    rows, index = data / "train.npy", data / "train.jsonl"
+    pieces = [json.loads(line) for line in index.read_text().splitlines()]
+    header = rows.stat().st_size - 22 * sum(piece["frames"] for piece in pieces)
+
+    def write(content: bytes) -> None:
+        rows.write_bytes(content)
+        start, lines = header, []
+        for piece in pieces:
+            end = start + 22 * piece["frames"]
+            digest = hashlib.sha256(content[start:end]).hexdigest()
+            lines.append(json.dumps({**piece, "sha256": digest}))
+            start = end
+        index.write_text("\n".join(lines))
+
+    return Reader("npy, hashed again", rows.read_bytes(), write, partial(_whole_dataset, data))
+
+
+def _signed_again(run: Path) -> list[Reader]:
+    """What a checkpoint says of its model, and its tensors, under a checksum that is right."""
+    tensors, content = load_checkpoint(run / "best.safetensors")
+    other = run.with_name("signed")
+    other.mkdir()
+
+    def sign(tensors: dict[str, torch.Tensor], text: str) -> None:
+        metadata = {
+            "format": FORMAT,
+            "version": VERSION,
+            "content": text,
+            "sha256": _checksum(tensors, text),
+        }
+        saved = safetensors.torch.save(tensors, {KEY: json.dumps(metadata)})
+        (other / "best.safetensors").write_bytes(saved)
+
+    def write_content(data: bytes) -> None:
+        sign(tensors, data.decode(errors="replace"))
+
+    def write_tensors(data: bytes) -> None:
+        """From lines of a name and a shape; every weight is what the last byte says."""
+        made = {}
+        for line in data.decode(errors="replace").splitlines():
+            name, *sizes = line.split()[:4] or [""]
+            shape = [int(size) % 100 for size in sizes if size.isdecimal()]
+            made[name] = torch.full(shape, float("nan") if data[-1:] == b"\xff" else 0.1)
+        sign(made, json.dumps(content))
+
+    shapes = "\n".join(
+        " ".join(map(str, (name, *tensor.shape))) for name, tensor in tensors.items()
+    )
+    text = json.dumps(content).encode()
+    return [
+        Reader("checkpoint's content, signed again", text, write_content, lambda: load_run(other)),
+        Reader("its tensors", shapes.encode(), write_tensors, lambda: load_run(other)),
+    ]
 
 
 def _whole_dataset(path: Path) -> None:
-    open_dataset(path)
     inspect_dataset(path, None)
+    dataset = open_dataset(path)
+    for name in dataset.splits:
+        for _ in dataset[name]:
+            pass
 
 
 def _reading(path: Path) -> Callable[[], object]:
@@ -142,22 +244,25 @@ class _Fuzz:
 
     def __init__(self, reader: Reader, folder: Path, draw: random.Random, found: Found) -> None:
         self.reader, self.folder, self.draw, self.found = reader, folder, draw, found
-        self.original, self.told = reader.path.read_bytes(), folder / "told"
-        self.corpus = [self.original]
+        self.told = folder / "told"
+        self.corpus = [reader.original]
         self.seen: set[tuple[str, int]] = set()
         self.said: set[str] = set()
 
     def run(self, count: int) -> None:
-        self._read_all([self.original])
+        self.reader.write(self.reader.original)
+        self.reader.read()  # what is refused from the start would reach nothing
+        self._read_all([self.reader.original])
         for _ in range(0, count, BATCH):
             batch = [self._mutant() for _ in range(min(BATCH, count))]
             self._read_all(batch)
-        self.reader.path.write_bytes(self.original)
+        self.reader.write(self.reader.original)
 
     def _mutant(self) -> bytes:
         draw, data = self.draw, bytearray(self.draw.choice(self.corpus))
         for _ in range(draw.choice([1, 1, 2, 5])):
-            at = draw.randrange(len(data) + 1)
+            # Half of the changes where headers are.
+            at = draw.randrange(draw.choice([len(data), min(len(data), HEADER)]) + 1)
             size = draw.choice([1, 1, 2, 4, 8, 30])
             kind = draw.randrange(7)
             if kind == 0:
@@ -198,7 +303,7 @@ class _Fuzz:
         signal.signal(signal.SIGALRM, _late)
         with self.told.open("a", buffering=1) as file:
             for data in batch:
-                self.reader.path.write_bytes(data)
+                self.reader.write(data)
                 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
                 before, began = _peak(), time.process_time()
                 error = self._error()
@@ -253,7 +358,7 @@ class _Fuzz:
         if last[:40] in self.said:  # one input of a kind is enough
             return
         self.said.add(last[:40])
-        kept = FINDINGS / f"{len(self.said)}-{self.reader.path.name}"
+        kept = FINDINGS / f"{len(self.said)}-{self.reader.name.replace('/', '-')}"
         kept.parent.mkdir(exist_ok=True)
         kept.write_bytes(data)
         self.found.complaints.append(

@@ -13,5 +13,5 @@ def test_a_little_torture_breaks_nothing():
     command = [sys.executable, Path(__file__).parent, "--short", "--seed", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    kinds = [line.split(":")[0] for line in done.stdout.splitlines()[1:]]
+    kinds = [line.split("|")[1].strip() for line in done.stdout.splitlines()[1:]]
     assert kinds == ["kills", "faults", "mutants", "flips"]

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from seqmodel.errors import SeqmodelError
@@ -12,9 +13,10 @@ from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.loop import Listener
-from seqmodel.training.search import learning_rates, search
+from seqmodel.training.search import search
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.training.trials import paper_rates
 
 
 @pytest.fixture
@@ -42,19 +44,13 @@ def finished(config, dataset, tmp_path):
     return tmp_path / "whole"
 
 
-def test_rates_are_the_papers(make_config):
-    rates = learning_rates(make_config(learning_rate_draws=2000))
+def test_rates_are_the_papers():
+    rates = paper_rates(1, 2000)
     logs = sorted(map(math.log, rates))
     assert -12 <= logs[0] < -11.9
     assert -6.1 < logs[-1] <= -6
     # Kolmogorov-Smirnov against the uniform distribution, p = 0.001
     assert max(abs((x + 12) / 6 - k / 2000) for k, x in enumerate(logs)) < 1.95 / math.sqrt(2000)
-
-
-def test_rates_depend_on_the_seed_alone(make_config):
-    rates = learning_rates(make_config(learning_rate_draws=5, seed=1))
-    assert rates == learning_rates(make_config(learning_rate_draws=5, seed=1, unit="gru"))
-    assert rates != learning_rates(make_config(learning_rate_draws=5, seed=2))
 
 
 def results(folder):
@@ -63,7 +59,7 @@ def results(folder):
 
 def test_the_draw_that_is_best_on_valid_becomes_the_run(finished, config):
     draws = [json.loads(line) for line in (finished / "draws.jsonl").read_text().splitlines()]
-    assert [draw["learning_rate"] for draw in draws] == learning_rates(config)
+    assert [draw["learning_rate"] for draw in draws] == paper_rates(config.seed, 3)
     for draw in draws:
         lines = read_metrics(finished / "draws" / str(draw["draw"]))
         assert draw["valid_nats_per_frame"] == min(x["valid_nats_per_frame"] for x in lines)
@@ -79,7 +75,7 @@ def test_the_listener_hears_of_each_draw(config, dataset, tmp_path):
     heard = []
     listener = Listener(draw=lambda *draw: heard.append(draw))
     search(config, dataset, tmp_path / "run", listener=listener)
-    assert heard == [(k + 1, 3, rate) for k, rate in enumerate(learning_rates(config))]
+    assert heard == [(k + 1, 3, rate) for k, rate in enumerate(paper_rates(config.seed, 3))]
 
 
 @pytest.mark.parametrize("ticks", [1, 4, 8, 9, 12])  # 8 ticks a draw: within, at the end, after it
@@ -96,6 +92,72 @@ def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, fi
     assert not (tmp_path / "run" / runs.BEST).exists()
     search(config, dataset, tmp_path / "run", resume=True)
     assert left(tmp_path / "run") == left(finished)
+
+
+@pytest.fixture(scope="module")
+def by_tpe(make_config):
+    """Of eight trials, at least one of the last three is given up."""
+    return make_config(tpe_trials=8, epochs=3, schedule="constant", unit="tanh")
+
+
+@pytest.fixture(scope="module")
+def whole_tpe(by_tpe, dataset, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tpe") / "run"
+    search(by_tpe, dataset, folder)
+    return folder
+
+
+def pruned(folder):
+    """The first draw that was given up, and after how many epochs."""
+    draw = next(draw for draw in results(folder) if draw["ended"].startswith("pruned"))
+    return draw["draw"], int(draw["ended"].removeprefix("pruned after epoch "))
+
+
+def test_tpe_gives_up_what_is_worse_than_the_median(whole_tpe):
+    """Recomputed: the draw's best so far against those of the complete draws at its epoch."""
+    lines = {k: read_metrics(whole_tpe / "draws" / str(k)) for k in range(8)}
+    curves = {k: [line["valid_nats_per_frame"] for line in lines[k]] for k in lines}
+    complete = []
+    for draw in results(whole_tpe):
+        curve = curves[draw["draw"]]
+        worse = [
+            len(complete) >= 5 and min(curve[:n]) > np.median([c[n - 1] for c in complete])
+            for n in range(1, len(curve) + 1)
+        ]
+        assert not any(worse[:-1])
+        assert draw["ended"] == (f"pruned after epoch {len(curve)}" if worse[-1] else "complete")
+        if not worse[-1]:
+            assert len(curve) == 3
+            complete.append(curve)
+    assert len(complete) < 8
+
+
+@pytest.mark.parametrize(
+    ("method", "later"), [("save", 0), ("_write_metrics", 0), ("_plot", 0), ("save", 1)]
+)
+def test_a_search_by_tpe_goes_on_after_a_kill(
+    by_tpe, dataset, tmp_path, whole_tpe, monkeypatch, method, later
+):
+    """Around the epoch after which a draw is given up: it stays so, and is trained no more.
+
+    Between the checkpoint and the line of metrics nobody had heard of that epoch.
+    """
+    draw, epochs = pruned(whole_tpe)
+    place = tmp_path / "run" / "draws" / str(draw + later)
+    original = getattr(loop.Trainer, method)
+
+    def killed(trainer, *arguments):
+        if trainer.folder == place and trainer.state.progress.epoch == (1 if later else epochs):
+            raise KeyboardInterrupt
+        original(trainer, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Trainer, method, killed)
+        with pytest.raises(KeyboardInterrupt):
+            search(by_tpe, dataset, tmp_path / "run")
+    search(by_tpe, dataset, tmp_path / "run", resume=True)
+    assert left(tmp_path / "run") == left(whole_tpe)
+    assert (place / runs.CURVE).is_file()
 
 
 def test_resuming_a_finished_search_changes_nothing(config, dataset, finished):
@@ -145,7 +207,7 @@ def diverging(monkeypatch, rates):
 
 def test_one_rate_that_diverges_does_not_end_the_search(config, dataset, tmp_path, monkeypatch):
     """Guards against hours of other draws lost to the one that was too high."""
-    rates = learning_rates(config)
+    rates = paper_rates(config.seed, 3)
     diverging(monkeypatch, rates[:1])
     search(config, dataset, tmp_path / "run")
     lines = (tmp_path / "run" / "draws.jsonl").read_text().splitlines()
@@ -155,7 +217,7 @@ def test_one_rate_that_diverges_does_not_end_the_search(config, dataset, tmp_pat
 
 
 def test_a_search_in_which_all_diverge_says_so(config, dataset, tmp_path, monkeypatch):
-    diverging(monkeypatch, learning_rates(config))
+    diverging(monkeypatch, paper_rates(config.seed, 3))
     with pytest.raises(SeqmodelError, match="every learning rate diverged"):
         search(config, dataset, tmp_path / "run")
 
@@ -164,7 +226,7 @@ def test_a_draw_that_diverged_late_counts_with_its_best_epoch(
     config, dataset, tmp_path, monkeypatch
 ):
     """Its best epoch may be the best of all, and was dropped with the rest of it."""
-    rates = learning_rates(config)
+    rates = paper_rates(config.seed, 3)
     best = max(rates)  # after an epoch at rates as low as these
     rate_at = loop.learning_rate_at
     monkeypatch.setattr(
@@ -186,7 +248,7 @@ def test_a_draw_that_diverged_late_counts_with_its_best_epoch(
 
 def test_a_figure_of_nan_never_wins(config, dataset, tmp_path, monkeypatch):
     """nan compares as less than nothing and more than nothing: min() keeps it where it is first."""
-    rates, figure = learning_rates(config), loop.likelihood
+    rates, figure = paper_rates(config.seed, 3), loop.likelihood
 
     def nan_first(model, split, **options):
         scores = figure(model, split, **options)

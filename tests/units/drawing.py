@@ -1,13 +1,29 @@
 """Units with random weights, states and input: what most tests of units begin with."""
 
+from itertools import product
+
 import torch
 from torch import Tensor
 
 from seqmodel.units import make
+from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 
 # Two runs that differ only in how frames are cut or rows grouped do the same sums, but not to the
 # last bit: a matrix product's blocking, and so its order of summation, depends on its row count.
 SAME = {torch.float64: 1e-13, torch.float32: 3e-6}
+
+# (gate activation, activation, bias, type): each is compiled on its own, so only every second is
+# tried. Any three of the four still meet in each of their combinations.
+CHOICES = [
+    choices
+    for places, choices in (
+        zip(*numbered, strict=True)
+        for numbered in product(
+            *map(enumerate, (GATE_ACTIVATIONS, ACTIVATIONS, (True, False), SAME))
+        )
+    )
+    if sum(places) % 2 == 0
+]
 
 
 def random_unit(name, input_size, hidden_size, *, dtype=torch.float64, seed=0, **options):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawing import CHOICES
 from guards import guarded
 from torch import Tensor
 
@@ -205,18 +206,12 @@ def test_what_counts_as_a_piano_roll(dtype: torch.dtype) -> None:
     assert not listed(roll)
 
 
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "biasless"])
-@pytest.mark.parametrize("phi", specification.ACTIVATIONS)
-@pytest.mark.parametrize("s", specification.GATE_ACTIVATIONS)
+@pytest.mark.parametrize(("s", "phi", "bias", "dtype"), CHOICES)
 @pytest.mark.parametrize("name", UNITS)
-def test_activations_and_biases(name: str, s: str, phi: str, bias: bool) -> None:
-    compare(name, (5, 3, 19, 7), torch.float64, s=s, phi=phi, bias=bias)
-
-
-@pytest.mark.parametrize("s", specification.GATE_ACTIVATIONS)
-@pytest.mark.parametrize("name", UNITS)
-def test_float32_without_biases(name: str, s: str) -> None:
-    compare(name, (9, 3, 19, 7), torch.float32, s=s, bias=False)
+def test_activations_and_biases(
+    name: str, s: str, phi: str, bias: bool, dtype: torch.dtype
+) -> None:
+    compare(name, (5, 3, 19, 7), dtype, s=s, phi=phi, bias=bias)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])

@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 import pytest
 import torch
-from drawing import random_state, random_tensor, random_unit, weighted_sum
+from drawing import CHOICES, random_state, random_tensor, random_unit, weighted_sum
 from recomputation import ACTIVATIONS, GATE_ACTIVATIONS, STEPS, recompute, weights_of
 from torch.autograd import gradcheck
 from torch.func import functional_call
@@ -16,7 +16,6 @@ from seqmodel.units import UNITS
 # float32 rounds each of some dozens of sums a step by 6e-8, and a step's error feeds the next.
 BOUND = {torch.float64: 1e-10, torch.float32: 1e-5}
 DTYPES = list(BOUND)
-ALL_ACTIVATIONS = [(s, phi) for s in GATE_ACTIVATIONS for phi in ACTIVATIONS]
 
 
 def assert_as_recomputed(unit, x, state, bound):
@@ -41,9 +40,7 @@ def test_outputs_and_final_state_at_odd_sizes(name, backend, frames, rows, hidde
     assert_as_recomputed(unit, x, random_state(unit, rows), BOUND[dtype])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(("gate_activation", "activation"), ALL_ACTIVATIONS)
+@pytest.mark.parametrize(("gate_activation", "activation", "bias", "dtype"), CHOICES)
 def test_every_activation_with_and_without_bias(
     name, backend, gate_activation, activation, bias, dtype
 ):
@@ -90,21 +87,22 @@ def test_every_weight_matters(name, backend):
 
 
 @pytest.mark.parametrize("size", [100.0, 1e4])
-@pytest.mark.parametrize(("gate_activation", "activation"), ALL_ACTIVATIONS)
-def test_saturated_input_stays_finite_and_right(name, backend, gate_activation, activation, size):
+@pytest.mark.parametrize(("gate_activation", "activation", "bias", "dtype"), CHOICES)
+def test_saturated_input_stays_finite_and_right(
+    name, backend, gate_activation, activation, bias, dtype, size
+):
     """exp of a large number: inf, then nan, in the output or only in a gradient."""
-    options = {"gate_activation": gate_activation, "activation": activation}
-    for dtype in DTYPES:
-        unit = random_unit(name, 3, 4, dtype=dtype, backend=backend, **options)
-        x = size * random_tensor(6, 4, 3, dtype=dtype).sign()
-        state = random_state(unit, 4)
-        with torch.no_grad():
-            # Where a gate lets 1e4 through, its own slope can magnify float32's rounding.
-            assert_as_recomputed(unit, x, state, 1e-10 if dtype == torch.float64 else 1e-3)
-        x.requires_grad_()
-        weighted_sum(*unit(x, state)).backward()
-        for tensor in (x, *unit.parameters()):
-            assert torch.isfinite(tensor.grad).all()
+    options = {"gate_activation": gate_activation, "activation": activation, "bias": bias}
+    unit = random_unit(name, 3, 4, dtype=dtype, backend=backend, **options)
+    x = size * random_tensor(6, 4, 3, dtype=dtype).sign()
+    state = random_state(unit, 4)
+    with torch.no_grad():
+        # Where a gate lets 1e4 through, its own slope can magnify float32's rounding.
+        assert_as_recomputed(unit, x, state, 1e-10 if dtype == torch.float64 else 1e-3)
+    x.requires_grad_()
+    weighted_sum(*unit(x, state)).backward()
+    for tensor in (x, *unit.parameters()):
+        assert torch.isfinite(tensor.grad).all()
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -3,24 +3,33 @@
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Json, Quiet, message, show
+from seqmodel.cli.common import Json, Quiet, message, print_json, show
 from seqmodel.cli.completion import one_of, several_of
-from seqmodel.config import PRESETS, field_types, parse_setting, read_config_file
+from seqmodel.config import (
+    PRESETS,
+    SEARCHES,
+    TRIALS,
+    Config,
+    blaming,
+    field_types,
+    parse_setting,
+    read_config_file,
+    search_of,
+)
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan
-    from seqmodel.experiment.studies import Studies
 
 RESULTS = Path("results")
 QUICK_EPOCHS = 4
-SEARCHES = ("paper", "tpe", "none")
 COMPARED, SETTINGS, SEARCH, RUN = "What is compared", "Settings of all runs", "Search", "Run"
 
 
@@ -84,12 +93,12 @@ def compare(
             "and pruner, over the rate and what --tune names. none: the settings as they are.  "
             "[default: paper with the paper preset, else tpe]",
             rich_help_panel=SEARCH,
-            autocompletion=one_of(SEARCHES),
+            autocompletion=one_of((*SEARCHES, "none")),
         ),
     ] = None,
     trials: Annotated[
         int, typer.Option(min=1, help="Runs of each search.", rich_help_panel=SEARCH)
-    ] = 10,
+    ] = TRIALS,
     tune: Annotated[
         list[str] | None,
         typer.Option(
@@ -157,18 +166,24 @@ def compare(
     if status:
         if out is None:
             raise UsageError("--status needs --out DIR")
-        _print_status(out, storage)
+        _print_status(out, storage, as_json=as_json)
         return
 
     from seqmodel.data.bundled import sample_dataset
     from seqmodel.runs.folder import RUNS
 
     paths = data or [sample_dataset(RUNS)]
-    settings = read_config_file(config) if config else {}
-    settings |= {"preset": preset} if preset else {}
-    settings |= dict(_setting(text) for text in setting or [])
-    settings |= {"params": params} if params else {}
-    plan = _plan(paths, units, vary or [], settings, search, trials, tune or [], seeds, quick=quick)
+    given: dict[str, Any] = {"preset": preset} if preset else {}
+    given |= dict(_setting(text) for text in setting or [])
+    given |= {"params": params} if params else {}
+
+    def plan_with(file: Mapping[str, Any]) -> "Plan":
+        settings = {**file, **given}
+        return _plan(
+            paths, units, vary or [], settings, search, trials, tune or [], seeds, quick=quick
+        )
+
+    plan = blaming(Path(config or ""), read_config_file(config) if config else {}, plan_with)
     folder = out or RESULTS / "-".join(source.name for source in plan.sources)
     _run(plan, folder, storage, jobs or os.cpu_count() or 1, as_json=as_json, quiet=quiet)
 
@@ -193,18 +208,18 @@ def _plan(
     quick: bool,
 ) -> "Plan":
     from seqmodel.experiment.plan import Plan, sources_of, variants_of
-    from seqmodel.experiment.space import default_space, tuned
+    from seqmodel.training.space import default_space, tuned
 
-    of_paper = settings.get("preset") == "paper"
-    chosen = search or ("none" if quick else "paper" if of_paper else "tpe")
-    if chosen not in SEARCHES:
+    of_preset = search_of(settings.get("preset", Config.preset))
+    chosen = search or ("none" if quick else of_preset)
+    if chosen not in (*SEARCHES, "none"):
         raise UsageError(f"--search must be paper, tpe or none, not {chosen!r}")
     if tune and chosen != "tpe":
         raise UsageError("--tune goes with --search tpe")
     if quick:
         settings = {"epochs": QUICK_EPOCHS, **settings}
     names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
-    space = default_space(chosen, paper=of_paper)
+    space = default_space(chosen, paper=of_preset == "paper")
     space |= dict(tuned(text, field_types) for text in tune)
     plan = Plan(
         sources=sources_of(paths),
@@ -223,39 +238,39 @@ def _run(
     plan: "Plan", folder: Path, storage: str | None, jobs: int, *, as_json: bool, quiet: bool
 ) -> None:
     from seqmodel.cli.compare.live import shown
+    from seqmodel.data.dataset import MANIFEST
     from seqmodel.experiment.jobs import work
     from seqmodel.experiment.output import write_results
-    from seqmodel.experiment.storage import open_storage
+    from seqmodel.experiment.storage import open_storage, without_password
     from seqmodel.experiment.studies import Studies
     from seqmodel.files import check_writable
     from seqmodel.locks import held
+    from seqmodel.runs.folder import CONFIG
     from seqmodel.training.stopping import stop_on_signals
 
+    for name, what in ((MANIFEST, "dataset"), (CONFIG, "run")):
+        if (folder / name).is_file():
+            raise UsageError(f"--out {folder} is a {what}: name a folder of its own")
     check_writable(folder / "table.md")
     meeting = open_storage(folder, storage)
     with held(folder / "locks" / "begin", wait=True):
         studies = Studies.begin(meeting, folder.name, plan)
-    total, done = _counts(studies)
-    with stop_on_signals() as stop, shown(total, done, quiet=quiet) as take:
+    counts = {cell.name: studies.counts(cell) for cell in plan.cells()}
+    jobs = min(jobs, sum(cell.total - cell.done for cell in counts.values()))
+    with stop_on_signals() as stop, shown(counts, jobs, quiet=quiet) as take:
         if not studies.complete():
-            jobs = min(jobs, total - done)
             work(folder, folder.name, plan, storage, jobs, tell=take, stop=stop)
-    printed = write_results(studies, folder, shlex.join(["seqmodel", *sys.argv[1:]]))
+    command = shlex.join(["seqmodel", *sys.argv[1:]])
+    if storage is not None:
+        command = command.replace(storage, without_password(storage))
+    printed = write_results(studies, folder, command)
     show(*(printed.json if as_json else printed.text).removesuffix("\n").split("\n"))
     message(f"written to {folder}", quiet=quiet)
 
 
-def _counts(studies: "Studies") -> tuple[int, int]:
-    """How many runs the experiment has, and how many of them are done."""
-    every = [
-        study
-        for cell in studies.plan.cells()
-        for study in (studies.trials(cell), studies.seeds(cell))
-    ]
-    return sum(study.count for study in every), sum(study.done() for study in every)
-
-
-def _print_status(out: Path, storage: str | None) -> None:
+def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
+    from seqmodel.cli.compare.status import status_lines, status_values
+    from seqmodel.experiment.status import status_of
     from seqmodel.experiment.storage import JOURNAL, open_storage
     from seqmodel.experiment.studies import Studies
 
@@ -264,11 +279,8 @@ def _print_status(out: Path, storage: str | None) -> None:
     studies = Studies.begun(open_storage(out, storage), out.name)
     if studies is None:
         raise SeqmodelError(f"{out.name} has not begun")
-    for cell in studies.plan.cells():
-        trials, seeds = studies.trials(cell), studies.seeds(cell)
-        winner = trials.winner()
-        best = "" if winner is None else f"  best valid {winner[1].value:.4f}"
-        show(
-            f"{cell.name}: {trials.done()} of {trials.count} trials, {seeds.done()} of "
-            f"{seeds.count} seeds{best}"
-        )
+    status = status_of(studies, out)
+    if as_json:
+        print_json(status_values(status))
+    else:
+        show(*status_lines(status))

@@ -1,63 +1,134 @@
 """What `seqmodel compare` shows while it runs: the runs at hand, or a line for each that ended."""
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from time import monotonic
 
 from seqmodel.cli.common import clock, message, printable
-from seqmodel.experiment.worker import Event
+from seqmodel.experiment.progress import AtHand, Counts, Event, seconds_left
 
 
 @contextmanager
-def shown(total: int, done: int, *, quiet: bool) -> Iterator[Callable[[Event], None]]:
-    """Yield a function that takes events; `total` runs make up the experiment, `done` are."""
+def shown(
+    counts: Mapping[str, Counts], processes: int, *, quiet: bool
+) -> Iterator[Callable[[Event], None]]:
+    """Yield a function that takes the events of `processes` processes.
+
+    `counts` are those of each cell as they begin.
+    """
     if quiet:
         yield lambda event: None
-    elif sys.stderr.isatty():
-        with _table(total, done) as take:
+        return
+    whole = _Whole(counts, processes)
+    if sys.stderr.isatty():
+        with _table(whole) as take:
             yield take
     else:
-        count = done
 
         def take_line(event: Event) -> None:
-            nonlocal count
+            whole.take(event)
             if event.ended is not None:
-                count += 1
-                message(f"{count}/{total}  {_line(event)}")
+                message(whole.line(event))
 
         yield take_line
 
 
-def _line(event: Event) -> str:
-    figure = "no figure" if event.valid is None else f"{event.valid:.4f}"
-    return f"{event.run}  {figure}  {event.ended}"
+class _Whole:
+    """The experiment as far as its events tell."""
+
+    def __init__(self, counts: Mapping[str, Counts], processes: int) -> None:
+        self._counts, self._processes = dict(counts), processes
+        self._at_hand: dict[str, tuple[Event, float]] = {}
+        self._began: dict[str, float] = {}
+        self._took: dict[str, list[float]] = {}
+
+    @property
+    def total(self) -> int:
+        """All runs."""
+        return sum(cell.total for cell in self._counts.values())
+
+    @property
+    def ended(self) -> int:
+        """Runs that have ended."""
+        return sum(cell.done for cell in self._counts.values())
+
+    def take(self, event: Event) -> None:
+        """Note an event."""
+        now = monotonic()
+        began = self._began.setdefault(event.run, now)
+        self._at_hand[event.run] = event, now
+        if event.ended is None:
+            return
+        del self._at_hand[event.run], self._began[event.run]
+        if event.counts is not None:
+            self._counts[event.cell] = event.counts
+        if not event.trained_before:
+            self._took.setdefault(event.cell, []).append(now - began)
+
+    def done(self) -> float:
+        """Runs that have ended, and shares of those at hand."""
+        shares = sum(event.done for event, _ in self._at_hand.values())
+        return min(self.ended + shares, self.total)
+
+    def news(self) -> list[str]:
+        """How many runs have ended, and how long the others will take, if that is known."""
+        counted = f"{self.ended}/{self.total}"
+        left = None if self.ended == self.total else self._left()
+        return [counted] if left is None else [counted, f"{clock(left)} left"]
+
+    def line(self, event: Event) -> str:
+        """What a run came to, and how long all others will take."""
+        figure = "no figure" if event.valid is None else f"{event.valid:.4f}"
+        counted, *left = self.news()
+        return "  ".join([counted, event.run, figure, str(event.ended), *left])
+
+    def _left(self) -> float | None:
+        now, at_hand = monotonic(), []
+        for event, told in self._at_hand.values():
+            if event.trained_before:
+                continue
+            left = event.seconds_left
+            if left is not None:
+                left = max(0.0, left - (now - told))
+            at_hand.append(AtHand(event.cell, now - self._began[event.run], left))
+        running = Counter(run.cell for run in at_hand)
+        waiting = {cell: counts.left - running[cell] for cell, counts in self._counts.items()}
+        return seconds_left(at_hand, waiting, self._took, self._processes)
 
 
 @contextmanager
-def _table(total: int, done: int) -> Iterator[Callable[[Event], None]]:
+def _table(whole: _Whole) -> Iterator[Callable[[Event], None]]:
     from seqmodel.cli.bars import Bars
 
-    began, at_start = time.monotonic(), done
     tasks = {}
     with Bars() as bars:
-        whole = bars.add_task("all runs", total=total, completed=done, news=[f"{done}/{total}"])
+        total, begun = whole.total, whole.ended
+        first = bars.add_task("all runs", total=total, completed=begun, news=whole.news())
 
         def take(event: Event) -> None:
-            nonlocal done
-            if event.run not in tasks:
-                tasks[event.run] = bars.add_task(printable(event.run), total=event.epochs, news=())
-            news = [f"{event.epoch}/{event.epochs}"]
-            if event.valid is not None:
-                news.append(f"{event.valid:.4f}")
-            bars.update(tasks[event.run], completed=event.epoch, news=news)
+            whole.take(event)
             if event.ended is None:
-                return
-            bars.remove_task(tasks.pop(event.run))
-            done += 1
-            left = (time.monotonic() - began) / (done - at_start) * (total - done)
-            news = [f"{done}/{total}", f"{clock(left)} left"]
-            bars.update(whole, completed=done, news=news[: 1 + (done < total)])
-            bars.say(printable(f"{done}/{total}  {_line(event)}"))
+                if event.run not in tasks:
+                    tasks[event.run] = bars.add_task(printable(event.run), total=None, news=())
+                at_work = 1 if event.done else None  # a bar without an end until the first update
+                bars.update(
+                    tasks[event.run], total=at_work, completed=event.done, news=_news(event)
+                )
+            elif event.run in tasks:
+                bars.remove_task(tasks.pop(event.run))
+            bars.update(first, completed=whole.done(), news=whole.news())
+            if event.ended is not None:
+                bars.say(printable(whole.line(event)))
 
         yield take
+
+
+def _news(event: Event) -> list[str]:
+    news = [f"{event.epoch}/{event.epochs}"]
+    if event.valid is not None:
+        news.append(f"{event.valid:.4f}")
+    if event.seconds_left:
+        news.append(f"{clock(event.seconds_left)} left")
+    return news

@@ -1,20 +1,35 @@
 """`seqmodel train`: from a dataset and a unit to a run folder."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqmodel.cli.common import Device, Force, Json, Quiet
 from seqmodel.cli.completion import ACTIVATIONS, BACKENDS, GATE_ACTIVATIONS, one_of
 from seqmodel.cli.train.job import Job
-from seqmodel.config import CHOICES, MODELS, PRESETS, Config, read_config_file, resolve, to_yaml
+from seqmodel.config import (
+    CHOICES,
+    MODELS,
+    PRESETS,
+    SEARCHES,
+    TRIALS,
+    Config,
+    blaming,
+    read_config_file,
+    resolve,
+    search_of,
+    to_yaml,
+)
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.music.medium import MUSIC
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.units import UNITS
+
+if TYPE_CHECKING:
+    from seqmodel.media.definitions import FrameDefinition
 
 DATA, MODEL, TRAINING, SEARCH, RUN = "Data", "Model", "Training", "Search", "Run"
 
@@ -23,7 +38,12 @@ DEFAULTS = asdict(resolve({}, presets=MUSIC.presets))
 
 
 def _setting(
-    name: str, group: str, text: str, *flags: str, among: Iterable[str] | None = None
+    name: str,
+    group: str,
+    text: str,
+    *flags: str,
+    among: Iterable[str] | None = None,
+    metavar: str | None = None,
 ) -> Any:
     """The option of a setting of `Config`: its help ends with its default, if that is a constant.
 
@@ -33,7 +53,9 @@ def _setting(
     if default is not None:
         text += f"  [default: {str(default).lower() if isinstance(default, bool) else default}]"
     complete = None if among is None else one_of(among)
-    return typer.Option(*flags, help=text, rich_help_panel=group, autocompletion=complete)
+    return typer.Option(
+        *flags, help=text, rich_help_panel=group, autocompletion=complete, metavar=metavar
+    )
 
 
 def train(
@@ -156,8 +178,16 @@ def train(
         _setting("optimizer", TRAINING, "adam or rmsprop.", among=CHOICES["optimizer"]),
     ] = None,
     learning_rate: Annotated[
-        float | None,
-        _setting("learning_rate", TRAINING, "At the start.", "--learning-rate", "--lr"),
+        str | None,
+        _setting(
+            "learning_rate",
+            TRAINING,
+            "At the start; search: tries several and keeps the best on valid.",
+            "--learning-rate",
+            "--lr",
+            metavar="NUMBER",
+            among=["search"],
+        ),
     ] = None,
     schedule: Annotated[
         str | None,
@@ -205,12 +235,14 @@ def train(
     seed: Annotated[
         int | None, _setting("seed", TRAINING, "The same seed gives the same run.")
     ] = None,
-    learning_rate_draws: Annotated[
+    trials: Annotated[
         int | None,
-        _setting(
-            "learning_rate_draws",
-            SEARCH,
-            "Train this many runs at rates from exp(U(-12, -6)), keep the best.",
+        typer.Option(
+            min=1,
+            help="Runs of --lr search. With the paper preset, which searches anyway, at rates from "
+            "exp(U(-12, -6)); else Optuna chooses from 0.001 to 0.03 and gives up what does worse "
+            f"than the median.  [default: {TRIALS}]",
+            rich_help_panel=SEARCH,
         ),
     ] = None,
     preset: Annotated[
@@ -272,16 +304,21 @@ def train(
     --print-config.
     """
     values = locals()
-    given = {field.name: values[field.name] for field in fields(Config)}
+    given = {f.name: values[f.name] for f in fields(Config) if f.name in values}
     given = {name: value for name, value in given.items() if value is not None}
     if data is not None:
         given["data"] = str(data)
     if resume:
         if init_from is not None or config is not None or force:
             raise UsageError("--resume excludes --init-from, --config and --force")
-        folder, settings = _stopped(run, given)
+        folder, settings = _stopped(run, given, trials)
     else:
-        settings = _resolved(given, read_config_file(config) if config else {})
+        file = read_config_file(config) if config else {}
+        settings = blaming(
+            Path(config or ""),
+            file,
+            lambda file: _resolved(_with_rates(given, file, trials), file),
+        )
     if print_config:
         typer.echo(to_yaml(settings), nl=False)
         return
@@ -292,16 +329,37 @@ def train(
         job.start(run, init_from, force=force)
 
 
-def _resolved(given: dict[str, Any], file: dict[str, Any]) -> Config:
+def _with_rates(
+    given: dict[str, Any], file: Mapping[str, Any], trials: int | None
+) -> dict[str, Any]:
+    """The options with `learning_rate` as a number, or as the setting of the search it asks for."""
+    others = dict(given)
+    rate = others.pop("learning_rate", None)
+    if rate is not None and rate != "search":
+        if trials is not None:
+            raise UsageError(f"--trials goes with --lr search, not with --lr {rate}")
+        return {**others, "learning_rate": _number(rate)}
+    if rate is None and trials is None:
+        return others
+    search = search_of({**file, **given}.get("preset", Config.preset))
+    return {**others, SEARCHES[search]: trials or TRIALS}
+
+
+def _number(rate: str) -> float:
+    try:
+        return float(rate)
+    except ValueError:
+        raise UsageError(f"--learning-rate must be a number or search, not {rate!r}") from None
+
+
+def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
     """The settings for the medium of their data, with all sizes solved.
 
     UsageError where there is no such unit.
     """
-    import torch
-
     from seqmodel.data.bundled import FRAMES
     from seqmodel.data.dataset import open_dataset
-    from seqmodel.model.build import build_model, with_sizes
+    from seqmodel.model.build import with_sizes
     from seqmodel.outputs.registry import only_model, output_name
 
     data = given.get("data", file.get("data"))
@@ -312,12 +370,21 @@ def _resolved(given: dict[str, Any], file: dict[str, Any]) -> Config:
         given = {**given, "model": model}
     settings = with_sizes(resolve(given, file, frame.medium.presets), frame)
     _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
-    with torch.device("meta"):  # takes no memory
-        build_model(settings, frame)
+    _check(settings, frame)
     return settings
 
 
-def _refuse_sizes_of_other_outputs(given: dict[str, Any], chosen: str) -> None:
+def _check(settings: Config, frame: "FrameDefinition") -> None:
+    """UsageError where there is no model of these settings for such frames."""
+    import torch
+
+    from seqmodel.model.build import build_model
+
+    with torch.device("meta"):  # takes no memory
+        build_model(settings, frame)
+
+
+def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> None:
     """UsageError for an option that would change nothing."""
     from seqmodel.outputs.registry import OUTPUTS
 
@@ -331,8 +398,9 @@ def _refuse_sizes_of_other_outputs(given: dict[str, Any], chosen: str) -> None:
             raise UsageError(f"{option} is for --output {' or '.join(names)}, not for {chosen}")
 
 
-def _stopped(folder: Path | None, given: dict[str, Any]) -> tuple[Path, Config]:
+def _stopped(folder: Path | None, given: dict[str, Any], trials: int | None) -> tuple[Path, Config]:
     """The folder and the settings of the run to continue."""
+    from seqmodel.data.dataset import open_dataset
     from seqmodel.runs.folder import CONFIG, LAST, newest_resumable_run, read_metrics
     from seqmodel.training.resuming import RESUMABLE
 
@@ -342,18 +410,26 @@ def _stopped(folder: Path | None, given: dict[str, Any]) -> tuple[Path, Config]:
             f"{folder} is not a run folder (no {CONFIG}); there is nothing to resume"
         )
     stored = read_config_file(folder / CONFIG)
+    given = _with_rates(given, stored, trials)
     changed = [name for name in given if given[name] != stored.get(name)]
     fixed = sorted(set(changed) - set(RESUMABLE))
     if fixed:
-        option = "--" + fixed[0].replace("_", "-")
+        name = "trials" if fixed[0] in SEARCHES.values() else fixed[0]
+        option = "--" + name.replace("_", "-")
         raise UsageError(f"{option} cannot change on --resume; start a new run with --init-from")
     if "data" in given:
         given["data"] = str(Path(given["data"]).resolve())  # as it is stored
-    settings = resolve(given, stored)
+
+    def continued(stored: Mapping[str, Any]) -> Config:
+        settings = resolve(given, stored)
+        _check(settings, open_dataset(str(settings.data)).frame)
+        return settings
+
+    settings = blaming(folder / CONFIG, stored, continued)
     ended = len(read_metrics(folder))
     if settings.epochs < ended:
         raise UsageError(f"--epochs {settings.epochs} is less than the {ended} that {folder} has")
-    if not (folder / LAST).is_file() and not settings.learning_rate_draws:
+    if not (folder / LAST).is_file() and not settings.trials:
         raise SeqmodelError(
             f"{folder} has no checkpoint to resume from ({LAST}); "
             f"train it again with --run {folder} --force"

@@ -1,5 +1,6 @@
 """A training that was asked for: its checks, its run folder, and what is told of it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from seqmodel.data.dataset import Dataset
     from seqmodel.runs.folder import Run
+    from seqmodel.training.loop import Trainer
 
 
 class Job:
@@ -30,7 +32,7 @@ class Job:
 
         with locked(folder):
             dataset, before = open_dataset(str(self.settings.data)), read_metrics(folder)
-            self._run(dataset, folder, _device(self.device, self.settings, dataset), resume=True)
+            self._run(dataset, folder, _device(self.device, self.settings, dataset))
             if read_metrics(folder) == before:
                 message(
                     f"{folder} was complete: to train on, start a new run with --init-from "
@@ -49,16 +51,16 @@ class Job:
             with locked(folder):
                 RUN_FOLDER.check_target(folder, force=force)
                 dataset, device, weights = self._checked(init_from)
-                self._start_in(folder, dataset, device, weights)
+                self._start_in(folder, dataset, device, weights, replaces=folder.exists())
             return
         dataset, device, weights = self._checked(init_from)
         name = dataset.folder.resolve().name.removesuffix("-data")
         folder = new_run_folder(name, self.settings.unit)
         try:
             with locked(folder):
-                self._run(dataset, folder, device, resume=False, init_from=weights)
+                self._start_in(folder, dataset, device, weights, replaces=False)
         finally:
-            remove_empty([folder, RUNS])  # an error before the first checkpoint leaves no folder
+            remove_empty([folder, RUNS])  # an error before the first update leaves no folder
 
     def _checked(self, init_from: Path | None) -> tuple["Dataset", "torch.device", "Run | None"]:
         """What to train on and where, and the weights to begin with; settles the data's path."""
@@ -75,50 +77,51 @@ class Job:
         return dataset, device, weights
 
     def _start_in(
-        self, folder: Path, dataset: "Dataset", device: "torch.device", weights: "Run | None"
+        self,
+        folder: Path,
+        dataset: "Dataset",
+        device: "torch.device",
+        weights: "Run | None",
+        *,
+        replaces: bool,
     ) -> None:
-        """Train a new run in the place of the one in `folder`, if there is one."""
-        from seqmodel.files import check_writable, new_folder, remove_empty
-        from seqmodel.runs.folder import CONFIG, RUN_FOLDER
-        from seqmodel.training.loop import begin_run
-        from seqmodel.training.search import begin_search
+        """Train a new run in `folder`, in the place of another where it `replaces` one."""
+        from seqmodel.files import new_folder, remove_empty
+        from seqmodel.runs.folder import RUN_FOLDER
 
-        replaces = folder.exists()
-        if replaces:
-            # The old run stays until the new one's first checkpoint is on the disk, and until it is
-            # known that its first update does not diverge.
-            with new_folder(folder, RUN_FOLDER, force=True) as new:
-                if self.settings.learning_rate_draws:
-                    begin_search(self.settings, dataset, new, weights)
-                else:
-                    begin_run(self.settings, dataset, new, weights).try_update()
-            weights = None
-        else:
-            check_writable(folder / CONFIG)
+        begin, _ = self._ways()
+        # The folder comes with all that --resume needs, whenever the process is killed. An old run
+        # stays until then, and until it is known that the first update does not diverge.
+        with new_folder(folder, RUN_FOLDER, force=True) as new:
+            begun = begin(self.settings, dataset, new, weights)
+            if replaces:
+                begun.try_update()
+        del begun  # and the memory it takes
         try:
-            self._run(dataset, folder, device, resume=replaces, init_from=weights)
+            self._run(dataset, folder, device)
         finally:
             remove_empty([folder])
 
-    def _run(
-        self,
-        dataset: "Dataset",
-        folder: Path,
-        device: "torch.device",
-        *,
-        resume: bool,
-        init_from: "Run | None" = None,
-    ) -> None:
+    def _ways(self) -> tuple[Callable[..., "Trainer"], Callable[..., object]]:
+        """What begins a run, with or without a search, and what goes on with it."""
+        if self.settings.trials:
+            from seqmodel.training.search import begin_search, search
+
+            return begin_search, search
+        from seqmodel.training.loop import begin_run, train_run
+
+        return begin_run, train_run
+
+    def _run(self, dataset: "Dataset", folder: Path, device: "torch.device") -> None:
+        """Continue the run in `folder` to its end, and report it."""
         from seqmodel.cli.progress import training_progress
         from seqmodel.runs.folder import read_metrics
-        from seqmodel.training.loop import train_run
-        from seqmodel.training.search import search
         from seqmodel.training.stopping import stop_on_signals
 
         settings, quiet = self.settings, self.quiet
         for line in dataset.frame.medium.training_remarks(dataset.frame):
             message(line, quiet=quiet)
-        train = search if settings.learning_rate_draws else train_run
+        _, train = self._ways()
         title = f"{folder}: {_units(settings)} on {dataset.folder}"
         with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as listener:
             train(
@@ -126,8 +129,7 @@ class Job:
                 dataset,
                 folder,
                 device=device,
-                resume=resume,
-                init_from=init_from,
+                resume=True,
                 listener=listener,
                 stop=stop,
             )

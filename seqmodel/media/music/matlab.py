@@ -176,11 +176,11 @@ class _Elements:
 
     def array_header(self) -> tuple[int, tuple[int, ...], str]:
         """An array's flags, dimensions and name."""
-        flags = self._integers("I", 2)[0]
+        flags = self._integers("I", 2)
         shape = self._integers("i", MOST_DIMENSIONS)
-        if len(shape) < 2 or min(shape) < 0:
-            raise ValueError(f"dimensions {shape}")
-        return flags, shape, bytes(self._integers("B", LONGEST_NAME)).decode("latin1")
+        if not flags or len(shape) < 2 or min(shape) < 0:
+            raise ValueError(f"flags {flags}, dimensions {shape}")
+        return flags[0], shape, bytes(self._integers("B", LONGEST_NAME)).decode("latin1")
 
     def _integers(self, code: str, most: int) -> tuple[int, ...]:
         """The next element as integers of one size, which are no more than `most`."""

@@ -47,14 +47,17 @@ class MusicSampling(Sampling):
         progress: Callable[[int, int], None],
     ) -> Written:
         """`Sampling.write`."""
-        parts, drawn = [self.primer[: self._heard]], 0
+        heard = end = self._heard
+        # In one piece from the start, of which memory takes what is filled: never twice the music.
+        frames = np.empty((heard + self.length, self._frame.frame_size), np.uint8)
+        frames[:heard] = self.primer[:heard]
         for chunk in chunks:
-            parts.append(chunk)
-            drawn += len(chunk)
-            progress(drawn, self.length)
-        frames = np.concatenate(parts)
-        if self._frame.onsets and not self._heard:
-            frames = after_silence(frames)
+            frames[end : end + len(chunk)] = chunk
+            end += len(chunk)
+            progress(end - heard, self.length)
+        frames = frames[:end]
+        if self._frame.onsets and not heard:
+            frames[:1] = after_silence(frames[:1])
         size = plural(len(frames), "frame")
         if self._request.kind in SOUND_FORMATS:
             times = steady_times(len(frames), self._seconds_per_frame)

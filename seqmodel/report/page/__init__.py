@@ -17,6 +17,7 @@ from seqmodel.report.page.parts import (
     Scatter,
     Section,
     Table,
+    Trace,
 )
 from seqmodel.report.page.render import render
 
@@ -37,5 +38,6 @@ __all__ = [
     "Scatter",
     "Section",
     "Table",
+    "Trace",
     "render",
 ]

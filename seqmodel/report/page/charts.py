@@ -13,13 +13,11 @@ from typing import NamedTuple
 from seqmodel.report.page.marks import Marks
 from seqmodel.report.page.markup import Markup, tag
 from seqmodel.report.page.parts import Column
-from seqmodel.report.page.scales import Scale, linear
+from seqmodel.report.page.scales import Scale
 from seqmodel.report.page.tables import cells, collapsed, notes, scrolled
 
 EXTENT = 1000
 """Width and height of the stretched part."""
-HEADROOM = 0.05
-"""Of the height, left free above and below what is drawn."""
 
 
 class Axis(NamedTuple):
@@ -74,12 +72,6 @@ class Line(NamedTuple):
     tops: tuple[float, ...]
     """Shares of the height; the point to aim at first."""
     colour: str
-
-
-def padded(low: float, high: float) -> Scale:
-    """A vertical axis with some room below `low` and above `high`."""
-    room = HEADROOM * (high - low)
-    return linear(low - room, high + room, most=8)
 
 
 def plot(axis: Axis, y: Scale, lines: Iterable[Markup], marked: Iterable[Markup]) -> Markup:

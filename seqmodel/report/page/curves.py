@@ -3,18 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from seqmodel.report.page.charts import Area, Axis, Line, figure, padded, plot
+from seqmodel.report.page.charts import Area, Axis, Line, figure, plot
 from seqmodel.report.page.marks import Marks, family, legend
 from seqmodel.report.page.markup import Markup, joined, tag
 from seqmodel.report.page.parts import Curve, Curves, Point
-from seqmodel.report.page.scales import Scale, linear, time_unit
+from seqmodel.report.page.scales import Scale, linear, padded, settled, time_unit
 from seqmodel.report.page.tables import heading, notes
-
-STEEP, KEPT = 3.0, 2.0
-"""Where the first epochs make a chart more than STEEP times as high as the others do, it ends at
-KEPT times that height: there would be no room to tell the others apart."""
-FIRST = 5
-"""A curve's first epochs are one in so many."""
 
 COLUMNS = ("run", "epoch", "updates", "seconds", "train", "valid")
 
@@ -96,14 +90,13 @@ def _row(curve: Curve, epoch: int, views: Sequence[_View], marks: Marks) -> Line
 
 def _height(curves: Sequence[Curve]) -> tuple[Scale, list[str]]:
     """The vertical axis, and what is to be said about it."""
-    highest = [[max(point.train, point.valid) for point in curve.points] for curve in curves]
-    low = min(min(point.train, point.valid) for curve in curves for point in curve.points)
-    high = max(map(max, highest))
-    settled = max(max(line[len(line) // FIRST :]) for line in highest)
-    if settled == low or high - low <= STEEP * (settled - low):
+    # On train and on valid: whichever is higher, or lower, decides.
+    lines = [[p.valid for p in curve.points] for curve in curves]
+    lines += [[p.train for p in curve.points] for curve in curves]
+    (low, top), high = settled(lines), max(map(max, lines))
+    if top == high:
         return padded(low, high), []
-    top = padded(low, low + KEPT * (settled - low))
-    return top, [f"First epochs lie above the chart, up to {high:.4f}."]
+    return padded(low, top), [f"First epochs lie above the chart, up to {high:.4f}."]
 
 
 def _kind(name: str) -> Markup:

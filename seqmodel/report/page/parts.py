@@ -23,10 +23,24 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row of a table; its first cell is its heading."""
+class Trace:
+    """A small line in a cell, such as a run's valid figures; ValueError for one not finite.
 
-    cells: tuple[str, ...]
+    All traces of a table have the same scale.
+    """
+
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what has no place in a chart."""
+        _check_finite(*self.values)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table; its first cell is its heading, and text."""
+
+    cells: tuple[str | Trace, ...]
     strong: frozenset[int] = frozenset()
     """Numbers of the cells to emphasise."""
     detail: str = ""

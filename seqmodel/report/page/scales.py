@@ -5,6 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+HEADROOM = 0.05
+"""Of the height, left free above and below what is drawn."""
+STEEP, KEPT = 3.0, 2.0
+"""Where the first epochs make a chart more than STEEP times as high as the others do, it ends at
+KEPT times that height: there would be no room to tell the others apart."""
+FIRST = 5
+"""A curve's first epochs are one in so many."""
 LOG_ROOM = 1.5
 """The factor by which a log scale goes beyond its values."""
 
@@ -38,6 +45,21 @@ def linear(low: float, high: float, most: int = 6) -> Scale:
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     values = (round(k * step, places) for k in range(first, last + 1))
     return Scale(low, high, tuple((value, f"{value:,.{places}f}") for value in values))
+
+
+def padded(low: float, high: float) -> Scale:
+    """A vertical axis with some room below `low` and above `high`."""
+    room = HEADROOM * (high - low)
+    return linear(low - room, high + room, most=8)
+
+
+def settled(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The lowest value of curves, and the highest to show: first epochs may lie above it."""
+    low, high = min(map(min, curves)), max(map(max, curves))
+    rest = max(max(line[len(line) // FIRST :]) for line in curves)
+    if rest == low or high - low <= STEEP * (rest - low):
+        return low, high
+    return low, low + KEPT * (rest - low)
 
 
 def _step(least: float) -> float:

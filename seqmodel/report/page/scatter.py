@@ -1,10 +1,10 @@
 """Scatter charts over a log scale."""
 
-from seqmodel.report.page.charts import Area, Axis, Line, figure, padded, plot
+from seqmodel.report.page.charts import Area, Axis, Line, figure, plot
 from seqmodel.report.page.marks import Marks, family, legend
 from seqmodel.report.page.markup import Markup, joined
 from seqmodel.report.page.parts import Cloud, Dot, Scatter
-from seqmodel.report.page.scales import logarithmic
+from seqmodel.report.page.scales import logarithmic, padded
 from seqmodel.report.page.tables import heading, notes
 
 

@@ -1,15 +1,17 @@
 """Tables, and the notes below parts of a page."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from seqmodel.report.page.marks import Marks
-from seqmodel.report.page.markup import Markup, joined, tag
-from seqmodel.report.page.parts import Column, Row, Table
+from seqmodel.report.page.markup import Markup, escaped, joined, tag
+from seqmodel.report.page.parts import Column, Row, Table, Trace
+from seqmodel.report.page.traces import trace_drawer
 
 
 def table(part: Table, marks: Marks) -> Markup:
     """A table below its heading, or behind it where it is collapsed."""
-    rows = (_row(row, part.columns, marks) for row in part.rows)
+    draw = trace_drawer(part.rows)
+    rows = (_row(row, part.columns, marks, draw) for row in part.rows)
     content = joined(scrolled(part.columns, rows, part.heading), notes(part.notes))
     if part.collapsed:
         return collapsed(part.heading, content)
@@ -30,7 +32,9 @@ def cells(columns: Sequence[Column], texts: Sequence[str], strong: frozenset[int
     written = []
     for k, (column, text) in enumerate(zip(columns, texts, strict=True)):
         if k:
-            content = tag("strong", text) if k in strong else text
+            content = _content(text)
+            if k in strong:
+                content = tag("strong", content)
             written.append(tag("td", content, class_=_kind(column)))
     return joined(*written)
 
@@ -50,13 +54,25 @@ def notes(texts: Iterable[str]) -> Markup:
     return joined(*(tag("p", text, class_="note") for text in texts))
 
 
-def _row(row: Row, columns: Sequence[Column], marks: Marks) -> Markup:
+def _row(
+    row: Row, columns: Sequence[Column], marks: Marks, draw: Callable[[Trace, str], Markup]
+) -> Markup:
     key = marks.key(row.series) if row.series else ""
-    name = tag("strong", row.cells[0]) if 0 in row.strong else row.cells[0]
+    colour = marks.colour(row.series) if row.series else ""
+    texts = [draw(cell, colour) if isinstance(cell, Trace) else cell for cell in row.cells]
+    name = tag("strong", texts[0]) if 0 in row.strong else texts[0]
     detail = tag("small", row.detail) if row.detail else ""
     first = tag("th", key, name, detail, scope="row")
-    others = cells(columns, row.cells, row.strong)
+    others = cells(columns, texts, row.strong)
     return tag("tr", first, others, class_="muted" if row.muted else None)
+
+
+def _content(text: str) -> Markup:
+    """A cell's text; a standard deviation may go below its mean."""
+    mean, sign, deviation = text.partition(" ± ")
+    if isinstance(text, Markup) or not sign:
+        return escaped(text)
+    return joined(mean, " ", tag("span", f"± {deviation}", class_="deviation"))
 
 
 def _kind(column: Column) -> str | None:

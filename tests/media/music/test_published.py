@@ -237,6 +237,7 @@ def claims(*, cells=1, kind=9, rows=1, data=0, packed=False):
         ("a.mat", claims(cells=2**31 - 1), "damaged"),
         ("a.mat", claims(kind=4, rows=2**31 - 1), "no numbers"),
         ("a.mat", claims(kind=4, rows=2**31 - 1, packed=True), "no numbers"),
+        ("a.mat", claims().replace(struct.pack("<2I", 6, 8), struct.pack("<2I", 6, 0)), "damaged"),
         ("a.mat", claims(rows=10**6), "damaged"),
         ("a.mat", claims(rows=10**5, data=88 * 10**5), "cut short"),
         ("a.mat", claims()[:124] + b"\x00\x02IM", "version 7.3"),

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from seqmodel.errors import UsageError
-from seqmodel.training.search import LOG_RATE_RANGE
 
 if TYPE_CHECKING:
     import optuna
+
+LOG_RATE_RANGE = (-12.0, -6.0)
+"""Chung et al. 2014, section 4.3: rates are exp(U(-12, -6)), 6.1e-6 to 2.5e-3."""
 
 
 @dataclass(frozen=True)

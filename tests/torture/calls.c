@@ -1,4 +1,4 @@
-/* Calls that write, of which one fails when told to: preloaded, and armed in a fork.
+/* Calls that write, of which one fails or kills when told to: preloaded, and armed in a fork.
  *
  * Only files below a folder count, so that pipes and the tests' own files go on. What the C library
  * calls within itself (fwrite's write) does not pass here; fwrite, fflush and fclose do. */
@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +30,7 @@ long torture_calls(void) { return calls; }
 static int fails(void) {
     long call = calls++;
     if (fails_at < 0 || call < fails_at || (call > fails_at && !stays)) return 0;
+    if (fails_with < 0) kill(getpid(), SIGKILL);
     errno = fails_with;
     return 1;
 }
@@ -92,6 +94,7 @@ int fflush(FILE *f) {
 
 ON_PATH(rename, (const char *a, const char *b), (a, b), b, const char *, const char *)
 ON_PATH(renameat, (int x, const char *a, int y, const char *b), (x, a, y, b), b, int, const char *, int, const char *)
+ON_PATH(renameat2, (int x, const char *a, int y, const char *b, unsigned f), (x, a, y, b, f), b, int, const char *, int, const char *, unsigned)
 ON_PATH(mkdir, (const char *p, mode_t m), (p, m), p, const char *, mode_t)
 ON_PATH(chmod, (const char *p, mode_t m), (p, m), p, const char *, mode_t)
 ON_PATH(link, (const char *a, const char *b), (a, b), b, const char *, const char *)

@@ -1,0 +1,70 @@
+"""What `seqmodel compare --status` prints."""
+
+from typing import Any
+
+from seqmodel.cli.common import clock
+from seqmodel.experiment.status import Running, Status
+
+
+def status_lines(status: Status) -> list[str]:
+    """For people: a line for each cell, one for each run at hand, and one on the whole."""
+    lines = []
+    for cell in status.cells:
+        best = "" if cell.valid is None else f"  best valid {cell.valid:.4f}"
+        lines.append(
+            f"{cell.name}: {cell.counts.trials_done} of {cell.counts.trials} trials, "
+            f"{cell.counts.seeds_done} of {cell.counts.seeds} seeds{best}"
+        )
+    lines += map(_line, status.running)
+    if status.done == status.total:
+        return lines
+    left = status.seconds_left
+    whole = [f"{status.done}/{status.total} runs done"]
+    whole += [f"about {clock(left)} left"] if left is not None else []
+    whole += [] if status.running else ["none at hand: the same command goes on"]
+    return [*lines, ", ".join(whole)]
+
+
+def _line(running: Running) -> str:
+    event = running.event
+    parts = [f"running: {running.run}"]
+    if event is None:
+        parts.append(f"epoch {running.epoch} done")
+    else:
+        parts.append(f"{event.done:.0%}  {event.epoch}/{event.epochs}")
+    if running.valid is not None:
+        parts.append(f"{running.valid:.4f}")
+    if event is not None and event.seconds_left:
+        parts.append(f"{clock(event.seconds_left)} left")
+    if running.host is not None:
+        parts.append(f"on {running.host}")
+    return "  ".join(parts)
+
+
+def status_values(status: Status) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "runs": status.total,
+        "done": status.done,
+        "seconds_left": status.seconds_left,
+        "cells": [
+            {
+                "cell": cell.name,
+                **cell.counts._asdict(),
+                "best_valid_nats_per_frame": cell.valid,
+            }
+            for cell in status.cells
+        ],
+        "running": [
+            {
+                "run": running.run,
+                "epoch": running.epoch,
+                "epochs": running.event and running.event.epochs,
+                "share_done": running.event and running.event.done,
+                "best_valid_nats_per_frame": running.valid,
+                "seconds_left": running.event and running.event.seconds_left,
+                "host": running.host,
+            }
+            for running in status.running
+        ],
+    }

@@ -1,0 +1,42 @@
+"""The processes of an experiment: their names, and the locks that tell which of them live."""
+
+import socket
+import uuid
+from pathlib import Path
+
+from seqmodel.locks import held
+
+
+def new_name(folder: Path) -> str:
+    """The name of a process that works in `folder` on this host."""
+    return f"{_place(folder)} {uuid.uuid4().hex}"
+
+
+def host_of(name: str) -> str:
+    """Where a process works."""
+    return name.partition(":")[0]
+
+
+def lock_of(folder: Path, name: str) -> Path:
+    """The file that a process of this folder locks for as long as it lives.
+
+    It holds what the process is doing, see `progress.write_event`.
+    """
+    return folder / "locks" / name.rpartition(" ")[2]
+
+
+def is_here(folder: Path, name: str) -> bool:
+    """Whether a process is, or was, one of this host and folder."""
+    return name.startswith(f"{_place(folder)} ")
+
+
+def is_dead(folder: Path, name: str) -> bool:
+    """Whether a process was of this host and folder, and does not hold its lock any more."""
+    if not is_here(folder, name):
+        return False
+    with held(lock_of(folder, name)) as free:
+        return free
+
+
+def _place(folder: Path) -> str:
+    return f"{socket.gethostname()}:{folder.resolve()}"

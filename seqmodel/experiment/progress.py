@@ -1,0 +1,133 @@
+"""How far an experiment is: what processes tell while they train, and how long it will take."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+ROOM = 512
+"""Bytes of an event in a file: all are as long, so that each is replaced by a single write."""
+
+
+class Counts(NamedTuple):
+    """How many runs a cell has, and how many have ended."""
+
+    trials: int
+    trials_done: int
+    seeds: int
+    seeds_done: int
+
+    @property
+    def total(self) -> int:
+        """Trials and seeds."""
+        return self.trials + self.seeds
+
+    @property
+    def done(self) -> int:
+        """Trials and seeds that have ended."""
+        return self.trials_done + self.seeds_done
+
+    @property
+    def left(self) -> int:
+        """What is to be trained, without the winner's first seed: it is trained already."""
+        again = min(self.seeds - self.seeds_done, self.seeds - 1)
+        return self.trials - self.trials_done + again
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a process is doing, told as a run begins, now and then in an epoch, and at its end."""
+
+    run: str
+    """Cell and trial or seed, as in "jsb/gru/trial-3"."""
+    epoch: int
+    """The last that ended."""
+    epochs: int
+    """At most."""
+    valid: float | None
+    """The best figure so far, in nats per frame."""
+    ended: str | None = None
+    """How the run ended, once it has."""
+    share: float = 0.0
+    """Of the next epoch, what is trained."""
+    seconds_left: float | None = None
+    """Until the last epoch ends; None while too little is known."""
+    counts: Counts | None = None
+    """Of its cell, once the run has ended."""
+
+    @property
+    def cell(self) -> str:
+        """Whose run it is."""
+        return self.run.rpartition("/")[0]
+
+    @property
+    def done(self) -> float:
+        """The share of the run that is done."""
+        return (self.epoch + self.share) / max(self.epochs, 1)
+
+    @property
+    def trained_before(self) -> bool:
+        """Whether it only scores what a trial has trained."""
+        return self.run.endswith("/seed-0")
+
+
+def write_event(path: Path, event: Event) -> None:
+    """Put an event in place of the one in `path`, for `read_event`; where it can be written."""
+    values = {name: value for name, value in asdict(event).items() if value is not None}
+    with suppress(OSError), path.open("r+b", buffering=0) as file:
+        file.write(json.dumps(values).ljust(ROOM).encode())
+
+
+def read_event(path: Path) -> Event | None:
+    """The event in a file; None where it holds none, or is being written."""
+    try:
+        values: dict[str, Any] = json.loads(path.read_bytes())
+        return Event(**{"valid": None, **values})
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+class AtHand(NamedTuple):
+    """A run that is being trained."""
+
+    cell: str
+    elapsed: float
+    """Seconds since it began."""
+    left: float | None
+    """Seconds until its last epoch ends, if that is known."""
+
+
+def seconds_left(
+    at_hand: Collection[AtHand],
+    waiting: Mapping[str, int],
+    took: Mapping[str, Sequence[float]],
+    processes: int,
+) -> float | None:
+    """Seconds until all runs have ended; None where nothing is known of any.
+
+    Those that wait take as long as others of their cell, which stop early or late likewise; where
+    none of them is known, as long as the cells that are.
+
+    Args:
+        at_hand: the runs at hand.
+        waiting: cell -> runs that have not begun.
+        took: cell -> seconds of runs that have ended.
+        processes: share the work.
+    """
+    known = {cell: [*seconds] for cell, seconds in took.items() if seconds}
+    for run in at_hand:
+        if run.left is not None:
+            known.setdefault(run.cell, []).append(run.elapsed + run.left)
+    if not known:
+        return None
+    means = {cell: fmean(seconds) for cell, seconds in known.items()}
+    usual = fmean(means.values())
+    lefts = [
+        max(0.0, means.get(run.cell, usual) - run.elapsed) if run.left is None else run.left
+        for run in at_hand
+    ]
+    wait = sum(count * means.get(cell, usual) for cell, count in waiting.items())
+    return max([(sum(lefts) + wait) / max(processes, 1), *lefts])

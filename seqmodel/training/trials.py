@@ -1,0 +1,146 @@
+"""The trials of a search, in Optuna's terms: what chooses their settings, and how one is trained.
+
+For `train` and for experiments, which keep their studies differently.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import torch
+from optuna.distributions import BaseDistribution
+from optuna.pruners import BasePruner, MedianPruner, NopPruner
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.trial import FrozenTrial, Trial
+
+from seqmodel.config import Config
+from seqmodel.data.dataset import Dataset
+from seqmodel.runs import folder as runs
+from seqmodel.training.loop import CPU, Listener, train_run
+from seqmodel.training.space import LOG_RATE_RANGE
+from seqmodel.training.state import DivergedError
+from seqmodel.training.stopping import StopRequest
+
+ENDED, METRICS = "ended", "metrics"
+"""Attributes of a trial: how it ended, and its lines of metrics.jsonl."""
+
+
+def strategy(
+    search: str, seed: int, count: int, begun: Callable[[], Sequence[int]]
+) -> tuple[BaseSampler, BasePruner]:
+    """What chooses the settings of the next of `count` trials, and what gives trials up.
+
+    `begun` gives the numbers that Optuna has for the trials so far, in their order. paper: the
+    paper's rates, and none is given up. Else TPE, seeded by how many trials have begun, and one
+    worse than the median of those before at its epoch is given up: alone it does the same each
+    time; beside others it depends on what they have found so far.
+    """
+    if search == "paper":
+        return PaperSampler(paper_rates(seed, count), begun), NopPruner()
+    number = np.random.SeedSequence([seed, len(begun())]).generate_state(1)[0]
+    return TPESampler(seed=int(number), constant_liar=True), MedianPruner()
+
+
+def paper_rates(seed: int, count: int) -> list[float]:
+    """The rates to try. They depend on nothing else, so all units try the same."""
+    random = np.random.default_rng([seed, count])
+    return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
+
+
+class PaperSampler(BaseSampler):
+    """The paper's learning rates, one for each trial in the order in which they have begun."""
+
+    def __init__(self, rates: Sequence[float], begun: Callable[[], Sequence[int]]) -> None:
+        self._rates, self._begun = rates, begun
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Nothing: each rate stands for itself."""
+        return {}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """As above."""
+        return {}
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> float:
+        """The trial's rate."""
+        return self._rates[self._begun().index(trial.number)]
+
+
+def train_trial(
+    trial: Trial,
+    config: Config,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    device: torch.device = CPU,
+    resume: bool = False,
+    init_from: runs.Run | None = None,
+    listener: Listener | None = None,
+    stop: StopRequest | None = None,
+) -> float:
+    """Train the run of a trial, told its figures; returns the best on valid.
+
+    Arguments and further errors are those of `train_run`. A run that was given up is so again
+    where it goes on. One that diverges counts with its best epoch before.
+
+    Raises:
+        optuna.TrialPruned: where it is given up, or diverges before an epoch has ended; the
+            DivergedError is then the cause.
+    """
+    listener = listener or Listener()
+    pruned, diverged = False, None
+
+    def judged(lines: Sequence[Mapping[str, Any]]) -> bool:
+        nonlocal pruned
+        for line in lines:
+            trial.report(line["valid_nats_per_frame"], line["epoch"])
+        # Where nothing is given up, there is no need to ask a database.
+        pruned = not isinstance(trial.study.pruner, NopPruner) and trial.should_prune()
+        return pruned
+
+    def epoch(line: dict[str, Any], is_best: bool) -> bool:
+        heard = listener.epoch(line, is_best)
+        return judged([line]) or bool(heard)
+
+    try:
+        train_run(
+            config,
+            dataset,
+            folder,
+            device=device,
+            resume=resume,
+            init_from=init_from,
+            listener=replace(listener, epoch=epoch, resumed=judged),
+            stop=stop,
+        )
+    except DivergedError as error:  # this rate is too high; others may not be
+        diverged = error
+    metrics = runs.read_metrics(folder)
+    ended = "complete"
+    if diverged is not None:
+        ended = f"diverged in epoch {len(metrics) + 1}"
+    elif pruned:
+        ended = f"pruned after epoch {len(metrics)}"
+    elif len(metrics) < config.epochs:
+        ended = f"no better for {config.patience} epochs"
+    trial.set_user_attr(ENDED, ended)
+    trial.set_user_attr(METRICS, metrics)
+    figures = [float(line["valid_nats_per_frame"]) for line in metrics]
+    best = min(filter(math.isfinite, figures), default=None)  # older versions wrote nan
+    if pruned or best is None:
+        raise optuna.TrialPruned from diverged
+    return best

@@ -1,0 +1,94 @@
+"""What tables and pages say of figures: who leads, and who learned nothing."""
+
+import numpy as np
+import pytest
+
+from seqmodel.experiment import table
+from seqmodel.experiment.page import comparison_page
+from seqmodel.experiment.plan import Cell, Plan, Source, Variant
+from seqmodel.experiment.results import Attempt, Comparison, Outcome
+
+LENGTHS = np.full(30, 10)
+PIECES = np.random.default_rng(5).normal(20, 2, 30)
+"""Nats of each piece: 2 per frame."""
+
+
+def outcome(name: str, *shifts: float) -> Outcome:
+    """A seed for each shift, in nats per frame; each piece differs by chance too."""
+    chance = np.random.default_rng(len(name)).normal(0, 0.3, (len(shifts), 30))
+    nats = PIECES + chance - chance.mean() + LENGTHS * np.array(shifts)[:, None]
+    lines = [
+        {"epoch": k, "updates": 9 * k, "seconds": 30.0, "train_nats_per_frame": 3.0 - k / 10}
+        | {"valid_nats_per_frame": 3.1 - k / 10}
+        for k in range(1, 4)
+    ]
+    trial = Attempt(0, {"learning_rate": 0.01}, "complete", lines)
+    cell = Cell(Source("set", "/set", ""), Variant(name, {"unit": name}))
+    return Outcome(cell, None, 0, 100, [trial], [trial] * len(shifts), {"test": nats})
+
+
+def comparison(*outcomes: Outcome, trivial: float) -> Comparison:
+    baselines = {"test": {"note_ngram": trivial, "marginal": trivial + 1}}
+    return Comparison("set", {"test": LENGTHS}, baselines, outcomes)
+
+
+CLOSE = comparison(
+    outcome("gru", 0.01, -0.01), outcome("lstm", 0.01, 0), outcome("tanh", 0.5, 0.6), trivial=2.4
+)
+
+
+def test_the_best_and_what_is_not_told_apart_are_marked():
+    """Guards against one winner where the bootstrap finds none."""
+    line = next(x for x in table.markdown([CLOSE], []).splitlines() if x.startswith("| test"))
+    cells = line.strip("| ").split(" | ")[1:]
+    assert [cell.startswith("**") for cell in cells] == [True, True, False]
+    assert table.latex([CLOSE]).count(r"\textbf{") == 2
+    assert r"$\pm$" in table.latex([CLOSE])
+
+
+def test_one_variant_alone_is_not_marked():
+    assert "**" not in table.markdown([comparison(outcome("gru", 0.0), trivial=9.0)], [])
+
+
+def test_who_is_no_better_than_a_trivial_model_is_said_to_be():
+    """The best trivial model, on the split that decides."""
+    said = "tanh is no better than a trivial model on test"
+    assert said in table.text([CLOSE], [])
+    assert said in table.markdown([CLOSE], [])
+    fine = comparison(outcome("gru", 0.0), outcome("tanh", 0.1), trivial=9.0)
+    assert "no better" not in table.text([fine], [])
+
+
+def test_the_text_tells_the_time_and_tables_do_not():
+    """Tables are the same wherever they are made."""
+    row = next(x for x in table.text([CLOSE], []).splitlines() if x.startswith("training time"))
+    assert row.split("  ")[-1].strip() == "1 min 30 s"
+    for made in (table.markdown([CLOSE], []), table.latex([CLOSE]), table.as_csv([CLOSE])):
+        assert "time" not in made
+
+
+@pytest.mark.parametrize(
+    ("trivial", "verdict"),
+    [
+        (
+            2.4,
+            "though not told apart from lstm, with {:.3f} nats per frame; the best trivial model "
+            "(note ngram) needs 2.400.",
+        ),
+        (
+            1.0,
+            "though not told apart from lstm, with {:.3f} nats per frame; the best trivial model "
+            "(note ngram) is better, with 1.000.",
+        ),
+    ],
+)
+def test_the_page_begins_with_the_winner_and_its_doubts(tmp_path, trivial, verdict):
+    """Guards a headline that hides a tie, or a model that learned nothing."""
+    found = comparison(*CLOSE.outcomes, trivial=trivial)
+    variants = [o.cell.variant for o in found.outcomes]
+    plan = Plan([Source("set", "/set", "")], variants, {}, "paper", 1, 2)
+    page = comparison_page(plan, [found], tmp_path, [], "seqmodel compare set")
+    assert page.title == "gru, lstm and tanh on set"
+    best = found.ranked()[0]
+    nats = found.figures(best, "test").mean()
+    assert page.lead[0].endswith(f"predicts test of set best, {verdict.format(nats)}")
