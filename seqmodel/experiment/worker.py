@@ -86,7 +86,6 @@ class Worker:
 
     def _say(self, event: Event) -> None:
         """Tell who started this process, and leave word for who asks from outside."""
-        self._told = time.monotonic()
         self._tell(event)
         write_event(self._lock, event)
 
@@ -151,6 +150,7 @@ class Worker:
         def tick(now: Tick) -> None:
             nonlocal left
             if now.nats_per_frame is not None and time.monotonic() - self._told >= TELL:
+                self._told = time.monotonic()
                 left = now.seconds_left
                 self._say(event(now.done / now.total))
 

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import statistics
@@ -16,7 +17,7 @@ import pytest
 from calling import Call, call_ok, start
 
 from seqmodel.runs.folder import read_metrics
-from seqmodel.training.search import paper_rates
+from seqmodel.training.trials import paper_rates
 
 TABLES = ("table.md", "table.tex", "table.csv", "table.json")
 SETTINGS = ("model=frame-wise", "hidden=5", "epochs=3", "dropout=0", "batch_size=2", "end=false")
@@ -68,6 +69,7 @@ def test_what_is_printed_and_what_is_left(call: Call, data: Path, undisturbed: P
     assert lines[4].split() == ["hidden", "5", "5"]
     assert lines[5].split() == ["parameters", "470", "1,410"]  # H (88 + H + 1), three times that
     assert lines[7].split() == ["epochs", "3", "3"]
+    assert lines[8].startswith("training time  ")
     assert any("told apart" in line or "is better than" in line for line in lines)
     assert (
         call("compare", data, *PAPER, "--out", undisturbed, "--json").out
@@ -151,7 +153,34 @@ def test_ctrl_c_keeps_what_is_done(data: Path, call: Call):
     os.killpg(command.pid, signal.SIGINT)
     assert command.wait(30) == 130
     assert said() == "seqmodel: stopped; the same command goes on where it was\n"
+    last = call("compare", "--status", "--out", "e").out.splitlines()[-1]
+    assert re.fullmatch(r"\d+/10 runs done, none at hand: the same command goes on", last)
     assert call("compare", data, *PAPER, "--jobs", 1, "--out", "e", "-q").status == 0
+
+
+def test_status_tells_from_outside_what_runs(data: Path, call: Call):
+    """Guards a run whose progress within its epoch, of ten minutes say, only its parent knows."""
+    options = ["--units", "gru", "--search", "paper", "--trials", 2, "--jobs", 1, *OPTIONS]
+    options += ["--set", "epochs=100000", "--set", "patience=100000", "--out", "e", "-q"]
+    with start("compare", data, *options) as command:
+        try:
+            status, deadline = {"seconds_left": None}, time.monotonic() + 120
+            while status["seconds_left"] is None and command.poll() is None:
+                assert time.monotonic() < deadline, status
+                time.sleep(0.2)
+                told = call("compare", "--status", "--out", "e", "--json")
+                status = json.loads(told.out) if told.status == 0 else status
+            (run,) = status["running"]
+            lines = call("compare", "--status", "--out", "e").out.splitlines()
+        finally:
+            command.send_signal(signal.SIGINT)
+    assert command.returncode == 130
+    assert (run["run"], run["epochs"], run["host"]) == ("data/gru/trial-0", 100_000, None)
+    assert 0 < run["share_done"] < 1
+    assert (status["runs"], status["done"]) == (5, 0)
+    assert lines[0] == "data/gru: 0 of 2 trials, 0 of 3 seeds"
+    assert re.match(r"running: data/gru/trial-0  \d+%  \d+/100000  ", lines[1])
+    assert lines[2].startswith("0/5 runs done, about ")
 
 
 def test_data_may_be_elsewhere_when_it_goes_on(data: Path, tmp_path: Path, undisturbed: Path):
@@ -192,6 +221,28 @@ def test_tpe_prunes_and_says_that_it_depends(call: Call, data: Path):
         assert pruned == (trial["epochs"] < 6)
 
 
+@pytest.mark.parametrize(("preset", "trials"), [("default", 12), ("paper", 3)])
+def test_train_searches_as_compare_does(data: Path, preset: str, trials: int):
+    """Guards one search in two places: other rates, other runs given up, another winner."""
+    Path("c.yaml").write_text("\n".join(SETTINGS).replace("=", ": ") + f"\npreset: {preset}\n")
+    both = [data, "--config", "c.yaml", "--trials", trials, "-q"]
+    call_ok("compare", *both, "--units", "gru", "--seeds", 1, "--jobs", 1, "--out", "e")
+    call_ok("train", *both, "--unit", "gru", "--lr", "search", "--run", "r")
+    entry = json.loads(Path("e/table.json").read_text())["datasets"][0]["variants"][0]
+    draws = [json.loads(line) for line in Path("r/draws.jsonl").read_text().splitlines()]
+    assert len(draws) == trials
+    for trial, draw in zip(entry["trials"], draws, strict=True):
+        assert draw["learning_rate"] == trial["found"]["learning_rate"]
+        assert draw["ended"] == trial["ended"]
+        theirs = read_metrics(Path(f"e/runs/data/gru/trial-{draw['draw']}"))
+        assert draw["valid_nats_per_frame"] == min(m["valid_nats_per_frame"] for m in theirs)
+    assert any("pruned" in draw["ended"] for draw in draws) == (preset == "default")
+    best = min(draws, key=lambda draw: draw["valid_nats_per_frame"])
+    assert entry["found"] == {"learning_rate": best["learning_rate"]}
+    winner = Path(f"e/runs/data/gru/trial-{best['draw']}/best.safetensors")
+    assert Path("r/best.safetensors").read_bytes() == winner.read_bytes()
+
+
 def test_a_trial_that_diverges_is_told_and_does_not_win(call: Call, data: Path):
     options = ["--vary", "learning_rate=0.01,1e30", "--search", "none", "--seeds", 1, *OPTIONS]
     result = call(
@@ -220,6 +271,8 @@ MISTAKES = {
     "--vary hiden=3": (2, "--vary: there is no setting 'hiden'; did you mean hidden?"),
     "--vary hidden=3,x": (2, "--vary: hidden must be int or nothing, not 'x'"),
     "--units gru --vary unit=tanh": (2, "unit is varied twice"),
+    "--vary hidden": (2, "--vary takes KEY=A,B,..., not 'hidden'"),
+    "--storage nosql://me:secret@host/x": (1, "--storage nosql://me:***@host/x cannot be used: "),
     "--units gru,gru": (2, "gru is named twice in what to compare"),
     "--params 3": (2, "--params 3 is too small for tanh"),
     "--search grid": (2, "--search must be paper, tpe or none, not 'grid'"),
@@ -244,6 +297,29 @@ def test_mistakes_are_one_line_and_leave_nothing(call: Call, data: Path, options
     assert not list(Path().rglob("*.log"))
 
 
+def test_a_file_with_a_wrong_setting_is_named(call: Call, data: Path):
+    """The wrong name is met where models are built, far from the file."""
+    Path("c.yaml").write_text("hidden: 4\nactivation: step\n")
+    result = call("compare", data, "--config", "c.yaml")
+    assert (result.status, result.err) == (
+        1,
+        "seqmodel: c.yaml: activation: there is no activation 'step'; choose one of tanh, sigmoid, "
+        "relu\n",
+    )
+
+
+def test_no_experiment_is_begun_in_a_dataset(call: Call, data: Path, run: Path):
+    """Guards a folder of data, or a run, that fills with an experiment's files."""
+    before = sorted(path.name for path in [*data.iterdir(), *run.iterdir()])
+    for folder, what in ((data, "dataset"), (run, "run")):
+        result = call("compare", data, "--quick", "--out", folder)
+        assert (result.status, result.err) == (
+            2,
+            f"seqmodel: --out {folder} is a {what}: name a folder of its own\n",
+        )
+    assert sorted(path.name for path in [*data.iterdir(), *run.iterdir()]) == before
+
+
 def test_another_experiment_of_the_name_is_not_mixed_in(call: Call, data: Path, undisturbed: Path):
     """Nor are other data under the same name."""
     before = (undisturbed / "table.md").read_bytes()
@@ -260,7 +336,8 @@ def test_the_page_holds_the_table(undisturbed: Path):
     page = (undisturbed / "report.html").read_text()
     lines = (undisturbed / "table.md").read_text().splitlines()
     for line in lines[2:5]:
-        for cell in line.strip("| ").split(" | ")[1:]:
-            assert cell in page
+        for cell in line.strip("| ").replace("*", "").split(" | ")[1:]:
+            mean, _, deviation = cell.partition(" ± ")
+            assert f'{mean} <span class="deviation">± {deviation}</span>' in page
     assert page.count("data:audio/mpeg;base64,") == 2
     assert "https:" not in page
