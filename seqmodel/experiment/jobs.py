@@ -3,7 +3,9 @@
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -47,13 +49,17 @@ def work(
     former = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"  # read as a process loads its libraries
     try:
-        for _ in range(jobs):
-            ours, its = context.Pipe(duplex=False)
-            arguments = (folder, name, plan, storage, its)
-            processes.append(context.Process(target=_process, args=arguments))
-            processes[-1].start()
-            its.close()  # so that the pipe ends when the process does
-            heard.append(ours)
+        resource_tracker.ensure_running()  # which would end the block below as it starts
+        # They keep it blocked: Ctrl-C reaches them too, perhaps while they load their libraries,
+        # but it is for this process to tell them.
+        with _blocked(signal.SIGINT):
+            for _ in range(jobs):
+                ours, its = context.Pipe(duplex=False)
+                arguments = (folder, name, plan, storage, its)
+                processes.append(context.Process(target=_process, args=arguments))
+                processes[-1].start()
+                its.close()  # so that the pipe ends when the process does
+                heard.append(ours)
         _listen(processes, heard, tell, stop)
     finally:
         if former is None:
@@ -64,6 +70,16 @@ def work(
             if process.is_alive():
                 process.terminate()
             process.join()
+
+
+@contextmanager
+def _blocked(number: signal.Signals) -> Iterator[None]:
+    """Put off a signal to the end of the block; processes started in it never get it."""
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def _listen(

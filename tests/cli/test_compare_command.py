@@ -320,6 +320,17 @@ def test_no_experiment_is_begun_in_a_dataset(call: Call, data: Path, run: Path):
     assert sorted(path.name for path in [*data.iterdir(), *run.iterdir()]) == before
 
 
+def test_ctrl_c_while_processes_load_is_one_line(data: Path):
+    """Their traceback would be all that a terminal shows of a command typed wrongly."""
+    command = begin(data)
+    while not children(command.pid):
+        time.sleep(0.01)
+    time.sleep(0.5)
+    os.killpg(command.pid, signal.SIGINT)
+    assert command.wait(30) == 130
+    assert said() == "seqmodel: stopped; the same command goes on where it was\n"
+
+
 def test_another_experiment_of_the_name_is_not_mixed_in(call: Call, data: Path, undisturbed: Path):
     """Nor are other data under the same name."""
     before = (undisturbed / "table.md").read_bytes()
