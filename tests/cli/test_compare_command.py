@@ -322,13 +322,20 @@ def test_no_experiment_is_begun_in_a_dataset(call: Call, data: Path, run: Path):
 
 def test_ctrl_c_while_processes_load_is_one_line(data: Path):
     """Their traceback would be all that a terminal shows of a command typed wrongly."""
-    command = begin(data)
-    while not children(command.pid):
+    command, deadline = begin(data), time.monotonic() + 60
+    while len(workers := children(command.pid)) < 2 or not all(map(heeds_ctrl_c, workers)):
+        assert time.monotonic() < deadline
         time.sleep(0.01)
-    time.sleep(0.5)
     os.killpg(command.pid, signal.SIGINT)
     assert command.wait(30) == 130
     assert said() == "seqmodel: stopped; the same command goes on where it was\n"
+
+
+def heeds_ctrl_c(process: int) -> bool:
+    """Whether Python has begun in a process, and would raise KeyboardInterrupt were it let."""
+    status = Path(f"/proc/{process}/status").read_text()
+    (caught,) = re.findall(r"^SigCgt:\t(\w+)", status, re.MULTILINE)
+    return bool(int(caught, 16) & 1 << signal.SIGINT - 1)
 
 
 def test_another_experiment_of_the_name_is_not_mixed_in(call: Call, data: Path, undisturbed: Path):
