@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from seqmodel.experiment.bootstrap import FEWEST
 from seqmodel.experiment.results import Comparison, Outcome
-from seqmodel.media.words import listed, spaced, spent
+from seqmodel.media.words import listed, plural, spaced, spent
 
 SPLITS = ("train", "valid", "test")
 
@@ -55,6 +56,10 @@ def verdicts(comparison: Comparison) -> list[str]:
     for other, gap in comparison.behind:
         best = comparison.ranked()[0]
         interval = f"{gap.mean:.3f} nats ({gap.low:.3f} to {gap.high:.3f})"
+        if gap.pieces < FEWEST:
+            interval = (
+                f"{gap.mean:.3f} nats on {plural(gap.pieces, 'piece')}, and it takes {FEWEST}"
+            )
         name, its = best.cell.variant.name, other.cell.variant.name
         if gap.real:
             lines.append(f"{name} is better than {its} by {interval}")

@@ -49,6 +49,13 @@ def test_a_small_steady_difference_is_real_among_pieces_that_differ_much():
     assert not difference(*some(3, gap=0.1, spread=3.0)).real
 
 
+def test_nothing_is_told_apart_on_a_handful_of_pieces():
+    """One piece resampled is that piece again: an interval of no width, which leaves out 0."""
+    for pieces in range(1, 6):
+        assert not difference(*some(7, pieces, gap=1.0)).real
+    assert difference(*some(7, 6, gap=1.0)).real
+
+
 def test_seeds_widen_the_interval():
     """Two lucky seeds of a model are no proof: their spread is in the interval."""
     ours, theirs, lengths = some(4, gap=0.05)

@@ -1,5 +1,7 @@
 """What tables and pages say of figures: who leads, and who learned nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -92,3 +94,12 @@ def test_the_page_begins_with_the_winner_and_its_doubts(tmp_path, trivial, verdi
     best = found.ranked()[0]
     nats = found.figures(best, "test").mean()
     assert page.lead[0].endswith(f"predicts test of set best, {verdict.format(nats)}")
+
+
+def test_a_handful_of_pieces_is_said_to_be_too_few():
+    nats = {"test": np.array([[20.0, 18.0]])}
+    few = [replace(outcome(name, 0.0), nats=nats) for name in ("gru", "lstm")]
+    told = Comparison("set", {"test": np.array([10, 9])}, {}, few)
+    assert table.verdicts(told) == [
+        "gru and lstm are not told apart: 0.000 nats on 2 pieces, and it takes 6"
+    ]
