@@ -9,6 +9,8 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Tests run side by side; threads of torch that wait for each other would take ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Compiled once for all workers and commands, and not among the user's own.
+os.environ.setdefault("SEQMODEL_CACHE", str(REPOSITORY / ".pytest_cache" / "kernels"))
 
 SHARED_DATA = Path(os.environ.get("SEQMODEL_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 

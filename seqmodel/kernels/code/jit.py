@@ -1,7 +1,7 @@
 """From LLVM IR to running code, through llvmlite, in this process.
 
-Modules are small and need little optimisation, so that compiling takes a fraction of a second; a
-cache on disk would not be worth its risks.
+Modules are small and need little optimisation, but a training has a dozen of them: without the
+cache on disk a third of the time that it takes to start would go into compiling them.
 
 Set SEQMODEL_DUMP_IR to a folder to have each module's IR written there as NAME-N.ll; loads of a
 kernel's fields are named after the fields.
@@ -16,8 +16,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+import llvmlite
 from llvmlite import binding, ir
 
+from seqmodel.kernels.code import cache
 from seqmodel.kernels.code.emit import Emitter
 
 P = ParamSpec("P")
@@ -27,6 +29,11 @@ _DUMP = "SEQMODEL_DUMP_IR"
 _ready = False
 _lock = threading.RLock()
 _numbers = itertools.count()  # of dumped modules
+_names: dict[int, str] = {}
+"""Of functions by address: the same in every process, as addresses are not."""
+
+_COMPILER = llvmlite.__version__, str(binding.llvm_version_info), Path(__file__).read_text()
+"""What a module's code depends on beside IR and processor; this file has the options."""
 
 
 def _prepare() -> None:
@@ -70,8 +77,8 @@ def function(module: Any, name: str, kinds: list[Any], itemsize: int) -> Iterato
 
 
 def call_at(builder: Any, address: int, returns: Any, arguments: Sequence[Any]) -> Any:
-    """A call of the compiled function at `address`, which must outlive the caller's module."""
-    module, name = builder.module, f"seqmodel_at_{address:x}"
+    """A call of a `Library`'s function at `address`; it must outlive the caller's module."""
+    module, name = builder.module, _names[address]
     if name not in module.globals:
         binding.add_symbol(name, address)
         ir.Function(module, ir.FunctionType(returns, [a.type for a in arguments]), name)
@@ -85,26 +92,33 @@ class Library:
         _prepare()
         source = str(module)
         _dump(module.name, source)
-        parsed = binding.parse_assembly(source)
-        parsed.verify()
+        target = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
-            cpu=binding.get_host_cpu_name(),
-            features=binding.get_host_cpu_features().flatten(),
-            opt=3,
-            jit=True,
+            *target, opt=3, jit=True
         )
-        options = binding.create_pipeline_tuning_options(speed_level=2)
-        options.loop_vectorization = options.slp_vectorization = False
-        options.loop_unrolling = False
-        builder = binding.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(parsed, builder)
-        self._parsed = parsed
-        self._engine = binding.create_mcjit_compiler(parsed, machine)
+        self._name = cache.digest(source, *target, *_COMPILER)
+        code = cache.kept(self._name, lambda: _compiled(source, machine))
+        self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+        self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:
         """The address of a function."""
-        return int(self._engine.get_function_address(name))
+        found = int(self._engine.get_function_address(name))
+        _names[found] = f"{name}_{self._name}"
+        return found
+
+
+def _compiled(source: str, machine: Any) -> bytes:
+    """The object file of a module."""
+    parsed = binding.parse_assembly(source)
+    parsed.verify()
+    options = binding.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.slp_vectorization = False
+    options.loop_unrolling = False
+    builder = binding.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(parsed, builder)
+    return bytes(machine.emit_object(parsed))
 
 
 def _dump(name: str, source: str) -> None:

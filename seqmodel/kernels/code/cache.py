@@ -1,0 +1,86 @@
+"""Compiled modules on disk, so that only the first process of a user waits for the compiler.
+
+A module is found by the digest of all that its code depends on, so none is ever stale: its IR, the
+processor, and the compiler's version and options. The folder is the user's own, like Python's
+__pycache__; one that others may write to is not used, since what is in it is run. Without a folder,
+or with a full disk, everything is compiled as if there were none.
+
+Set SEQMODEL_CACHE to another folder, or to nothing to have no cache.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.files import open_input, write_file
+
+_FOLDER = "SEQMODEL_CACHE"
+_KEPT_DAYS = 30  # since it was last used
+_DIGEST_SIZE = 32
+
+
+def digest(*parts: str) -> str:
+    """What a module is found by: 64 hexadecimal digits."""
+    text = "\0".join(parts).encode()
+    return blake2b(text, digest_size=_DIGEST_SIZE).hexdigest()
+
+
+def kept(name: str, make: Callable[[], bytes]) -> bytes:
+    """The code kept under `name`, a digest; made and kept if there is none, or a damaged one."""
+    folder = _folder()
+    if folder is None:
+        return make()
+    path = folder / f"{name}.o"
+    code = _read(path)
+    if code is None:
+        code = make()
+        with suppress(SeqmodelError):  # a full disk: the next process compiles again
+            write_file(path, _checksum(code) + code)
+            _sweep(folder)
+    return code
+
+
+def _folder() -> Path | None:
+    """The folder, made if need be; None unless only this user may write to it."""
+    given = os.environ.get(_FOLDER)
+    if given == "":
+        return None
+    try:
+        folder = Path(given) if given else user_cache_path("seqmodel") / "kernels"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except (OSError, RuntimeError):  # nowhere to write; no home
+        return None
+    shared = found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return None if shared else folder
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        with open_input(path) as file:
+            content = file.read()
+        os.utime(path)  # so that it is not swept
+    except OSError:
+        return None
+    checksum, code = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
+    return code if checksum == _checksum(code) else None
+
+
+def _checksum(code: bytes) -> bytes:
+    return blake2b(code, digest_size=_DIGEST_SIZE).digest()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what was not used for long: code of other versions, and files of killed processes."""
+    oldest = time.time() - _KEPT_DAYS * 24 * 60 * 60
+    with suppress(OSError):  # another process sweeps too
+        for path in folder.iterdir():
+            if path.stat().st_mtime < oldest:
+                path.unlink()

@@ -1,0 +1,148 @@
+"""Compiled code that is kept on disk: found again, never believed blindly, never needed."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from llvmlite import binding, ir
+
+from seqmodel.kernels.code import cache, jit
+from seqmodel.kernels.code.jit import Library, call_at
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own."""
+    monkeypatch.setenv("SEQMODEL_CACHE", str(tmp_path / "kernels"))
+    return tmp_path / "kernels"
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The IR of what was compiled, not found."""
+    made = []
+
+    def compile_it(source: str, machine: object) -> bytes:
+        made.append(source)
+        return untouched(source, machine)
+
+    untouched = jit._compiled
+    monkeypatch.setattr(jit, "_compiled", compile_it)
+    return made
+
+
+def adding(number: int) -> ir.Module:
+    """A module with add(x): x + number."""
+    module, kind = ir.Module("adding"), ir.IntType(64)
+    made = ir.Function(module, ir.FunctionType(kind, [kind]), "add")
+    builder = ir.IRBuilder(made.append_basic_block())
+    builder.ret(builder.add(made.args[0], ir.Constant(kind, number)))
+    return module
+
+
+def calling(library: Library) -> ir.Module:
+    """A module with twice(x): add(add(x))."""
+    module, kind = ir.Module("calling"), ir.IntType(64)
+    made = ir.Function(module, ir.FunctionType(kind, [kind]), "twice")
+    builder, x = ir.IRBuilder(made.append_basic_block()), made.args[0]
+    for _ in range(2):
+        x = call_at(builder, library.address("add"), kind, [x])
+    builder.ret(x)
+    return module
+
+
+def result(library: Library, name: str, x: int) -> int:
+    return int(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(library.address(name))(x))
+
+
+def test_a_module_is_compiled_once_and_another_is_another(folder: Path, compiled: list[str]):
+    assert [result(Library(adding(n)), "add", 1) for n in (2, 2, 3)] == [3, 3, 4]
+    assert len(compiled) == 2
+    assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["get_host_cpu_name", "_COMPILER"])
+def test_code_for_another_processor_or_of_another_compiler_is_not_taken(
+    folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch, name: str
+):
+    """A home that several machines share, or an upgrade, must not run the wrong instructions."""
+    Library(adding(2))
+    if name == "_COMPILER":
+        monkeypatch.setattr(jit, name, ("another",))
+    else:
+        monkeypatch.setattr(binding, name, lambda: "x86-64")
+    assert result(Library(adding(2)), "add", 1) == 3
+    assert len(compiled) == 2
+
+
+def test_callers_of_other_modules_are_found_by_a_process_whose_addresses_differ(folder: Path):
+    """Guards against a name by address, under which each process would keep another copy."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from test_cache import adding, calling, result, Library\n"
+        "add = Library(adding(5)); print(result(Library(calling(add)), 'twice', 1))"
+    )
+    command = [sys.executable, "-c", code, str(Path(__file__).parent)]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout == "11\n"
+    assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize("damage", [lambda code: code[:-1], lambda _: b"", lambda c: c + b"\0"])
+def test_damaged_code_is_compiled_again(folder: Path, compiled: list[str], damage):
+    Library(adding(2))
+    (kept,) = folder.iterdir()
+    whole = kept.read_bytes()
+    kept.write_bytes(damage(whole))
+    assert result(Library(adding(2)), "add", 1) == 3
+    assert len(compiled) == 2
+    assert kept.read_bytes() == whole
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(folder: Path, compiled: list[str]):
+    """Whoever writes there would have us run it."""
+    folder.mkdir()
+    for mode in (0o777, 0o770):
+        folder.chmod(mode)
+        Library(adding(2))
+    assert list(folder.iterdir()) == []
+    folder.chmod(0o755)
+    Library(adding(2))
+    assert len(list(folder.iterdir())) == 1
+    assert len(compiled) == 3
+
+
+@pytest.mark.parametrize("given", ["", "/dev/null/kernels", "/dev/null"])
+def test_without_a_folder_everything_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, compiled: list[str], given: str
+):
+    monkeypatch.setenv("SEQMODEL_CACHE", given)
+    assert [result(Library(adding(2)), "add", 1) for _ in range(2)] == [3, 3]
+    assert len(compiled) == 2
+
+
+def test_a_full_disk_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(descriptor: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert result(Library(adding(2)), "add", 1) == 3
+    assert list(folder.iterdir()) == []
+
+
+def test_what_nobody_has_used_for_a_month_is_removed(folder: Path):
+    for number in (2, 3):
+        Library(adding(number))
+    used, unused = folder.iterdir()
+    month = time.time() - 31 * 24 * 60 * 60
+    for path in (used, unused):
+        os.utime(path, (month, month))
+    assert cache.kept(used.stem, bytes) != b""  # found, so used
+    Library(adding(4))
+    assert used.exists()
+    assert not unused.exists()
