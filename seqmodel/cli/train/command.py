@@ -1,35 +1,21 @@
 """`seqmodel train`: from a dataset and a unit to a run folder."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from seqmodel.cli.common import Device, Force, Json, Quiet
 from seqmodel.cli.completion import ACTIVATIONS, BACKENDS, GATE_ACTIVATIONS, one_of
 from seqmodel.cli.train.job import Job
-from seqmodel.config import (
-    CHOICES,
-    MODELS,
-    PRESETS,
-    SEARCHES,
-    TRIALS,
-    Config,
-    blaming,
-    read_config_file,
-    resolve,
-    search_of,
-    to_yaml,
-)
-from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.cli.train.settings import of_new_run, of_stopped_run
+from seqmodel.config import CHOICES, MODELS, PRESETS, TRIALS, Config, resolve, to_yaml
+from seqmodel.errors import UsageError
 from seqmodel.media.music.medium import MUSIC
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.units import UNITS
-
-if TYPE_CHECKING:
-    from seqmodel.media.definitions import FrameDefinition
 
 DATA, MODEL, TRAINING, SEARCH, RUN = "Data", "Model", "Training", "Search", "Run"
 
@@ -311,14 +297,9 @@ def train(
     if resume:
         if init_from is not None or config is not None or force:
             raise UsageError("--resume excludes --init-from, --config and --force")
-        folder, settings = _stopped(run, given, trials)
+        folder, settings = of_stopped_run(run, given, trials)
     else:
-        file = read_config_file(config) if config else {}
-        settings = blaming(
-            Path(config or ""),
-            file,
-            lambda file: _resolved(_with_rates(given, file, trials), file),
-        )
+        settings = of_new_run(given, config, trials)
     if print_config:
         typer.echo(to_yaml(settings), nl=False)
         return
@@ -327,111 +308,3 @@ def train(
         job.resume(folder)
     else:
         job.start(run, init_from, force=force)
-
-
-def _with_rates(
-    given: dict[str, Any], file: Mapping[str, Any], trials: int | None
-) -> dict[str, Any]:
-    """The options with `learning_rate` as a number, or as the setting of the search it asks for."""
-    others = dict(given)
-    rate = others.pop("learning_rate", None)
-    if rate is not None and rate != "search":
-        if trials is not None:
-            raise UsageError(f"--trials goes with --lr search, not with --lr {rate}")
-        return {**others, "learning_rate": _number(rate)}
-    if rate is None and trials is None:
-        return others
-    search = search_of({**file, **given}.get("preset", Config.preset))
-    return {**others, SEARCHES[search]: trials or TRIALS}
-
-
-def _number(rate: str) -> float:
-    try:
-        return float(rate)
-    except ValueError:
-        raise UsageError(f"--learning-rate must be a number or search, not {rate!r}") from None
-
-
-def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
-    """The settings for the medium of their data, with all sizes solved.
-
-    UsageError where there is no such unit.
-    """
-    from seqmodel.data.bundled import FRAMES
-    from seqmodel.data.dataset import open_dataset
-    from seqmodel.model.build import with_sizes
-    from seqmodel.outputs.registry import only_model, output_name
-
-    data = given.get("data", file.get("data"))
-    frame = open_dataset(data).frame if data else FRAMES
-    both = {**file, **given}
-    model = only_model(both.get("output", "auto"))
-    if model is not None and "model" not in both:
-        given = {**given, "model": model}
-    settings = with_sizes(resolve(given, file, frame.medium.presets), frame)
-    _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
-    _check(settings, frame)
-    return settings
-
-
-def _check(settings: Config, frame: "FrameDefinition") -> None:
-    """UsageError where there is no model of these settings for such frames."""
-    import torch
-
-    from seqmodel.model.build import build_model
-
-    with torch.device("meta"):  # takes no memory
-        build_model(settings, frame)
-
-
-def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> None:
-    """UsageError for an option that would change nothing."""
-    from seqmodel.outputs.registry import OUTPUTS
-
-    owners: dict[str, list[str]] = {}
-    for name, entry in OUTPUTS.items():
-        if entry.size is not None:
-            owners.setdefault(entry.size[0], []).append(name)
-    for setting, names in owners.items():
-        if setting in given and chosen not in names:
-            option = "--" + setting.replace("_", "-")
-            raise UsageError(f"{option} is for --output {' or '.join(names)}, not for {chosen}")
-
-
-def _stopped(folder: Path | None, given: dict[str, Any], trials: int | None) -> tuple[Path, Config]:
-    """The folder and the settings of the run to continue."""
-    from seqmodel.data.dataset import open_dataset
-    from seqmodel.runs.folder import CONFIG, LAST, newest_resumable_run, read_metrics
-    from seqmodel.training.resuming import RESUMABLE
-
-    folder = folder or newest_resumable_run()
-    if not (folder / CONFIG).is_file():
-        raise SeqmodelError(
-            f"{folder} is not a run folder (no {CONFIG}); there is nothing to resume"
-        )
-    stored = read_config_file(folder / CONFIG)
-    given = _with_rates(given, stored, trials)
-    changed = [name for name in given if given[name] != stored.get(name)]
-    fixed = sorted(set(changed) - set(RESUMABLE))
-    if fixed:
-        name = "trials" if fixed[0] in SEARCHES.values() else fixed[0]
-        option = "--" + name.replace("_", "-")
-        raise UsageError(f"{option} cannot change on --resume; start a new run with --init-from")
-    if "data" in given:
-        given["data"] = str(Path(given["data"]).resolve())  # as it is stored
-
-    def continued(stored: Mapping[str, Any]) -> Config:
-        settings = resolve(given, stored)
-        _check(settings, open_dataset(str(settings.data)).frame)
-        return settings
-
-    settings = blaming(folder / CONFIG, stored, continued)
-    ended = len(read_metrics(folder))
-    if settings.epochs < ended:
-        raise UsageError(f"--epochs {settings.epochs} is less than the {ended} that {folder} has")
-    if not (folder / LAST).is_file() and not settings.trials:
-        raise SeqmodelError(
-            f"{folder} has no checkpoint to resume from ({LAST}); "
-            f"train it again with --run {folder} --force"
-        )
-    return folder, settings
