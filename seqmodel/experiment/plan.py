@@ -102,10 +102,6 @@ class Plan:
                 with torch.device("meta"):  # takes no memory
                     build_model(self.config(cell, dataset, found, 0), dataset.frame)
 
-    def seed(self, cell: "Cell") -> int:
-        """The seed of a cell's search and of the first run of its winner."""
-        return int({**self.settings, **cell.variant.settings}.get("seed", Config.seed))
-
     def config(self, cell: "Cell", dataset: Dataset, found: Mapping[str, Any], run: int) -> Config:
         """The settings of one run: `found` by the search, `run` counting the seeds from 0.
 

@@ -93,8 +93,8 @@ class Worker:
         return worker != self._name and is_dead(self._folder, worker)
 
     def _search(self, cell: Cell, study: Study) -> None:
-        seed = self._plan.seed(cell)
-        sampler, pruner = strategy(self._plan.search, seed, study.count, study.begun)
+        given = self._plan.config(cell, self._dataset(cell), {}, 0)
+        sampler, pruner = strategy(self._plan.search, given, study.count, study.begun)
 
         def objective(trial: Trial, index: int) -> float:
             found = {

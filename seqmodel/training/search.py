@@ -121,7 +121,7 @@ def _draws(config: Config, folder: Path) -> Iterator[tuple[Trial, Config, Path]]
     rates = default_space(kind, paper=search_of(config.preset) == "paper")["learning_rate"]
     for k in range(config.trials):
         study.sampler, study.pruner = strategy(
-            kind, config.seed, config.trials, lambda: range(len(study.trials))
+            kind, config, config.trials, lambda: range(len(study.trials))
         )
         trial = study.ask()
         rate = float(rates.suggested(trial, "learning_rate"))

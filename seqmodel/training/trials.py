@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import optuna
 import torch
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.pruners import BasePruner, MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial
@@ -29,20 +29,50 @@ ENDED, METRICS = "ended", "metrics"
 """Attributes of a trial: how it ended, and its lines of metrics.jsonl."""
 
 
+FREE = 5
+"""The trials of TPE that are not guided by those before, nor given up for being worse."""
+
+
 def strategy(
-    search: str, seed: int, count: int, begun: Callable[[], Sequence[int]]
+    search: str, config: Config, count: int, begun: Callable[[], Sequence[int]]
 ) -> tuple[BaseSampler, BasePruner]:
     """What chooses the settings of the next of `count` trials, and what gives trials up.
 
     `begun` gives the numbers that Optuna has for the trials so far, in their order. paper: the
-    paper's rates, and none is given up. Else TPE, seeded by how many trials have begun, and one
-    worse than the median of those before at its epoch is given up: alone it does the same each
-    time; beside others it depends on what they have found so far.
+    paper's rates, and none is given up. Else TPE, which begins with `config` as it is and is seeded
+    by how many trials have begun: alone it does the same each time; beside others it depends on
+    what they have found so far. A trial worse than the median of those before at its epoch is given
+    up, but not in its first epochs, in which the running mean of the weights lags behind them and
+    low rates look worse than they are.
     """
     if search == "paper":
-        return PaperSampler(paper_rates(seed, count), begun), NopPruner()
-    number = np.random.SeedSequence([seed, len(begun())]).generate_state(1)[0]
-    return TPESampler(seed=int(number), constant_liar=True), MedianPruner()
+        return PaperSampler(paper_rates(config.seed, count), begun), NopPruner()
+    number = np.random.SeedSequence([config.seed, len(begun())]).generate_state(1)[0]
+    spared = min(config.epochs // 8, 10)
+    return GuidedSampler(config, begun, int(number)), MedianPruner(FREE, spared + 1)
+
+
+class GuidedSampler(TPESampler):
+    """TPE, but for the first trial: that has the settings as they are, where they are in range."""
+
+    def __init__(self, config: Config, begun: Callable[[], Sequence[int]], seed: int) -> None:
+        super().__init__(n_startup_trials=FREE, seed=seed, constant_liar=True)
+        self._config, self._begun = config, begun
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """The setting as it is for the first trial, TPE's for others."""
+        if self._begun().index(trial.number) == 0:
+            assert isinstance(param_distribution, FloatDistribution | IntDistribution)
+            given = getattr(self._config, param_name)
+            if given is not None and param_distribution.low <= given <= param_distribution.high:
+                return given
+        return super().sample_independent(study, trial, param_name, param_distribution)
 
 
 def paper_rates(seed: int, count: int) -> list[float]:

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import optuna
 import pytest
 
 from seqmodel.errors import SeqmodelError
@@ -16,7 +17,7 @@ from seqmodel.training.loop import Listener
 from seqmodel.training.search import search
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import paper_rates
+from seqmodel.training.trials import paper_rates, strategy
 
 
 @pytest.fixture
@@ -96,8 +97,8 @@ def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, fi
 
 @pytest.fixture(scope="module")
 def by_tpe(make_config):
-    """Of eight trials, at least one of the last three is given up."""
-    return make_config(tpe_trials=8, epochs=3, schedule="constant", unit="tanh")
+    """Of eight trials, at least one of the last three is given up, after its first epoch."""
+    return make_config(tpe_trials=8, epochs=8, schedule="constant", unit="tanh")
 
 
 @pytest.fixture(scope="module")
@@ -113,21 +114,40 @@ def pruned(folder):
     return draw["draw"], int(draw["ended"].removeprefix("pruned after epoch "))
 
 
+def test_tpe_begins_with_the_settings_as_they_are(whole_tpe, by_tpe):
+    """Guards against a search that ends worse than no search."""
+    rates = [draw["learning_rate"] for draw in results(whole_tpe)]
+    assert rates[0] == by_tpe.learning_rate
+    assert len(set(rates)) == 8
+
+
+def test_a_setting_outside_what_is_searched_is_not_tried(make_config):
+    config = make_config(learning_rate=0.5)
+    study = optuna.create_study()
+    study.sampler, _ = strategy("tpe", config, 1, lambda: [trial.number for trial in study.trials])
+    assert 1e-3 <= study.ask().suggest_float("learning_rate", 1e-3, 3e-2, log=True) <= 3e-2
+
+
 def test_tpe_gives_up_what_is_worse_than_the_median(whole_tpe):
-    """Recomputed: the draw's best so far against those of the complete draws at its epoch."""
+    """Recomputed: the draw's best so far against those of the complete draws at its epoch.
+
+    Its first eighth of the epochs, here one, is not held against it.
+    """
     lines = {k: read_metrics(whole_tpe / "draws" / str(k)) for k in range(8)}
     curves = {k: [line["valid_nats_per_frame"] for line in lines[k]] for k in lines}
     complete = []
     for draw in results(whole_tpe):
         curve = curves[draw["draw"]]
         worse = [
-            len(complete) >= 5 and min(curve[:n]) > np.median([c[n - 1] for c in complete])
+            len(complete) >= 5
+            and n > 1
+            and min(curve[:n]) > np.median([c[n - 1] for c in complete])
             for n in range(1, len(curve) + 1)
         ]
         assert not any(worse[:-1])
-        assert draw["ended"] == (f"pruned after epoch {len(curve)}" if worse[-1] else "complete")
-        if not worse[-1]:
-            assert len(curve) == 3
+        assert draw["ended"] == (f"pruned after epoch {len(curve)}" if any(worse) else "complete")
+        if not any(worse):
+            assert len(curve) == 8
             complete.append(curve)
     assert len(complete) < 8
 
