@@ -1,9 +1,12 @@
 """Where the processes of an experiment meet: Optuna's storage, a journal file or a database."""
 
+import json
 import logging
 import os
 import warnings
+from collections.abc import Generator, Mapping
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ A journal has none; processes on one host are told dead by the locks that they n
 
 
 _ROOT = "goes_on_with"
+_CHECKSUM = "checksum"
 
 
 def open_storage(folder: Path, url: str | None) -> BaseStorage:
@@ -44,10 +48,10 @@ def open_storage(folder: Path, url: str | None) -> BaseStorage:
         backend = Journal(folder / JOURNAL)
         try:
             return optuna.storages.JournalStorage(backend)
-        except (ValueError, KeyError, OSError) as error:
-            raise SeqmodelError(
-                f"{folder / JOURNAL} is damaged ({error}): move {folder} away to start again"
-            ) from error
+        except SeqmodelError:
+            raise
+        except Exception as error:  # whatever Optuna stumbles over: lines are missing
+            raise _damaged(folder / JOURNAL, "Optuna cannot make sense of it") from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)  # heartbeats
@@ -91,8 +95,14 @@ def root(trial: FrozenTrial) -> int:
     return int(trial.system_attrs.get(_ROOT, trial.number))
 
 
+def _damaged(journal: Path, reason: str) -> SeqmodelError:
+    return SeqmodelError(
+        f"{journal} is damaged ({reason}): move {journal.parent} away to start again"
+    )
+
+
 class Journal(JournalFileBackend):
-    """Optuna's journal, whose errors are ours: a disk that fills is no reason for a traceback."""
+    """Optuna's journal, with a checksum on each line, and errors of a line each."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path), JournalLock(path))
@@ -105,9 +115,33 @@ class Journal(JournalFileBackend):
             SeqmodelError: where they cannot be written.
         """
         try:
-            super().append_logs(logs)
+            super().append_logs([{**log, _CHECKSUM: _checksum(log)} for log in logs])
         except OSError as error:
             raise disk_error(self._path, "write", error) from error
+
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+        """The lines from a number on; those of versions before there were checksums have none.
+
+        Raises:
+            SeqmodelError: where one is not as it was written, or the file cannot be read.
+        """
+        number = log_number_from
+        try:
+            for log in super().read_logs(log_number_from):
+                number += 1
+                found = log.pop(_CHECKSUM, None)
+                if found is not None and found != _checksum(log):
+                    raise ValueError
+                yield log
+        except OSError as error:
+            raise disk_error(self._path, "read", error) from error
+        except (ValueError, AttributeError) as error:  # no JSON, or not of an object
+            raise _damaged(self._path, f"line {number}") from error
+
+
+def _checksum(log: Mapping[str, Any]) -> str:
+    """Of what a line says, in whatever order: 16 hexadecimal digits."""
+    return blake2b(json.dumps(log, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 class JournalLock(BaseJournalFileLock):

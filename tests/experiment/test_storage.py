@@ -1,5 +1,6 @@
 """Where processes meet: what the dead leave behind is found, and what they tore is mended."""
 
+import json
 import resource
 import time
 from pathlib import Path
@@ -29,7 +30,56 @@ def test_a_journal_that_is_none_is_told_in_a_line(tmp_path):
     (tmp_path / JOURNAL).write_text("no journal\nat all\n")
     with pytest.raises(SeqmodelError) as caught:
         open_storage(tmp_path, None)
-    assert str(caught.value).startswith(f"{tmp_path / JOURNAL} is damaged (")
+    start = f"{tmp_path / JOURNAL} is damaged (line "
+    assert str(caught.value).startswith(start)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """The lines of a journal with one trial, whose figure is 8.5."""
+    study = optuna.create_study(study_name="a", storage=open_storage(tmp_path, None))
+    study.tell(study.ask({"x": optuna.distributions.FloatDistribution(0, 1)}), 8.5)
+    return (tmp_path / JOURNAL).read_bytes().splitlines(keepends=True)
+
+
+def read(folder, content):
+    """The figures in a journal of this content, or the error."""
+    (folder / JOURNAL).write_bytes(content)
+    try:
+        study = optuna.load_study(study_name="a", storage=open_storage(folder, None))
+    except SeqmodelError as error:
+        return str(error)
+    return [trial.value for trial in study.trials]
+
+
+def test_every_flipped_byte_of_a_journal_is_noticed(tmp_path, kept):
+    """A figure that reads 8.1 for 8.5 makes another unit the winner.
+
+    Only a last line may be as if it had never been written, which is what a kill leaves.
+    """
+    whole = b"".join(kept)
+    for at in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[at] ^= 1 << at % 8
+        found = read(tmp_path, flipped)
+        last = at >= len(whole) - len(kept[-1]) - 1  # or the end of the one before
+        assert "is damaged (line " in found or found == [8.5] or (last and found == [None])
+
+
+@pytest.mark.parametrize("lost", range(1, 5))
+def test_a_journal_that_lacks_a_line_is_told_in_a_line_or_has_less(tmp_path, kept, lost):
+    found = read(tmp_path, b"".join(kept[:lost] + kept[lost + 1 :]))
+    assert "is damaged (Optuna cannot make sense of it)" in found or found in ([], [None], [8.5])
+
+
+def test_a_journal_of_a_version_without_checksums_is_read(tmp_path):
+    study = optuna.create_study(study_name="a", storage=open_storage(tmp_path, None))
+    study.set_user_attr("one", 1)
+    lines = [json.loads(line) for line in (tmp_path / JOURNAL).read_text().splitlines()]
+    assert all(line.pop("checksum") for line in lines)
+    (tmp_path / JOURNAL).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    again = optuna.load_study(study_name="a", storage=open_storage(tmp_path, None))
+    assert again.user_attrs == {"one": 1}
 
 
 def test_a_disk_that_fills_is_told_in_a_line_and_the_journal_goes_on(tmp_path):
