@@ -48,7 +48,7 @@ def strategy(
     if search == "paper":
         return PaperSampler(paper_rates(config.seed, count), begun), NopPruner()
     number = np.random.SeedSequence([config.seed, len(begun())]).generate_state(1)[0]
-    spared = min(config.epochs // 8, 10)
+    spared = min(config.epochs // 4, 20)
     return GuidedSampler(config, begun, int(number)), MedianPruner(FREE, spared + 1)
 
 
