@@ -84,6 +84,16 @@ class Plan:
                 return {"sources": "datasets", "space": "settings to tune"}.get(name, name)
         return None
 
+    def extends(self, other: "Plan") -> bool:
+        """Whether it is `other` with more datasets or variants, so that its runs are of use."""
+        ours, theirs = _without_paths(self), _without_paths(other)
+        same = replace(ours, sources=theirs.sources, variants=theirs.variants) == theirs
+        return (
+            same
+            and all(source in ours.sources for source in theirs.sources)
+            and all(variant in ours.variants for variant in theirs.variants)
+        )
+
     def cells(self) -> list["Cell"]:
         """Every variant on every dataset, dataset by dataset."""
         return [Cell(s, v) for s, v in itertools.product(self.sources, self.variants)]

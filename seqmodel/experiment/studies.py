@@ -45,19 +45,20 @@ class Studies:
 
     @classmethod
     def begin(cls, storage: BaseStorage, name: str, plan: Plan) -> "Studies":
-        """Begin an experiment, or join it.
+        """Begin an experiment, join it, or add datasets and variants to it.
 
         Raises:
             SeqmodelError: where another experiment has the name.
         """
         there = cls.begun(storage, name)
-        if there is None:
-            study = optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
-            study.set_user_attr(PLAN, json.dumps(plan.to_json(), sort_keys=True))
-        elif (differs := there.plan.same_experiment(plan)) is not None:
+        if there is not None and (differs := there.plan.same_experiment(plan)) is None:
+            return cls(storage, name, plan)
+        if there is not None and not plan.extends(there.plan):
             raise SeqmodelError(
                 f"{name} is another experiment, with other {differs}: name a new one with --out"
             )
+        study = optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
+        study.set_user_attr(PLAN, json.dumps(plan.to_json(), sort_keys=True))
         return cls(storage, name, plan)
 
     def trials(self, cell: Cell) -> "Study":

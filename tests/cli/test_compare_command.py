@@ -349,6 +349,25 @@ def test_another_experiment_of_the_name_is_not_mixed_in(call: Call, data: Path, 
     assert (undisturbed / "table.md").read_bytes() == before
 
 
+def test_units_are_added_to_an_experiment(call: Call, data: Path, undisturbed: Path):
+    """What was trained before stays, and the table is that of all from the start."""
+    one, both = PAPER.copy(), PAPER
+    one[1] = "gru"
+    call_ok("compare", data, *one, "--jobs", 1, "--out", "e", "-q")
+    kept = {path: path.stat() for path in Path("e/runs").rglob("*.safetensors")}
+    assert len(kept) == 2 * (3 + 1)
+    call_ok("compare", data, *both, "--jobs", 1, "--out", "e", "-q")
+    assert all(path.stat() == before for path, before in kept.items())
+    assert Path("e/table.md").read_bytes() == (undisturbed / "table.md").read_bytes()
+    fewer = call("compare", data, *one, "--out", "e")
+    assert (fewer.status, fewer.err) == (
+        1,
+        "seqmodel: e is another experiment, with other variants: name a new one with --out\n",
+    )
+    other = call("compare", data, *PAPER, "--vary", "dropout=0,0.1", "--out", "e")
+    assert other.err.startswith("seqmodel: e is another experiment, with other variants: ")
+
+
 def test_the_page_holds_the_table(undisturbed: Path):
     """Guards a page that lags behind the tables, or lacks a winner's sample."""
     page = (undisturbed / "report.html").read_text()

@@ -161,7 +161,7 @@ def compare(
 
     For each dataset and unit: a search on valid, then the winner trained over the seeds and scored
     on every split. The same command again goes on, also beside itself and on other hosts with
-    --storage. Tables and curves are written to --out.
+    --storage; with more units or data it adds those. Tables and curves are written to --out.
     """
     if status:
         if out is None:
