@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import pwd
 import subprocess
 import sys
 import time
@@ -124,6 +125,30 @@ def test_without_a_folder_everything_is_compiled(
     monkeypatch.setenv("SEQMODEL_CACHE", given)
     assert [result(Library(adding(2)), "add", 1) for _ in range(2)] == [3, 3]
     assert len(compiled) == 2
+
+
+def unknown(number: int) -> None:
+    raise KeyError(number)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "instead"),
+    [(pwd, "getpwuid", unknown), (cache, "user_cache_path", lambda name: Path("~/.cache", name))],
+)
+def test_a_user_without_a_home_has_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: list[str], place, name, instead
+):
+    """Guards against a folder called ~ wherever a container's nameless user happens to be.
+
+    Newer versions of platformdirs raise an error where older ones answer with that.
+    """
+    monkeypatch.setattr(place, name, instead)
+    for variable in ("HOME", "XDG_CACHE_HOME", "SEQMODEL_CACHE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert [result(Library(adding(2)), "add", 1) for _ in range(2)] == [3, 3]
+    assert len(compiled) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch):

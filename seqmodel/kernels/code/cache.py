@@ -53,10 +53,12 @@ def _folder() -> Path | None:
     if given == "":
         return None
     try:
-        folder = Path(given) if given else user_cache_path("seqmodel") / "kernels"
+        folder = Path(given).absolute() if given else user_cache_path("seqmodel") / "kernels"
+        if not folder.is_absolute():  # what older versions of platformdirs say of no home
+            return None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
-    except (OSError, RuntimeError):  # nowhere to write; no home
+    except (OSError, RuntimeError):  # nowhere to write; a user without a home, as in containers
         return None
     shared = found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return None if shared else folder
