@@ -15,8 +15,8 @@ from seqmodel.bench.steps import forget_gradients, model_gradient
 from seqmodel.config import resolve
 from seqmodel.media.music.grid import NOTES
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.notes import heard_inputs
-from seqmodel.model.notes import heard_size as time_size
+from seqmodel.model.heard import heard_inputs
+from seqmodel.model.heard import heard_size as time_size
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.note_unit.specification import NoteUnitOutput, note_inputs
 from seqmodel.outputs.shared.heard import heard, heard_size

@@ -13,7 +13,7 @@ from seqmodel.kernels.run.team import Kernel, compile_kernels, parallel_for, thr
 from seqmodel.model.echo import STEPS, echo_size
 from seqmodel.model.echo_kernel import compiled_echoes, echo_call
 from seqmodel.model.encoder import CompiledInputs
-from seqmodel.model.notes import HEARD, PITCH, REACH, WINDOW, absolute_pitch, heard_size
+from seqmodel.model.heard import HEARD, PITCH, REACH, WINDOW, absolute_pitch, heard_size
 
 _WORK = 6 * REACH
 """Beyond 2 D, the numbers of a thread's work: see `_write_frame`."""

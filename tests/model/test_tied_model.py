@@ -13,7 +13,8 @@ from seqmodel.media.music.pianoroll import transpose_roll
 from seqmodel.model import sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.encoder import Past
-from seqmodel.model.notes import HEARD, PITCH, NoteEncoder, heard_inputs
+from seqmodel.model.heard import HEARD, PITCH, heard_inputs
+from seqmodel.model.notes import NoteEncoder
 from seqmodel.units.module import Unit
 
 OUTPUTS = pytest.mark.parametrize("output", ["bernoulli", "note-unit"])

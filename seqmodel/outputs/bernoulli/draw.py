@@ -7,7 +7,7 @@ from llvmlite import ir
 
 from seqmodel.kernels.code.jit import Library, compiled_once
 from seqmodel.kernels.run.calls import Arena, Slot
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput
+from seqmodel.outputs.shared.linear_notes import LinearNotesOutput
 from seqmodel.outputs.shared.notes_draw import (
     BYTE,
     Frame,
@@ -20,7 +20,7 @@ _SIGNATURE = draw_signature("bernoulli_draw")
 
 
 def bernoulli_draw(
-    output: BernoulliOutput, h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float
+    output: LinearNotesOutput, h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float
 ) -> NotesDraw:
     """The draw of a frame from h (H,)."""
     library = _library(output.linear.weight.element_size(), temperature == 0, output.onsets)

@@ -1,35 +1,33 @@
 """Nats per sample, and how many samples lie where the floor of the scale decides their density."""
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
 
 from seqmodel.outputs.protocol import Window
-
-if TYPE_CHECKING:
-    from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
 
 
 class DensityFigures:
     """Figures of densities of samples.
 
-    floor_share is the share of samples where the floor, not the model, decides the density.
+    floor_share is the share of samples where the floor, not the model, decides the density; it is
+    told by a function of a window for each of its frames.
     """
 
-    def __init__(self, output: "GaussianMixtureOutput") -> None:
-        self._output = output
+    def __init__(self, floor_share: Callable[[Window], Tensor], frame_size: int) -> None:
+        self._floor_share, self._frame_size = floor_share, frame_size
         self._at_floor = 0.0
 
     def add(self, window: Window) -> None:
         """Take in the frames of a window."""
-        parameters = self._output(window.h)
-        share = self._output.floor_share(parameters, window.frames, window.past)
+        share = self._floor_share(window)
         self._at_floor += float(share.double()[window.inside].sum())
 
     def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """The figures by name."""
         return {
-            "nats_per_sample": nats / (frames * self._output.frame_size),
+            "nats_per_sample": nats / (frames * self._frame_size),
             "floor_share": self._at_floor / frames,
         }
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
 from seqmodel.outputs.gaussian.figures import DensityFigures, describe
-from seqmodel.outputs.protocol import CompiledDraw
+from seqmodel.outputs.protocol import CompiledDraw, Window
 from seqmodel.outputs.shared.levels import STEP, above_zero, choose, nearest_level
 from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput, windows
 
@@ -130,7 +130,11 @@ class GaussianMixtureOutput(SampleBlocksOutput):
 
     def figures(self) -> DensityFigures:
         """Nats per sample, and the share of samples at the floor."""
-        return DensityFigures(self)
+
+        def floor_share(window: Window) -> Tensor:
+            return self.floor_share(self(window.h), window.frames, window.past)
+
+        return DensityFigures(floor_share, self.frame_size)
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """See `Output.describe`."""
