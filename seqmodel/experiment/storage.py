@@ -125,14 +125,14 @@ class Journal(JournalFileBackend):
         Raises:
             SeqmodelError: where one is not as it was written, or the file cannot be read.
         """
-        number = log_number_from
+        number = log_number_from + 1
         try:
             for log in super().read_logs(log_number_from):
-                number += 1
                 found = log.pop(_CHECKSUM, None)
                 if found is not None and found != _checksum(log):
                     raise ValueError
                 yield log
+                number += 1
         except OSError as error:
             raise disk_error(self._path, "read", error) from error
         except (ValueError, AttributeError) as error:  # no JSON, or not of an object

@@ -30,8 +30,15 @@ def test_a_journal_that_is_none_is_told_in_a_line(tmp_path):
     (tmp_path / JOURNAL).write_text("no journal\nat all\n")
     with pytest.raises(SeqmodelError) as caught:
         open_storage(tmp_path, None)
-    start = f"{tmp_path / JOURNAL} is damaged (line "
-    assert str(caught.value).startswith(start)
+    assert str(caught.value) == (
+        f"{tmp_path / JOURNAL} is damaged (line 1): move {tmp_path} away to start again"
+    )
+
+
+def test_a_line_that_was_changed_is_named(tmp_path, kept):
+    figure = next(k for k, line in enumerate(kept) if b"8.5" in line)
+    kept[figure] = kept[figure].replace(b"8.5", b"8.1")
+    assert f"is damaged (line {figure + 1})" in read(tmp_path, b"".join(kept))
 
 
 @pytest.fixture
