@@ -1,5 +1,6 @@
 """The battery's two axes: a test that asks for `name` and `backend` runs for every pair."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,15 @@ def name(request) -> str:
 def backend(request) -> str:
     """A backend's name, each in turn."""
     return request.param
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Torch's own number, whatever the environment says."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,12 +1,5 @@
 """The compiled CPU backend against the specification: values, states and every gradient."""
 
-import multiprocessing
-import os
-import platform
-import resource
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,14 +13,15 @@ from torch import Tensor
 from seqmodel.errors import UsageError
 from seqmodel.kernels import device
 from seqmodel.kernels.linear.sparse import SparseFrames
-from seqmodel.kernels.run import allocator, memory, team
+from seqmodel.kernels.run import memory, team
 from seqmodel.kernels.run.memory import buffer
 from seqmodel.units import UNITS, backends, make, specification
 from seqmodel.units.cpu import recurrence
-from seqmodel.units.module import Unit
 from seqmodel.units.weights import StackedWeights
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
+
+pytestmark = pytest.mark.usefixtures("two_threads")
 
 # Relative to the largest entry of each tensor, or to 0.1 if that is less. In float32 sums of a few
 # thousand terms come in another order than the specification's, and more so after 200 steps.
@@ -43,14 +37,6 @@ SIZES = [  # T, B, H, I
     (7, 33, 16, 16),
     (200, 7, 36, 33),
 ]
-
-
-@pytest.fixture(autouse=True)
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=[False, True], ids=["afterwards", "step by step"])
@@ -492,100 +478,10 @@ def test_any_number_of_threads(threads: int) -> None:
     compare("gru", (300, 4, 120, 30), torch.float64)
 
 
-def test_fewer_threads_than_asked_for() -> None:
-    """OpenMP may wake fewer; nobody else's share may be left undone."""
-    code = """
-import torch
-from seqmodel.units import make
-torch.set_num_threads(2)
-torch.manual_seed(0)
-unit, plain = make("lstm", 8, 20, "cpu"), make("lstm", 8, 20, "reference")
-plain.load_state_dict(unit.state_dict())
-x = (torch.rand(30, 6, 8) < 0.1).float()
-for one in (unit, plain):
-    one(x)[0].sum().backward()
-for ours, right in zip(unit.parameters(), plain.parameters()):
-    torch.testing.assert_close(ours.grad, right.grad, rtol=1e-4, atol=1e-4)
-"""
-    limited = {**os.environ, "OMP_THREAD_LIMIT": "1"}
-    subprocess.run([sys.executable, "-c", code], env=limited, check=True)
-
-
 def test_python_threads_where_openmp_is_not_gnus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "forked", lambda: True)
     compare("lstm", (9, 7, 33, 5), torch.float64)
     compare("gru", (300, 4, 120, 30), torch.float64)
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than GNU's")
-def test_freed_memory_stays_with_the_process() -> None:
-    """Guards the training step from thousands of pages of fresh memory, its own cost again."""
-
-    def fill() -> int:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        torch.empty(7 << 20).fill_(1.0)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-    allocator.keep_freed_memory()
-    for _ in range(20):  # aligned blocks settle in the heap after some rounds
-        fill()
-    assert fill() < 100
-
-
-def test_large_blocks_are_used_again_but_never_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "LARGE", 1 << 20)
-    monkeypatch.setattr(memory, "KEEP_BYTES", 1 << 24)
-    monkeypatch.setattr(memory, "_spare", [])
-    first = buffer(torch.float32, 300, 1000)
-    place, part = first.data_ptr(), first[7]
-    del first
-    other = buffer(torch.float32, 300, 1000)  # `part` still holds the first
-    assert other.data_ptr() != place
-    del part
-    assert buffer(torch.float32, 250, 1100).data_ptr() == place
-    assert (
-        buffer(torch.float32, 10, 10).data_ptr() != place
-    )  # small ones have nothing to do with it
-
-
-def test_a_block_that_comes_back_while_another_is_sought(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Garbage collection may return one, and evict the one just found, at any allocation."""
-    wanted = 300_000
-    waiting: list[Tensor] = []
-
-    class Spare(list[Tensor]):
-        def pop(self, k: Any = -1) -> Tensor:
-            waiting.clear()  # as the collector would
-            return super().pop(k)
-
-    monkeypatch.setattr(memory, "LARGE", 1 << 20)
-    monkeypatch.setattr(memory, "KEEP_BYTES", 3 << 20)
-    monkeypatch.setattr(memory, "_spare", Spare())
-    small, fitting, large = (buffer(torch.float32, 1, n) for n in (270_000, wanted, 500_000))
-    place = fitting.data_ptr()
-    del small, fitting
-    waiting.append(large)
-    del large
-    found = buffer(torch.float32, 1, wanted)
-    assert found.data_ptr() == place
-    assert found.untyped_storage().nbytes() >= 4 * wanted
-
-
-def test_one_thread_is_for_the_calling_thread_alone() -> None:
-    """A thread whose first torch operation fell into the block kept one thread for good."""
-    counts = []
-
-    def work() -> None:
-        _ = torch.ones(8) + 1
-        counts.append(torch.get_num_threads())
-
-    with device.one_thread():
-        assert torch.get_num_threads() == 1
-        started = threading.Thread(target=work)
-        started.start()
-        started.join()
-    assert counts == [2]
-    assert torch.get_num_threads() == 2
 
 
 def test_several_graphs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -605,66 +501,3 @@ def test_several_graphs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for turns in zip(*results, strict=True):
         for ours, right in zip(*turns, strict=True):
             assert torch.allclose(ours, right, rtol=1e-3, atol=1e-3)
-
-
-def test_callers_in_several_threads() -> None:
-    unit = make("mgu", 8, 40)
-    x = torch.randn(50, 6, 8)
-    right = unit(x)[0]
-    wrong = []
-
-    def run() -> None:
-        for _ in range(20):
-            if not torch.equal(unit(x)[0], right):
-                wrong.append(1)
-
-    callers = [threading.Thread(target=run) for _ in range(4)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert not wrong
-
-
-def _child(unit: Unit, right: list[Tensor]) -> None:
-    """Torch's own products hang here (GNU OpenMP after a fork); ours must not."""
-    assert torch.get_num_threads() == 2
-    for ours, theirs in zip(_step(unit), right, strict=True):
-        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
-
-
-def _step(unit: Unit) -> list[Tensor]:
-    h, _ = unit(torch.ones(30, 6, 8))
-    weights = list(unit.parameters())
-    return [h.detach(), *torch.autograd.grad(h.sum(), weights)]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_forked_children() -> None:
-    """After the parent has used its threads: two children at once, and the parent beside them."""
-    unit = Unit("lstm", 8, 40)
-    right = _step(unit)
-    _ = torch.ones(600, 600) @ torch.ones(600, 600)
-    context = multiprocessing.get_context("fork")
-    children = [context.Process(target=_child, args=(unit, right)) for _ in range(2)]
-    for child in children:
-        child.start()
-    _step(unit)
-    for child in children:
-        child.join(60)
-    alive = [child for child in children if child.is_alive()]
-    for child in alive:
-        child.kill()
-    assert not alive, "a forked child hangs"
-    assert [child.exitcode for child in children] == [0, 0]
-
-
-def test_compiler_loads_at_first_use() -> None:
-    code = (
-        "import sys, torch; from seqmodel.units import make; unit = make('lstm', 3, 4);"
-        "assert 'llvmlite' not in sys.modules and 'numba' not in sys.modules;"
-        "unit(torch.ones(2, 2, 3)); assert 'llvmlite' in sys.modules;"
-        "assert 'numba' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
