@@ -10,6 +10,8 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("MPLBACKEND", "agg")
+_KERNELS = Path(tempfile.gettempdir(), f"seqmodel-torture-{os.getuid()}")
+os.environ.setdefault("SEQMODEL_CACHE", str(_KERNELS))  # the user's own stays out of it
 sys.path.insert(0, str(Path(__file__).parent))
 
 KINDS = ("kills", "faults", "mutants", "flips")
