@@ -29,8 +29,8 @@ ENDED, METRICS = "ended", "metrics"
 """Attributes of a trial: how it ended, and its lines of metrics.jsonl."""
 
 
-FREE = 5
-"""The trials of TPE that are not guided by those before, nor given up for being worse."""
+RANDOM, COMPLETE = 5, 3
+"""Trials before TPE is guided by them, and complete ones before others are given up for worse."""
 
 
 def strategy(
@@ -49,14 +49,14 @@ def strategy(
         return PaperSampler(paper_rates(config.seed, count), begun), NopPruner()
     number = np.random.SeedSequence([config.seed, len(begun())]).generate_state(1)[0]
     spared = min(config.epochs // 4, 20)
-    return GuidedSampler(config, begun, int(number)), MedianPruner(FREE, spared + 1)
+    return GuidedSampler(config, begun, int(number)), MedianPruner(COMPLETE, spared + 1)
 
 
 class GuidedSampler(TPESampler):
     """TPE, but for the first trial: that has the settings as they are, where they are in range."""
 
     def __init__(self, config: Config, begun: Callable[[], Sequence[int]], seed: int) -> None:
-        super().__init__(n_startup_trials=FREE, seed=seed, constant_liar=True)
+        super().__init__(n_startup_trials=RANDOM, seed=seed, constant_liar=True)
         self._config, self._begun = config, begun
 
     def sample_independent(

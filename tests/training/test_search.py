@@ -97,7 +97,7 @@ def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, fi
 
 @pytest.fixture(scope="module")
 def by_tpe(make_config):
-    """Of eight trials, at least one of the last three is given up, after two epochs or more."""
+    """Of eight trials, at least one of the last five is given up, after two epochs or more."""
     return make_config(tpe_trials=8, epochs=8, schedule="constant", unit="tanh")
 
 
@@ -141,7 +141,7 @@ def test_tpe_gives_up_what_is_worse_than_the_median(whole_tpe):
         worse = [
             min(curve[:n]) > np.median([c[n - 1] for c in complete])
             for n in range(3, len(curve) + 1)
-            if len(complete) >= 5
+            if len(complete) >= 3
         ]
         assert not any(worse[:-1])
         assert draw["ended"] == (f"pruned after epoch {len(curve)}" if any(worse) else "complete")
