@@ -97,8 +97,8 @@ def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, fi
 
 @pytest.fixture(scope="module")
 def by_tpe(make_config):
-    """Of eight trials, at least one of the last five is given up, after two epochs or more."""
-    return make_config(tpe_trials=8, epochs=8, schedule="constant", unit="tanh")
+    """Of eight trials, the fourth or fifth is given up too, after two epochs or more."""
+    return make_config(tpe_trials=8, epochs=8, schedule="constant", unit="tanh", seed=2)
 
 
 @pytest.fixture(scope="module")
