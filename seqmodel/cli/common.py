@@ -19,7 +19,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing target
 Device = Annotated[
     str,
     typer.Option(
-        help="Where to compute: auto, cpu or cuda; auto takes a GPU only where it should be faster.",
+        help="Where to compute: auto, cpu or cuda; auto takes a GPU where it should be faster.",
         autocompletion=one_of(DEVICES),
     ),
 ]

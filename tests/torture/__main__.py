@@ -75,7 +75,7 @@ def main() -> int:
     if {"kills", "faults"} & {*kinds}:
         _with_library()
     print(f"seed {given.seed}", flush=True)
-    complaints: list[str] = []
+    well = True
     for kind in kinds:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="torture-") as folder:
@@ -83,16 +83,16 @@ def main() -> int:
             tried = globals()[f"_{kind}"](Path(folder), given.seed, short=given.short)
             os.chdir("/")
         said, broken = tried
-        complaints += (f"{kind}: {complaint}" for complaint in broken)
+        well &= not broken
         # A row of README.md's table.
         print(
             f"| {kind} | {said} | {len(broken)} | {time.monotonic() - began:,.0f} s |", flush=True
         )
-    for complaint in complaints:
-        print(f"BROKEN {complaint}")
+        for complaint in broken:
+            print(f"BROKEN {kind}: {complaint}", flush=True)
     if library := os.environ.get("TORTURE_LIBRARY"):
         shutil.rmtree(Path(library).parent)
-    return bool(complaints)
+    return not well
 
 
 if __name__ == "__main__":
