@@ -235,6 +235,7 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
         else:
             temporary.replace(path)
         _flush_to_disk(path.parent)
+        _sweep(path, format)  # again: a whole folder of the dead was kept while it was the only one
     except OSError as error:
         raise disk_error(path, "write", error) from error
     finally:

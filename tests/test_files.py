@@ -375,7 +375,7 @@ def test_what_the_dead_left_is_swept(tmp_path, monkeypatch, call):
 
 
 def test_only_what_the_dead_left_is_swept(tmp_path):
-    """Guards the living, files of others, and a whole dataset that is the only one."""
+    """Guards the living, files of others, and a whole dataset while it is the only one."""
     for name in ("living1_", "foreign_", "only_one", "unfinish"):
         (tmp_path / f".d.{name}").mkdir()
     (tmp_path / ".d.foreign_" / "letter").touch()
@@ -384,8 +384,9 @@ def test_only_what_the_dead_left_is_swept(tmp_path):
     (tmp_path / ".d.abcdefgh").symlink_to(tmp_path / ".d.only_one")
     lock = os.open(tmp_path / ".d.living1_", os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
+    kept = {".d.living1_", ".d.foreign_", ".d.abcdefgh"}
     with new_folder(tmp_path / "d", FORMAT, force=False) as folder:
         (folder / MARK).write_text("new")
+        assert {entry.name for entry in tmp_path.iterdir()} == kept | {".d.only_one", folder.name}
     os.close(lock)
-    there = {entry.name for entry in tmp_path.iterdir()}
-    assert there == {"d", ".d.living1_", ".d.foreign_", ".d.only_one", ".d.abcdefgh"}
+    assert {entry.name for entry in tmp_path.iterdir()} == kept | {"d"}
