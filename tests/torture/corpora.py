@@ -36,7 +36,7 @@ TRAININGS: dict[str, tuple[object, ...]] = {
         *("--dropout", 0.2, "--weight-noise", 0.05, "--weight-dropout", 0.1, "--augment-keys"),
     ),
     "reference": ("music", *SMALL, *FRAME_WISE, "--unit", "gru", "--backend", "reference"),
-    "search": ("music", *SMALL, *FRAME_WISE, "--unit", "tanh", "--trials", 8),
+    "search": ("music", *SMALL, *FRAME_WISE, "--unit", "tanh", "--trials", 5),
     "the paper's search": ("music", *SMALL, *FRAME_WISE, "--preset", "paper", "--trials", 2),
     "gaussian gru": ("audio", *SMALL, "--unit", "gru", "--output", "gaussian", "--components", 3),
     "logistic lstm, windows": (
