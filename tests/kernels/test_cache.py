@@ -168,6 +168,25 @@ def test_what_nobody_has_used_for_a_month_is_removed(folder: Path):
     for path in (used, unused):
         os.utime(path, (month, month))
     assert cache.kept(used.stem, bytes) != b""  # found, so used
+    left = folder / f".{unused.name}.k3_x9qzz"  # by a process killed while writing
+    letter = folder / "letter.o"
+    for path in (left, letter):
+        path.touch()
+        os.utime(path, (month, month))
     Library(adding(4))
     assert used.exists()
     assert not unused.exists()
+    assert not left.exists()
+    assert letter.exists(), "what is somebody's own"
+
+
+def test_a_cache_that_may_only_be_read_is_used(
+    folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    def read_only(path: Path) -> None:
+        raise OSError(30, os.strerror(30))
+
+    Library(adding(2))
+    monkeypatch.setattr(os, "utime", read_only)
+    assert result(Library(adding(2)), "add", 1) == 3
+    assert len(compiled) == 1

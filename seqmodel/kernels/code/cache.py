@@ -9,6 +9,7 @@ Set SEQMODEL_CACHE to another folder, or to nothing to have no cache.
 """
 
 import os
+import re
 import stat
 import time
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from seqmodel.files import open_input, write_file
 _FOLDER = "SEQMODEL_CACHE"
 _KEPT_DAYS = 30  # since it was last used
 _DIGEST_SIZE = 32
+_OURS = re.compile(r"[0-9a-f]{64}\.o|\.[0-9a-f]{64}\.o\.[a-z0-9_]{8}")
+"""Names of files, and of those that `write_file` makes first."""
 
 
 def digest(*parts: str) -> str:
@@ -68,9 +71,10 @@ def _read(path: Path) -> bytes | None:
     try:
         with open_input(path) as file:
             content = file.read()
-        os.utime(path)  # so that it is not swept
     except OSError:
         return None
+    with suppress(OSError):  # a cache that may only be read
+        os.utime(path)  # so that it is not swept
     checksum, code = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
     return code if checksum == _checksum(code) else None
 
@@ -80,9 +84,12 @@ def _checksum(code: bytes) -> bytes:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what was not used for long: code of other versions, and files of killed processes."""
+    """Remove what was not used for long: code of other versions, and files of killed processes.
+
+    Nothing else: the folder may hold what is somebody's own.
+    """
     oldest = time.time() - _KEPT_DAYS * 24 * 60 * 60
     with suppress(OSError):  # another process sweeps too
         for path in folder.iterdir():
-            if path.stat().st_mtime < oldest:
+            if _OURS.fullmatch(path.name) and path.stat().st_mtime < oldest:
                 path.unlink()

@@ -32,7 +32,7 @@ _numbers = itertools.count()  # of dumped modules
 _names: dict[int, str] = {}
 """Of functions by address: the same in every process, as addresses are not."""
 
-_COMPILER = llvmlite.__version__, str(binding.llvm_version_info), Path(__file__).read_text()
+_COMPILER = llvmlite.__version__, str(binding.llvm_version_info), Path(__file__).read_text("utf-8")
 """What a module's code depends on beside IR and processor; this file has the options."""
 
 
