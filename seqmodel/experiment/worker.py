@@ -1,7 +1,7 @@
 """One process of an experiment: it takes what is left to do, piece by piece, until nothing is."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from seqmodel.experiment.processes import is_dead, lock_of, new_name
 from seqmodel.experiment.progress import Event, write_event
 from seqmodel.experiment.studies import WORKER, Studies, Study
 from seqmodel.locks import held, locked
-from seqmodel.runs.folder import LAST, load_run, read_metrics
+from seqmodel.runs.folder import LAST, load_run
 from seqmodel.training.loop import Listener, Tick
 from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.training.trials import ENDED, strategy, train_trial
@@ -141,9 +141,9 @@ class Worker:
         config = self._plan.config(cell, dataset, found, seed or 0)
         name = f"{cell.name}/{run if seed is None else f'seed-{seed}'}"
         left: float | None = None
+        figures: list[float] = []  # on valid, of the epochs so far
 
         def event(share: float = 0.0, ended: str | None = None) -> Event:
-            figures = [line["valid_nats_per_frame"] for line in read_metrics(folder)]
             best = min(figures, default=None)
             return Event(name, len(figures), config.epochs, best, ended, share, left)
 
@@ -153,6 +153,10 @@ class Worker:
                 self._told = time.monotonic()
                 left = now.seconds_left
                 self._say(event(now.done / now.total))
+
+        def epochs(lines: Sequence[Mapping[str, Any]]) -> None:
+            figures.extend(line["valid_nats_per_frame"] for line in lines)
+            self._say(event())
 
         trial.set_user_attr(WORKER, self._name)
         self._say(event())
@@ -164,7 +168,7 @@ class Worker:
                     dataset,
                     folder,
                     resume=(folder / LAST).is_file(),
-                    listener=Listener(tick, lambda line, is_best: self._say(event())),
+                    listener=Listener(tick, lambda line, _: epochs([line]), resumed=epochs),
                     stop=self._stop,
                 )
         finally:

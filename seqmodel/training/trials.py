@@ -146,6 +146,10 @@ def train_trial(
         heard = listener.epoch(line, is_best)
         return judged([line]) or bool(heard)
 
+    def resumed(lines: Sequence[dict[str, Any]]) -> bool:
+        heard = listener.resumed(lines)
+        return judged(lines) or bool(heard)
+
     try:
         train_run(
             config,
@@ -154,7 +158,7 @@ def train_trial(
             device=device,
             resume=resume,
             init_from=init_from,
-            listener=replace(listener, epoch=epoch, resumed=judged),
+            listener=replace(listener, epoch=epoch, resumed=resumed),
             stop=stop,
         )
     except DivergedError as error:  # this rate is too high; others may not be
