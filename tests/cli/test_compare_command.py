@@ -206,6 +206,14 @@ def test_another_setting_is_compared_without_a_search(call: Call, data: Path):
     assert result.err.splitlines()[0].startswith("1/4  data/hidden=2/trial-0  ")
 
 
+def test_the_first_seed_is_told_with_the_figure_of_the_trial_that_won(call: Call, data: Path):
+    """It goes on with that run, of which nothing is left to train and so nothing heard again."""
+    options = ["--units", "gru", "--search", "none", "--seeds", 1, *OPTIONS, "--jobs", 1]
+    trial, seed, _ = call_ok("compare", data, *options, "--out", "o").err.splitlines()
+    assert trial.split()[1:3] == ["data/gru/trial-0", seed.split()[2]]
+    assert re.fullmatch(r"2/2  data/gru/seed-0  \d+\.\d{4}  complete", seed)
+
+
 def test_tpe_prunes_and_says_that_it_depends(call: Call, data: Path):
     options = ["--units", "gru", "--search", "tpe", "--trials", 8, "--tune", "hidden=2..6"]
     options += ["--seeds", 1, *OPTIONS[:2], "--set", "epochs=6", "--jobs", 1, "--out", "t"]
