@@ -83,7 +83,7 @@ class DatasetWriter:
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "media": frame.medium.name,
+            "media": frame.medium,
             "frame": frame.to_json(),
             "splits": self._counts,
             **more,

@@ -39,8 +39,8 @@ def prepare(
     """
     DATASET_FOLDER.check_target(out, force=force)
     medium, sources, strays = of_one_medium(find_sources(names))
-    if medium is not settings.medium:
-        raise SeqmodelError(f"{sources[0].path} is {medium.name}, not {settings.medium.name}")
+    if medium.name != settings.medium:
+        raise SeqmodelError(f"{sources[0].path} is {medium.name}, not {settings.medium}")
     stray = [
         {"source": str(source.path), "reason": f"is not {medium.name}, as the others are"}
         for source in strays
@@ -51,7 +51,7 @@ def prepare(
 
         def write(tally: Tally) -> dict[str, Any]:
             skipped = [*stray]
-            corpus = settings.corpus([source.path for source in sources], folder)
+            corpus = medium.corpus(settings, [source.path for source in sources], folder)
             with DatasetWriter(folder, corpus.frame) as writer:
                 for k, source in enumerate(sources):
                     try:

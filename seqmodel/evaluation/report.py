@@ -7,6 +7,7 @@ from typing import Any
 from seqmodel.data.dataset import Dataset, Split, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.media.registry import medium_of
 from seqmodel.runs.folder import Run
 
 
@@ -43,4 +44,4 @@ def _baselines(run: Run, dataset: Dataset, pieces: Split) -> dict[str, float]:
     """The baselines fitted to the dataset's own train, or to the run's where it has none."""
     fitted = dataset if "train" in dataset.splits else open_dataset(str(run.config.data))
     discrete = run.model.output.discrete
-    return run.frame.medium.baselines(fitted["train"], pieces, run.frame, discrete=discrete)
+    return medium_of(run.frame).baselines(fitted["train"], pieces, run.frame, discrete=discrete)

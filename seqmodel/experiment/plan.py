@@ -12,6 +12,7 @@ import torch
 from seqmodel.config import Config, parse_setting, resolve
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.outputs.registry import only_model
 from seqmodel.training.space import Range
@@ -122,7 +123,7 @@ class Plan:
         model = only_model(given.get("output", "auto"))
         if model is not None:
             given.setdefault("model", model)
-        config = resolve(given, {}, dataset.frame.medium.presets)
+        config = resolve(given, {}, medium_of(dataset.frame).presets)
         seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)
         return with_sizes(seeded.without_search(), dataset.frame)
 

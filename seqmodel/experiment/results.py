@@ -15,6 +15,7 @@ from seqmodel.data.dataset import Dataset
 from seqmodel.experiment.bootstrap import Difference, difference
 from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.studies import Studies
+from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model
 from seqmodel.outputs.registry import output_class
 from seqmodel.training.trials import ENDED, METRICS
@@ -179,8 +180,8 @@ def _baselines(plan: Plan, cells: Sequence[Cell], dataset: Dataset) -> dict[str,
     kinds = {output_class(config, frame).discrete for config in configs}
     if len(kinds) > 1:
         return {}
-    discrete = kinds.pop()
+    medium, train, discrete = medium_of(frame), dataset["train"], kinds.pop()
     return {
-        split: frame.medium.baselines(dataset["train"], dataset[split], frame, discrete=discrete)
+        split: medium.baselines(train, dataset[split], frame, discrete=discrete)
         for split in dataset.splits
     }

@@ -126,15 +126,8 @@ class Settings(Protocol):
     """How the sources of a dataset are to be prepared."""
 
     @property
-    def medium(self) -> "Medium":
-        """Whose settings these are."""
-
-    def corpus(self, paths: Sequence[Path], folder: Path) -> Corpus:
-        """Begin a dataset of the files `paths`; `folder` may hold temporary files.
-
-        Raises:
-            SeqmodelError: if the files do not go together.
-        """
+    def medium(self) -> str:
+        """The name of the medium whose settings these are."""
 
 
 # ---- what is read -------------------------------------------------------------------------------
@@ -144,8 +137,8 @@ class FrameDefinition(Protocol):
     """What a frame is: stored in each manifest and checkpoint, and all a model needs to know."""
 
     @property
-    def medium(self) -> "Medium":
-        """What the frames are of."""
+    def medium(self) -> str:
+        """The name of the medium that the frames are of, which `registry.medium_of` returns."""
 
     @property
     def values(self) -> Literal["binary", "samples"]:
@@ -233,8 +226,8 @@ class FrameDefinition(Protocol):
 
 def differences(frame: FrameDefinition, other: FrameDefinition) -> list[str]:
     """What `FrameDefinition.differences` returns: the labels in which two definitions differ."""
-    if frame.medium is not other.medium:
-        return [f"{frame.medium.name}, not {other.medium.name}"]
+    if frame.medium != other.medium:
+        return [f"{frame.medium}, not {other.medium}"]
     pairs = zip(frame.labels, other.labels, strict=True)
     return [f"{ours}, not {theirs}" for ours, theirs in pairs if ours != theirs]
 
@@ -383,6 +376,13 @@ class Medium(Protocol):
 
         Raises:
             UsageError: if an option is out of range or excludes another.
+        """
+
+    def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> Corpus:
+        """Begin a dataset of the files `paths`; `folder` may hold temporary files.
+
+        Raises:
+            SeqmodelError: if the files do not go together.
         """
 
     def baselines(

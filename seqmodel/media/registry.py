@@ -22,6 +22,11 @@ def medium_of_file(path: Path) -> Medium:
     return next(named, next(iter(MEDIA.values())))
 
 
+def medium_of(frame: FrameDefinition) -> Medium:
+    """The medium that frames are of."""
+    return MEDIA[frame.medium]
+
+
 def definition_from_json(medium: str, values: Mapping[str, Any]) -> FrameDefinition:
     """The frame definition that `to_json` of this medium wrote.
 

@@ -9,6 +9,7 @@ from seqmodel import units
 from seqmodel.config import Config
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.registry import medium_of
 from seqmodel.model.encoder import Encoder, WindowEncoder
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
@@ -31,7 +32,8 @@ def with_sizes(config: Config, frame: FrameDefinition) -> Config:
 def _with_hidden(config: Config, frame: FrameDefinition) -> Config:
     if config.hidden is not None:
         return config
-    papers = frame.medium.paper_hidden
+    medium = medium_of(frame)
+    papers = medium.paper_hidden
     of_paper = config.preset == "paper" and config.model == "frame-wise" and config.unit in papers
     if config.params is None and of_paper:
         return replace(config, hidden=papers[config.unit])
@@ -44,7 +46,7 @@ def _with_hidden(config: Config, frame: FrameDefinition) -> Config:
 
     inputs = ENCODERS[config.model](config, frame).input_size
     smallest = f"{config.unit}: one unit over {inputs} inputs"
-    hidden = units.size_for(count, config.params or frame.medium.paper_params, smallest)
+    hidden = units.size_for(count, config.params or medium.paper_params, smallest)
     return replace(config, hidden=hidden, params=None)
 
 
@@ -96,7 +98,7 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
     """
     assert config.hidden is not None
     if config.augment_keys and not frame.variants:
-        raise UsageError(f"--augment-keys is for music, not for {frame.medium.name}")
+        raise UsageError(f"--augment-keys is for music, not for {frame.medium}")
     output = output_class(config, frame)  # whether it fits comes first
     encoder = ENCODERS[config.model](config, frame)
     unit = units.make(

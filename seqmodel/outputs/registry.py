@@ -74,7 +74,7 @@ def output_name(config: Config, frame: "FrameDefinition") -> str:
     fitting = {name: entry for name, entry in OUTPUTS.items() if entry.values == frame.values}
     both = [name for name, entry in fitting.items() if config.model in entry.classes]
     if not both:
-        raise UsageError(f"--model {config.model} does not fit {frame.medium.name}")
+        raise UsageError(f"--model {config.model} does not fit {frame.medium}")
     name = config.output
     if name == "auto":
         return both[0]
@@ -82,7 +82,7 @@ def output_name(config: Config, frame: "FrameDefinition") -> str:
         raise UsageError(f"--output must be one of auto, {', '.join(OUTPUTS)}, not {name!r}")
     if name not in fitting:
         raise UsageError(
-            f"--output {name} does not fit {frame.medium.name}, which has {_listed(fitting)}"
+            f"--output {name} does not fit {frame.medium}, which has {_listed(fitting)}"
         )
     if name not in both:
         raise UsageError(

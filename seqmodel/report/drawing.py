@@ -8,6 +8,7 @@ import numpy as np
 
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Progress, SampleRequest, Sampling
+from seqmodel.media.registry import medium_of
 from seqmodel.report.page import Sample
 from seqmodel.report.subjects import Subject
 from seqmodel.runs.folder import Run
@@ -24,7 +25,7 @@ def draw(
     """
     if not number:
         return {}
-    asked = [(s, _sampling(s.run)) for s in subjects if s.run.frame.medium.page_format]
+    asked = [(s, _sampling(s.run)) for s in subjects if medium_of(s.run.frame).page_format]
     found: dict[str, list[Sample]] = {}
     for done, (subject, sampling) in enumerate(asked):
         found[subject.name] = []
@@ -36,7 +37,7 @@ def draw(
 
 def command(runs: Sequence[Run], *, number: int, seed: int) -> str:
     """How to have the samples of runs of one medium as files."""
-    medium = runs[0].frame.medium
+    medium = medium_of(runs[0].frame)
     name = shlex.quote(str(runs[0].folder)) if len(runs) == 1 else "RUN"
     several = f" -n {number}" if number > 1 else ""
     return (
@@ -46,7 +47,7 @@ def command(runs: Sequence[Run], *, number: int, seed: int) -> str:
 
 
 def _sampling(run: Run) -> Sampling:
-    medium = run.frame.medium
+    medium = medium_of(run.frame)
     request = SampleRequest(
         kind=medium.page_format,
         length=None,
@@ -65,7 +66,7 @@ def _sampling(run: Run) -> Sampling:
 
 def _samples(subject: Subject, sampling: Sampling, number: int, seed: int) -> Iterator[Sample]:
     run, sampler = subject.run, Sampler(subject.run.model)
-    medium = run.frame.medium
+    medium = medium_of(run.frame)
     for k in range(number):
         chunks = [*sampler.piece(sampling.length, seed=seed, number=k)]
         sound = BytesIO()

@@ -5,7 +5,7 @@ from typing import Any
 
 from seqmodel.data.dataset import MANIFEST, open_dataset
 from seqmodel.errors import SeqmodelError
-from seqmodel.media.registry import medium_of_file
+from seqmodel.media.registry import medium_of, medium_of_file
 from seqmodel.outputs.registry import output_name
 from seqmodel.plots.curves import plot_learning_curve
 from seqmodel.runs.checkpoint import load_checkpoint
@@ -37,7 +37,7 @@ def inspect_dataset(path: Path, plot: Path | None) -> dict[str, Any]:
     dataset = open_dataset(path)
     dataset.check_content()
     splits = {name: dataset[name] for name in dataset.splits}
-    more = dataset.frame.medium.inspect_splits(splits, plot, str(path))
+    more = medium_of(dataset.frame).inspect_splits(splits, plot, str(path))
     return {"path": str(path), "kind": "dataset", **dataset.manifest, **more}
 
 

@@ -35,7 +35,7 @@ def checkpoint_content(
     """What a checkpoint says of its model, from which `read_content` tells it again."""
     return {
         "config": config.to_json(),
-        "media": frame.medium.name,
+        "media": frame.medium,
         "frame": frame.to_json(),
         "epoch": epoch,
         "longest_piece": longest_piece,

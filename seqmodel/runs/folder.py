@@ -55,22 +55,22 @@ class Run:
     def check_reads(self, dataset: Dataset) -> None:
         """SeqmodelError unless the model reads frames such as the dataset's."""
         there, ours = dataset.frame, self.frame
-        if there.medium is not ours.medium:
+        if there.medium != ours.medium:
             raise SeqmodelError(
-                f"{dataset.folder} holds {there.medium.name}, but {self.folder} was trained on "
-                f"{ours.medium.name}: name another run or dataset"
+                f"{dataset.folder} holds {there.medium}, but {self.folder} was trained on "
+                f"{ours.medium}: name another run or dataset"
             )
         if there.onsets != ours.onsets:
             has, how = ("no onsets", "with") if ours.onsets else ("onsets", "without")
             raise SeqmodelError(
                 f"{dataset.folder} has {has}, which {self.folder} was trained {how}: prepare the "
-                f"{ours.medium.name} {how} --onsets"
+                f"{ours.medium} {how} --onsets"
             )
         if (there.frame_size, there.context) != (ours.frame_size, ours.context):
             raise SeqmodelError(
                 f"{dataset.folder} has frames of {there.frame_size} samples, context "
                 f"{there.context}; {self.folder} reads {ours.frame_size}, context {ours.context}: "
-                f"prepare the {ours.medium.name} with {ours.layout_options}"
+                f"prepare the {ours.medium} with {ours.layout_options}"
             )
 
     def nll(self, frames: NDArray[Any]) -> NDArray[np.float64]:

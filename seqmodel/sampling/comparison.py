@@ -9,13 +9,14 @@ import numpy as np
 from seqmodel.data.dataset import Dataset, Split, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.definitions import Comparison
+from seqmodel.media.registry import medium_of
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
 
 
 def comparison_of(run: Run) -> Comparison:
     """What judges the run's samples; UsageError if its medium has nothing that does."""
-    medium = run.frame.medium
+    medium = medium_of(run.frame)
     comparison = medium.comparison()
     if comparison is None:
         raise UsageError(

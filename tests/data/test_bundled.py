@@ -15,7 +15,7 @@ from seqmodel.errors import SeqmodelError
 def test_the_sample_is_prepared_once(tmp_path, monkeypatch, sample):
     path = sample_dataset(tmp_path / "runs", sample)
     dataset = open_dataset(path)
-    assert dataset.frame.medium.name == ("audio" if sample == "speech" else "music")
+    assert dataset.frame.medium == ("audio" if sample == "speech" else "music")
     for split in ("train", "valid", "test"):
         assert len(dataset[split]) == len(list((sample_sources(sample) / split).iterdir()))
     assert dataset.manifest["skipped"] == []

@@ -36,7 +36,7 @@ def test_16_bits_are_stored_as_they_are(tmp_path):
     assert manifest == json.loads((tmp_path / "out/manifest.json").read_text())
     dataset = open_dataset(tmp_path / "out")
     split = dataset["train"]
-    assert dataset.frame.medium.name == "audio"
+    assert dataset.frame.medium == "audio"
     assert (dataset.frame.rate, dataset.frame.dtype) == (RATE, "int16")
     assert (split.frame.frame_size, split.frame.context) == (20, 50)
     np.testing.assert_array_equal(split[0], samples[:1000].reshape(50, 20))

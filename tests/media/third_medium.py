@@ -19,6 +19,7 @@ class Letters:
     complement: bool = False
     """Read the other strand."""
 
+    medium: ClassVar[str] = "dna"
     values: ClassVar[str] = "binary"
     onsets: ClassVar[bool] = False
     frame_size: ClassVar[int] = 4
@@ -33,15 +34,8 @@ class Letters:
     variants: ClassVar[range] = range(2)
 
     @property
-    def medium(self):
-        return DNA
-
-    @property
     def labels(self):
         return ("other strand" if self.complement else "strand as written",)
-
-    def corpus(self, paths, folder):
-        return Sequences(self)
 
     def decode(self, rows):
         return np.eye(5, dtype=np.uint8)[rows][:, 1:]
@@ -125,6 +119,9 @@ class Dna(Medium):
 
     def settings(self, options, paths):
         return Letters(bool(options.get("complement"))), []
+
+    def corpus(self, settings, paths, folder):
+        return Sequences(settings)
 
     def baselines(self, train, valid, frame, *, discrete):
         shares = train.totals() / train.frames

@@ -8,6 +8,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import UsageError
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
+from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model, with_sizes
 
 T, B, D = 7, 3, 88
@@ -115,12 +116,12 @@ def test_dropout_acts_before_the_output_while_training_only():
 @pytest.mark.parametrize("frame", [FRAMES, AudioFrames(8000)], ids=["music", "audio"])
 def test_the_papers_sizes_and_equal_budgets(frame):
     """For both of the paper's media: 36/46/100 units for music, 195/227/400 for speech."""
-    for unit, hidden in frame.medium.paper_hidden.items():
+    for unit, hidden in medium_of(frame).paper_hidden.items():
         config = with_sizes(resolve({"preset": "paper", "unit": unit}), frame)
         assert config.hidden == hidden
     sizes = {
         unit: with_sizes(resolve({"unit": unit, "params": 20_000}), frame)
-        for unit in frame.medium.paper_hidden
+        for unit in medium_of(frame).paper_hidden
     }
     for unit, config in sizes.items():
         count = build_model(config, frame).unit.parameter_count()

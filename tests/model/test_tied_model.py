@@ -10,6 +10,7 @@ from seqmodel.errors import UsageError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.music.pianoroll import transpose_roll
+from seqmodel.media.registry import medium_of
 from seqmodel.model import sequence
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.encoder import Past
@@ -179,4 +180,4 @@ def test_what_does_not_fit_is_said_in_one_line(options, frame, message):
 
 
 def model_of(options, frame):
-    return build_model(with_sizes(resolve(options, presets=frame.medium.presets), frame), frame)
+    return build_model(with_sizes(resolve(options, presets=medium_of(frame).presets), frame), frame)

@@ -12,7 +12,7 @@ from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.sample.targets import Targets
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option, SampleRequest
-from seqmodel.media.registry import MEDIA
+from seqmodel.media.registry import MEDIA, medium_of
 
 OTHER_SUFFIXES = {"midi": "mid", "wave": "wav", "oga": "ogg"}
 WRITTEN = ", ".join(
@@ -136,7 +136,7 @@ def sample(
 
     targets.check(force=force)
     loaded = load_run(run or newest_run(media=_able(kind)))
-    medium = loaded.frame.medium
+    medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
     _check(kind, prime, medium, trained)
     options = options_of(medium, media_options, _rows, trained)

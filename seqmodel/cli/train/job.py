@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from seqmodel.cli.common import message, print_json, show
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError
+from seqmodel.media.registry import medium_of
 
 if TYPE_CHECKING:
     import torch
@@ -119,7 +120,7 @@ class Job:
         from seqmodel.training.stopping import stop_on_signals
 
         settings, quiet = self.settings, self.quiet
-        for line in dataset.frame.medium.training_remarks(dataset.frame):
+        for line in medium_of(dataset.frame).training_remarks(dataset.frame):
             message(line, quiet=quiet)
         _, train = self._ways()
         title = f"{folder}: {_units(settings)} on {dataset.folder}"
@@ -166,7 +167,7 @@ def _device(option: str, settings: Config, dataset: "Dataset") -> "torch.device"
 def _check_splits(dataset: "Dataset") -> None:
     for split in ("train", "valid"):
         if split not in dataset.splits:
-            advice = dataset.frame.medium.split_advice(dataset.manifest) or (
+            advice = medium_of(dataset.frame).split_advice(dataset.manifest) or (
                 "prepare it again from more files, or from folders named train and valid"
             )
             raise SeqmodelError(
@@ -194,9 +195,9 @@ def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: f
     """Say so where a trivial model predicts valid as well as the run's `nats` per frame."""
     from seqmodel.outputs.registry import output_class
 
-    frame = dataset.frame
+    frame, train, valid = dataset.frame, dataset["train"], dataset["valid"]
     discrete = output_class(settings, frame).discrete
-    figures = frame.medium.baselines(dataset["train"], dataset["valid"], frame, discrete=discrete)
+    figures = medium_of(frame).baselines(train, valid, frame, discrete=discrete)
     name, best = min(figures.items(), key=lambda figure: figure[1])
     if nats < best:
         return

@@ -14,6 +14,7 @@ from seqmodel.config import (
     search_of,
 )
 from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.media.registry import medium_of
 
 if TYPE_CHECKING:
     from seqmodel.media.definitions import FrameDefinition
@@ -117,7 +118,7 @@ def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
     model = only_model(both.get("output", "auto"))
     if model is not None and "model" not in both:
         given = {**given, "model": model}
-    settings = with_sizes(resolve(given, file, frame.medium.presets), frame)
+    settings = with_sizes(resolve(given, file, medium_of(frame).presets), frame)
     _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
     _check(settings, frame)
     return settings

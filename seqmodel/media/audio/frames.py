@@ -1,21 +1,18 @@
 """A frame of audio: a block of samples, and the settings that it is prepared by."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, UsageError
-from seqmodel.media.definitions import FrameDefinition, Medium, differences
+from seqmodel.media.audio import defaults
+from seqmodel.media.definitions import FrameDefinition, differences
 from seqmodel.media.sound import FULL_SCALE, to_levels
 from seqmodel.media.words import plural
-
-if TYPE_CHECKING:
-    from seqmodel.media.audio.corpus import AudioCorpus
 
 MAX_RATE = 1_000_000
 MAX_FRAME_SAMPLES = 65_536
@@ -30,10 +27,12 @@ class AudioSettings:
         UsageError: if a value is out of range.
     """
 
+    medium: ClassVar[str] = "audio"
+
     rate: int | None = None
     """Samples per second; None: that of the sources, if all agree."""
-    frame_size: int = 10
-    context: int = 20
+    frame_size: int = defaults.FRAME_SIZE
+    context: int = defaults.CONTEXT
     clip_seconds: float | None = None
     """Longer recordings are cut into pieces of this length."""
 
@@ -46,19 +45,6 @@ class AudioSettings:
         if clip is not None and not (math.isfinite(clip) and clip > 0):
             raise UsageError(f"--clip-seconds must be above 0, not {clip}")
 
-    @property
-    def medium(self) -> Medium:
-        """Audio."""
-        from seqmodel.media.audio.medium import AUDIO
-
-        return AUDIO
-
-    def corpus(self, paths: Sequence[Path], folder: Path) -> "AudioCorpus":
-        """Begin a dataset; `Settings.corpus`."""
-        from seqmodel.media.audio.corpus import AudioCorpus
-
-        return AudioCorpus(self, paths, folder)
-
 
 @dataclass(frozen=True)
 class AudioFrames:
@@ -70,6 +56,7 @@ class AudioFrames:
         SourceError: if a value is one that `prepare` never writes.
     """
 
+    medium: ClassVar[str] = "audio"
     values: ClassVar[Literal["samples"]] = "samples"
     onsets: ClassVar[bool] = False
     row_shape: ClassVar[tuple[int, ...]] = ()
@@ -77,8 +64,8 @@ class AudioFrames:
 
     rate: int
     """Samples per second."""
-    frame_size: int = 10
-    context: int = 20
+    frame_size: int = defaults.FRAME_SIZE
+    context: int = defaults.CONTEXT
     dtype: Literal["int16", "float32"] = "int16"
     """int16, in units of 1/32768; older datasets may hold float32."""
     mean: float = 0.0
@@ -95,13 +82,6 @@ class AudioFrames:
             or not (math.isfinite(self.mean) and 0 < self.deviation < math.inf)
         ):
             raise SourceError(f"holds impossible frames: {asdict(self)}")
-
-    @property
-    def medium(self) -> Medium:
-        """Audio."""
-        from seqmodel.media.audio.medium import AUDIO
-
-        return AUDIO
 
     @property
     def row_dtype(self) -> np.dtype[Any]:

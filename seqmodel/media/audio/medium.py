@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqmodel.media.audio import defaults
 from seqmodel.media.definitions import (
     FrameDefinition,
     Medium,
@@ -11,6 +12,7 @@ from seqmodel.media.definitions import (
     Pieces,
     SampleRequest,
     Sampling,
+    Settings,
 )
 from seqmodel.media.pictures import Picture
 from seqmodel.media.words import plural
@@ -18,6 +20,7 @@ from seqmodel.media.words import plural
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from seqmodel.media.audio.corpus import AudioCorpus
     from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 
 SUFFIXES = frozenset(
@@ -26,9 +29,6 @@ SUFFIXES = frozenset(
     | {".avr", ".paf", ".pvf", ".svx", ".8svx", ".iff"}
 )
 """Of the files that libsndfile reads."""
-
-DEFAULT_SECONDS = 2.0
-"""Of a sampled piece."""
 
 # AudioSettings' field for each option whose name differs.
 FIELDS = {"frame": "frame_size"}
@@ -60,8 +60,10 @@ class Audio(Medium):
             "Samples per second.  [default: the files', if all agree]",
             metavar="HZ",
         ),
-        Option("context", int, "Samples a frame is predicted from.  [default: 20]"),
-        Option("frame", int, "Samples in a frame.  [default: 10]"),
+        Option(
+            "context", int, f"Samples a frame is predicted from.  [default: {defaults.CONTEXT}]"
+        ),
+        Option("frame", int, f"Samples in a frame.  [default: {defaults.FRAME_SIZE}]"),
         Option(
             "clip_seconds",
             float,
@@ -72,7 +74,7 @@ class Audio(Medium):
     inspect_options: tuple[Option, ...] = ()
     sample_options: tuple[Option, ...] = ()
     formats = ("wav", "flac", "raw", "npy", "png")
-    default_length = f"{DEFAULT_SECONDS:g} seconds of audio"
+    default_length = f"{defaults.SECONDS:g} seconds of audio"
 
     page_format = "flac"
     page_seconds = 4.0
@@ -91,6 +93,14 @@ class Audio(Medium):
 
         given = {name: value for name, value in options.items() if value is not None}
         return AudioSettings(**{FIELDS.get(name, name): given[name] for name in given}), []
+
+    def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> "AudioCorpus":
+        """`Medium.corpus`."""
+        from seqmodel.media.audio.corpus import AudioCorpus
+        from seqmodel.media.audio.frames import AudioSettings
+
+        assert isinstance(settings, AudioSettings)
+        return AudioCorpus(settings, paths, folder)
 
     def baselines(
         self, train: Pieces, valid: Pieces, frame: FrameDefinition, *, discrete: bool

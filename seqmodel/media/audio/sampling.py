@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError, UsageError
+from seqmodel.media.audio import defaults
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.audio.medium import DEFAULT_SECONDS
 from seqmodel.media.audio.plots import recording_png
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.audio.writer import write_audio
@@ -98,7 +98,7 @@ class AudioSampling(Sampling):
         if request.length is not None:
             length = request.length
         else:
-            seconds = DEFAULT_SECONDS if request.seconds is None else request.seconds
+            seconds = defaults.SECONDS if request.seconds is None else request.seconds
             length = max(1, round(min(seconds * frame.rate / frame.frame_size, most + 1)))
         if length > most:
             raise UsageError(self._too_long("--seconds" if request.length is None else "--length"))

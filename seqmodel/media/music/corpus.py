@@ -14,12 +14,12 @@ from seqmodel.errors import SourceError
 from seqmodel.media.definitions import Piece, Work
 from seqmodel.media.input import read_whole
 from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.media.music.medium import MIDI_SUFFIXES
 from seqmodel.media.music.midi import Score, read_score
 from seqmodel.media.music.midi_format import DRUM_CHANNEL
 from seqmodel.media.music.onsets import has_onsets, sounding
 from seqmodel.media.music.pianoroll import pack, piano_roll
-from seqmodel.media.music.published import SUFFIXES, read_published
+from seqmodel.media.music.published import read_published
+from seqmodel.media.music.suffixes import MIDI_SUFFIXES, ROLL_SUFFIXES
 from seqmodel.media.music.tonic import semitones_to_c
 
 
@@ -45,7 +45,7 @@ class MusicCorpus:
 
     def works(self, path: Path) -> Iterator[Work]:
         """The one piece of a MIDI file, or all pieces of a file of rolls."""
-        if path.suffix.lower() not in SUFFIXES:
+        if path.suffix.lower() not in ROLL_SUFFIXES:
             piece = load_midi(path, self.frame)
             yield self._work(str(path), piece)
             return

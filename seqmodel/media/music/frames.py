@@ -1,21 +1,19 @@
 """A frame of music: which of the piano's 88 notes sound, and perhaps which begin."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.definitions import FrameDefinition, Medium, differences
+from seqmodel.media.definitions import FrameDefinition, differences
 from seqmodel.media.music.grid import NOTES, Grid
 from seqmodel.media.music.onsets import after_silence
 from seqmodel.media.music.pianoroll import pack, transpose_roll, unpack
 from seqmodel.plain_json import Fields
 
 if TYPE_CHECKING:
-    from seqmodel.media.music.corpus import MusicCorpus
     from seqmodel.media.music.midi import Restrike
 
 RESTRIKES: Mapping[str, "Restrike"] = {"close": "close", "discard": "discard"}
@@ -26,6 +24,7 @@ RESTRIKES: Mapping[str, "Restrike"] = {"close": "close", "discard": "discard"}
 class PianoRollFrames:
     """How music becomes frames; stored as 11 bytes each, 88 bits, or with onsets as 22."""
 
+    medium: ClassVar[str] = "music"
     values: ClassVar[Literal["binary"]] = "binary"
     mean: ClassVar[float] = 0.0
     deviation: ClassVar[float] = 1.0
@@ -41,19 +40,6 @@ class PianoRollFrames:
     transpose_to_c: bool = False
     onsets: bool = False
     """Whether frames tell notes struck from notes held, see `onsets`."""
-
-    @property
-    def medium(self) -> Medium:
-        """Music."""
-        from seqmodel.media.music.medium import MUSIC
-
-        return MUSIC
-
-    def corpus(self, paths: Sequence[Path], folder: Path) -> "MusicCorpus":
-        """Begin a dataset; `Settings.corpus`."""
-        from seqmodel.media.music.corpus import MusicCorpus
-
-        return MusicCorpus(self)
 
     @property
     def frame_size(self) -> int:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError, SourceError, UsageError
 from seqmodel.files import new_file
 from seqmodel.media.input import read_whole
+from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.medium import DEFAULT_TEMPO
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.notes import notes_of
 from seqmodel.media.music.pianoroll import piano_roll
@@ -74,7 +74,7 @@ def _read(
     """The frames, with onsets where the file tells them, and their times."""
     if path.suffix.lower() == ".npy":
         frames = load_roll(path)
-        return frames, steady_times(len(frames), grid.seconds_per_frame(tempo or DEFAULT_TEMPO))
+        return frames, steady_times(len(frames), grid.seconds_per_frame(tempo or defaults.TEMPO))
     score = read_score(read_whole(path))
     frames = piano_roll(score, grid, drums=False, onsets=True)
     if tempo is not None:

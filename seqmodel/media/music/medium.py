@@ -13,28 +13,18 @@ from seqmodel.media.definitions import (
     Pieces,
     SampleRequest,
     Sampling,
+    Settings,
 )
+from seqmodel.media.music import defaults
+from seqmodel.media.music.suffixes import MIDI_SUFFIXES, ROLL_SUFFIXES, SOUND_FORMATS
 from seqmodel.media.pictures import Picture
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from seqmodel.media.music.corpus import MusicCorpus
     from seqmodel.media.music.frames import PianoRollFrames
     from seqmodel.media.music.grid import Grid
-
-MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi"})
-ROLL_SUFFIXES = frozenset({".mat", ".pickle", ".pkl", ".npz", ".npy"})
-
-STEPS_PER_BEAT = 4
-PUBLISHED_STEPS_PER_BEAT = 2
-"""The published rolls of Boulanger-Lewandowski et al. 2012 are in eighth notes."""
-
-DEFAULT_LENGTH = 256
-"""Frames of a sampled piece."""
-DEFAULT_TEMPO = 120.0
-
-SOUND_FORMATS = ("wav", "flac", "ogg", "mp3")
-"""Of music that is played by the synthesizer."""
 
 
 def _tempo(help: str) -> Option:
@@ -45,8 +35,8 @@ class Music(Medium):
     """`Medium` of piano-rolls; a frame is 88 zeros and ones, or with onsets 176."""
 
     name = "music"
-    suffixes = MIDI_SUFFIXES | ROLL_SUFFIXES
-    loose_suffixes = ROLL_SUFFIXES
+    suffixes = MIDI_SUFFIXES | frozenset(ROLL_SUFFIXES)
+    loose_suffixes = frozenset(ROLL_SUFFIXES)
     file_kinds = "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy)"
     presets: Mapping[str, Mapping[str, Any]] = {"default": {"model": "tied", "end": True}}
     # Chung et al. 2014, Table 1.
@@ -56,7 +46,8 @@ class Music(Medium):
         Option(
             "steps_per_beat",
             int,
-            "MIDI: frames in a quarter note.  [default: 4; published rolls have 2]",
+            f"MIDI: frames in a quarter note.  [default: {defaults.STEPS_PER_BEAT}; "
+            f"published rolls have {defaults.PUBLISHED_STEPS_PER_BEAT}]",
         ),
         Option("step_seconds", str, "MIDI: frames of this length instead.", metavar="SECONDS"),
         Option(
@@ -79,22 +70,23 @@ class Music(Medium):
         Option(
             "steps_per_beat",
             int,
-            "The grid a MIDI file is shown on, and any file rendered on.  [default: 4]",
+            "The grid a MIDI file is shown on, and any file rendered on.  "
+            f"[default: {defaults.STEPS_PER_BEAT}]",
             least=1,
         ),
     )
     listen_options = (
         _tempo(
-            f"With --listen: beats per minute.  [default: the file's; of a roll {DEFAULT_TEMPO:g}]"
+            f"With --listen: beats per minute.  [default: the file's; of a roll {defaults.TEMPO:g}]"
         ),
     )
     sample_options = (
-        _tempo(f"Beats per minute, in the file and for --seconds.  [default: {DEFAULT_TEMPO:g}]"),
+        _tempo(f"Beats per minute, in the file and for --seconds.  [default: {defaults.TEMPO:g}]"),
     )
     formats = ("mid", *SOUND_FORMATS, "npy", "png")
     listen_formats = SOUND_FORMATS
     default_length = (
-        f"{DEFAULT_LENGTH} of music, or with --end as long as the longest training piece at most"
+        f"{defaults.LENGTH} of music, or with --end as long as the longest training piece at most"
     )
 
     page_format = "mp3"
@@ -121,6 +113,14 @@ class Music(Medium):
             bool(options.get("onsets")),
         )
         return frame, remarks
+
+    def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> "MusicCorpus":
+        """`Medium.corpus`."""
+        from seqmodel.media.music.corpus import MusicCorpus
+        from seqmodel.media.music.frames import PianoRollFrames
+
+        assert isinstance(settings, PianoRollFrames)
+        return MusicCorpus(settings)
 
     def baselines(
         self, train: Pieces, valid: Pieces, frame: FrameDefinition, *, discrete: bool
@@ -219,7 +219,7 @@ def _grid_shown(options: Mapping[str, Any]) -> "Grid":
     """The grid of `inspect`."""
     from seqmodel.media.music.grid import Grid
 
-    return Grid.of_beats(options.get("steps_per_beat") or STEPS_PER_BEAT)
+    return Grid.of_beats(options.get("steps_per_beat") or defaults.STEPS_PER_BEAT)
 
 
 def _grid(
@@ -235,8 +235,8 @@ def _grid(
     if steps_per_beat is not None:
         return Grid.of_beats(steps_per_beat), []
     suffixes = {path.suffix.lower() for path in paths}
-    if suffixes and suffixes <= ROLL_SUFFIXES:
-        return Grid.of_beats(PUBLISHED_STEPS_PER_BEAT), []
+    if suffixes and suffixes.issubset(ROLL_SUFFIXES):
+        return Grid.of_beats(defaults.PUBLISHED_STEPS_PER_BEAT), []
     mixed = not suffixes.isdisjoint(ROLL_SUFFIXES)
     remarks = ["rolls state no grid of their own: that of the MIDI files is taken"] * mixed
-    return Grid.of_beats(STEPS_PER_BEAT), remarks
+    return Grid.of_beats(defaults.STEPS_PER_BEAT), remarks

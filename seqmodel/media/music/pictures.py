@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.music import defaults
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.inspection import note_name
-from seqmodel.media.music.medium import DEFAULT_TEMPO
 from seqmodel.media.music.notes import notes_of
 from seqmodel.media.music.onsets import after_silence, has_onsets
 from seqmodel.media.pictures import Box, Level, Picture
@@ -26,7 +26,7 @@ def piano_roll_picture(frames: NDArray[np.uint8], definition: FrameDefinition) -
     cs = range(-(-(low - MARGIN) // OCTAVE) * OCTAVE, high + MARGIN + 1, OCTAVE)
     span = f" from {note_name(low)} to {note_name(high)}" if len(notes) else ""
     return Picture(
-        seconds=len(frames) * definition.grid.seconds_per_frame(DEFAULT_TEMPO),
+        seconds=len(frames) * definition.grid.seconds_per_frame(defaults.TEMPO),
         width=len(frames),
         bottom=low - MARGIN - 0.5,
         top=high + MARGIN + 0.5,

@@ -16,12 +16,12 @@ from seqmodel.media.music.grid import HIGHEST_PITCH, LOWEST_PITCH, MAX_FRAMES, N
 from seqmodel.media.music.matlab import Stream, read_cells
 from seqmodel.media.music.onsets import HELD, OFF, STRUCK, from_states, possible
 from seqmodel.media.music.plain_pickle import LONGEST_SHOWN, load_plain, shown
+from seqmodel.media.music.suffixes import ROLL_SUFFIXES
 from seqmodel.media.npy import read_header
 
 Rolls = dict[str, list[NDArray[np.uint8]]]
 """Split -> frames, (T, 88) or with onsets (T, 176)."""
 
-SUFFIXES = (".mat", ".pickle", ".pkl", ".npz", ".npy")
 """Of the files that `read_published` reads, in lower case."""
 
 SPLIT_NAMES = {
@@ -69,7 +69,7 @@ def read_published(path: Path) -> Rolls:
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise SourceError(f"is none of {', '.join(SUFFIXES)}")
+        raise SourceError(f"is none of {', '.join(ROLL_SUFFIXES)}")
     with opened(path) as file:
         if not file.peek(1):
             raise SourceError("is empty")

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError, UsageError
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
+from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_midi, load_roll
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import LOWEST_PITCH, MAX_FRAMES, NOTES
 from seqmodel.media.music.listening import check_sound, steady_times, write_music
-from seqmodel.media.music.medium import DEFAULT_LENGTH, DEFAULT_TEMPO, SOUND_FORMATS
 from seqmodel.media.music.midi_writer import midi_bytes
 from seqmodel.media.music.onsets import (
     after_silence,
@@ -23,6 +23,7 @@ from seqmodel.media.music.onsets import (
     with_onsets,
 )
 from seqmodel.media.music.plots import piano_roll_png
+from seqmodel.media.music.suffixes import SOUND_FORMATS
 from seqmodel.media.words import plural
 
 
@@ -32,7 +33,7 @@ class MusicSampling(Sampling):
     def __init__(self, frame: FrameDefinition, request: SampleRequest) -> None:
         assert isinstance(frame, PianoRollFrames)
         self._frame, self._request = frame, request
-        self._tempo = request.options.get("tempo") or DEFAULT_TEMPO
+        self._tempo = request.options.get("tempo") or defaults.TEMPO
         self.length = self._length()
         self.remarks: list[str] = []
         self.primer = self._read_primer()
@@ -76,7 +77,7 @@ class MusicSampling(Sampling):
             frames = request.seconds / self._seconds_per_frame
             length = max(1, round(min(frames, MAX_FRAMES + 1)))
         else:
-            length = request.length or request.longest_piece or DEFAULT_LENGTH
+            length = request.length or request.longest_piece or defaults.LENGTH
         if length > MAX_FRAMES:
             option = "--length" if request.seconds is None else "--seconds"
             raise UsageError(

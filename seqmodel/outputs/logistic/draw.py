@@ -1,6 +1,6 @@
 """The discretised logistics' compiled draw."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -9,9 +9,11 @@ from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Arena, Slot
 from seqmodel.kernels.run.signature import Array, packed
-from seqmodel.outputs.logistic.specification import WIDTH, DiscretisedLogisticOutput
 from seqmodel.outputs.shared.audio_draw import AudioDraw, Frame, compile_draw, draw_signature
 from seqmodel.outputs.shared.levels import above_zero
+
+if TYPE_CHECKING:
+    from seqmodel.outputs.logistic.specification import DiscretisedLogisticOutput
 
 _SIGNATURE = draw_signature(
     "logistic_draw",
@@ -32,7 +34,7 @@ _SIGNATURE = draw_signature(
 
 
 def logistic_draw(
-    output: DiscretisedLogisticOutput,
+    output: "DiscretisedLogisticOutput",
     h: Slot,
     x: Slot,
     arena: Arena,
@@ -44,18 +46,19 @@ def logistic_draw(
     The residual's deviation r is folded into v, so that scales come out multiplied by r.
     """
     weight, residual = output.linear.weight, output.residual.double()
+    width = output.window.out_features
     bias = output.mixture.bias.double().clone()
     bias[2 * output.components :] += residual.log()
     fields: dict[str, int | Tensor | Slot] = {
-        "H": h.shape[0], "M": WIDTH, "h": h, "weight": pack(weight),
+        "H": h.shape[0], "M": width, "h": h, "weight": pack(weight),
         "bias": output.window.bias.double().repeat(output.frame_size),
-        "states": arena.take(output.frame_size, WIDTH),
+        "states": arena.take(output.frame_size, width),
         "window": pack(output.window.weight), "mixture": pack(output.mixture.weight),
         "mixture_bias": bias, "outputs": arena.take(3 * output.components),
         "predictor": output.predictor.double() + residual * output.correction.double(),
         "residual": residual.reshape(1),
     }  # fmt: skip
-    library = _library(weight.element_size())
+    library = _library(weight.element_size(), width)
     return AudioDraw(output, x, arena, chunk, temperature, library, _SIGNATURE, fields, _split)
 
 
@@ -65,13 +68,13 @@ def _split(uniforms: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @compiled_once
-def _library(stored: int) -> Library:
-    return compile_draw(_SIGNATURE, stored, _write)
+def _library(stored: int, width: int) -> Library:
+    return compile_draw(_SIGNATURE, stored, lambda frame: _write(frame, width))
 
 
-def _write(frame: Frame) -> None:
+def _write(frame: Frame, width: int) -> None:
     e, f = frame.e, frame.field
-    F, C, K, M, outputs = f["F"], f["C"], f["K"], e.int(WIDTH), f["outputs"]
+    F, C, K, M, outputs = f["F"], f["C"], f["K"], e.int(width), f["outputs"]
     frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["states"], e.mul(F, M))
     with e.loop(0, F) as j:
         state = e.offset(f["states"], e.mul(j, M))

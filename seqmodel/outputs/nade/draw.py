@@ -1,6 +1,6 @@
 """The NADE's compiled draw."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -10,7 +10,6 @@ from seqmodel.kernels.code.jit import Library, compiled_once
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.run.calls import Arena, Slot
 from seqmodel.kernels.run.signature import Array
-from seqmodel.outputs.nade.specification import NadeOutput
 from seqmodel.outputs.shared.notes_draw import (
     BYTE,
     ITEMSIZE,
@@ -19,6 +18,9 @@ from seqmodel.outputs.shared.notes_draw import (
     compile_draw,
     draw_signature,
 )
+
+if TYPE_CHECKING:
+    from seqmodel.outputs.nade.specification import NadeOutput
 
 _SIGNATURE = draw_signature(
     "nade_draw",
@@ -35,7 +37,7 @@ _SIGNATURE = draw_signature(
 
 
 def nade_draw(
-    output: NadeOutput, h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float
+    output: "NadeOutput", h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float
 ) -> NotesDraw:
     """The draw of a frame from h (H,)."""
     V, U = _padded(output.V), _padded(output.U)

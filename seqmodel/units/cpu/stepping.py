@@ -1,7 +1,7 @@
 """A unit frame by frame, for sampling: one thread, no torch calls between frames."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from llvmlite import ir
@@ -25,14 +25,16 @@ from seqmodel.units.cpu.kernels import (
 )
 from seqmodel.units.cpu.plan import Plan
 from seqmodel.units.cpu.recurrence import weight_fields
-from seqmodel.units.module import Unit
 from seqmodel.units.registry import TERMS, unit_spec
+
+if TYPE_CHECKING:
+    from seqmodel.units.module import Unit
 
 _ITEMSIZE = 8  # bytes: float64 throughout
 
 
 def steps(
-    layers: Sequence[Unit], x: Slot, arena: Arena, *, binary: bool = False
+    layers: Sequence["Unit"], x: Slot, arena: Arena, *, binary: bool = False
 ) -> tuple[list[Call], list[Slot]]:
     """The calls that advance `layers` by one frame, and the states that they update.
 
@@ -46,7 +48,7 @@ def steps(
 
 
 def _steps_of_one(
-    layers: Sequence[Unit], x: Slot, arena: Arena, *, binary: bool
+    layers: Sequence["Unit"], x: Slot, arena: Arena, *, binary: bool
 ) -> tuple[list[Call], list[Slot]]:
     """float32 weights stay so, to fit the first-level cache."""
     calls: list[Call] = []
@@ -81,7 +83,9 @@ def _steps_of_one(
     return calls, updated
 
 
-def _steps_of_rows(layers: Sequence[Unit], x: Slot, arena: Arena) -> tuple[list[Call], list[Slot]]:
+def _steps_of_rows(
+    layers: Sequence["Unit"], x: Slot, arena: Arena
+) -> tuple[list[Call], list[Slot]]:
     """The loops of training over a single step: with many rows they are the fastest."""
     calls: list[Call] = []
     updated: list[Slot] = []
