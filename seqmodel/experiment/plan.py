@@ -17,6 +17,12 @@ from seqmodel.model.build import build_model, with_sizes
 from seqmodel.outputs.registry import only_model
 from seqmodel.training.space import Range
 
+QUICK_FRAMES = 64_000
+"""What a run of a quick experiment is trained on, as far as whole epochs allow."""
+
+QUICK_EPOCHS = 60
+"""At most; datasets of a few pieces would have thousands."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -54,6 +60,8 @@ class Plan:
     """Runs of the winner of each search, its own among them."""
     space: Mapping[str, Range] = field(default_factory=dict)
     """Setting -> where it is searched."""
+    quick: bool = False
+    """Whether the size of the data decides how many epochs runs have, where no setting does."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, the same for the same plan."""
@@ -123,6 +131,9 @@ class Plan:
         model = only_model(given.get("output", "auto"))
         if model is not None:
             given.setdefault("model", model)
+        if self.quick:
+            epochs = QUICK_FRAMES // dataset["train"].frames
+            given.setdefault("epochs", min(max(epochs, 1), QUICK_EPOCHS))
         config = resolve(given, {}, medium_of(dataset.frame).presets)
         seeded = replace(config, data=str(dataset.folder), seed=config.seed + run)
         return with_sizes(seeded.without_search(), dataset.frame)

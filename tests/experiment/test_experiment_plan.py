@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from seqmodel.errors import UsageError
+from seqmodel.experiment import plan as planning
 from seqmodel.experiment.plan import Plan, Source, Variant, variants_of
 from seqmodel.training.space import Range, default_space, tuned
 from seqmodel.training.trials import paper_rates
@@ -45,6 +46,17 @@ def test_every_unit_gets_the_size_that_meets_the_budget(plan, dataset):
         count = sizes[config.unit]
         distances = [abs(count(H) - 2000) for H in range(1, 60)]
         assert config.hidden == 1 + int(np.argmin(distances))
+
+
+@pytest.mark.parametrize(("share", "epochs"), [(0.5, 1), (1, 1), (2.9, 2), (500, 60)])
+def test_a_quick_run_has_epochs_by_the_size_of_its_data(plan, dataset, monkeypatch, share, epochs):
+    """Guards four epochs for all: a few updates of a small dataset, ten minutes of a large one."""
+    monkeypatch.setattr(planning, "QUICK_FRAMES", int(share * dataset["train"].frames))
+    cell = plan.cells()[0]
+    quick = replace(plan, quick=True, settings={"model": "frame-wise", "params": 2000})
+    assert quick.config(cell, dataset, {}, 0).epochs == epochs
+    assert replace(plan, quick=True).config(cell, dataset, {}, 0).epochs == 2  # as set
+    assert Plan.from_json(json.loads(json.dumps(quick.to_json()))).quick
 
 
 def test_experiments_differ_in_what_is_asked_and_not_in_where_data_lie(plan):

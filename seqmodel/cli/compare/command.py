@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan
 
 RESULTS = Path("results")
-QUICK_EPOCHS = 4
 COMPARED, SETTINGS, SEARCH, RUN = "What is compared", "Settings of all runs", "Search", "Run"
 
 
@@ -117,7 +116,7 @@ def compare(
         bool,
         typer.Option(
             "--quick",
-            help=f"A first answer: no search, one seed, {QUICK_EPOCHS} epochs.",
+            help="A first answer: no search, one seed, few epochs.",
             rich_help_panel=SEARCH,
         ),
     ] = False,
@@ -216,8 +215,6 @@ def _plan(
         raise UsageError(f"--search must be paper, tpe or none, not {chosen!r}")
     if tune and chosen != "tpe":
         raise UsageError("--tune goes with --search tpe")
-    if quick:
-        settings = {"epochs": QUICK_EPOCHS, **settings}
     names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
     space = default_space(chosen, paper=of_preset == "paper")
     space |= dict(tuned(text, field_types) for text in tune)
@@ -229,6 +226,7 @@ def _plan(
         trials=trials if space else 1,
         seeds=1 if quick else seeds,
         space=space,
+        quick=quick,
     )
     plan.check()
     return plan
