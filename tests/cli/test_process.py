@@ -115,6 +115,8 @@ def test_ctrl_c_while_it_loads_is_no_traceback(module: str):
     """In the first tenth of a second there was nobody to catch it."""
     script = (
         "import os, runpy, signal, sys\n"
+        # As in a terminal: what a script has put into the background ignores Ctrl-C.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Press:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        if name == {module!r}:\n"

@@ -155,6 +155,7 @@ DIES = """
 import os, sys
 from pathlib import Path
 from seqmodel.cli.main import main
+import seqmodel.training.search  # once, not in every child
 def dying(path, target, rename=Path.replace):
     global left
     left -= 1

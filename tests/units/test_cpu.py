@@ -221,6 +221,7 @@ def test_what_is_not_finite_stays_where_it_is(name: str, value: float) -> None:
 
 @pytest.mark.parametrize("name", UNITS)
 def test_finite_differences(name: str) -> None:
+    torch.set_num_threads(1)  # thousands of tiny calls
     weights = random_weights(name, 3, 5, torch.float64, bias=True)
     x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
     state = tuple(
@@ -421,6 +422,7 @@ def test_backward_again_and_changed_outputs() -> None:
 @pytest.mark.parametrize("lengths", [None, torch.tensor([1, 3])], ids=["dense", "ragged"])
 def test_second_derivatives(name: str, lengths: Tensor | None) -> None:
     """They go through the specification, whatever the backend."""
+    torch.set_num_threads(1)
     unit = make(name, 3, 4, backend="cpu").double()
     x = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
     state = tuple(torch.randn_like(part, requires_grad=True) for part in unit.zero_state(2))
@@ -431,7 +433,7 @@ def test_second_derivatives(name: str, lengths: Tensor | None) -> None:
         h, last = torch.func.functional_call(unit, given, (x, rest[: len(state)], lengths))
         return h, *last
 
-    assert torch.autograd.gradgradcheck(run, (x, *state, *weights.values()))
+    assert torch.autograd.gradgradcheck(run, (x, *state, *weights.values()), fast_mode=True)
 
 
 def test_auto_runs_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:

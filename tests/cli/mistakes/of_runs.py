@@ -1,0 +1,111 @@
+"""Mistakes in `eval` and `sample`, which take runs."""
+
+from mistakes.said import DAMAGED, EXISTS, HELP, NO_DATASET, NO_MIDI, NO_ROLL, NO_RUN
+
+EVAL = {
+    "eval": (1, NO_RUN),
+    "eval {bad}/nope": (1, "there is no run folder {bad}/nope"),
+    "eval {run}/best.safetensors": (1, "there is no run folder {run}/best.safetensors"),
+    "eval {data}": (
+        1,
+        "{data} has no checkpoint (best.safetensors); train one with `seqmodel train`",
+    ),
+    "eval {bad}/no-best": (
+        1,
+        "{bad}/no-best has no best checkpoint yet: its first epoch did not end; continue with "
+        "`seqmodel train --resume --run {bad}/no-best`",
+    ),
+    "eval {bad}/cut": (1, f"{{bad}}/cut/best.safetensors {DAMAGED}"),
+    "eval {bad}/changed": (1, f"{{bad}}/changed/best.safetensors {DAMAGED}"),
+    "eval {run} --split dev": (
+        1,
+        "{data} has no pieces in a split 'dev' (it has: train, valid, test)",
+    ),
+    "eval {run} --data {music}": (1, f"{{music}} {NO_DATASET} --out DATA`"),
+    "eval {run} --data {bad}/one-data": (
+        1,
+        "{bad}/one-data has no pieces in a split 'valid' (it has: train)",
+    ),
+    "eval {run} --samples 0": (
+        2,
+        "Invalid value for '--samples': Input should be greater than or equal to 1 "
+        f"{HELP.format('eval')}",
+    ),
+    "eval {run} --batch-size 0": (
+        2,
+        "Invalid value for '--batch-size': Input should be greater than or equal to 1 "
+        f"{HELP.format('eval')}",
+    ),
+}
+SUFFIX = "must be one of mid, wav, flac, ogg, mp3, npy, png, raw"
+SAMPLE = {
+    "sample a.ogg --format mid": (
+        2,
+        "--format mid contradicts the suffix of a.ogg: leave one out",
+    ),
+    "sample": (2, f"Missing argument 'OUT' {HELP.format('sample')}"),
+    "sample o.mid": (1, NO_RUN),
+    "sample o --run {run}": (2, f"the suffix of o {SUFFIX}"),
+    "sample o.aac --run {run}": (2, f"the suffix of o.aac {SUFFIX}"),
+    "sample - --run {run}": (2, f"--format {SUFFIX}"),
+    "sample o.mid --format aac --run {run}": (2, f"--format {SUFFIX}"),
+    "sample - --format mid -n 3 --run {run}": (2, "-n above 1 needs a file name, not stdout"),
+    "sample o.mid --length 3 --seconds 3 --run {run}": (
+        2,
+        "--length and --seconds exclude each other",
+    ),
+    "sample o.mid --length 1000001 --run {run}": (
+        2,
+        "--length asks for more than the 1,000,000 frames a piece may have",
+    ),
+    "sample o.mid --seconds inf --run {run}": (
+        2,
+        "--seconds asks for more than the 1,000,000 frames a piece may have",
+    ),
+    "sample o.mid --include-prime --run {run}": (2, "--include-prime needs --prime FILE"),
+    "sample o.mid --prime {bad}/nope --run {run}": (
+        1,
+        "--prime {bad}/nope: no such file or directory",
+    ),
+    "sample o.mid --prime {bad}/empty --run {run}": (1, "--prime {bad}/empty: is a directory"),
+    "sample o.mid --prime {bad}/text.mid --run {run}": (1, f"--prime {{bad}}/text.mid: {NO_MIDI}"),
+    "sample new/o.mid --prime {bad}/text.mid --run {run}": (
+        1,
+        f"--prime {{bad}}/text.mid: {NO_MIDI}",
+    ),
+    "sample o.mid --prime {bad}/nope.npy --run {run}": (
+        1,
+        "--prime {bad}/nope.npy: no such file or directory",
+    ),
+    "sample o.mid --prime {bad}/text.npy --run {run}": (
+        1,
+        "--prime {bad}/text.npy: holds a damaged array in the array",
+    ),
+    "sample o.mid --prime {bad}/one-data/train.npy --run {run}": (
+        1,
+        f"--prime {{bad}}/one-data/train.npy: {NO_ROLL}",
+    ),
+    "sample {bad}/file --format mid --run {run}": (1, f"{{bad}}/file {EXISTS}"),
+    "sample {bad}/file/o.mid --run {run}": (
+        1,
+        "cannot write {bad}/file/o.mid: {bad}/file is a file, not a folder",
+    ),
+    "sample {bad}/other --format mid --force --run {run}": (
+        1,
+        "cannot write {bad}/other: is a directory",
+    ),
+    "sample /dev/full --format mid --force --run {run}": (
+        1,
+        "/dev/full is a device or a pipe, which would be replaced; name a file",
+    ),
+    "sample o.mid --tempo 3 --run {run}": (
+        2,
+        "Invalid value for '--tempo': Input should be greater than or equal to 4 "
+        f"{HELP.format('sample')}",
+    ),
+    "sample o.mid --run {bad}/no-checkpoint": (
+        1,
+        "{bad}/no-checkpoint has no checkpoint (best.safetensors); train one with `seqmodel train`",
+    ),
+    "sample o.mid --run {bad}/changed": (1, f"{{bad}}/changed/best.safetensors {DAMAGED}"),
+}
