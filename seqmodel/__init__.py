@@ -7,7 +7,7 @@ From Python:
     piece = seqmodel.open_dataset("data")["valid"][0]   # (T, D)
     unit = seqmodel.units.make("lstm", 88, 36)          # torch.nn.Module
 
-Importing the package loads neither torch nor NumPy; they come with the first thing that needs them.
+Importing the package loads neither torch nor NumPy; both are loaded on first use.
 """
 
 from importlib import import_module

@@ -5,9 +5,9 @@ import signal
 
 
 def run() -> None:
-    """Load the command line and run it; Ctrl-C while it is loaded ends it without a word."""
+    """Load the command line and run it; Ctrl-C while it is loading exits silently."""
     python = signal.getsignal(signal.SIGINT)
-    if python is signal.default_int_handler:  # unless whoever started it has it ignored
+    if python is signal.default_int_handler:  # unless it was inherited as ignored
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
 
     from seqmodel.cli.main import main

@@ -1,10 +1,10 @@
 """The settings of a training run: defaults, presets, YAML, and which source overrides which.
 
-How versions meet. A checkpoint holds its run's settings by name. A setting added after version 1
-declares a neutral value, the one that stands for what was done before it existed (`added`). While
-it has that value it is left out of checkpoints, so older readers keep reading them; where it is
-missing a reader takes the neutral value. A reader that meets a setting it does not know refuses
-the file in one line: what it stands for cannot be guessed.
+Compatibility between versions: a checkpoint holds its run's settings by name. A setting added
+after version 1 declares a neutral value, the one that matches the behaviour before it existed
+(`added`). While it has that value it is left out of checkpoints, so older versions can still read
+them; if it is missing, a reader takes the neutral value. A reader that meets an unknown setting
+rejects the file with a one-line error, since the setting's meaning cannot be guessed.
 """
 
 import difflib
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 def added(default: Any, *, neutral: Any) -> Any:
-    """A setting of `Config` that was added after version 1; see above for its `neutral` value."""
+    """A setting of `Config` added after version 1; see above for its `neutral` value."""
     return field(default=default, metadata={"neutral": neutral})
 
 
@@ -35,7 +35,8 @@ def added(default: Any, *, neutral: Any) -> Any:
 class Config:
     """One training run. Fields are named like the options and the keys of the YAML file.
 
-    The defaults are the default preset's, chosen for the best valid figure in the time; see README.
+    The defaults are the default preset's, chosen for the best valid figure within a fixed training
+    time; see README.
     """
 
     data: str | None = None
@@ -48,12 +49,12 @@ class Config:
     hidden: int | None = 200
     """Size of each layer; None: solved from `params` or from the preset."""
     params: int | None = None
-    """Parameter budget of all units to solve `hidden` for, without output layers."""
+    """Parameter budget of all units, excluding output layers, from which `hidden` is solved."""
     layers: int = 1
     echo: bool = added(False, neutral=False)
-    """Whether each note is told what followed when the piece was last as it is now."""
+    """Whether each note is also given what followed the last frames' longest earlier match."""
     note_unit: str | None = added(None, neutral=None)
-    """The unit along pitch, where the output has one; None: the same as `unit`."""
+    """The unit along pitch, if the output has one; None: the same as `unit`."""
     note_hidden: int | None = added(None, neutral=None)
     """Its size; None: half of `hidden`."""
     note_layers: int | None = added(None, neutral=None)
@@ -62,13 +63,13 @@ class Config:
     activation: str = "tanh"
     bias: bool = True
     dropout: float = 0.4
-    """Probability of dropping a number between layers and before the output."""
+    """Dropout probability between layers and before the output."""
     output: str = "auto"
     """The output distribution; auto: the first that fits the model and the medium."""
     components: int = 20
-    """Of the output's mixture, where it has one."""
+    """Components of the output's mixture, if it has one."""
     nade_hidden: int = added(200, neutral=200)
-    """Hidden units of the output, where it is a NADE."""
+    """Hidden units of the output, if it is a NADE."""
     end: bool = False
     """Whether the output also predicts when a piece ends."""
     backend: str = "auto"
@@ -83,11 +84,11 @@ class Config:
     weight_noise: float = 0.075
     """Standard deviation."""
     weight_dropout: float = added(0.0, neutral=0.0)
-    """Probability of dropping a number of a unit's U for an update."""
+    """Probability of dropping each entry of a unit's U, drawn anew for each update."""
     clip: float = 1.0
-    """Rescale the gradient's norm to this where it is larger; 0: never."""
+    """Rescale the gradient's norm to this if it is larger; 0: never."""
     average: float = 0.995
-    """Decay of the running mean of the weights, which is evaluated and kept; 0: no mean."""
+    """Decay of the moving average of the weights, which is evaluated and saved; 0: no average."""
     batch_size: int = 4
     truncate: int = 0
     """Frames to backpropagate through; 0: whole pieces."""
@@ -99,11 +100,11 @@ class Config:
 
     @property
     def trials(self) -> int:
-        """Runs of the learning-rate search; 0: there is none, but one run at `learning_rate`."""
+        """Runs of the learning-rate search; 0: no search, one run at `learning_rate`."""
         return self.learning_rate_draws or self.tpe_trials
 
     def without_search(self) -> Self:
-        """The same, trained once."""
+        """The same settings, for a single run."""
         return replace(self, learning_rate_draws=0, tpe_trials=0)
 
     def to_json(self) -> dict[str, Any]:
@@ -128,19 +129,19 @@ def _neutral(setting: Field[Any]) -> Any:
 
 
 def refuse_unknown(values: Mapping[str, Any], kind: type, origin: Path) -> None:
-    """SeqmodelError where `values` from the file `origin` has a key that dataclass `kind` lacks."""
+    """SeqmodelError if `values` from the file `origin` has a key that dataclass `kind` lacks."""
     unknown = sorted(values.keys() - {f.name for f in fields(kind)})
     if unknown:
         raise SeqmodelError(
-            f"{origin} has {unknown[0]!r}, which this seqmodel does not know: it was written by a "
-            "newer seqmodel; use that one"
+            f"{origin} has the unknown setting {unknown[0]!r}: it was written by a newer version "
+            "of seqmodel; use that one"
         )
 
 
 SEARCHES: Mapping[str, str] = {"paper": "learning_rate_draws", "tpe": "tpe_trials"}
-"""Learning-rate search -> the setting that says how many runs it has."""
+"""Learning-rate search -> the setting that holds its number of runs."""
 TRIALS = 10
-"""How many it has by default, which is the paper's number."""
+"""The default number of runs, which is the paper's."""
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     # Chung et al. 2014, section 4.3, and the weight noise and learning rates stated there.
@@ -171,7 +172,7 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
         "epochs": 14,
     },
 }
-"""What each model sets otherwise than `Config`; a preset's values override these."""
+"""Each model's defaults that differ from `Config`; a preset's values override these."""
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "model": tuple(MODELS),
     "preset": tuple(PRESETS),
@@ -213,7 +214,7 @@ AT_MOST: Mapping[str, int] = {
 }
 BELOW_1 = ("dropout", "weight_dropout", "average")
 LARGEST = 2**64
-"""Larger whole numbers stand for nothing, and printing one may take a while."""
+"""Larger integers are never meaningful, and printing one may take a while."""
 
 
 def search_of(preset: str) -> str:
@@ -222,11 +223,11 @@ def search_of(preset: str) -> str:
 
 
 LONGEST_FILE = 2**16
-"""Bytes of a config file."""
+"""Maximum size of a config file, in bytes."""
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """The settings in a YAML file; SeqmodelError names the file and the key that is wrong."""
+    """The settings in a YAML file; SeqmodelError names the file and the invalid key."""
     try:
         values = plain_yaml.mapping(read_bytes(path, LONGEST_FILE))
     except ValueError as error:
@@ -240,13 +241,13 @@ def read_config_file(path: Path) -> dict[str, Any]:
 def blaming(
     origin: Path, values: Mapping[str, Any], use: Callable[[Mapping[str, Any]], Result]
 ) -> Result:
-    """`use(values)`, settings read from the file `origin`.
+    """`use(values)`, for settings read from the file `origin`.
 
-    What is wrong with a setting may show only beside others, options and data. The one to blame is
-    that without which there is no such error.
+    A setting may be wrong only in combination with other settings, options or data. The setting to
+    blame is the first whose removal avoids the error or, failing that, changes it.
 
     Raises:
-        SeqmodelError: that of `use`, naming the file and the setting if one of these is to blame.
+        SeqmodelError: that of `use`, naming the file and the setting if one is to blame.
     """
     try:
         return use(values)
@@ -271,7 +272,7 @@ def _error(use: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any]) -
 
 
 def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
-    """A setting's value from the file `origin`, as `Config` or its heir `kind` has it."""
+    """A setting's value from the file `origin`, checked against the dataclass `kind`."""
     try:
         allowed = field_types(key, kind)
     except UsageError as error:
@@ -312,10 +313,10 @@ def field_types(name: str, kind: type = Config) -> tuple[type, ...]:
 
 
 def parse_setting(key: str, text: str, option: str) -> Any:
-    """The value of the setting `key` that `text` says, as YAML does; `option` is to blame for it.
+    """The value of the setting `key`, parsed from `text` as YAML; errors name `option`.
 
     Raises:
-        UsageError: if there is no such setting, or the value is none of it.
+        UsageError: if there is no such setting, or the value is invalid.
     """
     try:
         return _checked(key, plain_yaml.value(text), Path(option))
@@ -333,14 +334,14 @@ def resolve(
     """The complete config: options override the file, which overrides the preset.
 
     `presets` are a medium's own values for each preset, which override the general ones. `hidden`
-    stays None where it is to be solved, which takes the data's frame size. UsageError for a value
-    out of range or settings that exclude each other.
+    stays None if it is to be solved, which requires the data's frame size. UsageError for a value
+    out of range or mutually exclusive settings.
     """
     file = dict(file or {})
     if options.get("hidden") is not None or options.get("params") is not None:
         file |= {"hidden": None, "params": None}  # either option overrides both in the file
     searches = set(SEARCHES.values())
-    if options.keys() & {"learning_rate", *searches}:  # which override a search in the file
+    if options.keys() & {"learning_rate", *searches}:  # these override a search in the file
         file = {name: value for name, value in file.items() if name not in searches}
     given = {**file, **options}
     preset = given.get("preset", Config.preset)
@@ -352,7 +353,7 @@ def resolve(
     values = {**MODELS.get(chosen.get("model", Config.model), {}), **chosen}
     if given.get("params") is not None:
         values["hidden"] = None
-    if given.keys() & {"learning_rate", *searches}:  # which need no search of the preset's
+    if given.keys() & {"learning_rate", *searches}:  # these override the preset's search
         values |= {name: given.get(name, 0) for name in searches}
     config = Config(**values)
     if config.learning_rate_draws and config.tpe_trials:
@@ -369,7 +370,7 @@ def _check(config: Config) -> None:
 
 
 def _out_of_range(name: str, value: Any) -> str | None:
-    """What a setting must be instead of `value`, and why; None where it may be that."""
+    """What the setting must be instead of `value`; None if `value` is valid."""
     return None if value is None else next(_objections(name, value), None)
 
 

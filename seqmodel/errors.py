@@ -1,4 +1,4 @@
-"""The errors a user can meet, each said in one line and each with its exit status."""
+"""The errors shown to users, each with a one-line message and an exit status."""
 
 
 class SeqmodelError(Exception):
@@ -11,7 +11,7 @@ class SeqmodelError(Exception):
 
 
 class UsageError(SeqmodelError):
-    """The command was called wrongly: options that exclude each other, a value out of range."""
+    """The command was called wrongly: mutually exclusive options, a value out of range."""
 
     exit_status = 2
 

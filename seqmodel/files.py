@@ -1,7 +1,7 @@
-"""Reading that never waits for what is no file; writing that never leaves half of one.
+"""Reads that never block on non-files, unless a pipe is allowed; writes that are atomic.
 
-Everything is written next to its target under a temporary name, flushed to disk and renamed, and
-never over what it was not told to replace.
+Everything is written next to its target under a temporary name, flushed to disk and renamed.
+Nothing is replaced unless the caller allows it.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ from typing import BinaryIO
 from seqmodel.errors import SeqmodelError
 
 SYSTEM_FILES = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini")
-"""Names of files that desktops leave in any folder they show; nobody misses them."""
+"""Names of files that desktops leave in any folder they display; safe to delete."""
 
 
 def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
@@ -34,26 +34,26 @@ def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
 
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
-"""Linux' own, which Python has no names for."""
+"""Linux constants that Python does not expose."""
 
 
 TEMPORARY = re.compile(r"\.(.+)\.[a-z0-9_]{8}")
-"""The name that `new_file` gives to what will be the file in the group."""
+"""A temporary name given by `new_file`; the group is the final name."""
 
 
 class NotAFileError(OSError):
-    """A pipe or a device where a file is read."""
+    """A pipe or a device where a regular file is expected."""
 
 
 def open_input(path: Path) -> BufferedReader:
-    """Open a file for reading: every file that somebody else may have put there is opened here.
+    """Open a file for reading; used for every file that someone else may have put there.
 
     Raises:
-        NotAFileError: if it is a pipe or a device. To open a pipe would wait for a writer, and to
-            read a device such as /dev/zero may never end.
+        NotAFileError: if it is a pipe or a device. Opening a pipe would wait for a writer, and
+            reading a device such as /dev/zero may never end.
         OSError: if it is a folder, or cannot be opened.
     """
-    # Without O_NONBLOCK a pipe would wait already here; of a regular file it changes nothing.
+    # Without O_NONBLOCK opening a pipe would block here; for a regular file it changes nothing.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -70,7 +70,7 @@ def open_input(path: Path) -> BufferedReader:
 def read_bytes(path: Path, most: int | None = None) -> bytes:
     """The bytes of a file; SeqmodelError if it cannot be read, or holds more than `most`.
 
-    Where so much is known, it may be a pipe too, as a shell's <(...) is.
+    With `most`, it may also be a pipe, such as a shell's <(...).
     """
     try:
         bounded_pipe = most is not None and path.is_fifo()
@@ -79,12 +79,12 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
     except OSError as error:
         raise disk_error(path, "read", error) from error
     if most is not None and len(content) > most:
-        raise SeqmodelError(f"{path} is longer than {most:,} bytes: it cannot be what it should be")
+        raise SeqmodelError(f"{path} is larger than {most:,} bytes, too large to be valid")
     return content
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """SeqmodelError where `path` exists and may not be replaced; to be called before the work."""
+    """SeqmodelError if `path` exists and may not be replaced; to be called before the work."""
     if not force and (path.exists() or path.is_symlink()):
         raise SeqmodelError(f"{path} exists already; add --force to replace it")
     if path.exists() and not (path.is_file() or path.is_dir()):
@@ -94,7 +94,7 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 def check_writable(path: Path) -> None:
     """SeqmodelError unless a file can be created at `path`, parent folders included.
 
-    Finds out before an hour's work rather than after it. Leaves nothing behind.
+    Fails before an hour's work rather than after it. Leaves nothing behind.
     """
     missing = missing_folders(path)
     try:
@@ -108,19 +108,19 @@ def check_writable(path: Path) -> None:
 
 
 def missing_folders(path: Path) -> list[Path]:
-    """The parent folders of `path` that are not there, the nearest first."""
+    """The parent folders of `path` that do not exist, nearest first."""
     return [folder for folder in path.parents if not folder.exists()]
 
 
 def remove_empty(folders: list[Path]) -> None:
-    """Remove those of `folders` that are there and empty, in this order."""
+    """Remove each of `folders` that exists and is empty, in this order."""
     for folder in folders:
-        with suppress(OSError):  # not empty any more
+        with suppress(OSError):  # no longer empty
             folder.rmdir()
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write `data` to `path`, whole or not at all, replacing what is there."""
+    """Write `data` to `path` atomically, replacing what is there."""
     with new_file(path) as file:
         file.write(data)
 
@@ -157,7 +157,7 @@ class FolderFormat:
     is_marked: Callable[[Path], bool]
     """Whether a folder carries the format's own mark."""
     files: re.Pattern[str]
-    """Matches the paths, within the folder, of all files that it may hold."""
+    """Matches the paths, relative to the folder, of all files that it may hold."""
 
     def check_target(self, folder: Path, *, force: bool) -> None:
         """SeqmodelError unless `folder` may be written; to be called before the work.
@@ -180,7 +180,7 @@ class FolderFormat:
             )
 
     def owns(self, path: Path) -> bool:
-        """Whether a path within a folder is that of a file of this format."""
+        """Whether a path within a folder counts as part of this format."""
         if SYSTEM_FILES.fullmatch(path.name):
             return True
         # A process that was killed while writing leaves its temporary file, see `new_file`.
@@ -189,7 +189,7 @@ class FolderFormat:
         return bool(self.files.fullmatch(written.as_posix()))
 
     def _is_unwritten(self, folder: Path) -> bool:
-        """Whether a folder is empty, but for temporary files of a process killed at its first."""
+        """Whether a folder is empty apart from temporary files that a killed process left."""
         return all(
             self.owns(path.relative_to(folder)) and TEMPORARY.fullmatch(path.name)
             for path in folder.iterdir()
@@ -197,7 +197,7 @@ class FolderFormat:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    """All that is not a folder, links to folders included, relative to `folder`."""
+    """All files below `folder`, and links to folders, relative to it."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -212,9 +212,9 @@ def _files_in(folder: Path) -> Iterator[Path]:
 def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Path]:
     """Yield a temporary folder that becomes `path` when the block ends without an exception.
 
-    With `force` a folder at `path` is replaced if it is of `format` and holds nothing else, so
-    that `--force` removes nothing but our own files. SeqmodelError otherwise. A process that is
-    killed leaves its temporary folder, and the next one that writes to `path` removes it.
+    With `force`, a folder at `path` is replaced if it is of `format` and holds nothing else, so
+    that `--force` removes nothing but our own files. SeqmodelError otherwise. A killed process
+    leaves its temporary folder behind; the next process that writes to `path` removes it.
     """
     format.check_target(path, force=force)
     if path.is_symlink():
@@ -235,7 +235,7 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
         else:
             temporary.replace(path)
         _flush_to_disk(path.parent)
-        _sweep(path, format)  # again: a whole folder of the dead was kept while it was the only one
+        _sweep(path, format)  # again: a killed process's complete folder was kept as the only one
     except OSError as error:
         raise disk_error(path, "write", error) from error
     finally:
@@ -245,11 +245,11 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
 
 
 def _new_temporary(path: Path) -> tuple[Path, int]:
-    """A new folder beside `path`, and its descriptor, by whose lock others know that we live."""
+    """A new folder next to `path`, and its descriptor, whose lock shows that we are alive."""
     while True:
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
         lock = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY)
-        with suppress(OSError):  # a file system without locks: nobody will take it for dead
+        with suppress(OSError):  # a file system without locks: nobody will sweep it
             fcntl.flock(lock, fcntl.LOCK_EX)
         with suppress(OSError):
             if os.path.samestat(os.fstat(lock), temporary.stat()):
@@ -258,7 +258,7 @@ def _new_temporary(path: Path) -> tuple[Path, int]:
 
 
 def _sweep(path: Path, format: FolderFormat) -> None:
-    """Remove what processes that were killed have left beside `path`."""
+    """Remove the temporary folders that killed processes left next to `path`."""
     left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")
     beside: list[Path] = []
     with suppress(OSError):  # a folder that may be written but not listed
@@ -268,7 +268,7 @@ def _sweep(path: Path, format: FolderFormat) -> None:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # A whole one may be all there is: it was being moved to `path`, or away from it.
+                # A complete one may be the only copy: it was being moved to `path`, or from it.
                 if all(map(format.owns, _files_in(folder))) and (
                     path.exists() or not format.is_marked(folder)
                 ):
@@ -278,10 +278,10 @@ def _sweep(path: Path, format: FolderFormat) -> None:
 
 
 def _replace_folder(path: Path, new: Path) -> None:
-    """Put `new` in the place of `path`, and only then remove the old folder.
+    """Replace `path` by `new`, and only then remove the old folder.
 
-    The two change places in one step, so that at every moment there is the old or the new. Where
-    the file system cannot do that, the old one is moved away first.
+    The two are swapped atomically, so that at every moment either the old or the new one exists.
+    If the file system cannot do that, the old one is moved away first.
     """
     if _exchanged(path, new):
         shutil.rmtree(new)
@@ -302,7 +302,7 @@ def _replace_folder(path: Path, new: Path) -> None:
 
 
 def _exchanged(one: Path, other: Path) -> bool:
-    """Let two paths change places, in one step; False where system or file system cannot."""
+    """Swap two paths atomically; False if the system or the file system cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):

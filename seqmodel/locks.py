@@ -1,4 +1,4 @@
-"""Locks between processes, which one that dies does not keep."""
+"""Inter-process locks, released when the process dies."""
 
 import fcntl
 import os
@@ -12,9 +12,9 @@ from seqmodel.files import missing_folders, remove_empty
 
 @contextmanager
 def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock file `path` for the length of the block; yields whether that worked.
+    """Hold the lock file `path` for the duration of the block; yield whether it was acquired.
 
-    A process that dies holds nothing. `wait` for whoever has it.
+    A process that dies releases its lock. With `wait`, block until the lock is free.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -25,7 +25,7 @@ def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
 
 
 def take(file: int, *, wait: bool) -> bool:
-    """Lock an open file until it is closed; False where another process has it."""
+    """Lock an open file until it is closed; False if another process holds the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -37,14 +37,15 @@ def take(file: int, *, wait: bool) -> bool:
 def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
     """Keep other processes from `target`, a file or folder that is to be written or replaced.
 
-    The lock is a file beside it, so that it need not be there yet and may be replaced by another;
-    it goes with the block. Where none can be made, as beside a folder that belongs to somebody
-    else, the folder itself is locked; and where the file system knows no locks, nothing is.
+    The lock is a file next to `target`, so that `target` need not exist yet and may be replaced;
+    the lock file is removed when the block ends. If it cannot be created, as next to a folder owned
+    by someone else, the folder itself is locked; if that fails too, or the file system has no
+    locks, nothing is locked.
 
     Raises:
-        SeqmodelError: where another process has it, unless told to `wait`.
+        SeqmodelError: if another process holds the lock, unless told to `wait`.
     """
-    place = Path(os.path.realpath(target))  # unlike Path.resolve, also of a link to itself
+    place = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
     lock = place.parent / f".{place.name}.lock"
     missing = missing_folders(lock)
     file = _taken(target, place, lock, wait=wait)
@@ -76,7 +77,7 @@ def _taken(target: Path, place: Path, lock: Path, *, wait: bool) -> int | None:
             )
         if _is(file, path):
             return file
-        os.close(file)  # whoever had it has removed it, or put another folder there
+        os.close(file)  # the previous holder removed it, or put another folder there
 
 
 def _opened(lock: Path, place: Path) -> tuple[Path, int | None]:
@@ -92,7 +93,7 @@ def _opened(lock: Path, place: Path) -> tuple[Path, int | None]:
 
 
 def _is(file: int, path: Path) -> bool:
-    """Whether `path` names the open file."""
+    """Whether `path` refers to the open file."""
     try:
         return os.path.samestat(os.fstat(file), path.stat())
     except OSError:

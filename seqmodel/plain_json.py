@@ -1,4 +1,4 @@
-"""JSON that somebody else may have written: read without surprises, its values checked by name."""
+"""Untrusted JSON: parsed strictly, its values checked field by field."""
 
 import json
 import math
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Self
 
 LARGEST = 2**53
-"""Whole numbers up to here are the same in every reader of JSON."""
+"""Every JSON parser reads integers up to this exactly."""
 
 
 def parse(text: str | bytes, *, constants: bool = False) -> Any:
-    """What a text says, nan and inf only where `constants` are allowed.
+    """The value of a JSON text, with nan and inf only if `constants` are allowed.
 
-    ValueError, in one line, where it is no JSON.
+    ValueError, in one line, if it is not valid JSON.
     """
     try:
         return json.loads(text, parse_constant=float if constants else _refuse, parse_float=_finite)
@@ -23,7 +23,7 @@ def parse(text: str | bytes, *, constants: bool = False) -> Any:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def _finite(digits: str) -> float:
@@ -35,15 +35,16 @@ def _finite(digits: str) -> float:
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of a JSON object. Each of its methods takes one of some kind.
+    """The fields of a JSON object, with a getter for each type of value.
 
     Raises:
-        ValueError: in one line, naming the field, where it is missing or of another kind.
+        ValueError: in one line, naming the field, if it is missing, of the wrong type or out of
+            range.
     """
 
     values: Mapping[str, Any]
     name: str = ""
-    """Where the object is: "splits.train"; empty for the whole text."""
+    """The path to the object, such as "splits.train"; empty for the top level."""
 
     @classmethod
     def of(cls, value: Any, name: str = "") -> Self:
@@ -68,7 +69,7 @@ class Fields:
             yield Fields.of(value, f"{self._path(key)}[{k}]")
 
     def text(self, key: str) -> str:
-        """A text."""
+        """A string."""
         found = self._get(key)
         if not isinstance(found, str):
             self._must(key, "text")

@@ -1,7 +1,7 @@
-"""YAML of keys and single values, which is all that settings need.
+"""Flat YAML of keys and scalars, which is all that settings need.
 
-Read event by event: what is nested, an alias or tagged is refused where it begins, before it can
-cost anything. What looks like a date stays text, since no setting is one.
+Parsed event by event: nesting, aliases and tags are rejected where they begin, before they can cost
+anything. Values that look like dates stay strings, since no setting is a date.
 """
 
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from typing import Any
 import yaml
 
 LONGEST = 4096
-"""Characters of a value: no path is longer."""
+"""Maximum number of characters in a value: no path is longer."""
 
 
 KINDS = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float")}
-"""What a value without quotes may be, beside text."""
+"""Types of an unquoted value, besides string."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Resolves a value to one of `KINDS`, or to text."""
+    """Resolves a value to one of `KINDS`, or to a string."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -28,10 +28,10 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def mapping(text: bytes) -> dict[str, Any]:
-    """The keys of a text and their values, in its order; none if it says nothing.
+    """The keys and values of a YAML text, in its order; none if it is empty.
 
     Raises:
-        ValueError: in one line, what is wrong and where.
+        ValueError: in one line, saying what is wrong and where.
     """
     values: dict[str, Any] = {}
     events = _events(text)
@@ -42,7 +42,7 @@ def mapping(text: bytes) -> dict[str, Any]:
         raise ValueError("must hold keys and values, such as `unit: lstm`")
     while not isinstance(event := next(events), yaml.MappingEndEvent):
         if not isinstance(event, yaml.ScalarEvent):
-            raise ValueError(f"a key is no word{_place(event)}")
+            raise ValueError(f"a key is not a plain word{_place(event)}")
         key = event.value
         if key in values:
             raise ValueError(f"{key} is given twice{_place(event)}")
@@ -52,7 +52,7 @@ def mapping(text: bytes) -> dict[str, Any]:
 
 
 def value(text: str) -> Any:
-    """The one value that a text says; ValueError if it says anything else."""
+    """The single value of a YAML text, None if it is empty; ValueError if it is anything else."""
     events = _events(text)
     event = next(events)
     if isinstance(event, yaml.StreamEndEvent):
@@ -63,7 +63,7 @@ def value(text: str) -> Any:
 
 
 def _events(text: bytes | str) -> Iterator[yaml.Event]:
-    """The events of a text, without those that begin it."""
+    """The events of a text, without stream and document starts."""
     try:
         for event in yaml.parse(text, Loader=_Loader):
             if not isinstance(event, yaml.StreamStartEvent | yaml.DocumentStartEvent):
@@ -87,7 +87,7 @@ def _value(event: yaml.Event, key: str) -> Any:
     try:
         return loader.construct_object(yaml.ScalarNode(tag, event.value))
     except ValueError:
-        raise ValueError(f"{key} is no number that can be read{_place(event)}") from None
+        raise ValueError(f"{key} is not a valid number{_place(event)}") from None
 
 
 def _expect_end(events: Iterator[yaml.Event]) -> None:
@@ -98,6 +98,6 @@ def _expect_end(events: Iterator[yaml.Event]) -> None:
 
 
 def _place(event: Any) -> str:
-    """Such as " in line 3"."""
+    """The position of an event or error, such as " in line 3"; empty if unknown."""
     mark = getattr(event, "start_mark", None) or getattr(event, "problem_mark", None)
     return "" if mark is None else f" in line {mark.line + 1}"

@@ -136,8 +136,8 @@ def test_an_unknown_key_suggests_the_near_one(read, tmp_path):
         ("hidden: *x", "hidden must be a value, not an alias in line 1"),
         ("unit: 1\nunit: 2", "unit is given twice in line 2"),
         ("unit: !!timestamp x", "unit must be a value without a tag in line 1"),
-        ("seed: 0b_", "seed is no number that can be read in line 1"),
-        ("? [unit]\n: lstm", "a key is no word in line 1"),
+        ("seed: 0b_", "seed is not a valid number in line 1"),
+        ("? [unit]\n: lstm", "a key is not a plain word in line 1"),
         ("unit: gru\n---\nunit: lstm", "holds more than one document in line 3"),
     ],
 )
@@ -298,8 +298,8 @@ def test_an_unknown_setting_is_refused_by_name():
     with pytest.raises(SeqmodelError) as caught:
         Config.from_json(Newer(tied=False).to_json(), ORIGIN)
     assert str(caught.value) == (
-        f"{ORIGIN} has 'tiers', which this seqmodel does not know: it was written by a newer "
-        "seqmodel; use that one"
+        f"{ORIGIN} has the unknown setting 'tiers': it was written by a newer version of seqmodel; "
+        "use that one"
     )
 
 

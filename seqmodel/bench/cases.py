@@ -45,7 +45,7 @@ def find_size(name: str) -> Size:
 
 
 def check_part(name: str) -> str:
-    """The name itself; UsageError lists the choices."""
+    """The name itself if it is a part; UsageError lists the choices."""
     if name not in PARTS:
         raise UsageError(f"there is no part {name!r}; choose one of {', '.join(PARTS)}")
     return name

@@ -33,9 +33,9 @@ class Contender:
     def seconds(self, repeats: int) -> float:
         """The mean time of `repeats` runs.
 
-        They follow an untimed one, unless the contender is slow, for steps of training follow each
-        other too: the first after the other contenders' turns finds neither its code nor its data
-        in the caches, nor its memory where it left it.
+        Unless the contender is slow, an untimed run comes first, since training steps also follow
+        each other: the first run after the other contenders' turns finds neither its code nor its
+        data in the caches, nor its memory where it left it.
         """
         with _threads(self.threads):
             if not self.slow:
@@ -77,7 +77,7 @@ class Timing:
 
 
 class Budget:
-    """Some seconds from now on, but at least `LEAST_ROUNDS` rounds."""
+    """A number of seconds from now, but at least `LEAST_ROUNDS` rounds."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.perf_counter() + seconds
@@ -112,7 +112,7 @@ def ratio(theirs: Timing, ours: Timing) -> float:
 
 
 def finished(run: Callable[[], object], device: torch.device) -> Callable[[], object]:
-    """`run`, and for a GPU the wait until it has done what it was told."""
+    """`run`, followed on a GPU by a wait until its work is done."""
     if device.type != "cuda":
         return run
 

@@ -1,4 +1,4 @@
-"""The machine: how fast it multiplies, and whether our threads disturb torch's."""
+"""The machine: how fast it multiplies matrices, and whether our threads disturb torch's."""
 
 from typing import Any
 
@@ -27,8 +27,8 @@ def gflops(seconds: float, size: int) -> float:
 def measure_sgemm(seconds: float) -> dict[str, Any]:
     """The CPU's peak, and a product right after an lstm's training step and after another product.
 
-    Our kernels and torch's products run on the same threads. A ratio near 1 says that neither has
-    to wait for the other's.
+    Our kernels and torch's products run on the same threads. A ratio near 1 means that neither has
+    to wait for the other.
     """
     x, d_h = torch.randn(200, 16, 88, requires_grad=True), torch.randn(200, 16, 100)
     lstm, product = units.make("lstm", 88, 100), sgemm(AFTER_SIZE).run

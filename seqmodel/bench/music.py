@@ -19,14 +19,14 @@ START = math.log(NOTES_ON / (NOTES - NOTES_ON))
 
 
 def paper_hidden(unit: str) -> int:
-    """H of the unit in the paper's experiments on music; for other units, of the same budget."""
+    """H of the unit in the paper's experiments on music; for other units, H of the same budget."""
     hidden = with_sizes(resolve({"preset": "paper", "unit": unit}), ROLLS).hidden
     assert hidden is not None
     return hidden
 
 
 def music_model(unit: str) -> SequenceModel:
-    """The paper's model of the unit, its output starting at the frequency of the notes."""
+    """The paper's model of the unit, its output initialised to the frequency of the notes."""
     config = resolve({"unit": unit, "hidden": paper_hidden(unit), "dropout": 0.0})
     model = build_model(config, ROLLS)
     torch.nn.init.constant_(model.output.get_parameter("linear.bias"), START)
@@ -34,6 +34,6 @@ def music_model(unit: str) -> SequenceModel:
 
 
 def piano_rolls(frames: int, batch: int) -> Tensor:
-    """Frames (T, B, D), in each of which `NOTES_ON` random notes sound."""
+    """Frames (T, B, D), each with `NOTES_ON` random notes sounding."""
     places = torch.rand(frames, batch, NOTES).topk(NOTES_ON).indices
     return torch.zeros(frames, batch, NOTES).scatter(2, places, 1.0)

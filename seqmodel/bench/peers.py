@@ -1,7 +1,7 @@
-"""The nearest thing that torch.nn has to each unit: the layer, the whole model, sampling from it.
+"""The closest torch.nn counterpart of each unit: the layer, the whole model, sampling from it.
 
-They are not always the same unit: torch's LSTM has no peepholes, and its GRU, the counterpart of
-every unit with a reset or update gate, resets after the matrix product.
+The counterpart is not always the same unit: torch's LSTM has no peepholes, and its GRU, the
+counterpart of every unit with a reset or update gate, resets after the matrix product.
 """
 
 from typing import cast

@@ -1,4 +1,4 @@
-"""The whole model's training step on piano-rolls, beside the same model built from torch.nn."""
+"""The whole model's training step on piano-rolls, against the same model built from torch.nn."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def measure_piano_rolls(unit: str, seconds: float) -> dict[str, Any]:
     """Time forward, loss and backward to all weights; the input is data and gets no gradient."""
     frames, lengths = music.piano_rolls(FRAMES, BATCH), np.full(BATCH, FRAMES)
     ours, hidden = music.music_model(unit), music.paper_hidden(unit)
-    stored = frames.to(torch.uint8)  # as batches come
+    stored = frames.to(torch.uint8)  # as in training batches
     theirs = peers.PeerModel(unit_spec(unit), NOTES, hidden)
 
     our_weights, their_weights = list(ours.parameters()), list(theirs.parameters())

@@ -28,7 +28,7 @@ Case = Callable[[float], dict[str, Any]]
 TRAINED = tuple(MUSIC.paper_hidden)
 SAMPLED = ("lstm",)
 TIED = ("gru",)
-# The parts that know devices; the others measure the CPU, wherever a GPU might be faster.
+# The parts that run on any device; the others measure the CPU, even where a GPU might be faster.
 ON_ANY_DEVICE = ("units",)
 
 
@@ -42,14 +42,15 @@ def report(
     progress: Callable[[int, int], None] = lambda done, total: None,
     measured: Callable[[str, dict[str, Any]], None] = lambda part, row: None,
 ) -> dict[str, Any]:
-    """Measure the parts, `seconds` or a few rounds for each case: {part: its rows}.
+    """Measure the parts, each case for `seconds` or a few rounds: {part: its rows}.
 
-    Without `units` each part takes its own default. Every report describes the machine. Parts that
-    cannot run on the `device` are listed with the reason under "skipped". `progress` is called with
-    the number of cases done and the total before each, `measured` with its part and row after it.
+    Without `units` each part uses its own default. Every report describes the machine. Parts that
+    cannot run on the `device` are listed with the reason under "skipped". Before each case
+    `progress` is called with the number of cases done and the total; after it, `measured` is called
+    with its part and row.
 
     Raises:
-        UsageError: for a device that is unknown or not there.
+        UsageError: if the device is unknown or unavailable.
     """
     check_device(device)
     skipped = {

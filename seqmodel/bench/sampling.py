@@ -1,6 +1,6 @@
-"""Drawing one piece of music, beside a loop over a torch.nn cell.
+"""Drawing one piece of music, compared with a loop over a torch.nn cell.
 
-What is shared by any number of pieces, the sampler and the cell, is built outside the timing.
+The sampler and the cell, which any number of pieces can share, are built outside the timing.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ FRAMES = 256
 
 
 def draw(sampler: Sampler, count: int) -> int:
-    """Draw `count` frames, or a few more since they come in chunks; return their number."""
+    """Draw `count` frames, or a few more, since they come in chunks; return their number."""
     drawn = 0
     for frames, _ in sampler.draw(Uniforms(1)):
         drawn += len(frames)

@@ -1,4 +1,4 @@
-"""The tied model: a training step and sampling, beside the same model built from torch.nn."""
+"""The tied model: a training step and sampling, against the same model built from torch.nn."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -26,11 +26,11 @@ from seqmodel.units.module import Unit
 
 BATCH, FRAMES = 2, 160
 SAMPLED = 16
-"""Frames drawn by torch.nn's cells: they are slow."""
+"""Frames drawn with torch.nn's layers, which are slow."""
 
 
 class Sizes(NamedTuple):
-    """Of the units along time and along pitch, and their layers."""
+    """The sizes of the units along time and along pitch, and the layers of each."""
 
     hidden: int
     note_hidden: int
@@ -38,12 +38,12 @@ class Sizes(NamedTuple):
 
 
 TRAINED = (Sizes(96, 48, 1),)
-"""Whose training step is measured too."""
+"""Sizes whose training step is measured too."""
 SIZES = (*TRAINED, Sizes(200, 100, 2))
 
 
 class PeerTied(nn.Module):
-    """The same inputs, torch.nn's layers on both axes, a linear layer; the summed nats."""
+    """The same inputs, torch.nn's layers on both axes, a linear layer; returns the summed nats."""
 
     def __init__(self, spec: UnitSpec, sizes: Sizes) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class PeerTied(nn.Module):
 
 
 def measure_tied(unit: str, sizes: Sizes, seconds: float) -> dict[str, Any]:
-    """Time a step to all weights over a window, then one piece drawn."""
+    """Time a step to all weights over a window (`TRAINED` sizes only), then drawing one piece."""
     ours, theirs = _model(unit, sizes), PeerTied(unit_spec(unit), sizes)
     nn.init.constant_(theirs.linear.bias, music.START)
     return {
@@ -93,7 +93,7 @@ def measure_tied(unit: str, sizes: Sizes, seconds: float) -> dict[str, Any]:
 
 def _step(ours: SequenceModel, theirs: PeerTied, seconds: float) -> dict[str, Any]:
     frames, lengths = music.piano_rolls(FRAMES, BATCH), np.full(BATCH, FRAMES)
-    stored = frames.to(torch.uint8)  # as batches come
+    stored = frames.to(torch.uint8)  # as in training batches
     our_weights, their_weights = list(ours.parameters()), list(theirs.parameters())
 
     def their_step() -> None:
@@ -147,7 +147,7 @@ def _model(unit: str, sizes: Sizes) -> SequenceModel:
 
 
 def _flops(model: SequenceModel) -> int:
-    """Of a step's matrix products in the units alone, see `Case.step_flops`."""
+    """FLOPs of a step's matrix products, in the units alone; see `Case.step_flops`."""
     assert isinstance(model.output, NoteUnitOutput)
     along_time = _step_flops(model.layers(), BATCH * NOTES) * FRAMES
     along_pitch = _step_flops(model.output.layers(), BATCH * FRAMES) * NOTES

@@ -1,7 +1,7 @@
-"""Training end to end on the bundled sample, and how its time divides among the stages.
+"""Training end to end on the bundled sample, and how its time is divided among the stages.
 
-Between two epochs of the real trainer an epoch is replayed step by step on a separate model, with a
-stopwatch between the stages. What the trainer takes beyond their sum is reported as the rest.
+Between two epochs of the real trainer, an epoch is replayed step by step on a separate model, with
+a stopwatch between the stages. What the trainer takes beyond their sum is reported as the rest.
 """
 
 import signal

@@ -1,4 +1,4 @@
-"""A unit's training step and forward pass, beside torch.nn and the specification."""
+"""A unit's training step and forward pass, compared with torch.nn and the specification."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,10 +16,10 @@ from seqmodel.units.backends import AUTO, Case, backend_for, choose_device
 
 
 def measure_unit(name: str, size: Size, device_option: str, seconds: float) -> dict[str, Any]:
-    """Time one unit at one size on the device that the option chooses, by its fastest backend.
+    """Time one unit at one size on the device that the option selects, with its fastest backend.
 
     A step is forward and backward, with the gradients of the input and of all weights. The forward
-    pass alone is timed without recording for a backward pass, as evaluation runs it.
+    pass is also timed alone, without recording for a backward pass, as in evaluation.
     """
     spec = units.unit_spec(name)
     inputs, hidden = size.inputs, size.hidden_of(spec)
@@ -48,7 +48,7 @@ def measure_unit(name: str, size: Size, device_option: str, seconds: float) -> d
     if backend is not specification.BACKEND:
         plain = units.make(name, inputs, hidden, specification.BACKEND.name).to(device)
         contenders["specification"] = Contender(step(plain), slow=True)
-    # A single row is never shared among threads.
+    # A single row is never split across threads.
     if device.type == "cpu" and torch.get_num_threads() > 1 and batch > 1:
         contenders["ours_one_thread"] = Contender(step(ours), threads=1)
     # Last, so that torch's threads are awake again when the next round begins.

@@ -1,4 +1,4 @@
-"""Progress bars that fit the terminal, however narrow it is. Loads rich; import it where needed."""
+"""Progress bars that fit the terminal, however narrow; imports rich, so import it lazily."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,18 +12,18 @@ LEAST_BAR, MOST_BAR = 4, 40
 
 
 class Bars(Progress):
-    """Lines of a name, a bar and news on stderr, gone in the end.
+    """Lines of a name, a bar and news on stderr, erased at the end.
 
-    A task's field `news` holds texts, the most important first: those that find no room are left
-    out, and long names lose their beginning. Nothing of them is read as markup.
+    A task's field `news` holds texts, the most important first: those that do not fit are left
+    out, and long names are cut at the start. Neither is parsed as markup.
     """
 
     def __init__(self) -> None:
-        self._terminal = Console(stderr=True)  # asked for its width before there is `console`
+        self._terminal = Console(stderr=True)  # its width is needed before `console` exists
         super().__init__(console=self._terminal, transient=True)
 
     def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
-        """The lines, laid out for the terminal's present width."""
+        """The lines, laid out for the terminal's current width."""
         shown = [task for task in tasks if task.visible]
         names = [task.description for task in shown]
         width, names, news = fitted(
@@ -43,7 +43,7 @@ class Bars(Progress):
 def fitted(
     room: int, names: Sequence[str], news: Sequence[Sequence[str]]
 ) -> tuple[int, list[str], list[str]]:
-    """A bar's width, the names and the news of lines that take at most `room` cells."""
+    """The bar width, names and news of lines that fit in `room` cells."""
     first = max((cell_len(parts[0]) for parts in news if parts), default=0)
     widest = max(map(cell_len, names), default=0)
     for_names = min(widest, max(room - LEAST_BAR - first - 2, 1))

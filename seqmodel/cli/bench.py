@@ -53,13 +53,13 @@ def bench(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure speed on this machine, beside torch.nn.
+    """Measure speed on this machine, compared with torch.nn.
 
     Contenders take turns in one run, so that whatever slows the machine down slows all of them.
-    Still, ratios hold only on a quiet machine: beside another busy program threads wait for each
-    other, those of torch's own layers most of all. Figures are medians over the rounds, followed by
-    +- half the interquartile range. Rows are told on stderr as they are measured, tables in the
-    end. A GPU is used for the part units only.
+    Still, ratios hold only on a quiet machine: on a busy one threads wait for each other, most of
+    all in torch's own layers. Figures are medians over the rounds, followed by +- half the
+    interquartile range. Rows are reported on stderr as they are measured; tables follow at the end.
+    A GPU is used for the part units only.
     """
     units = [unit_spec(name).name for name in dict.fromkeys(names or ())]
     sizes = [find_size(name) for name in dict.fromkeys(size)] if size else SIZES
@@ -120,9 +120,9 @@ def _machine(about: Row) -> list[str]:
 
 def _units(rows: Sequence[Row]) -> list[list[str]]:
     legend = [
-        "units, ms: forward, without recording; step, forward and backward with all gradients",
+        "units, ms: forward, without autograd; step, forward and backward with all gradients",
         "  torch.nn, spec, 1 thread: their time as a multiple of ours",
-        "  sgemm: our GFLOP/s as a share of those of torch's matrix product, above",
+        "  sgemm: our GFLOP/s relative to those of torch's matrix product, above",
     ]
     head = ["H", "forward", "torch.nn", "step", "torch.nn", "spec", "1 thread", "GFLOP/s", "sgemm"]
     cells = [
@@ -182,7 +182,8 @@ def _training(rows: Sequence[Row]) -> list[str]:
 
 
 def _sampling(rows: Sequence[Row]) -> list[str]:
-    title = f"sampling: one piece of {rows[0]['frames']} frames, beside a loop over torch.nn's cell"
+    frames = rows[0]["frames"]
+    title = f"sampling: one piece of {frames} frames, compared with a loop over torch.nn's cell"
     cells = [
         [
             row["unit"],
@@ -234,14 +235,14 @@ def _ms(timing: Row) -> str:
 
 
 def _times(ratio: float | None) -> str:
-    """A ratio; nothing where it was not measured."""
+    """A ratio; empty if it was not measured."""
     if ratio is None:
         return ""
     return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.1f}x"
 
 
 def _digits(ms: float) -> str:
-    """At most five characters, up to a minute and a half."""
+    """Milliseconds in at most five characters, up to a minute and a half."""
     return f"{ms:.{2 if ms < 100 else 1 if ms < 1000 else 0}f}"
 
 

@@ -1,6 +1,6 @@
-"""What `seqmodel bench` shows while it measures: a line on stderr for each row, once it is known.
+"""What `seqmodel bench` shows while it measures: a line on stderr for each row, once measured.
 
-Nothing is drawn during a measurement: a bar that moves would take time from what is timed.
+Nothing is drawn during a measurement: a moving bar would take time from what is being timed.
 """
 
 import sys
@@ -18,7 +18,7 @@ Measured = Callable[[str, Row], None]
 
 @contextmanager
 def shown(*, quiet: bool) -> Iterator[tuple[Counter, Measured]]:
-    """Yield what takes the number of cases done and their total, and what takes each row."""
+    """Yield two callbacks: one for the number of cases done and their total, one for each row."""
     on_terminal = not quiet and sys.stderr.isatty()
     place = ""
 

@@ -1,4 +1,4 @@
-"""What the commands share: common options, progress on stderr, results on stdout."""
+"""Shared by the commands: common options, progress on stderr, results on stdout."""
 
 import json
 import sys
@@ -35,8 +35,8 @@ def print_json(values: Mapping[str, Any]) -> None:
 def show(*lines: str) -> None:
     """Print a result for people, line by line.
 
-    Names of files, and what files say, may hold anything: what would move the cursor or change the
-    terminal is escaped, and so are bytes that are no text.
+    File names and file contents may hold anything: characters that would move the cursor or change
+    the terminal are escaped, and so are bytes that are not valid text.
     """
     typer.echo("\n".join(map(printable, lines)))
 

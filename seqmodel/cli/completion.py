@@ -1,8 +1,8 @@
-"""What the shell can complete beside options and paths: names of units, outputs, presets, ..."""
+"""Shell completion beyond options and paths: names of units, outputs, presets, ..."""
 
 from collections.abc import Callable, Iterable
 
-# Kept here since torch would be loaded with those who own them.
+# Repeated here because importing the modules that define them would load torch.
 GATE_ACTIVATIONS = ("sigmoid", "hard-sigmoid")
 ACTIVATIONS = ("tanh", "sigmoid", "relu")
 BACKENDS = ("auto", "cpu", "torch-nn", "reference")
@@ -12,7 +12,7 @@ Completion = Callable[[str], list[str]]
 
 
 def one_of(names: Iterable[str]) -> Completion:
-    """Completes one of `names`."""
+    """A completion for one of `names`."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)]
@@ -21,7 +21,7 @@ def one_of(names: Iterable[str]) -> Completion:
 
 
 def several_of(names: Iterable[str]) -> Completion:
-    """Completes the last of several `names` with commas between them."""
+    """A completion for the last of several comma-separated `names`."""
 
     def complete(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")

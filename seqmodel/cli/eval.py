@@ -1,4 +1,4 @@
-"""`seqmodel eval`: how well a run predicts, beside the trivial baselines."""
+"""`seqmodel eval`: how well a run predicts, compared with trivial baselines."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,13 +40,13 @@ def evaluate(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score a run: exact nats per frame, beside trivial baselines.
+    """Score a run: exact nats per frame, next to trivial baselines.
 
     Every frame of the split is scored, the first included, each given all frames before it.
-    With --samples, statistics of drawn pieces stand beside those of the split and of the training
-    data: voices, chords, lines, and how many frames in a row are copied from training. Drones are
-    pieces with a note, or a chord, held longer than any in training. Distances are between
-    distributions: 0 if equal, 1 if they share nothing.
+    With --samples, statistics of drawn pieces are shown next to those of the split and of the
+    training data: voices, chords, lines, and how many frames in a row are copied from training.
+    Drones are pieces with a note, or a chord, held longer than any in training. Distances are
+    between distributions: 0 if equal, 1 if they share nothing.
     """
     from seqmodel.data.dataset import open_dataset
     from seqmodel.evaluation.report import report
@@ -55,21 +55,21 @@ def evaluate(
 
     loaded = load_run(run or newest_run())
     if samples is not None:
-        comparison_of(loaded)  # an error now, not once all is scored
+        comparison_of(loaded)  # fail now rather than after scoring
     dataset = open_dataset(data or Path(str(loaded.config.data)))
     loaded.check_reads(dataset)
     differences = dataset.frame.differences(loaded.frame)
     if differences:
         message(
             f"{dataset.folder} was prepared differently from what the run was trained on "
-            f"({'; '.join(differences)}): its figures are no fair test",
+            f"({'; '.join(differences)}): the figures are not a fair test",
             quiet=quiet,
         )
     loaded.model.to(loaded.model.choose_device(device, batch_size))
     with counter("scoring", quiet=quiet) as progress:
         result = report(loaded, dataset, split, batch_size=batch_size, progress=progress)
     if samples is not None:
-        # A step of one piece is too small for a GPU to be the faster one.
+        # A step of one piece is too small for a GPU to be faster.
         loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
         with counter("sampling", quiet=quiet) as progress:
             result["samples"] = compare_samples(
@@ -85,7 +85,7 @@ def evaluate(
 
 
 def _from_here(path: str) -> str:
-    """A path as one would type it: relative where it lies below the working folder."""
+    """A path as one would type it: relative if it is below the working directory."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 

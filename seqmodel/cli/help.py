@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-# What Typer calls the types; a metavar of the option's own takes their place.
+# Typer's name of a type -> the metavar shown, unless the option has its own.
 TYPES = {"int": "N", "float": "NUMBER", "str": "NAME", "path": "PATH"}
 ELSE = "Options"
 
@@ -14,8 +14,8 @@ ELSE = "Options"
 class GroupedCommand(TyperCommand):
     """A command whose help lists its options by their `rich_help_panel`.
 
-    Typer groups them only in boxes drawn by rich, which cut what is in brackets and load rich.
-    Arguments come first; options of no group, which most commands have, last.
+    Typer groups them only in boxes drawn by rich, which drop text in brackets and load rich.
+    Arguments come first; options without a group, which most commands have, last.
     """
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
@@ -28,7 +28,7 @@ class GroupedCommand(TyperCommand):
             other = "Arguments" if param.param_type_name == "argument" else ELSE
             group = getattr(param, "rich_help_panel", None) or other
             groups.setdefault(group, []).append((_typed(record[0]), _ranged(record[1])))
-        groups[ELSE] = groups.pop(ELSE)  # `--help` is in it
+        groups[ELSE] = groups.pop(ELSE)  # always there: it holds `--help`
         for group, records in groups.items():
             if records:
                 with formatter.section(group):

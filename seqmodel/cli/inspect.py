@@ -26,7 +26,7 @@ HEARD = " or ".join(medium.name for medium in MEDIA.values() if medium.listen_fo
 
 
 def _sounds() -> str:
-    """All that --listen writes."""
+    """All formats that --listen writes."""
     kinds = dict.fromkeys(kind for medium in MEDIA.values() for kind in medium.listen_formats)
     return ", ".join(f".{kind}" for kind in kinds)
 
@@ -58,7 +58,7 @@ def inspect(
         bool,
         typer.Option(
             "--verify",
-            help="Compare all bytes with their hashes; of a dataset this is done anyway.",
+            help="Check all bytes against their hashes; for datasets this is always done.",
         ),
     ] = False,
     force: Force = False,
@@ -68,10 +68,10 @@ def inspect(
 ) -> None:
     """Say what a media file, a dataset or a run holds; --plot draws it.
 
-    Music is drawn as a piano-roll, audio as waveform and spectrogram, a dataset as how often each
-    note or sample value comes, a run as its learning curve. A dataset is read in full and compared
-    with the hashes of its pieces. --listen lets a small synthesizer play music as a model sees it,
-    on the grid it is drawn on.
+    Music is drawn as a piano-roll, audio as waveform and spectrogram, a dataset as a histogram of
+    notes or sample values, a run as its learning curve. A dataset is read in full and checked
+    against the hashes of its pieces. --listen plays music through a small synthesizer as a model
+    sees it, on the grid it is drawn on.
     """
     from seqmodel.files import check_writable, refuse_existing
     from seqmodel.report import inspection
@@ -109,7 +109,7 @@ def inspect(
 def _check_listen(
     listen: Path | None, path: Path, kind: str, media_options: Mapping[str, Any]
 ) -> None:
-    """UsageError if --listen cannot be done, or what goes with it was said without it."""
+    """UsageError if --listen is not possible, or an option that requires it is given without it."""
     if listen is None:
         options = [option for medium in MEDIA.values() for option in medium.listen_options]
         for option in options:
@@ -131,7 +131,7 @@ def _dataset(values: dict[str, Any]) -> list[str]:
         f"{values['path']}: dataset of {definition_from_json(values['media'], values['frame'])}",
         *split_lines(values["splits"], medium.split_columns(values)),
         *medium.dataset_lines(values),
-        "  every piece is as it was prepared",
+        "  every piece matches its hash",
         *(f"  skipped {skip['source']}: {skip['reason']}" for skip in values["skipped"]),
     ]
 
@@ -139,7 +139,7 @@ def _dataset(values: dict[str, Any]) -> list[str]:
 def _run(values: dict[str, Any]) -> list[str]:
     lines = [f"{values['path']}: run of {plural(values['epochs'], 'epoch')}"]
     if "verified" in values:
-        lines.append(f"  as it was written: {', '.join(values['verified'])}")
+        lines.append(f"  unchanged: {', '.join(values['verified'])}")
     best = values.get("best", {})
     if "config" in values:
         config = values["config"]

@@ -28,7 +28,7 @@ app = typer.Typer(
     "music and new sound out.",
     epilog="Start with: seqmodel train --unit lstm && seqmodel sample out.mid",
     invoke_without_command=True,
-    rich_markup_mode=None,  # plain help: it wraps its paragraphs and keeps what is in brackets
+    rich_markup_mode=None,  # plain help, which wraps paragraphs and keeps text in brackets
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -50,9 +50,9 @@ LESS = {
     "compare": "; try fewer --jobs, or smaller models",
     "eval": "; try a smaller --batch-size",
     "sample": "; try a smaller --length",
-    "bench": "; try a smaller --hidden or --batch-size",
+    "bench": "; try a smaller --size",
 }
-"""What takes less memory, by command."""
+"""Advice on using less memory, by command."""
 
 
 def _version(wanted: bool) -> None:
@@ -76,7 +76,7 @@ def _main(
 def main() -> None:
     """Run the command line and exit: 0 done, 1 an error, 2 wrong usage, 128+n after signal n."""
     # How long idle OpenMP threads spin before they sleep. The default (300,000 turns) made training
-    # several times slower beside another program. To be set before torch is loaded.
+    # several times slower alongside another program. Must be set before torch is loaded.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "5000")
     keep_freed_memory()
@@ -90,7 +90,7 @@ def main() -> None:
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise
-        status = 128 + signal.SIGPIPE  # whoever read our output has gone, and Typer caught it
+        status = 128 + signal.SIGPIPE  # the reader of our output has gone; Typer caught the error
     except BrokenPipeError:
         _close_stdout()
         status = 128 + signal.SIGPIPE
@@ -117,22 +117,22 @@ def main() -> None:
 
 
 class _ClosedStdout(io.TextIOBase):
-    """stdout after `>&-`, where Python has none: what is written is an error, not lost."""
+    """stdout after `>&-`, where Python has none: writing fails rather than losing text."""
 
     def write(self, text: str) -> int:
         raise OSError(errno.EBADF, "it is closed")
 
 
 def _replace_closed_streams() -> None:
-    """Let no file that is opened take the place of a standard stream that was closed.
+    """Keep files opened later from taking the descriptor of a closed standard stream.
 
-    It would take in what libraries print.
+    Otherwise what libraries print would be written to such a file.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
     if sys.stdout is None:
         sys.stdout = _ClosedStdout()
 

@@ -38,10 +38,10 @@ def with_media_options(rows: Rows) -> Callable[[Command], Command]:
 def options_of(
     medium: Medium, given: Mapping[str, Any], rows: Rows, why_not: str
 ) -> dict[str, Any]:
-    """The given options that are the medium's.
+    """The given options that belong to the medium.
 
-    UsageError for one that is set but belongs to other media; `why_not` says what it was used for,
-    such as "a.wav is audio".
+    UsageError for one that is set but belongs to other media; `why_not` completes the message, such
+    as "a.wav is audio".
     """
     known = {option.name for option in rows(medium)}
     for option in _distinct(rows):

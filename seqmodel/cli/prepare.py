@@ -1,4 +1,4 @@
-"""`seqmodel prepare`: media files to a prepared dataset."""
+"""`seqmodel prepare`: from media files to a prepared dataset."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json
 
 FILES = ", ".join(medium.file_kinds for medium in MEDIA.values())
-# Files that a list of skipped or repaired ones names; the manifest has them all.
+# How many skipped or repaired files are listed; the manifest has them all.
 NAMED = 5
 
 
@@ -51,7 +51,7 @@ def prepare(
     null: Annotated[
         bool,
         typer.Option(
-            "-0", "--null", help="Paths on stdin end with zero bytes, as of find -print0."
+            "-0", "--null", help="Paths on stdin end with zero bytes, as from find -print0."
         ),
     ] = False,
     split_by: Annotated[
@@ -98,12 +98,12 @@ def prepare(
 
 
 def _stdin(null: bool) -> list[str]:
-    """The paths on stdin, a line each, or each ended by a zero byte."""
+    """The paths on stdin, one per line, or each terminated by a zero byte."""
     names = sys.stdin.read().split("\0") if null else [line.rstrip("\n") for line in sys.stdin]
     names = [name for name in names if name]
     if not names:
         how = "each ended by a zero byte" if null else "one per line"
-        raise UsageError(f"- stands for paths on stdin, {how}, and there are none")
+        raise UsageError(f"there are no paths on stdin, where - reads them, {how}")
     return names
 
 
@@ -144,7 +144,7 @@ def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:
 
 
 def _split_remarks(manifest: Mapping[str, Any]) -> list[str]:
-    """How splits came about that no hash gave."""
+    """Remarks on pieces that were cut in time or moved to another split."""
     cut = manifest["split_by"].get("time")
     if cut:
         return [

@@ -29,7 +29,7 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator[Li
 
 
 def _titled(listener: Listener, print_title: Callable[[], None]) -> Listener:
-    """The listener, with the title printed before the first event: an early error stands alone."""
+    """The listener, printing the title only with the first event: an early error stands alone."""
     printed = False
 
     def titled(event: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""`seqmodel report`: runs as one HTML file, to look at and to send."""
+"""`seqmodel report`: runs as a single HTML file, to view and to share."""
 
 import shlex
 import sys

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from seqmodel.data.dataset import Split
 from seqmodel.media.definitions import FrameDefinition
 
-# Pieces whose lengths differ by less than about this share may swap places between epochs.
+# Lengths are jittered by up to this share, so that similar ones swap places between epochs.
 LENGTH_JITTER = 0.1
 
 

@@ -13,7 +13,7 @@ from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 
 FRAMES = PianoRollFrames(Grid.of_beats(4))
-"""The frames of the music, which is what commands take if no dataset is named."""
+"""The frames of the music, which commands use if no dataset is given."""
 
 Sample = Literal["music", "speech"]
 PREPARED: Mapping[Sample, str] = {"music": "sample-data", "speech": "sample-speech"}
@@ -29,9 +29,7 @@ def sample_sources(sample: Sample = "music") -> Path:
     for folder in (package / "sample_data" / sample, package.parent / "sample_data" / sample):
         if folder.is_dir():
             return folder
-    raise SeqmodelError(
-        f"this installation carries no sample_data beside {package}; name a dataset"
-    )
+    raise SeqmodelError(f"this installation has no sample_data next to {package}; name a dataset")
 
 
 def sample_dataset(runs: Path, sample: Sample = "music") -> Path:
@@ -39,7 +37,7 @@ def sample_dataset(runs: Path, sample: Sample = "music") -> Path:
     path = runs / PREPARED[sample]
     if not (path / MANIFEST).is_file():
         with locked(path, wait=True):
-            if not (path / MANIFEST).is_file():  # another process was quicker
+            if not (path / MANIFEST).is_file():  # another process was faster
                 files = find_sources([str(sample_sources(sample))])
                 settings, _ = of_one_medium(files)[0].settings({}, [file.path for file in files])
                 prepare([str(sample_sources(sample))], path, settings)

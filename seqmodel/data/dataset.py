@@ -1,7 +1,7 @@
 """The prepared dataset: a folder with a readable manifest and shards read piece by piece.
 
     manifest.json   format, medium, frame definition, splits, what was skipped and why
-    train.npy       the whole split, piece after piece, in rows as the frame definition says
+    train.npy       the whole split, piece after piece, in rows as specified by the frame definition
     train.jsonl     one line per piece: its source, content hash and number of frames
 
 Nothing in it is pickled or depends on when or where it was made. Neither writing nor reading holds
@@ -58,7 +58,7 @@ class DatasetWriter:
         return self
 
     def add(self, split: str, blocks: Iterable[NDArray[Any]], piece: Piece) -> None:
-        """Append a piece, its stored rows in blocks, and its line in the index."""
+        """Append a piece: its stored rows, in blocks, and its line in the index."""
         for rows in blocks:
             self.add_rows(split, rows)
         self.add_line(split, piece)
@@ -78,7 +78,7 @@ class DatasetWriter:
     def finish(self, frame: FrameDefinition, more: Mapping[str, Any]) -> dict[str, Any]:
         """Write the manifest, which completes the dataset, and return it.
 
-        `frame` is the definition given at the start, by now with the statistics of all pieces.
+        `frame` is the definition given at the start, now with the statistics of train.
         """
         manifest = {
             "format": FORMAT,
@@ -118,10 +118,10 @@ class Split:
     """The pieces of one split; `split[i]` reads the frames (T, F) of piece i from disk.
 
     Frames of music are uint8 zeros and ones, those of audio float32 samples in [-1, 1). A piece is
-    compared with its hash when it is first read, and again once the shard was written to.
+    checked against its hash when first read, and again after the shard has been written to.
 
     Raises:
-        LostError: when a piece is read that is not what was prepared, or not there any more.
+        LostError: if a piece being read no longer matches its hash, or is no longer there.
     """
 
     name: str
@@ -132,9 +132,9 @@ class Split:
     _rows: Shard | NDArray[Any] = field(repr=False)
     _starts: NDArray[np.int64] = field(repr=False)
     _hashes: Sequence[str] = field(default=(), repr=False)
-    """Of each piece; none where the rows are an array in memory."""
+    """One for each piece; empty if the rows are an array in memory."""
     _checked: set[int] = field(default_factory=set, repr=False)
-    """Pieces that were found to be what was prepared."""
+    """Pieces found to match their hashes."""
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -170,8 +170,8 @@ class Split:
             digest.update(self.frame.canonical(self._rows[row : min(row + step, start + rows)]))
         if digest.hexdigest() != self._hashes[index]:
             raise LostError(
-                f"{self._rows.path.parent} is damaged: {self.sources[index]} in {self.name} is not "
-                "what was prepared; run `seqmodel prepare` again"
+                f"{self._rows.path.parent} is damaged: {self.sources[index]} in {self.name} no "
+                "longer matches its hash; run `seqmodel prepare` again"
             )
         self._checked.add(index)
 
@@ -211,9 +211,9 @@ class Dataset:
         return digest.hexdigest()
 
     def check_content(self) -> None:
-        """Compare every piece with its hash; SeqmodelError if one has changed.
+        """Check every piece against its hash; SeqmodelError if one has changed.
 
-        This reads all frames, some seconds per gigabyte; opening a dataset only compares sizes,
+        This reads all frames, a few seconds per gigabyte; opening a dataset only compares sizes,
         and reading a piece checks that piece.
         """
         for name in self.splits:
@@ -226,7 +226,7 @@ class Dataset:
         if name not in self.splits:
             there = ", ".join(self.splits) or "none"
             raise SeqmodelError(
-                f"{self.folder} has no pieces in a split {name!r} (it has: {there})"
+                f"{self.folder} has no pieces in split {name!r} (available: {there})"
             )
         counts = self.manifest["splits"][name]
         pieces, shard = self._pieces(name), self.folder / f"{name}.npy"
@@ -243,14 +243,14 @@ class Dataset:
             or rows.shape != (sum(frames) * self.frame.rows_per_frame, *self.frame.row_shape)
             or rows.dtype != self.frame.row_dtype
         ):
-            raise self._damaged(f"{name} does not hold what its index says")
+            raise self._damaged(f"{name} does not match its index")
         lengths = np.array(frames, np.int64)
         ends = np.cumsum(np.append(0, lengths)) * self.frame.rows_per_frame
         sources, hashes = [piece.source for piece in pieces], [piece.sha256 for piece in pieces]
         return Split(name, sources, lengths, self.frame, rows, ends[:-1], hashes)
 
     def _pieces(self, name: str) -> list[Piece]:
-        """The pieces of a split, as its index has them."""
+        """The pieces of a split, as listed in its index."""
         index = f"{name}.jsonl"
         pieces = []
         for number, line in enumerate(read_bytes(self.folder / index).splitlines(), 1):
@@ -293,7 +293,7 @@ def open_dataset(path: str | Path) -> Dataset:
 
 
 def _check_manifest(manifest: Fields) -> None:
-    """ValueError where a field that is read later is not as `DatasetWriter.finish` writes it."""
+    """ValueError if a field that is read later is not as `DatasetWriter.finish` writes it."""
     manifest.text("media"), manifest.fields("frame")
     splits = manifest.fields("splits")
     for name in splits.values:

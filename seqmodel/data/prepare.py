@@ -1,4 +1,4 @@
-"""Sources to a prepared dataset, one piece at a time."""
+"""Preparing a dataset from sources, one piece at a time."""
 
 import hashlib
 from collections.abc import Sequence
@@ -28,21 +28,21 @@ def prepare(
     """Write the dataset `out` from the sources `names` and return its manifest.
 
     A file that cannot be used is skipped and explained in the manifest; with `strict` it is an
-    error. Where no folder decides a split, the hash of each work's content does; if that leaves a
-    split empty, all is read again and works are moved, or a few ones cut by time. `split_by` asks
-    for whole pieces, or for cuts in any case. `progress` is called with the number of files read
-    and of all files.
+    error. If no folder decides a work's split, the hash of its content does; if that leaves a
+    split empty, everything is read again and works are moved to it or, if there are few, cut by
+    time. `split_by` forces whole pieces or cuts. `progress` is called with the number of files read
+    and the number of files in total.
 
     Raises:
         SeqmodelError: if no file can be used, the sources are not of the medium of `settings`, or
-            the target cannot be written; then nothing is.
+            the target cannot be written; nothing is written then.
     """
     DATASET_FOLDER.check_target(out, force=force)
     medium, sources, strays = of_one_medium(find_sources(names))
     if medium.name != settings.medium:
         raise SeqmodelError(f"{sources[0].path} is {medium.name}, not {settings.medium}")
     stray = [
-        {"source": str(source.path), "reason": f"is not {medium.name}, as the others are"}
+        {"source": str(source.path), "reason": f"is not {medium.name}, unlike the other files"}
         for source in strays
     ]
     if strict and stray:
@@ -94,7 +94,7 @@ def _add(source: Source, corpus: Corpus, writer: DatasetWriter, tally: Tally) ->
 
 
 def _cut(work: Work, frame: FrameDefinition, writer: DatasetWriter, tally: Tally) -> None:
-    """Write a work's parts, each to its own split; where it has several pieces they stay apart."""
+    """Write a work's parts, each to its own split; its pieces stay separate."""
     size = frame.rows_per_frame
     parts = parts_in_time(work.frames, -(-frame.context // frame.frame_size))
     start = 0  # of the piece, in the work

@@ -1,7 +1,7 @@
-"""The rows of a split on disk, read where they are asked for.
+"""The rows of a split on disk, read on demand.
 
-They are not mapped into memory: where a mapped file is cut short, or its disk fails, the process
-is killed by a bus error before it can save anything.
+They are not memory-mapped: if a mapped file is truncated, or its disk fails, the process is killed
+by a bus error before it can save anything.
 """
 
 import math
@@ -19,20 +19,20 @@ from seqmodel.media.npy import read_header
 
 
 class LostError(SeqmodelError):
-    """A dataset that was there when it was opened is gone, or is no longer what it was."""
+    """A dataset that could be opened turns out to be gone or changed."""
 
 
 class Shard:
-    """A .npy opened for reading; `shard[a:b]` reads its rows a to b, an array of their own.
+    """A .npy opened for reading; `shard[a:b]` reads its rows a to b into a new array.
 
-    The file stays open as long as the object, so that what is read is always of one file.
+    The file stays open as long as the object lives, so that all reads are from the same file.
 
     Attributes:
         path: the file.
         shape, dtype: of the whole array.
 
     Raises:
-        ValueError: if the file is no .npy of numbers, or is longer or shorter than it says.
+        ValueError: if the file is not a .npy of numbers, or longer or shorter than its header says.
         OSError: if it cannot be opened.
     """
 
@@ -68,9 +68,9 @@ class Shard:
         return np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
 
     def changed(self) -> bool:
-        """Whether the file was written to since this was last asked, or since it was opened.
+        """Whether the file was written to since the last call, or since it was opened.
 
-        LostError if it was removed, replaced or cut short.
+        LostError if it was removed, replaced, cut short or added to.
         """
         try:
             now = self.path.stat()

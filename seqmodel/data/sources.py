@@ -21,19 +21,19 @@ class Source:
 
     @property
     def medium(self) -> Medium:
-        """What its name says it holds."""
+        """The medium that its name indicates."""
         return medium_of_file(self.path)
 
     @property
     def is_loose(self) -> bool:
-        """Whether the name says little: other programs use its suffix for anything."""
+        """Whether the suffix is ambiguous: other programs use it for anything."""
         return self.path.suffix.lower() in self.medium.loose_suffixes
 
 
 def find_sources(names: Iterable[str]) -> list[Source]:
     """The media files named by files, folders (searched recursively) and globs.
 
-    Each file comes once, a folder's in the order of their names. SeqmodelError if a name matches
+    Each file is listed once, those of a folder sorted by name. SeqmodelError if a name matches
     nothing.
     """
     found: dict[Path, Source] = {}
@@ -58,13 +58,13 @@ def find_sources(names: Iterable[str]) -> list[Source]:
 
 
 def of_one_medium(sources: Sequence[Source]) -> tuple[Medium, list[Source], list[Source]]:
-    """What `sources` hold, those that hold it, and strays.
+    """The medium of `sources`, the sources of that medium, and strays.
 
-    Strays are files such as the labels.npy among recordings: named as files of another medium, by
-    a suffix that says little (`Medium.loose_suffixes`), and in the minority.
+    Strays are files such as a labels.npy among recordings: they have a suffix of another medium,
+    but an ambiguous one (`Medium.loose_suffixes`), and are in the minority.
 
     Raises:
-        SeqmodelError: naming one file of each medium, if they differ all the same.
+        SeqmodelError: naming one file of each medium, if the media still differ.
     """
     sure = [source for source in sources if not source.is_loose]
     media = {source.medium.name: source.medium for source in sure}
@@ -82,8 +82,8 @@ def _the_medium(sources: Sequence[Source]) -> Medium:
         if source.medium is not first.medium:
             a, b = sorted((first, source), key=lambda one: one.medium.name)
             raise SeqmodelError(
-                f"a dataset is of {a.medium.name} or of {b.medium.name}, not both: {a.path} is "
-                f"{a.medium.name}, {b.path} is {b.medium.name}; prepare them apart"
+                f"a dataset holds either {a.medium.name} or {b.medium.name}, not both: {a.path} is "
+                f"{a.medium.name}, {b.path} is {b.medium.name}; prepare them separately"
             )
     return first.medium
 

@@ -1,4 +1,4 @@
-"""Which split a work goes to, and what the manifest says about that."""
+"""Assignment of works to splits, and its record in the manifest."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,20 +9,20 @@ from seqmodel.media.definitions import Work
 SPLITS = ("train", "valid", "test")
 
 RULE = "source content"
-"""What is hashed to choose a split. Manifests without a rule are older: there it was the prepared
-frames, so another grid could give another split."""
+"""What is hashed to choose a split. Older manifests have no rule: there the prepared frames were
+hashed, so another grid could give another split."""
 
 BY_TIME = "time: the first 80% of each piece, then 10%, then 10%, with gaps of 1%"
-"""The rule where pieces are cut."""
+"""The rule if works are cut by time."""
 
 SplitBy = Literal["piece", "time"]
 
 ENOUGH_WORKS = 10
-"""From here on a split that the hash leaves empty gets a work; fewer works are cut by time."""
+"""With at least so many works, a split left empty by the hash gets one; fewer are cut by time."""
 
 
 def hash_split(digest: str) -> str:
-    """The split of a work that no folder decides: 80, 10 and 10 percent, by its content."""
+    """The split of a work that no folder places: 80, 10 and 10 percent, by its content."""
     share = _share(digest)
     return "train" if share < 0.8 else "valid" if share < 0.9 else "test"
 
@@ -40,10 +40,10 @@ class Part(NamedTuple):
 
 
 def parts_in_time(frames: int, context: int) -> list[Part]:
-    """A work of so many frames cut by time: its last tenth for test, the one before for valid.
+    """Cut a work of `frames` frames by time: the last tenth for test, the one before for valid.
 
-    Between two parts a hundredth is left out, and no less than the `context` frames that a model
-    predicts from, so that a note or a syllable is not in both. A work too short for that goes to
+    Between two parts a hundredth is left out, but at least the `context` frames that a model
+    predicts from, so that no note or syllable is in both. A work too short for that goes to
     train.
     """
     gap = max(frames // 100, context)
@@ -64,16 +64,16 @@ class Tally:
     by_time: bool = False
     """Whether works that no folder places are cut by time."""
     moves: Mapping[str, str] = field(default_factory=dict)
-    """`Work.content` -> a split other than its hash gives, so that none is empty."""
+    """`Work.content` -> a split other than the one its hash gives, so that none is empty."""
     hashed: dict[str, str] = field(default_factory=dict)
-    """`Work.content` -> split, of each work that was placed by its own hash."""
+    """`Work.content` -> the split its hash gives, of each work not placed otherwise."""
 
     by_content: dict[str, str] = field(default_factory=dict)
     """`Work.content` -> the split that first had it."""
     by_prepared: dict[str, str] = field(default_factory=dict)
-    """`Work.prepared` likewise."""
+    """`Work.prepared` -> the split that first had it."""
     by_piece: dict[str, str] = field(default_factory=dict)
-    """A piece's hash likewise."""
+    """A piece's hash -> the split that first had it."""
     from_folder: int = 0
     from_hash: int = 0
     from_time: int = 0
@@ -83,9 +83,9 @@ class Tally:
     repaired: list[dict[str, Any]] = field(default_factory=list)
 
     def place(self, work: Work, folder: str | None) -> str:
-        """The split of a work: its folder's, that of an equal work, or that of its content's hash.
+        """The split of a work: its folder's, an equal work's, or the one its content's hash gives.
 
-        Equal are works of the same source content and works whose prepared frames are the same.
+        Works are equal if their source content or their prepared frames are the same.
         """
         split = folder or self.by_content.get(work.content) or self.by_prepared.get(work.prepared)
         if split is None:
@@ -102,7 +102,7 @@ class Tally:
         return not self.from_folder and not set(SPLITS) <= set(self.hashed.values())
 
     def mended(self, split_by: SplitBy | None) -> "Tally":
-        """A new tally, to do better where splits are `lacking`."""
+        """A new tally, to fill empty splits in a second pass where they are `lacking`."""
         if split_by is None and len(self.hashed) < ENOUGH_WORKS:
             return Tally(by_time=True)
         return Tally(moves=dict(_moves(self.hashed)))
@@ -126,7 +126,7 @@ class Tally:
             self.repaired.append({"source": source, "repairs": list(repairs)})
 
     def to_json(self) -> dict[str, Any]:
-        """What the manifest says of splits, repeats and repairs."""
+        """The manifest's record of splits, repeats and repairs."""
         return {
             "split_by": {
                 "folder": self.from_folder,
@@ -142,9 +142,9 @@ class Tally:
 
 
 def _moves(hashed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Works, as their content, and the empty splits that they are to be moved to.
+    """Yield works to move, by their content, each with the empty split that it goes to.
 
-    Each is the one next to the empty split, by its hash, of the split with most works.
+    Each comes from the split with most works: the one lowest by hash for train, else the highest.
     """
     works = {split: [c for c in hashed if hashed[c] == split] for split in SPLITS}
     for empty in SPLITS:

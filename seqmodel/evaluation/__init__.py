@@ -1,1 +1,1 @@
-"""How well a model predicts: exact likelihoods beside trivial baselines."""
+"""How well a model predicts: exact likelihoods, next to trivial baselines."""

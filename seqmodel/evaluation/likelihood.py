@@ -26,12 +26,12 @@ class Likelihood:
     piece_mean_nats_per_frame: float
     """Mean over pieces of each piece's own mean."""
     figures: dict[str, float]
-    """What the output reports besides, such as accuracy or bits per sample."""
+    """What else the output reports, such as accuracy or bits per sample."""
     piece_nats: NDArray[np.float64] = field(compare=False, repr=False)
-    """(pieces,) the nats of each piece."""
+    """Nats of each piece, (pieces,)."""
 
     def to_json(self) -> dict[str, float]:
-        """All figures by name, side by side, without those of single pieces."""
+        """All figures by name in one flat dictionary, without those of single pieces."""
         apart = ("figures", "piece_nats")
         common = {name: value for name, value in vars(self).items() if name not in apart}
         return {**common, **self.figures}
@@ -46,7 +46,7 @@ def likelihood(
 ) -> Likelihood:
     """Score `model` on every frame of `split`; the batch size changes the speed, not the figures.
 
-    `progress` is called with the frames scored and those of the split.
+    `progress` is called with the frames scored so far and the frames in the split.
     """
     figures = model.output.figures()
     nats, first = np.zeros(len(split)), np.zeros(len(split))
@@ -85,7 +85,7 @@ def likelihood(
 
 
 def _read(model: SequenceModel, batch: batches.Batch, carry: Carry) -> tuple[Window, Carry]:
-    """A batch's window as the output scores it, and the carry behind it."""
+    """A batch's window as the output scores it, and the carry after it."""
     T = len(batch.frames)
     lengths = torch.from_numpy(batch.lengths)
     ragged = lengths.clamp(0, T) if int(lengths.min()) < T else None

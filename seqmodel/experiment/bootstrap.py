@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 DRAWS = 10_000
 
 FEWEST = 6
-"""Pieces without which no difference is real. Of two equal models one is ahead on all of five
+"""Fewest pieces for a difference to be real. Of two equal models one is ahead on all of five
 pieces in 6 % of cases, and resampling those can only agree."""
 
 
@@ -17,13 +17,13 @@ class Difference(NamedTuple):
 
     mean: float
     low: float
-    """Of the interval that holds 95 % of the resampled differences."""
+    """Lower end of the interval that holds 95 % of the resampled differences."""
     high: float
     pieces: int
 
     @property
     def real(self) -> bool:
-        """Whether the interval leaves out 0, and there are pieces enough to believe it."""
+        """Whether the interval excludes 0 and there are enough pieces to trust it."""
         return self.pieces >= FEWEST and not self.low <= 0 <= self.high
 
 
@@ -43,7 +43,7 @@ def difference(
 
     Args:
         ours: nats of each piece, (seeds, pieces).
-        theirs: likewise; their number of seeds may differ.
+        theirs: the other model's; the number of seeds may differ.
         lengths: (pieces,) in frames.
     """
     random, pieces = np.random.default_rng(seed), len(lengths)

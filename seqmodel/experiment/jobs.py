@@ -19,7 +19,7 @@ from seqmodel.experiment.worker import Worker
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 
 WAIT = 0.5
-"""Seconds between looks at whether a signal came."""
+"""Seconds between checks for a signal."""
 
 
 def work(
@@ -34,24 +34,24 @@ def work(
 ) -> None:
     """Work on a begun experiment with `jobs` single-threaded processes until it is complete.
 
-    Small models share a machine better than they use it, and on one thread a run comes out the same
-    whoever runs beside it. `plan` says where this host has the data.
+    Small models gain more from running side by side than from threads, and on one thread a run's
+    result does not depend on what else is running. `plan` says where this host has the data.
 
     Raises:
-        InterruptError: after `stop` was set; the same call goes on.
-        SeqmodelError: what stopped a process, or that all were killed.
+        InterruptError: after `stop` was set; the same call resumes.
+        SeqmodelError: the error that stopped a process, or if all processes were killed.
     """
     context = multiprocessing.get_context("spawn")
     processes: list[SpawnProcess] = []
-    # Each has a pipe of its own: from a queue that they share nobody could read any more once one
-    # is killed while it writes.
+    # One pipe each: a shared queue could no longer be read once a process is killed while it
+    # writes.
     heard: list[Connection] = []
     former = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"  # read as a process loads its libraries
     try:
-        resource_tracker.ensure_running()  # which would end the block below as it starts
-        # They keep it blocked: Ctrl-C reaches them too, perhaps while they load their libraries,
-        # but it is for this process to tell them.
+        resource_tracker.ensure_running()  # starting it below would unblock the signal
+        # The processes inherit the block: Ctrl-C reaches them too, perhaps while they load their
+        # libraries, but this process is the one to stop them.
         with _blocked(signal.SIGINT):
             for _ in range(jobs):
                 ours, its = context.Pipe(duplex=False)
@@ -74,7 +74,7 @@ def work(
 
 @contextmanager
 def _blocked(number: signal.Signals) -> Iterator[None]:
-    """Put off a signal to the end of the block; processes started in it never get it."""
+    """Defer a signal to the end of the block; processes started in it never receive it."""
     former = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     try:
         yield
@@ -88,7 +88,7 @@ def _listen(
     tell: Callable[[Event], None],
     stop: StopRequest,
 ) -> None:
-    """Pass on what is heard until all processes have ended; the first error ends them."""
+    """Pass on the processes' events until all have ended; the first error stops them all."""
     error: SeqmodelError | None = None
     asked = False
     while heard:
@@ -112,11 +112,11 @@ def _listen(
     if error is not None:
         raise error
     if stop.signal is not None:
-        raise InterruptError("stopped; the same command goes on where it was", stop.signal)
+        raise InterruptError("stopped; run the same command to resume", stop.signal)
     killed = [-process.exitcode for process in processes if process.exitcode]
     if len(killed) == len(processes):
         how = signal.Signals(killed[0]).name if killed[0] > 0 else f"status {-killed[0]}"
-        raise SeqmodelError(f"every process ended by {how}; the same command goes on where it was")
+        raise SeqmodelError(f"every process ended by {how}; run the same command to resume")
 
 
 def _process(folder: Path, name: str, plan: Plan, storage: str | None, heard: Connection) -> None:

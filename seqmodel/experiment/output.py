@@ -25,7 +25,8 @@ def write_results(studies: Studies, folder: Path, command: str) -> Printed:
     """Write tables, the list of runs, learning curves and a page to the experiment's folder.
 
     table.md, .tex, .csv and .json are the same whenever and wherever they are made from the same
-    runs; runs.txt, curves-*.png and report.html hold times too, and the page the `command`.
+    runs, except that .json has the datasets' paths; runs.txt, curves-*.png and report.html hold
+    times too, and the page the `command`.
     """
     comparisons = results(studies)
     notes = _notes(studies.plan)
@@ -62,7 +63,7 @@ def _notes(plan: Plan) -> Sequence[str]:
     notes = [f"Nats per frame; {seeds} each{'' if plan.space else ', without a search'}."]
     if plan.search == "tpe":
         notes.append(
-            "The search depends on which runs ended first: with several processes another start "
-            "may choose otherwise."
+            "The search depends on the order in which runs end: with several processes, a rerun "
+            "may choose differently."
         )
     return notes

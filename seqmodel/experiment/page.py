@@ -32,9 +32,9 @@ from seqmodel.report.subjects import subject_of
 from seqmodel.runs.folder import BEST, load_run
 
 SEED = 1
-"""Of the samples."""
+"""Seed of the samples."""
 NAMED = 4
-"""More variants than this are counted in the title, not named."""
+"""With more variants than this, the title gives their number, not their names."""
 
 
 def comparison_page(
@@ -46,7 +46,7 @@ def comparison_page(
 ) -> Page:
     """The page of the experiment whose runs are in `folder`.
 
-    Runs that were trained on another host have no sample here.
+    Runs trained on another host have no sample here.
     """
     lead = [_lead(comparison) for comparison in comparisons]
     sections = [_section(comparison, folder) for comparison in comparisons]
@@ -72,19 +72,19 @@ def _what(plan: Plan) -> str:
 
 
 def _lead(comparison: Comparison) -> str:
-    """Who predicts best, and whether that is better than a trivial model."""
+    """Which variant predicts best, and whether it is better than a trivial model."""
     ranked, where = comparison.ranked(), f"{comparison.judged} of {comparison.dataset}"
     if not ranked:
-        return f"Nothing learned {comparison.dataset}."
+        return f"No variant has a result on {comparison.dataset}."
     best = ranked[0]
     nats = float(comparison.figures(best, comparison.judged).mean())
     others = [other.cell.variant.name for other in ranked[1:] if comparison.leads(other)]
-    beside = f", though not told apart from {listed(others)}" if others else ""
+    beside = f", though {listed(others)} cannot be told apart from it" if others else ""
     text = f"{best.cell.variant.name} predicts {where} best{beside}, with {nats:.3f} nats per frame"
     trivial = comparison.trivial(comparison.judged)
     if trivial is None:
         return f"{text}."
-    verdict = "needs" if nats < trivial[1] else "is better, with"
+    verdict = "scores" if nats < trivial[1] else "is better, at"
     return f"{text}; the best trivial model ({spaced(trivial[0])}) {verdict} {trivial[1]:.3f}."
 
 
@@ -99,7 +99,7 @@ def _section(comparison: Comparison, folder: Path) -> Section:
 
 
 def _figures(comparison: Comparison) -> Table:
-    """A row for each variant, the columns being the rows of `table`, and for each trivial model."""
+    """A row for each variant and each trivial model; the columns are the rows of `table`."""
     lines = [*table.rows(comparison), table.time_row(comparison)]
     labels = [label for label, _ in lines]
     judged = 1 + labels.index(comparison.judged)
@@ -117,8 +117,8 @@ def _figures(comparison: Comparison) -> Table:
         rows.append(Row((f"{spaced(name)} (trivial)", *cells), muted=True))
     notes = []
     if comparison.behind:
-        told = f"Bold: the best on {comparison.judged}, and what is not told apart from it"
-        notes.append(f"{told} by a paired bootstrap over pieces.")
+        told = f"Bold: the best on {comparison.judged}, and those that a paired bootstrap over"
+        notes.append(f"{told} pieces cannot tell apart from it.")
     columns = (Column("model"), *map(Column, labels))
     return Table(columns, tuple(rows), "Nats per frame", tuple(notes))
 
@@ -186,7 +186,7 @@ def _winner(outcome: Outcome, folder: Path) -> Path | None:
 
 
 def _runs(comparison: Comparison) -> Table:
-    """Every run, with its rate, its curve, its figure, its time, and how it ended."""
+    """Every run, with the settings found, its curve, figure, epochs and time, and how it ended."""
     found = dict.fromkeys(key for o in comparison.outcomes for t in o.trials for key in t.found)
     figures = ("best valid", "epochs", "seconds")
     names = ("run", *map(spaced, found), "valid over epochs", *figures, "ended")
@@ -199,7 +199,7 @@ def _runs(comparison: Comparison) -> Table:
                 "" if attempt.best is None else f"{attempt.best['valid_nats_per_frame']:.4f}",
                 f"{len(attempt.metrics)}",
                 f"{attempt.seconds:.0f}",
-                attempt.ended or "not ended",
+                attempt.ended or "unfinished",
             ),
             series=outcome.cell.variant.name,
         )

@@ -18,10 +18,10 @@ from seqmodel.outputs.registry import only_model
 from seqmodel.training.space import Range
 
 QUICK_FRAMES = 64_000
-"""What a run of a quick experiment is trained on, as far as whole epochs allow."""
+"""Frames that a run of a quick experiment is trained on, as far as whole epochs allow."""
 
 QUICK_EPOCHS = 60
-"""At most; datasets of a few pieces would have thousands."""
+"""The most epochs of such a run; datasets of a few pieces would have thousands."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the things compared: settings that override the experiment's own."""
+    """One of the alternatives compared: settings that override the experiment's own."""
 
     name: str
     settings: Mapping[str, Any]
@@ -46,22 +46,22 @@ class Variant:
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment before it is run. Every run of it follows from the plan alone."""
+    """An experiment before it is run. All its runs follow from the plan alone."""
 
     sources: Sequence[Source]
     variants: Sequence[Variant]
     settings: Mapping[str, Any]
-    """What all runs share: options and the file's settings, as for `train`."""
+    """What all runs share: options and the config file's settings, as for `train`."""
     search: str
     """none, paper or tpe."""
     trials: int
-    """Of the search, per dataset and variant."""
+    """Trials of the search, per dataset and variant."""
     seeds: int
-    """Runs of the winner of each search, its own among them."""
+    """Runs of the winner of each search, including the winning trial."""
     space: Mapping[str, Range] = field(default_factory=dict)
-    """Setting -> where it is searched."""
+    """Setting -> the range searched."""
     quick: bool = False
-    """Whether the size of the data decides how many epochs runs have, where no setting does."""
+    """Whether the size of the data decides the number of epochs, unless a setting does."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, the same for the same plan."""
@@ -80,9 +80,9 @@ class Plan:
         )
 
     def same_experiment(self, other: "Plan") -> str | None:
-        """What keeps `other` from being this experiment, as one word or two; None if nothing.
+        """What keeps `other` from being this experiment, in a few words; None if nothing.
 
-        Datasets are told by what they hold, not by where they are.
+        Datasets are identified by what they hold, not by where they are.
         """
         for ours, theirs in zip(self.sources, other.sources, strict=False):
             if ours.name == theirs.name and ours.fingerprint != theirs.fingerprint:
@@ -94,7 +94,7 @@ class Plan:
         return None
 
     def extends(self, other: "Plan") -> bool:
-        """Whether it is `other` with more datasets or variants, so that its runs are of use."""
+        """Whether it is `other` with more datasets or variants, so that its runs can be reused."""
         ours, theirs = _without_paths(self), _without_paths(other)
         same = replace(ours, sources=theirs.sources, variants=theirs.variants) == theirs
         return (
@@ -108,11 +108,11 @@ class Plan:
         return [Cell(s, v) for s, v in itertools.product(self.sources, self.variants)]
 
     def check(self) -> None:
-        """Build every cell's model, at either end of what is searched, without its memory.
+        """Build every cell's model, at both ends of the search space, without allocating it.
 
         Raises:
-            SeqmodelError: where a dataset is not the plan's.
-            UsageError: where settings do not fit each other or the data.
+            SeqmodelError: if a dataset is not the plan's.
+            UsageError: if settings do not fit each other or the data.
         """
         for cell in self.cells():
             dataset = cell.dataset()
@@ -125,7 +125,7 @@ class Plan:
         """The settings of one run: `found` by the search, `run` counting the seeds from 0.
 
         Raises:
-            UsageError: where they do not fit each other or the data.
+            UsageError: if they do not fit each other or the data.
         """
         given = {**self.settings, **cell.variant.settings, **found}
         model = only_model(given.get("output", "auto"))
@@ -148,30 +148,30 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Unique in the experiment, and fit for a folder."""
+        """Unique in the experiment, and usable as a folder name."""
         return f"{self.source.name}/{_word(self.variant.name)}"
 
     def dataset(self) -> Dataset:
         """The dataset, opened.
 
         Raises:
-            SeqmodelError: where it is not the one that the plan was made for.
+            SeqmodelError: if it is not the one that the plan was made for.
         """
         dataset = open_dataset(self.source.path)
         if dataset.fingerprint() != self.source.fingerprint:
             raise SeqmodelError(
-                f"{self.source.path} holds other pieces than when the experiment began: prepare "
-                "them as then, or start another experiment with --out"
+                f"{self.source.path} has changed since the experiment began: prepare it as it was "
+                "then, or start another experiment with --out"
             )
         return dataset
 
 
 def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
-    """The datasets at `paths`, each with a name of its own.
+    """The datasets at `paths`, each with a unique name.
 
     Raises:
-        SeqmodelError: where one cannot be opened, or has no pieces to train or to choose on.
-        UsageError: where two have the same name.
+        SeqmodelError: if one cannot be opened, or lacks train or valid.
+        UsageError: if two have the same name.
     """
     sources: list[Source] = []
     for path in paths:
@@ -181,7 +181,7 @@ def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
                 raise SeqmodelError(f"{path} has no pieces in {split}, which compare needs")
         name = _word(path.resolve().name)
         if name in (source.name for source in sources):
-            raise UsageError(f"two datasets are named {name}: rename one, tables tell them by name")
+            raise UsageError(f"two datasets are named {name}: rename one")
         sources.append(Source(name, str(path.resolve()), dataset.fingerprint()))
     return tuple(sources)
 
@@ -190,7 +190,7 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
     """Every unit with every combination of what varies, given as KEY=a,b,c.
 
     Raises:
-        UsageError: for an unknown setting, a value that is none of it, or one named twice.
+        UsageError: for an unknown setting, an invalid value, or one named twice.
     """
     axes: list[list[dict[str, Any]]] = [[{"unit": unit} for unit in units]] if units else []
     for text in vary:
@@ -198,7 +198,7 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
         if not equals:
             raise UsageError(f"--vary takes KEY=A,B,..., not {text!r}")
         if any(key in options[0] for options in axes):
-            raise UsageError(f"{key} is varied twice: once is enough, with all its values")
+            raise UsageError(f"{key} is varied twice: name it once, with all its values")
         axes.append([{key: parse_setting(key, value, "--vary")} for value in values.split(",")])
     variants = []
     for parts in itertools.product(*axes):
@@ -208,7 +208,7 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
     names = [variant.name for variant in variants]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"{name} is named twice in what to compare")
+            raise UsageError(f"{name} is listed twice")
     return tuple(variants)
 
 

@@ -1,4 +1,4 @@
-"""The processes of an experiment: their names, and the locks that tell which of them live."""
+"""The processes of an experiment: their names, and the locks that show which are alive."""
 
 import socket
 import uuid
@@ -13,7 +13,7 @@ def new_name(folder: Path) -> str:
 
 
 def host_of(name: str) -> str:
-    """Where a process works."""
+    """The host of a process."""
     return name.partition(":")[0]
 
 
@@ -26,12 +26,12 @@ def lock_of(folder: Path, name: str) -> Path:
 
 
 def is_here(folder: Path, name: str) -> bool:
-    """Whether a process is, or was, one of this host and folder."""
+    """Whether a process belongs, or belonged, to this host and folder."""
     return name.startswith(f"{_place(folder)} ")
 
 
 def is_dead(folder: Path, name: str) -> bool:
-    """Whether a process was of this host and folder, and does not hold its lock any more."""
+    """Whether a process belonged to this host and folder, and no longer holds its lock."""
     if not is_here(folder, name):
         return False
     with held(lock_of(folder, name)) as free:

@@ -1,4 +1,4 @@
-"""How far an experiment is: what processes tell while they train, and how long it will take."""
+"""The progress of an experiment: what processes report while they train, and the time left."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 ROOM = 512
-"""Bytes of an event in a file: all are as long, so that each is replaced by a single write."""
+"""Bytes of an event in a file: padded to one length, so that a single write replaces each."""
 
 
 class Counts(NamedTuple):
@@ -32,35 +32,35 @@ class Counts(NamedTuple):
 
     @property
     def left(self) -> int:
-        """What is to be trained, without the winner's first seed: it is trained already."""
+        """Runs left to train, without the winner's first seed, which is already trained."""
         again = min(self.seeds - self.seeds_done, self.seeds - 1)
         return self.trials - self.trials_done + again
 
 
 @dataclass(frozen=True)
 class Event:
-    """What a process is doing, told as a run begins, now and then in an epoch, and at its end."""
+    """What a process is doing, reported as a run begins, regularly as it trains, and at its end."""
 
     run: str
     """Cell and trial or seed, as in "jsb/gru/trial-3"."""
     epoch: int
-    """The last that ended."""
+    """The last epoch that ended."""
     epochs: int
-    """At most."""
+    """The most epochs that the run can have."""
     valid: float | None
     """The best figure so far, in nats per frame."""
     ended: str | None = None
     """How the run ended, once it has."""
     share: float = 0.0
-    """Of the next epoch, what is trained."""
+    """The share of the next epoch that has been trained."""
     seconds_left: float | None = None
     """Until the last epoch ends; None while too little is known."""
     counts: Counts | None = None
-    """Of its cell, once the run has ended."""
+    """The counts of its cell, once the run has ended."""
 
     @property
     def cell(self) -> str:
-        """Whose run it is."""
+        """The cell of the run."""
         return self.run.rpartition("/")[0]
 
     @property
@@ -70,19 +70,19 @@ class Event:
 
     @property
     def trained_before(self) -> bool:
-        """Whether it only scores what a trial has trained."""
+        """Whether the run only scores what a trial has trained."""
         return self.run.endswith("/seed-0")
 
 
 def write_event(path: Path, event: Event) -> None:
-    """Put an event in place of the one in `path`, for `read_event`; where it can be written."""
+    """Replace the event in `path`, for `read_event`; does nothing if it cannot be written."""
     values = {name: value for name, value in asdict(event).items() if value is not None}
     with suppress(OSError), path.open("r+b", buffering=0) as file:
         file.write(json.dumps(values).ljust(ROOM).encode())
 
 
 def read_event(path: Path) -> Event | None:
-    """The event in a file; None where it holds none, or is being written."""
+    """The event in a file; None if it holds none, or is being written."""
     try:
         values: dict[str, Any] = json.loads(path.read_bytes())
         return Event(**{"valid": None, **values})
@@ -97,7 +97,7 @@ class AtHand(NamedTuple):
     elapsed: float
     """Seconds since it began."""
     left: float | None
-    """Seconds until its last epoch ends, if that is known."""
+    """Seconds until its last epoch ends, if known."""
 
 
 def seconds_left(
@@ -106,16 +106,16 @@ def seconds_left(
     took: Mapping[str, Sequence[float]],
     processes: int,
 ) -> float | None:
-    """Seconds until all runs have ended; None where nothing is known of any.
+    """Seconds until all runs have ended; None if nothing is known of any.
 
-    Those that wait take as long as others of their cell, which stop early or late likewise; where
-    none of them is known, as long as the cells that are.
+    Waiting runs are assumed to take as long as others of their cell, which tend to stop as early or
+    late; if none of the cell's is known, as long as the mean of the known cells.
 
     Args:
-        at_hand: the runs at hand.
-        waiting: cell -> runs that have not begun.
+        at_hand: the runs in progress.
+        waiting: cell -> number of runs that have not begun.
         took: cell -> seconds of runs that have ended.
-        processes: share the work.
+        processes: how many share the work.
     """
     known = {cell: [*seconds] for cell, seconds in took.items() if seconds}
     for run in at_hand:

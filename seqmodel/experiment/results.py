@@ -1,4 +1,4 @@
-"""What came out of an experiment, read from its storage."""
+"""The results of an experiment, read from its storage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ class Attempt:
     found: Mapping[str, Any]
     """The settings that the search chose."""
     ended: str | None
-    """How; None while it runs or waits."""
+    """How it ended; None while it runs or waits."""
     metrics: Sequence[Mapping[str, Any]]
-    """Of each epoch, see runs/README.md."""
+    """The metrics of each epoch, see runs/README.md."""
 
     @property
     def best(self) -> Mapping[str, Any] | None:
@@ -47,15 +47,15 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell came to."""
+    """The result of a cell."""
 
     cell: Cell
     config: Config | None
-    """Of the winner; None where the search has none."""
+    """The winner's; None if the search has none."""
     winner: int | None
     """The index of the best trial."""
     parameters: int | None
-    """Of all its units, without output layers."""
+    """Those of all its units, without output layers."""
     trials: Sequence[Attempt]
     seeds: Sequence[Attempt]
     nats: Mapping[str, NDArray[np.float64]]
@@ -75,11 +75,11 @@ class Comparison:
 
     @property
     def judged(self) -> str:
-        """The split that decides: test, or valid where there is none."""
+        """The split that decides: test, or valid if there is no test."""
         return "test" if "test" in self.lengths else "valid"
 
     def figures(self, outcome: Outcome, split: str) -> NDArray[np.float64]:
-        """Nats per frame of each seed, (seeds,); none where the search has no winner."""
+        """Nats per frame of each seed, (seeds,); empty if the search has no winner."""
         if split not in outcome.nats:
             return np.empty(0)
         figures: NDArray[np.float64] = outcome.nats[split].sum(1) / self.lengths[split].sum()
@@ -94,7 +94,7 @@ class Comparison:
     def behind(self) -> list[tuple[Outcome, Difference]]:
         """Each outcome but the best, in order, and how many more nats per frame it takes.
 
-        On the split that decides.
+        Measured on the split that decides.
         """
         split, ranked = self.judged, self.ranked()
         return [
@@ -111,12 +111,12 @@ class Comparison:
         )
 
     def trivial(self, split: str) -> tuple[str, float] | None:
-        """The best trivial model of a split and its nats per frame; None where there is none."""
+        """The best trivial model of a split and its nats per frame; None if there is none."""
         found = self.baselines.get(split, {})
         return min(found.items(), key=lambda item: item[1], default=None)
 
     def no_better_than_trivial(self) -> list[Outcome]:
-        """Those that predict the split that decides no better than the best trivial model."""
+        """The outcomes no better than the best trivial model on the split that decides."""
         trivial = self.trivial(self.judged)
         if trivial is None:
             return []
@@ -129,7 +129,7 @@ def results(studies: Studies) -> list[Comparison]:
     """The results so far, dataset by dataset.
 
     Raises:
-        SeqmodelError: where a dataset is not the plan's.
+        SeqmodelError: if a dataset is not the plan's.
     """
     plan, found = studies.plan, []
     for source in plan.sources:
@@ -175,7 +175,7 @@ def _parameters(config: Config, dataset: Dataset) -> int:
 
 
 def _baselines(plan: Plan, cells: Sequence[Cell], dataset: Dataset) -> dict[str, dict[str, float]]:
-    """Those of each split; none where densities stand beside probabilities."""
+    """The baselines of each split; none if some models give densities, others probabilities."""
     frame, configs = dataset.frame, [plan.config(cell, dataset, {}, 0) for cell in cells]
     kinds = {output_class(config, frame).discrete for config in configs}
     if len(kinds) > 1:

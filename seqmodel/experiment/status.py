@@ -1,4 +1,4 @@
-"""How far an experiment is, as seen from outside."""
+"""The progress of an experiment, as seen from outside."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,24 +15,24 @@ from seqmodel.experiment.studies import WORKER, Studies, Study
 
 
 class Running(NamedTuple):
-    """A run that a living process is at, here or on another host."""
+    """A run that a live process is training, here or on another host."""
 
     run: str
     cell: str
     epoch: int
-    """The last that ended."""
+    """The last epoch that ended."""
     valid: float | None
     """The best figure so far, in nats per frame."""
     elapsed: float
-    """Seconds since it began, or went on."""
+    """Seconds since it began or resumed."""
     event: Event | None
-    """What its process said last; None where that cannot be read here."""
+    """What its process reported last; None if that cannot be read here."""
     host: str | None
     """None for this one."""
 
 
 class CellStatus(NamedTuple):
-    """How far a cell is."""
+    """The progress of a cell."""
 
     name: str
     counts: Counts
@@ -41,12 +41,12 @@ class CellStatus(NamedTuple):
 
 
 class Status(NamedTuple):
-    """How far an experiment is."""
+    """The progress of an experiment."""
 
     cells: Sequence[CellStatus]
     running: Sequence[Running]
     seconds_left: float | None
-    """At the present number of processes; None where too little is known, or nobody works."""
+    """At the present number of processes; None if too little is known or no process is working."""
 
     @property
     def total(self) -> int:
@@ -60,7 +60,7 @@ class Status(NamedTuple):
 
 
 def status_of(studies: Studies, folder: Path) -> Status:
-    """How far the experiment in `folder` is."""
+    """The progress of the experiment in `folder`."""
     cells, running = [], []
     took: dict[str, list[float]] = {}
     for cell in studies.plan.cells():
@@ -98,7 +98,7 @@ def _running(cell: Cell, kind: str, study: Study, folder: Path) -> list[Running]
 
 
 def _took(trials: Mapping[int, FrozenTrial], first: int = 0) -> list[float]:
-    """Seconds of each trial that ended, from the index `first`."""
+    """Seconds that each ended trial took, from the index `first` on."""
     return [
         _seconds(trial, trial.datetime_complete)
         for index, trial in trials.items()

@@ -1,4 +1,4 @@
-"""Where the processes of an experiment meet: Optuna's storage, a journal file or a database."""
+"""The state that an experiment's processes share: Optuna's storage, a journal or a database."""
 
 import json
 import logging
@@ -24,11 +24,11 @@ from seqmodel.files import disk_error
 from seqmodel.locks import take
 
 JOURNAL = "journal.log"
-"""In the experiment's folder."""
+"""The journal's name in the experiment's folder."""
 HEARTBEAT, GRACE = 10, 60
-"""Seconds between signs of life in a database, and without one until a process is taken for dead.
+"""Seconds between heartbeats in a database, and without one before a process is considered dead.
 
-A journal has none; processes on one host are told dead by the locks that they no longer keep.
+A journal has none; on one host, dead processes are recognised by the locks that they lost.
 """
 
 
@@ -40,7 +40,7 @@ def open_storage(folder: Path, url: str | None) -> BaseStorage:
     """The storage at `url`, or the journal in the experiment's `folder`.
 
     Raises:
-        SeqmodelError: where it cannot be reached, or holds something else.
+        SeqmodelError: if it cannot be reached, or holds something else.
     """
     optuna.logging.set_verbosity(logging.ERROR)
     if url is None:
@@ -50,8 +50,8 @@ def open_storage(folder: Path, url: str | None) -> BaseStorage:
             return optuna.storages.JournalStorage(backend)
         except SeqmodelError:
             raise
-        except Exception as error:  # whatever Optuna stumbles over: lines are missing
-            raise _damaged(folder / JOURNAL, "Optuna cannot make sense of it") from error
+        except Exception as error:  # whatever Optuna fails with: lines are missing
+            raise _damaged(folder / JOURNAL, "Optuna cannot read it") from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)  # heartbeats
@@ -71,15 +71,15 @@ def open_storage(folder: Path, url: str | None) -> BaseStorage:
 
 
 def without_password(url: str) -> str:
-    """A database's address as it may be shown, and sent along with a page."""
+    """A database's address without its password, safe to show and to include in a page."""
     try:
         return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:  # no address at all
+    except ArgumentError:  # not an address
         return url
 
 
 def queue_again(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Queue a trial that goes on with one that failed; `root` tells with which."""
+    """Queue a trial that continues a failed one, which `root` returns."""
     study.add_trial(
         optuna.create_trial(
             state=TrialState.WAITING,
@@ -91,7 +91,7 @@ def queue_again(study: optuna.Study, trial: FrozenTrial) -> None:
 
 
 def root(trial: FrozenTrial) -> int:
-    """The number of the trial that this one goes on with, however often, or its own."""
+    """The number of the first trial in the chain that this one continues, or its own."""
     return int(trial.system_attrs.get(_ROOT, trial.number))
 
 
@@ -102,17 +102,17 @@ def _damaged(journal: Path, reason: str) -> SeqmodelError:
 
 
 class Journal(JournalFileBackend):
-    """Optuna's journal, with a checksum on each line, and errors of a line each."""
+    """Optuna's journal, with a checksum on each line, and one-line errors."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path), JournalLock(path))
         self._path = path
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append lines, whole: what a failed write leaves of one is cut off by the next.
+        """Append whole lines: a line torn by a failed write is truncated by the next writer.
 
         Raises:
-            SeqmodelError: where they cannot be written.
+            SeqmodelError: if they cannot be written.
         """
         try:
             super().append_logs([{**log, _CHECKSUM: _checksum(log)} for log in logs])
@@ -120,10 +120,10 @@ class Journal(JournalFileBackend):
             raise disk_error(self._path, "write", error) from error
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-        """The lines from a number on; those of versions before there were checksums have none.
+        """The lines from a number on; those written by older versions have no checksums.
 
         Raises:
-            SeqmodelError: where one is not as it was written, or the file cannot be read.
+            SeqmodelError: if one has changed since it was written, or the file cannot be read.
         """
         number = log_number_from + 1
         try:
@@ -135,19 +135,19 @@ class Journal(JournalFileBackend):
                 number += 1
         except OSError as error:
             raise disk_error(self._path, "read", error) from error
-        except (ValueError, AttributeError) as error:  # no JSON, or not of an object
+        except (ValueError, AttributeError) as error:  # not JSON, or not an object
             raise _damaged(self._path, f"line {number}") from error
 
 
 def _checksum(log: Mapping[str, Any]) -> str:
-    """Of what a line says, in whatever order: 16 hexadecimal digits."""
+    """The checksum of a line, whatever the order of its keys: 16 hexadecimal digits."""
     return blake2b(json.dumps(log, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 class JournalLock(BaseJournalFileLock):
-    """The journal's lock: one that its owner's death releases, unlike Optuna's own.
+    """The journal's lock: released when its owner dies, unlike Optuna's own.
 
-    Whoever takes it first cuts off a line that a process did not live to complete.
+    Acquiring it truncates a line that a dead process left incomplete.
     """
 
     def __init__(self, journal: Path) -> None:
@@ -162,7 +162,7 @@ class JournalLock(BaseJournalFileLock):
         return True
 
     def release(self) -> None:
-        """Give it up."""
+        """Release the lock."""
         assert self._file is not None
         os.close(self._file)
         self._file = None

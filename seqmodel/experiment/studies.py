@@ -1,8 +1,8 @@
 """An experiment in Optuna's terms: for each cell a study of trials and one of the winner's seeds.
 
-Each study has a fixed number of trials, and a trial is told by its index: how many began before it.
-One whose process died is failed and queued again under the same index, to go on where its
-checkpoint stands; it is a new trial to Optuna, which knows what it goes on with.
+Each study has a fixed number of trials, and a trial is identified by its index: how many began
+before it. A trial whose process died is failed and queued again under the same index, to resume
+from its checkpoint; to Optuna it is a new trial, which records the one that it continues.
 """
 
 import json
@@ -22,14 +22,14 @@ from seqmodel.experiment.progress import Counts
 from seqmodel.experiment.storage import GRACE, queue_again, root
 
 PLAN, WORKER = "plan", "worker"
-"""Attributes: of the experiment's own study, and of a trial: which process runs it."""
+"""Attributes: the plan, on the experiment's own study; on a trial, the process that runs it."""
 
 Objective = Callable[[Trial, int], float]
-"""Runs a trial, given its index, and returns its figure, which is to be low."""
+"""Runs a trial, given its index, and returns its figure; lower is better."""
 
 
 class Studies:
-    """The studies of one experiment in a storage, whoever works on them."""
+    """The studies of one experiment in a storage, which several processes may share."""
 
     def __init__(self, storage: BaseStorage, name: str, plan: Plan) -> None:
         self._storage, self._name, self.plan = storage, name, plan
@@ -37,7 +37,7 @@ class Studies:
 
     @classmethod
     def begun(cls, storage: BaseStorage, name: str) -> "Studies | None":
-        """Those of the experiment called `name`; None where it has not begun."""
+        """The studies of the experiment called `name`; None if it has not begun."""
         if name not in optuna.get_all_study_names(storage):
             return None
         text = optuna.load_study(study_name=name, storage=storage).user_attrs.get(PLAN)
@@ -48,7 +48,7 @@ class Studies:
         """Begin an experiment, join it, or add datasets and variants to it.
 
         Raises:
-            SeqmodelError: where another experiment has the name.
+            SeqmodelError: if another experiment has the name.
         """
         there = cls.begun(storage, name)
         if there is not None and (differs := there.plan.same_experiment(plan)) is None:
@@ -91,12 +91,12 @@ class Study:
 
     def __init__(self, study: optuna.Study, count: int) -> None:
         self._study, self.count = study, count
-        self._complete = False  # if it is, it stays so: there is no need to ask a database again
+        self._complete = False  # once True it stays so, which saves further database queries
 
     def indexed(self) -> dict[int, FrozenTrial]:
-        """Index -> the trial, the last one where it was queued again.
+        """Index -> the trial, the last one if it was queued again.
 
-        Left out are trials that began when all others had: two processes took the last at once.
+        Leaves out surplus trials, which begin when two processes take the last one at once.
         """
         trials = self._study.get_trials(deepcopy=False)
         index = {t.number: k for k, t in enumerate(t for t in trials if root(t) == t.number)}
@@ -108,7 +108,7 @@ class Study:
         return [trial.number for trial in self.indexed().values()]
 
     def waits(self) -> bool:
-        """Whether there is a trial that nobody has taken."""
+        """Whether there is a trial that no process has taken."""
         trials = self.indexed()
         return len(trials) < self.count or any(
             trial.state == TrialState.WAITING for trial in trials.values()
@@ -122,21 +122,21 @@ class Study:
         return self.count if self._complete else ended
 
     def complete(self) -> bool:
-        """Whether all have."""
+        """Whether all trials have ended."""
         return self.done() == self.count
 
     def winner(self) -> tuple[int, FrozenTrial] | None:
-        """The best trial and its index, the first of equals; None where none came to a figure."""
+        """The best trial and its index, the first of equals; None if none completed."""
         done = [(k, t) for k, t in self.indexed().items() if t.state == TrialState.COMPLETE]
         return min(done, key=lambda indexed: indexed[1].value or 0.0, default=None)
 
     def queue_what_was_left(self, is_dead: Callable[[str], bool]) -> None:
-        """Queue again the trials whose process is dead, as told by its name in `WORKER`.
+        """Queue again the trials whose process, named in `WORKER`, is dead.
 
-        Also those that are nobody's a while after they began: their process died before it could
-        say that they were its own; and in a database those of hosts without a sign of life, which
-        Optuna itself looks for only where there is a next trial to begin. Only one process of a
-        place may do this at a time.
+        Also trials that no process has claimed a while after they began, as their process died
+        first; and, in a database, trials of hosts without heartbeats, which Optuna itself checks
+        for only before it begins another trial. Only one process per host and folder may do this at
+        a time.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
@@ -159,7 +159,7 @@ class Study:
     def run_next(
         self, objective: Objective, sampler: BaseSampler, pruner: optuna.pruners.BasePruner
     ) -> None:
-        """Take a trial, a queued one first, run it and keep what comes of it."""
+        """Take a trial, a queued one first, run it and store the result."""
 
         def of_trial(trial: Trial) -> float:
             numbers = self.begun()

@@ -1,8 +1,9 @@
 """The results as tables: plain text, Markdown, LaTeX, CSV and JSON.
 
 A table has a block for each dataset, a column for each variant and, like Table 2 of Chung et al.
-2014, a row for each split: the mean of the seeds' nats per frame and their standard deviation. It
-holds nothing that depends on when or where it was made; how long runs took is told by `times`.
+2014, a row for each split: the mean of the seeds' nats per frame and their standard deviation.
+Training times, which differ each time, are in `text` and `times` only; of the rest, only the
+datasets' paths in the JSON's plan depend on where it was made.
 """
 
 import csv
@@ -45,31 +46,31 @@ def rows(comparison: Comparison) -> list[tuple[str, list[str]]]:
 
 
 def time_row(comparison: Comparison) -> tuple[str, list[str]]:
-    """How long the seeds of each winner trained, on average: of `rows`, what differs each time."""
+    """How long the seeds of each winner trained, on average; not in `rows`, as it varies."""
     seconds = [[a.seconds for a in outcome.seeds if a.metrics] for outcome in comparison.outcomes]
     return "training time", [spent(fmean(each)) if each else "" for each in seconds]
 
 
 def verdicts(comparison: Comparison) -> list[str]:
-    """Which differences are real: the best variant against each other, one line each."""
+    """Which differences are real: the best variant against each of the others, one line each."""
     lines = []
     for other, gap in comparison.behind:
         best = comparison.ranked()[0]
         interval = f"{gap.mean:.3f} nats ({gap.low:.3f} to {gap.high:.3f})"
         if gap.pieces < FEWEST:
             interval = (
-                f"{gap.mean:.3f} nats on {plural(gap.pieces, 'piece')}, and it takes {FEWEST}"
+                f"{gap.mean:.3f} nats on {plural(gap.pieces, 'piece')}, at least {FEWEST} needed"
             )
         name, its = best.cell.variant.name, other.cell.variant.name
         if gap.real:
             lines.append(f"{name} is better than {its} by {interval}")
         else:
-            lines.append(f"{name} and {its} are not told apart: {interval}")
+            lines.append(f"{name} and {its} cannot be told apart: {interval}")
     return lines
 
 
 def baseline_lines(comparison: Comparison) -> list[str]:
-    """The best trivial model of each split, and who is no better."""
+    """The best trivial model of each split, and which variants are no better."""
     lines = []
     for split in SPLITS:
         trivial = comparison.trivial(split)
@@ -79,7 +80,7 @@ def baseline_lines(comparison: Comparison) -> list[str]:
 
 
 def trivial_lines(comparison: Comparison) -> list[str]:
-    """Who is no better than the best trivial model on the split that decides."""
+    """Which variants are no better than the best trivial model on the split that decides."""
     worse = [outcome.cell.variant.name for outcome in comparison.no_better_than_trivial()]
     if not worse:
         return []
@@ -168,7 +169,7 @@ def times(comparisons: Sequence[Comparison]) -> str:
                     lines.append(
                         f"{outcome.cell.name} {kind} {attempt.index}: {figure or 'no figure'}, "
                         f"{len(attempt.metrics)} epochs, {attempt.seconds:.0f} s, "
-                        f"{attempt.ended or 'not ended'} {found}".rstrip()
+                        f"{attempt.ended or 'unfinished'} {found}".rstrip()
                     )
     return "\n".join(lines) + "\n"
 
@@ -205,7 +206,7 @@ def _values(comparison: Comparison) -> dict[str, Any]:
 
 
 def _above(comparison: Comparison, outcome: Outcome) -> dict[str, float] | None:
-    """The difference from the best variant; None for itself, and where there is no figure."""
+    """The difference from the best variant; None for the best itself, or without a figure."""
     gaps = (gap for other, gap in comparison.behind if other is outcome)
     return next((gap._asdict() for gap in gaps), None)
 
@@ -218,7 +219,7 @@ def _found(outcome: Outcome) -> dict[str, Any]:
 def _marked(
     comparison: Comparison, mark: str, escape: Callable[[str], str] = str
 ) -> list[tuple[str, list[str]]]:
-    """The rows, with the figures marked that are best or not told apart from the best."""
+    """The rows, marking the figures that are best or not told apart from the best."""
     leading = [*map(comparison.leads, comparison.outcomes)]
     found = []
     for label, cells in rows(comparison):

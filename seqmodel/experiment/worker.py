@@ -1,4 +1,4 @@
-"""One process of an experiment: it takes what is left to do, piece by piece, until nothing is."""
+"""One process of an experiment: it takes one run after another until none are left."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,15 +22,15 @@ from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.training.trials import ENDED, strategy, train_trial
 
 POLL = 0.5
-"""Seconds before looking again for work that others have to finish first."""
+"""Seconds between checks for work that other processes have to finish first."""
 
 
 TELL = 0.5
-"""Seconds between two pieces of news of an epoch at hand."""
+"""Seconds between two reports of the current epoch."""
 
 
 class Worker:
-    """Works on an experiment in a folder, beside any others that do."""
+    """Works on an experiment in a folder, alongside any others."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class Worker:
         """Run trials until the experiment is complete.
 
         Raises:
-            InterruptError: after `stop` was set; the run at hand can be resumed.
-            SeqmodelError: where a dataset is not the plan's, or a disk is full.
+            InterruptError: after `stop` was set; the current run can be resumed.
+            SeqmodelError: if a dataset is not the plan's, or a disk is full.
         """
-        with held(self._lock, wait=True):  # for whoever looks at this moment whether it is held
+        with held(self._lock, wait=True):  # another process may be probing it just now
             while not self._studies.complete():
                 if self._stop.signal is not None:
                     raise InterruptError("stopped", self._stop.signal)
@@ -78,14 +78,14 @@ class Worker:
                 self._repeat(cell, trials, seeds)
             else:
                 continue
-            if self._last is not None:  # None where others took the last one
+            if self._last is not None:  # None if another process took the last one
                 self._tell(replace(self._last, counts=self._studies.counts(cell)))
                 self._last = None
             return True
         return False
 
     def _say(self, event: Event) -> None:
-        """Tell who started this process, and leave word for who asks from outside."""
+        """Report to the parent process, and to the lock file for `--status`."""
         self._tell(event)
         write_event(self._lock, event)
 
@@ -114,7 +114,7 @@ class Worker:
                 self._last = Event(f"{cell.name}/seed-{index}", 0, 0, None, ended)
                 raise optuna.TrialPruned
             best, found = winner
-            run = f"seed-{index}" if index else f"trial-{best}"  # which is the first seed's already
+            run = f"seed-{index}" if index else f"trial-{best}"  # already the first seed's run
             value = self._trained(cell, run, trial, found.params, seed=index)
             trial.set_user_attr("scores", self._scores(cell, run))
             return value
@@ -130,12 +130,12 @@ class Worker:
         *,
         seed: int | None = None,
     ) -> float:
-        """Train a run, or go on with it, and keep its curve; returns its best figure on valid.
+        """Train a run, or resume it, and keep its curve; returns its best figure on valid.
 
         `seed` counts the runs of a winner from 0; None for a trial of the search.
 
         Raises:
-            optuna.TrialPruned: where it is given up, or diverges before an epoch has ended.
+            optuna.TrialPruned: if it is pruned, or diverges before an epoch has ended.
         """
         dataset, folder = self._dataset(cell), self._run(cell, run)
         config = self._plan.config(cell, dataset, found, seed or 0)

@@ -1,6 +1,6 @@
 """Whether compiled code can run here: the tensors' device and type, forks, threads.
 
-Everything else in `kernels` loads the compiler, so it is imported where something first runs.
+Most of the rest of `kernels` loads the compiler, so it is imported where something first runs.
 """
 
 import ctypes
@@ -17,11 +17,11 @@ _process = {"forked": False}
 
 
 def watch_forks() -> None:
-    """From now on notice when this process is a fork, which lacks its parent's threads."""
+    """From now on, notice if this process is a fork, which lacks its parent's threads."""
     if hasattr(os, "register_at_fork") and "watching" not in _process:
         _process["watching"] = True
         os.register_at_fork(after_in_child=lambda: _process.update(forked=True))
-    # First imported in a child, this module has missed the fork.
+    # If first imported in a child, this module has missed the fork.
     if multiprocessing.parent_process() is not None:
         method = multiprocessing.get_start_method(allow_none=True)
         _process["forked"] = _process["forked"] or method in (None, "fork")
@@ -34,7 +34,7 @@ def forked() -> bool:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Within the block this thread's torch operations run on one thread.
+    """Within the block, this thread's torch operations run on one thread.
 
     For passes over the weights or a batch of music: torch splits even a handful of numbers, and
     waking a sleeping thread takes longer than the arithmetic.
@@ -50,11 +50,11 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def _set_threads() -> Callable[[int], object]:
-    """Sets the number of threads that torch uses on the calling thread.
+    """The function that sets the number of threads torch uses on the calling thread.
 
-    That is OpenMP's own function: torch.set_num_threads also sets the number for every Python
+    This is OpenMP's own function: torch.set_num_threads also sets the number for every Python
     thread whose first torch operation is yet to come, and such a thread keeps it. Where torch does
-    not use the OpenMP library found here, only torch's is left.
+    not use the OpenMP library found here, the fallback is torch's function.
     """
     former = torch.get_num_threads()
     try:
@@ -68,7 +68,7 @@ def _set_threads() -> Callable[[int], object]:
 
 
 def why_not(tensors: Iterable[Tensor | None]) -> str | None:
-    """Why compiled code cannot run over these tensors; None if it can. Skips None."""
+    """Why compiled code cannot run on these tensors; None if it can. Skips None."""
     dtype = None
     for tensor in tensors:
         if tensor is None:

@@ -1,8 +1,8 @@
 """Compiled random numbers for whole tensors: normals, and dropout factors.
 
-Torch's generator is sequential, and takes a good part of a small model's training step. Here 16
+Torch's generator is sequential, and takes a large part of a small model's training step. Here 16
 generators run in the lanes of a vector: SFC32 (Doty-Humphrey, PractRand), seeded from torch's
-generator. Torch's seed thus determines every draw, for any number of threads and vector width.
+generator. Torch's seed thus determines every draw, for any number of threads and any vector width.
 """
 
 import ctypes
@@ -101,7 +101,7 @@ class _Lanes(Emitter):
 
 
 def _write_normals(e: _Lanes, states: Any, out: Any, count: Any) -> None:
-    """Box and Muller: a point on a circle of radius sqrt(-2 log u) has two normal coordinates."""
+    """Box-Muller: a point on a circle of radius sqrt(-2 log u) has two normal coordinates."""
     b = e.builder
     sine = polynomial(lambda q: np.sin(_EIGHTH * np.sqrt(q)) / np.sqrt(q), 0.0, 1.0, 3)
     cosine = polynomial(lambda q: np.cos(_EIGHTH * np.sqrt(q)), 0.0, 1.0, 3)

@@ -1,1 +1,1 @@
-"""What can be modelled: each medium owns its frames, its files and its defaults."""
+"""The media that can be modelled; each owns its frames, its files and its defaults."""

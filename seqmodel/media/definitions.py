@@ -1,8 +1,8 @@
-"""What a medium owes the rest of the program: the protocols that every folder here implements.
+"""The protocols that every medium implements for the rest of the program.
 
-A medium turns files into frames and frames into files. Everything above sees only these protocols;
-`registry.py` lists the media. Importing this module, the registry or a medium loads no NumPy, so
-that `seqmodel --help` can list their options.
+A medium turns files into frames and frames into files. Higher layers see only these protocols;
+`registry.py` lists the media. Importing this module, the registry or a medium does not load NumPy,
+so that `seqmodel --help` can list their options without it.
 """
 
 import re
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Option:
-    """A command-line option that only some media have; unset, its value is None."""
+    """A command-line option that only some media have; its value is None if not given."""
 
     name: str
     """As a Python name: "clip_seconds" is --clip-seconds."""
@@ -54,10 +54,10 @@ class Piece:
     source: str
     """The file as the user named it, followed by "#split/index" if it holds several pieces."""
     sha256: str
-    """Of the piece's frames in canonical form (`FrameDefinition.canonical`)."""
+    """Hash of the piece's frames in canonical form (`FrameDefinition.canonical`)."""
     frames: int
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else the medium records of a piece, such as a transposition."""
+    """Anything else the medium records about a piece, such as a transposition."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for the index."""
@@ -66,7 +66,7 @@ class Piece:
 
     @classmethod
     def from_json(cls, values: Any) -> "Piece":
-        """The inverse of `to_json`; ValueError names the field that is not as it should be."""
+        """The inverse of `to_json`; ValueError names the invalid field."""
         fields = Fields.of(values)
         source, digest, frames = (
             fields.text("source"),
@@ -88,7 +88,7 @@ class Work:
 
     source: str
     content: str
-    """SHA-256 of what the source holds, independent of any option of `prepare`: it decides the
+    """SHA-256 of the source's content, independent of the options of `prepare`: it decides the
     split, so the same source lands in the same split on every grid and at every rate."""
     prepared: str
     """SHA-256 of the prepared frames: equal works share a split even if their sources differ."""
@@ -96,15 +96,15 @@ class Work:
     """The split named inside the file, if any."""
     pieces: Iterable[tuple[Piece, Iterable["NDArray[Any]"]]]
     """Each piece with its stored rows, in blocks of whole frames; valid until the next work is
-    asked for."""
+    requested."""
     frames: int
-    """In all pieces."""
+    """Total over all pieces."""
     repairs: Sequence[str] = ()
     """What was wrong with the source and how it was read anyway."""
     when_in_train: Callable[[], None] = lambda: None
-    """Called if the work goes to train, which statistics such as a mean are taken from."""
+    """Called if the work goes to train, from which statistics such as the mean are computed."""
     when_rows_in_train: "Callable[[NDArray[Any]], None]" = lambda rows: None
-    """Called instead, with its rows in blocks, for what part of a work goes to train."""
+    """Called instead for a work cut by time, with its rows that go to train, in blocks."""
 
 
 class Corpus(Protocol):
@@ -116,7 +116,7 @@ class Corpus(Protocol):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Further keys for the manifest."""
+        """Additional keys for the manifest."""
 
     def works(self, path: Path) -> Iterator[Work]:
         """The works of one file, in order; SourceError says why it cannot be used."""
@@ -138,11 +138,11 @@ class FrameDefinition(Protocol):
 
     @property
     def medium(self) -> str:
-        """The name of the medium that the frames are of, which `registry.medium_of` returns."""
+        """The name of the frames' medium, as looked up by `registry.medium_of`."""
 
     @property
     def values(self) -> Literal["binary", "samples"]:
-        """Zeros and ones, or real numbers in [-1, 1): which outputs fit."""
+        """Zeros and ones, or real numbers in [-1, 1); decides which outputs fit."""
 
     @property
     def onsets(self) -> bool:
@@ -150,23 +150,23 @@ class FrameDefinition(Protocol):
 
     @property
     def frame_size(self) -> int:
-        """F, numbers in a frame."""
+        """F, the number of values in a frame."""
 
     @property
     def context(self) -> int:
-        """C, the number of preceding numbers that a model reads at each step."""
+        """C, the number of preceding values that a model reads at each step."""
 
     @property
     def mean(self) -> float:
-        """Of all numbers in the training split; 0 if frames are not standardised."""
+        """The mean of all values in the training split; 0 if frames are not standardised."""
 
     @property
     def deviation(self) -> float:
-        """The standard deviation likewise; 1 if frames are not standardised."""
+        """Their standard deviation; 1 if frames are not standardised."""
 
     @property
     def row_dtype(self) -> "np.dtype[Any]":
-        """The type of a stored row, on any machine."""
+        """The platform-independent type of a stored row."""
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -174,11 +174,11 @@ class FrameDefinition(Protocol):
 
     @property
     def rows_per_frame(self) -> int:
-        """Stored rows in a frame."""
+        """Stored rows per frame."""
 
     @property
     def labels(self) -> Sequence[str]:
-        """All that decides what frames mean, one phrase each, always in the same order."""
+        """Everything that determines what frames mean: a phrase each, always in the same order."""
 
     @property
     def layout_options(self) -> str:
@@ -186,11 +186,11 @@ class FrameDefinition(Protocol):
 
     @property
     def fingerprint(self) -> bytes:
-        """What tells datasets apart beyond the hashes of their pieces."""
+        """What distinguishes datasets beyond the hashes of their pieces."""
 
     @property
     def variants(self) -> range:
-        """What `vary` takes, for augmentation; empty if there is none."""
+        """The variants that `vary` accepts, for augmentation; empty if there are none."""
 
     def decode(self, rows: "NDArray[Any]") -> "NDArray[Any]":
         """Stored rows (T * rows_per_frame, *row_shape) as frames (T, F).
@@ -202,20 +202,20 @@ class FrameDefinition(Protocol):
         """The inverse of `decode`."""
 
     def canonical(self, rows: "NDArray[Any]") -> bytes:
-        """Stored rows as the bytes that are hashed, the same however they are stored."""
+        """Stored rows as the bytes that are hashed, independent of how they are stored."""
 
     def cut(self, rows: "NDArray[Any]") -> "NDArray[Any]":
-        """The rows of the first frame of what is cut out of a piece, as those of its beginning."""
+        """Adjust the stored rows of an excerpt's first frame so that they can begin a piece."""
         return rows
 
     def vary(self, frames: "NDArray[Any]", variant: int) -> "NDArray[Any]":
         """Frames (T, F) transposed or the like; `variant` is one of `variants`."""
 
     def duration(self, frames: int) -> str | None:
-        """How long `frames` last, such as "61.1 s"; None if they do not say."""
+        """How long `frames` frames last, such as "61.1 s"; None if unknown."""
 
     def standardisation(self) -> dict[str, float] | None:
-        """{"mean", "deviation"} if a model standardises what it reads, else None."""
+        """{"mean", "deviation"} if a model standardises its input, else None."""
 
     def differences(self, other: "FrameDefinition") -> list[str]:
         """How these frames differ in meaning from others, such as "drums kept, not dropped"."""
@@ -257,7 +257,7 @@ class Pieces(Protocol):
         """The rows `begin` to `end` of a piece, not decoded."""
 
     def totals(self) -> "NDArray[np.int64]":
-        """(F,) the sum of each of a frame's binary values over all frames."""
+        """(F,), the sum of each binary value of a frame over all frames."""
 
 
 # ---- what is written ----------------------------------------------------------------------------
@@ -265,26 +265,26 @@ class Pieces(Protocol):
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """What `seqmodel sample` was asked for, as far as it is the medium's business."""
+    """The part of a `seqmodel sample` request that concerns the medium."""
 
     kind: str
     """One of the medium's `formats`."""
     length: int | None
     """In frames, primer excluded."""
     seconds: float | None
-    """The same in seconds; not both."""
+    """The same in seconds; at most one of the two is set."""
     prime: Path | None
     include_prime: bool
     options: Mapping[str, Any]
-    """Of `Medium.sample_options`."""
+    """Values of `Medium.sample_options`."""
     title: str
-    """Of a picture."""
+    """The title of a picture."""
     longest_piece: int | None
     """Frames in the longest training piece, if the model ends pieces by itself."""
 
 
 class Written(NamedTuple):
-    """What there is to say about a sampled piece."""
+    """What is reported about a sampled piece."""
 
     size: str
     """Such as "256 frames"."""
@@ -300,7 +300,7 @@ class Sampling(Protocol):
     primer: "NDArray[Any]"
     """(P, F), what the model reads first; P may be 0."""
     remarks: Sequence[str]
-    """What there is to say about the primer, a line each."""
+    """Remarks on the primer, one line each."""
 
     def write(
         self,
@@ -315,14 +315,14 @@ class Sampling(Protocol):
 
 
 class Comparison(Protocol):
-    """How pieces that a model drew are set beside the data, in the medium's own terms."""
+    """How sampled pieces are compared with the data, in the medium's own terms."""
 
     def compare(
         self, drawn: Sequence["NDArray[Any]"], split: Pieces | None, train: Pieces
     ) -> dict[str, Any]:
-        """Figures of frames (T, F) drawn, of a split and of what the model was trained on.
+        """Figures for sampled frames (T, F), for a split and for the training data.
 
-        Plain values; None for a split that is the training split itself.
+        Plain values; `split` is None if it would be the training split itself.
         """
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
@@ -330,37 +330,37 @@ class Comparison(Protocol):
 
 
 class Medium(Protocol):
-    """One kind of data: how it is read, described, judged and written."""
+    """One kind of data: how it is read, described, evaluated and written."""
 
     name: str
     """One word, in manifests, checkpoints and messages."""
     suffixes: frozenset[str]
-    """Of the files it reads, in lower case, such as ".mid"."""
+    """Suffixes of the files it reads, in lower case, such as ".mid"."""
     loose_suffixes: frozenset[str] = frozenset()
-    """Those of them that other programs give to anything: such a file may be a stray."""
+    """The subset of `suffixes` that other programs use for anything: such a file may be a stray."""
     file_kinds: str
-    """The same for people, such as "MIDI files (.mid .midi)"."""
+    """The same in human-readable form, such as "MIDI files (.mid .midi)"."""
     presets: Mapping[str, Mapping[str, Any]]
     """Preset -> settings of `Config` whose default differs for this medium."""
     paper_hidden: Mapping[str, int]
     """Unit -> hidden size in Chung et al. 2014."""
     paper_params: int
-    """The parameter count those sizes come to, for all other units."""
+    """The parameter count that those sizes amount to; all other units are sized to match it."""
     prepare_options: tuple[Option, ...]
     inspect_options: tuple[Option, ...]
     listen_options: tuple[Option, ...] = ()
-    """Of `inspect --listen`."""
+    """Options of `inspect --listen`."""
     sample_options: tuple[Option, ...]
     formats: tuple[str, ...]
     """What `sample` can write."""
     listen_formats: tuple[str, ...] = ()
-    """What `listen` can write; empty where files are sound already, or can have none."""
+    """What `listen` can write; empty if files are sound already or cannot be rendered as sound."""
     default_length: str
     """How long a sampled piece is by default, for the help text."""
     page_format: str = ""
-    """Of `formats`, what report pages hold samples as; empty where a browser can play none."""
+    """The one of `formats` used for samples on report pages; empty if browsers can play none."""
     page_seconds: float = 0.0
-    """How long such a sample is at most."""
+    """The maximum length of such a sample."""
 
     def frame_from_json(self, values: Mapping[str, Any]) -> FrameDefinition:
         """The inverse of `FrameDefinition.to_json`.
@@ -375,14 +375,14 @@ class Medium(Protocol):
         """The settings for `paths` from `prepare_options`, and remarks for the user.
 
         Raises:
-            UsageError: if an option is out of range or excludes another.
+            UsageError: if an option is out of range or conflicts with another.
         """
 
     def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> Corpus:
         """Begin a dataset of the files `paths`; `folder` may hold temporary files.
 
         Raises:
-            SeqmodelError: if the files do not go together.
+            SeqmodelError: if the files are incompatible with each other.
         """
 
     def baselines(
@@ -395,12 +395,12 @@ class Medium(Protocol):
         """
 
     def kind_of_file(self, path: Path) -> str | None:
-        """What `inspect` calls such a file, by its name or beginning; None if it reads none."""
+        """What `inspect` calls the file, by its name or first bytes; None if it cannot read it."""
 
     def inspect_file(
         self, path: Path, options: Mapping[str, Any], plot: Path | None
     ) -> dict[str, Any]:
-        """What a media file holds, "path" and "kind" first, and its picture in `plot`.
+        """Describe a media file, "path" and "kind" first, and draw its picture to `plot`.
 
         Raises:
             SeqmodelError: naming the file, if it cannot be read.
@@ -423,19 +423,19 @@ class Medium(Protocol):
     def inspect_splits(
         self, splits: Mapping[str, Pieces], plot: Path | None, title: str
     ) -> dict[str, Any]:
-        """What `inspect` adds to a dataset's manifest, and its picture in `plot`."""
+        """What `inspect` adds to a dataset's manifest; also draws its picture to `plot`."""
 
     def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
         """Split -> last column of its line, from a manifest with `inspect_splits`' values."""
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        """Further lines on a dataset."""
+        """Additional lines about a dataset."""
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """What `prepare` says of a new dataset beyond what it says of any."""
+        """What `prepare` reports about a new dataset, specific to this medium."""
 
     def training_remarks(self, frame: FrameDefinition) -> list[str]:
-        """What there is to say, before any training, of data that cannot teach anything."""
+        """Remarks, before any training, on data from which nothing can be learned."""
         return []
 
     def split_advice(self, manifest: Mapping[str, Any]) -> str | None:
@@ -450,12 +450,12 @@ class Medium(Protocol):
         """
 
     def comparison(self) -> Comparison | None:
-        """What judges sampled pieces; None if the medium has no such figures."""
+        """How sampled pieces are compared with the data; None if the medium has no such figures."""
 
     def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:
-        """A drawn piece (T, F) as report pages show it, where there is a `page_format`."""
+        """A sampled piece (T, F) as report pages show it, if there is a `page_format`."""
         raise NotImplementedError(f"{self.name} is not shown on report pages")
 
 
 Progress = Callable[[int, int], None]
-"""Called with how much is done and how much there is in all."""
+"""Called with the amount done and the total."""

@@ -1,4 +1,4 @@
-"""Media files as `prepare` and its kin open them: every failure is the reason to skip one."""
+"""Opens media files for `prepare` and similar commands; every failure is a reason to skip one."""
 
 import os
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ from seqmodel.errors import SourceError
 from seqmodel.files import NotAFileError, open_input
 
 MAX_BYTES = 2**28
-"""Of a file that is read whole, 256 MiB; a longer one is none of music."""
+"""Limit for a file that is read whole, 256 MiB; anything longer is not music."""
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
-    """Yield a media file; SourceError if it cannot be opened or, in the block, not be read."""
+    """Yield a media file; SourceError if it cannot be opened or, within the block, read."""
     try:
         with open_input(path) as file:
             yield file

@@ -1,4 +1,4 @@
-"""NumPy's .npy as a stream, from whoever: nothing is allocated before its header is judged."""
+"""Untrusted .npy files as streams: nothing is allocated before the header is validated."""
 
 import io
 import math
@@ -8,11 +8,11 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 LONGEST_HEADER = 10_000
-"""Bytes, as NumPy has it; longer ones are slow to parse, and ours are of 118."""
+"""In bytes, NumPy's own limit; longer ones are slow to parse, and ours have 118."""
 
 
 class Header(NamedTuple):
-    """What a .npy says of its array."""
+    """What a .npy states about its array."""
 
     shape: tuple[int, ...]
     fortran_order: bool
@@ -22,7 +22,7 @@ class Header(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Of the array."""
+        """The size of the array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -30,9 +30,10 @@ def read_header(stream: BinaryIO) -> Header:
     """Read the header of a .npy and stop where the array begins.
 
     Raises:
-        ValueError: if it is damaged; OSError if the stream cannot be read.
+        ValueError: if it is damaged.
+        OSError: if the stream cannot be read.
     """
-    # NumPy would first read as much as the header claims to be long, up to 4 GB.
+    # NumPy would first read the length that the header claims, up to 4 GB.
     start = stream.read(8)
     width = 2 if start[6:7] == b"\x01" else 4
     length = stream.read(width)
@@ -50,9 +51,9 @@ def read_header(stream: BinaryIO) -> Header:
             else np.lib.format.read_array_header_2_0
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it was written by Python 2, and the like
+            warnings.simplefilter("ignore")  # such as that it was written by Python 2
             shape, fortran_order, dtype = read(header)
-    except Exception as error:  # its text is parsed as Python, which raises nearly anything
+    except Exception as error:  # its text is parsed as Python, which can raise nearly anything
         raise ValueError("a damaged header") from error
     if any(size < 0 for size in shape):
         raise ValueError(f"a shape of {shape}")

@@ -1,4 +1,4 @@
-"""Ogg files that depend on nothing but their sound.
+"""Reproducible Ogg files, which depend on nothing but their sound.
 
 libsndfile takes a stream's serial number, which only matters where several streams share a file,
 from the clock, and has no setting for it. It is in the header of each page (RFC 3533, section 6).
@@ -8,14 +8,14 @@ import zlib
 
 SERIAL, CHECKSUM = slice(14, 18), slice(22, 26)
 SEGMENTS = 26
-"""Where a page's header says how many segments the page has; their sizes follow, a byte each."""
+"""Where a page's header holds the number of its segments; their sizes follow, one byte each."""
 
 MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 """Each byte with its bits in reverse order."""
 
 
 def without_serial(data: bytes) -> bytes:
-    """The Ogg file `data`, of one stream, with 0 for its serial number."""
+    """The single-stream Ogg file `data` with its serial number set to 0."""
     file, start = bytearray(data), 0
     while start < len(file):
         body = start + SEGMENTS + 1 + file[start + SEGMENTS]
@@ -29,6 +29,6 @@ def without_serial(data: bytes) -> bytes:
 
 
 def _checksum(page: bytes | bytearray) -> int:
-    """Ogg's CRC of 32 bits: zlib's polynomial, but highest bit first, from 0 and not inverted."""
+    """Ogg's CRC-32: zlib's polynomial, but most significant bit first, from 0, not inverted."""
     crc = zlib.crc32(page.translate(MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int(f"{crc:032b}"[::-1], 2)

@@ -1,4 +1,4 @@
-"""A piece drawn as boxes over time: what a report page shows of a sample."""
+"""A piece drawn as boxes over time, as report pages show samples."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Box(NamedTuple):
 
 
 class Level(NamedTuple):
-    """A height that the picture marks."""
+    """A marked height in the picture."""
 
     y: float
     name: str
@@ -24,16 +24,16 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Picture:
-    """A piece over time, as plain values; whoever shows it chooses size and colours."""
+    """A piece over time, as plain values; the renderer chooses size and colours."""
 
     seconds: float
-    """How long `width` lasts."""
+    """The duration of the full `width`."""
     width: float
     bottom: float
     top: float
     boxes: tuple[Box, ...]
     levels: tuple[Level, ...]
     apart: bool
-    """Whether boxes that touch are things of their own, as notes struck again are."""
+    """Whether touching boxes are separate, as restruck notes are."""
     summary: str
-    """What is to be seen, for those who cannot."""
+    """A text alternative for those who cannot see the picture."""

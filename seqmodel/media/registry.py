@@ -1,4 +1,4 @@
-"""The media, one row each. The first is assumed of a file whose name says nothing."""
+"""The media, one row each; the first is the fallback for files of an unknown suffix."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,19 +16,19 @@ MEDIA: dict[str, Medium] = {
 
 
 def medium_of_file(path: Path) -> Medium:
-    """The medium that a file's name says it holds."""
+    """The medium of a file, judged by its name."""
     suffix = path.suffix.lower()
     named = (medium for medium in MEDIA.values() if suffix in medium.suffixes)
     return next(named, next(iter(MEDIA.values())))
 
 
 def medium_of(frame: FrameDefinition) -> Medium:
-    """The medium that frames are of."""
+    """The medium of these frames."""
     return MEDIA[frame.medium]
 
 
 def definition_from_json(medium: str, values: Mapping[str, Any]) -> FrameDefinition:
-    """The frame definition that `to_json` of this medium wrote.
+    """The frame definition written by the `to_json` of this medium.
 
     Raises:
         SourceError: if there is no such medium or its values are damaged.

@@ -1,7 +1,7 @@
-"""Mono samples to sound files of 16 bits, for every medium that can be heard.
+"""Mono samples to 16-bit sound files, for every medium that can be rendered as sound.
 
-WAV and raw are written block by block without seeking: the target may be a pipe. Other formats are
-encoded by libsndfile and written whole.
+WAV and raw are written block by block without seeking, so the target may be a pipe. Other formats
+are encoded by libsndfile and written whole.
 """
 
 import io
@@ -16,29 +16,29 @@ from seqmodel.errors import UsageError
 from seqmodel.media.ogg import without_serial
 
 FULL_SCALE = 32768
-"""The 16-bit level that would be 1.0; the highest there is is one less."""
+"""The 16-bit level that would be 1.0; the highest actual level is one less."""
 
 HEADER_BYTES = 44  # of a WAV; its size field does not count the first 8
 MAX_SAMPLES = (2**32 - 1 - (HEADER_BYTES - 8)) // 2
-"""In a WAV, whose size field has 32 bits."""
+"""The limit of a WAV, whose size field has 32 bits."""
 
 MAX_FLAC_RATE = 655_350
 
 ENCODERS = {"flac": ("FLAC", "PCM_16"), "ogg": ("OGG", "VORBIS"), "mp3": ("MP3", "MPEG_LAYER_III")}
-"""libsndfile's format and subtype of what it encodes."""
+"""libsndfile's format and subtype for each kind that it encodes."""
 
 
 def to_levels(samples: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
     """The nearest 16-bit levels, -32768 to 32767, of samples in [-1, 1); those beyond are clipped.
 
-    Scaling by a power of two is exact, so samples that come from 16 bits give back their levels.
+    Scaling by a power of two is exact, so samples decoded from 16 bits give back their levels.
     """
     levels: NDArray[np.floating[Any]] = np.rint(samples * np.float32(FULL_SCALE))
     return levels.clip(-FULL_SCALE, FULL_SCALE - 1)
 
 
 def check_encoder(kind: str) -> None:
-    """UsageError where the installed libsndfile cannot write `kind`; MP3 needs 1.1 or later."""
+    """Raise UsageError if the installed libsndfile cannot write `kind`; MP3 needs 1.1 or later."""
     if kind not in ENCODERS:
         return
     import soundfile
@@ -46,7 +46,7 @@ def check_encoder(kind: str) -> None:
     if ENCODERS[kind][0] not in soundfile.available_formats():
         raise UsageError(
             f"libsndfile {soundfile.__libsndfile_version__}, as installed, cannot write {kind}: "
-            "name a .wav"
+            "use a .wav"
         )
 
 
@@ -55,8 +55,8 @@ def write_sound(
 ) -> None:
     """Write `samples` samples, at most `MAX_SAMPLES`, given in blocks (n,) in [-1, 1).
 
-    `kind` is wav, raw (16-bit levels alone, little-endian) or one of `ENCODERS`. The same samples
-    give the same bytes. Of wav and raw each block is flushed before the next is asked for.
+    `kind` is wav, raw (bare 16-bit levels, little-endian) or one of `ENCODERS`. The same samples
+    give the same bytes. For wav and raw, each block is flushed before the next is requested.
     """
     if kind in ENCODERS:
         file.write(_encoded(kind, blocks, rate))
@@ -81,7 +81,7 @@ def _wav_header(rate: int, samples: int) -> bytes:
 
 
 def _encoded(kind: str, blocks: Iterable[NDArray[np.float32]], rate: int) -> bytes:
-    """A whole file; libsndfile goes back to its header at the end."""
+    """The whole file, since libsndfile seeks back to its header at the end."""
     import soundfile
 
     container, subtype = ENCODERS[kind]

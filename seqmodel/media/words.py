@@ -1,4 +1,4 @@
-"""Numbers and texts as people read them."""
+"""Numbers and texts in human-readable form."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def spaced(name: str) -> str:
-    """A name of a program as words: note ngram for note_ngram."""
+    """An identifier as words: note ngram for note_ngram."""
     return name.replace("_", " ")
 
 
@@ -27,7 +27,7 @@ def clock(seconds: float) -> str:
 
 
 def spent(seconds: float) -> str:
-    """A time that something took: 4.2 s, 12 min 34 s, 1 h 02 min."""
+    """Elapsed time: 4.2 s, 12 min 34 s, 1 h 02 min."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""h and what the output reads beside it, in compiled sampling."""
+"""h joined with what the output reads alongside it, in compiled sampling."""
 
 import torch
 from llvmlite import ir
@@ -17,7 +17,7 @@ _SIGNATURE = Signature(
 
 
 def beside(h: Slot, x: Slot, size: int, arena: Arena) -> tuple[Slot, Call]:
-    """The rows of h (R, H) with the last `size` numbers of x (R, I) behind: (R, H + size)."""
+    """The rows of h (R, H) followed by the last `size` numbers of x (R, I): (R, H + size)."""
     (R, H), (_, inputs) = h.shape, x.shape
     joined = arena.take(R, H + size)
     fields: dict[str, int | Tensor | Slot | None] = {

@@ -1,4 +1,4 @@
-"""From a config and the data's frames to a model."""
+"""Builds a model from a config and the definition of the data's frames."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,13 +18,13 @@ from seqmodel.units.module import Unit
 
 
 def with_sizes(config: Config, frame: FrameDefinition) -> Config:
-    """The config with all sizes that it leaves open, for such frames.
+    """The config with all sizes that it leaves open filled in, for these frames.
 
-    A budget of parameters counts all units and no output layer. The paper preset takes the paper's
-    size of the medium where there is one, else as many parameters as the paper's units have.
+    A parameter budget counts all units but no output layer. The paper preset takes the paper's size
+    for the medium where there is one, else as many parameters as the paper's units have.
 
     Raises:
-        UsageError: when the config asks for a size that its output does not have.
+        UsageError: if the config sets a note unit or size that its output does not have.
     """
     return _with_note_unit(_with_hidden(config, frame), frame)
 
@@ -51,7 +51,7 @@ def _with_hidden(config: Config, frame: FrameDefinition) -> Config:
 
 
 def _with_note_unit(config: Config, frame: FrameDefinition) -> Config:
-    """The config with its unit along pitch spelled out, if its output has one."""
+    """The config with its unit along pitch filled in, if its output has one."""
     given = [name for name in ("note_unit", "note_hidden", "note_layers") if getattr(config, name)]
     if not output_class(config, frame).over_notes:
         if given:
@@ -87,19 +87,19 @@ ENCODERS: dict[str, Callable[[Config, FrameDefinition], Encoder]] = {
     "frame-wise": _frame_wise,
     "tied": _tied,
 }
-"""What the unit reads, by `Config.model`."""
+"""The encoder for each `Config.model`."""
 
 
 def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
-    """The model that a resolved `config` describes for such frames, freshly initialised.
+    """The model that a resolved `config` describes for these frames, freshly initialised.
 
     Raises:
-        UsageError: when the config asks for what frames of this medium do not have.
+        UsageError: if the config asks for something that does not fit frames of this medium.
     """
     assert config.hidden is not None
     if config.augment_keys and not frame.variants:
         raise UsageError(f"--augment-keys is for music, not for {frame.medium}")
-    output = output_class(config, frame)  # whether it fits comes first
+    output = output_class(config, frame)  # first: checks that output, model and medium fit
     encoder = ENCODERS[config.model](config, frame)
     unit = units.make(
         config.unit,

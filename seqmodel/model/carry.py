@@ -1,4 +1,4 @@
-"""What the model knows of the past."""
+"""What the model knows about the past."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

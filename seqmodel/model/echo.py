@@ -1,10 +1,10 @@
-"""What followed when a piece was last as it is now.
+"""The echo: what followed the last time the piece was as it is now.
 
 Music repeats itself, and a recurrent state forgets. So the last frames are looked up in the piece
-itself: at the longest stretch of earlier frames that equals them, and at the frame that came next.
-That is the unbounded context of PPM* (Cleary, Teahan 1997), which the short-term model of Conklin
-and Witten (1995) fills with the piece at hand. It depends on the past alone, so likelihoods stay
-exact, and it is given to the model beside its other inputs, which learns how far to trust it.
+itself: the longest earlier stretch of frames that equals them, and the frame that followed it. This
+is the unbounded context of PPM* (Cleary, Teahan 1997), which the short-term model of Conklin and
+Witten (1995) builds from the current piece. It depends on the past alone, so likelihoods stay
+exact. The model reads it alongside its other inputs and learns how far to trust it.
 """
 
 import torch
@@ -12,37 +12,37 @@ from torch import Tensor
 from torch.nn import functional as F
 
 REACH_BACK = 4096
-"""Frames that are remembered; those before are forgotten."""
+"""Frames that are remembered; earlier ones are forgotten."""
 LONGEST = 32
-"""Frames to which stretches are compared; longer ones count as this long."""
+"""Frames up to which stretches are compared; longer ones count as this long."""
 STEPS = (1, 2, 4, 8, 16, 32)
-"""Lengths of a stretch that are told apart: at least so many frames."""
+"""Lengths of a stretch that are distinguished: at least this many frames."""
 WORD = 64
-"""Notes in a word of a remembered frame."""
+"""Numbers of a remembered frame that fit in a word, one bit each."""
 
 
 def echo_size(*, onsets: bool) -> int:
-    """E, the numbers that a note is told."""
+    """E, the number of echo inputs per note."""
     return (3 if onsets else 2) * len(STEPS)
 
 
 def memory_size(frame_size: int) -> int:
-    """K, the numbers of a piece's memory: see `start_memory`."""
+    """K, the size of a piece's memory; see `start_memory`."""
     return 1 + REACH_BACK * (1 + _words(frame_size))
 
 
 def start_memory(batch_size: int, frame_size: int, device: torch.device) -> Tensor:
-    """The memory (B, K) of pieces of which nothing has been heard, int64.
+    """The memory (B, K) of pieces before their first frame, int64.
 
-    It holds how many frames have been heard; for each of the last REACH_BACK how many frames up to
-    it equal as many up to the last, at most LONGEST; and those frames, a bit a number. Frame t is
-    in place t modulo REACH_BACK.
+    It holds how many frames have been read; for each of the last REACH_BACK, how many frames up to
+    and including it equal as many at the end of the piece so far, at most LONGEST; and these
+    frames, one bit per number. Frame t is at index t modulo REACH_BACK.
     """
     return torch.zeros(batch_size, memory_size(frame_size), dtype=torch.int64, device=device)
 
 
 def remember(memory: Tensor, frame: Tensor) -> Tensor:
-    """The memory (B, K) once `frame` (B, F) of zeros and ones is part of it."""
+    """The memory (B, K) with `frame` (B, F), of zeros and ones, added."""
     heard, runs, frames = _parts(memory)
     place, word = heard % REACH_BACK, _packed(frame)
     places = torch.arange(REACH_BACK, device=memory.device)
@@ -55,10 +55,10 @@ def remember(memory: Tensor, frame: Tensor) -> Tensor:
 
 
 def followed(memory: Tensor, frame_size: int) -> tuple[Tensor, Tensor]:
-    """What came after the longest stretch that equals the last frames, the latest of equals.
+    """What followed the longest stretch that equals the last frames; the latest wins a tie.
 
-    Returns the frame (B, F), booleans, and the length of the stretch (B, 1); of length 0 there is
-    none, and the frame is empty.
+    Returns the frame (B, F), boolean, and the length of the stretch (B, 1); a length of 0 means
+    that there is none, and the frame is empty.
     """
     heard, runs, frames = _parts(memory)
     places = torch.arange(REACH_BACK, device=memory.device)
@@ -71,10 +71,10 @@ def followed(memory: Tensor, frame_size: int) -> tuple[Tensor, Tensor]:
 
 
 def echo_inputs(frame: Tensor, length: Tensor, *, onsets: bool) -> Tensor:
-    """What notes are told of N frames (N, F) that followed stretches (N, 1): (N D, E).
+    """The echo inputs (N D, E) from N frames (N, F) that followed stretches of `length` (N, 1).
 
-    Whether the stretch has at least each number of frames in STEPS; the same where the note
-    sounded in the frame, else zeros; with `onsets` the same where it was struck.
+    For each note: whether the stretch has at least each number of frames in STEPS; the same if the
+    note sounded in the frame, else zeros; with `onsets`, the same if it was struck, else zeros.
     """
     known = length >= torch.tensor(STEPS, device=length.device)  # (N, steps)
     halves = frame.chunk(2, 1) if onsets else (frame,)
@@ -88,7 +88,7 @@ def _words(frame_size: int) -> int:
 
 
 def _parts(memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """How many frames (B, 1), the runs (B, REACH_BACK) and frames (B, REACH_BACK, words)."""
+    """The frame count (B, 1), the runs (B, REACH_BACK) and frames (B, REACH_BACK, words)."""
     heard, runs, words = torch.tensor_split(memory, (1, 1 + REACH_BACK), 1)
     return heard, runs, words.reshape(len(memory), REACH_BACK, -1)
 

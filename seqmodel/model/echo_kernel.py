@@ -1,4 +1,4 @@
-"""`echo.remember` and `echo.followed`, compiled: frame after frame of pieces side by side."""
+"""`echo.remember` and `echo.followed`, compiled: frame by frame, over a batch of pieces."""
 
 from typing import Any
 
@@ -27,9 +27,10 @@ _ITEMSIZE = 8  # bytes of a number in sampling
 
 
 def compiled_echoes(frames: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What followed (T, B, F) and how long stretches are (T, B), once each of frames is heard.
+    """What followed (T, B, F) and the lengths of the stretches (T, B), after each of `frames`.
 
-    Frames (T, B, F) are float32 or float64 on the CPU; the third is the memory (B, K) after them.
+    Frames (T, B, F) are float32 or float64 on the CPU; the third result is the memory (B, K) after
+    them.
     """
     T, B, size = frames.shape
     memory = memory.clone()
@@ -44,7 +45,7 @@ def compiled_echoes(frames: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 def echo_call(frame: Slot, arena: Arena) -> tuple[Slot, Slot, Slot, Call]:
-    """The same of one `frame` (F,) of one piece, in float64: its memory, what followed, length."""
+    """The same for one `frame` (F,) of one piece, in float64: memory, what followed, length."""
     (size,) = frame.shape
     memory = arena.take(1, memory_size(size), dtype=torch.int64)
     after, length = arena.take(1, 1, size), arena.take(1, 1)
@@ -82,7 +83,7 @@ def _step(words: int) -> Library:
 
 
 def _write_frame(e: Emitter, f: dict[str, Any], row: Any, piece: Any, words: int) -> None:
-    """Take in a frame of a piece and write what followed the stretch like the one it ends."""
+    """Remember a frame of a piece and write what followed the stretch equal to the one it ends."""
     b = e.builder
     memory = _place(e, f["kept"], e.mul(piece, f["K"]))
     runs, frames = _place(e, memory, 1), _place(e, memory, 1 + REACH_BACK)
@@ -91,9 +92,9 @@ def _write_frame(e: Emitter, f: dict[str, Any], row: Any, piece: Any, words: int
     frame = _packed(e, f, e.offset(f["frames"], e.mul(row, f["F"])), words)
     for k, word in enumerate(frame):
         b.store(word, _place(e, frames, e.mul(here, words), k))
-    # From the latest on down, so that the run before each is still that of the last time.
+    # From the latest to the earliest, so that the run before each still has its previous value.
     reach = b.select(b.icmp_signed("<", heard, e.int(REACH_BACK - 1)), heard, e.int(REACH_BACK - 1))
-    best = [e.int(0), e.int(0)]  # the length of the longest stretch, and what it ends with
+    best = [e.int(0), e.int(0)]  # the length of the longest stretch, and the place of its end
     with e.carrying(1, e.add(reach, 1), 1, best) as (back, inside):
         place = _around(e, b.sub(here, back))
         run = b.load(_place(e, runs, _around(e, b.sub(place, e.int(1)))), typ=INT)
@@ -120,7 +121,7 @@ def _write_frame(e: Emitter, f: dict[str, Any], row: Any, piece: Any, words: int
 
 
 def _packed(e: Emitter, f: dict[str, Any], frame: Any, words: int) -> list[Any]:
-    """The numbers of a frame that are not zero, as the bits of so many words."""
+    """The numbers of a frame, as bits of `words` words: 1 where not zero."""
     b, packed = e.builder, []
     for k in range(words):
         left = b.sub(f["F"], e.int(k * WORD))
@@ -135,10 +136,10 @@ def _packed(e: Emitter, f: dict[str, Any], frame: Any, words: int) -> list[Any]:
 
 
 def _place(e: Emitter, address: Any, *numbers: Any) -> Any:
-    """`address` advanced by the sum of so many integers."""
+    """`address` advanced by as many integers as the sum of `numbers`."""
     return e.builder.gep(address, [e.add(*numbers)], source_etype=INT)
 
 
 def _around(e: Emitter, place: Any) -> Any:
-    """A place from -REACH_BACK to below twice that, modulo REACH_BACK: a power of two."""
+    """A place from -REACH_BACK to below 2 REACH_BACK, modulo REACH_BACK, which is a power of 2."""
     return e.builder.and_(place, e.int(REACH_BACK - 1))

@@ -1,4 +1,4 @@
-"""What the unit reads: frames and the numbers before them, as unit inputs."""
+"""Encoders, which turn frames and the numbers before them into unit inputs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Past(NamedTuple):
-    """All that an encoder keeps of the frames before."""
+    """Everything that an encoder keeps of the previous frames."""
 
     numbers: Tensor
-    """(B, C), which outputs see too."""
+    """(B, C), which outputs read too."""
     memory: Tensor | None = None
-    """(B, K) what else an encoder remembers, of a type of its own."""
+    """(B, K), whatever else an encoder remembers, in its own dtype."""
 
 
 class Inputs(NamedTuple):
@@ -27,7 +27,7 @@ class Inputs(NamedTuple):
     x: Tensor
     """(B R, I), by the unit."""
     beside: Tensor | None = None
-    """(B R, E), by the output beside each row of h."""
+    """(B R, E), by the output alongside each row of h."""
 
 
 class Encoded(NamedTuple):
@@ -36,24 +36,24 @@ class Encoded(NamedTuple):
     inputs: Tensor
     """(T, B R, I): what the unit reads before each frame."""
     beside: Tensor | None
-    """(T, B R, E): what the output reads beside h, if anything."""
+    """(T, B R, E): what the output reads alongside h, if anything."""
     frames: Tensor
     """(T, B, F), in the model's type."""
     past: Tensor
     """(T, B, C): the numbers before each frame."""
     last: Past
-    """That before the frame that follows."""
+    """The past before the next frame."""
 
 
 class Encoder(Protocol):
-    """Turns the past into unit inputs, and keeps as much of it as that takes.
+    """Turns the past into unit inputs, and keeps as much of it as that requires.
 
     A model may run several unit rows for each piece, such as one per note: the inputs, and with
-    them h and the unit's state, then have B R rows, those of a piece side by side.
+    them h and the unit's state, then have B R rows, with the rows of a piece adjacent.
 
     Attributes:
         input_size: I, the size of a unit row's input.
-        beside_size: E, the numbers that the output reads beside each row of h.
+        beside_size: E, the number of values that the output reads alongside each row of h.
         rows: R, the number of unit rows for each piece.
         binary: whether inputs are zeros and ones, which may be read as a sparse set.
     """
@@ -64,22 +64,22 @@ class Encoder(Protocol):
     binary: bool
 
     def start(self, like: Tensor, batch_size: int) -> Past:
-        """The past before the first frame: zeros, the numbers of the type and device of `like`."""
+        """The past before the first frame: zeros, the numbers in the dtype and device of `like`."""
 
     def encode(self, frames: Tensor, past: Past) -> Encoded:
-        """Encode frames (T, B, F), of any type of number, that follow `past`."""
+        """Encode frames (T, B, F), of any numeric type, that follow `past`."""
 
     def inputs(self, past: Past) -> Inputs:
         """What is read before the frame that follows `past`."""
 
     def append(self, past: Past, frame: Tensor) -> Past:
-        """The past once `frame` (B, F) is part of it."""
+        """The past with `frame` (B, F) appended."""
 
     def kept(self, numbers: Tensor) -> Tensor:
-        """What compiled sampling keeps of numbers (B, C), in the form that a draw leaves it."""
+        """The numbers (B, C) in the form in which compiled sampling keeps and draws them."""
 
     def compiled(self, arena: "Arena") -> "CompiledInputs":
-        """What turns that into the unit inputs in compiled code, for one piece."""
+        """The compiled calls that turn kept numbers into the unit inputs, for one piece."""
 
 
 class CompiledInputs(NamedTuple):
@@ -88,9 +88,9 @@ class CompiledInputs(NamedTuple):
     kept: "Slot"
     """(C,), which a draw updates; see `Encoder.kept`."""
     x: "Slot"
-    """(I,), or (R, I): what the unit reads, the last E of which the output reads beside h."""
+    """(I,), or (R, I): what the unit reads; the output reads the last E of each row alongside h."""
     calls: "Sequence[Call]"
-    """What computes x; none where it is the same as `kept`."""
+    """The calls that compute x; none if it is the same as `kept`."""
     memory: "Slot | None" = None
     """(1, K), as in `Past`."""
 
@@ -98,8 +98,8 @@ class CompiledInputs(NamedTuple):
 class WindowEncoder:
     """The unit reads the last C numbers, standardised: C = I, one row per piece.
 
-    A sequence is a line of numbers, and a frame the next F of it; the line begins after zeros. For
-    music C = F = 88: the unit reads the frame before.
+    A sequence is a line of numbers, preceded by zeros, and a frame is the next F of them. For music
+    C = F = 88: the unit reads the previous frame.
     """
 
     rows, beside_size = 1, 0
@@ -115,7 +115,7 @@ class WindowEncoder:
         return Past(like.new_zeros(batch_size, self.input_size))
 
     def encode(self, frames: Tensor, past: Past) -> Encoded:
-        """See `Encoder`. What comes back are views of one line wherever that can be."""
+        """See `Encoder`. Returns views of one line where possible."""
         with one_thread():
             frames, before, last = _in_line(frames, past.numbers)
         return Encoded(self.kept(before), None, frames, before, Past(last))
@@ -141,10 +141,10 @@ class WindowEncoder:
 
 
 def _in_line(frames: Tensor, past: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Frames (T, B, F) in line behind the past (B, C), in its type.
+    """Frames (T, B, F) in line after the past (B, C), in its dtype.
 
     Returns the frames, and as views of the line the C numbers before each (T, B, C) and the last
-    C of all (B, C).
+    C overall (B, C).
     """
     (T, B, F), C = frames.shape, past.shape[1]
     if C == F:

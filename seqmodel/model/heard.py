@@ -1,4 +1,4 @@
-"""What a note hears of the past, plainly: the specification of `note_inputs`."""
+"""The inputs of each note, in plain PyTorch: the specification of `note_inputs`."""
 
 from functools import cache
 
@@ -9,23 +9,23 @@ from torch.nn import functional as F
 from seqmodel.model.echo import echo_inputs, followed, remember
 
 REACH = 12
-"""Semitones that a note hears on either side, one by one; also the classes of pitch."""
+"""Semitones that a note reads one by one on either side; also the number of pitch classes."""
 WINDOW = 2 * REACH + 1
 HEARD = WINDOW + REACH + 1
-"""Numbers that a note hears of a frame: a window, classes of pitch, and a count."""
+"""Numbers that a note reads from a frame: a window, pitch classes, and a count."""
 BUMPS = 8
-"""Smooth functions of absolute pitch."""
+"""The number of smooth functions of absolute pitch."""
 PITCH = BUMPS + REACH
-"""Numbers that tell a note its absolute pitch: those, and its class."""
+"""Numbers that encode the absolute pitch of a note: these functions, and its class."""
 
 
 def heard_size(*, onsets: bool) -> int:
-    """The numbers that a note hears of the frame before, and of its pitch."""
+    """The number of inputs of a note from the previous frame and from its pitch."""
     return HEARD + PITCH + (WINDOW if onsets else 0)
 
 
 def plain_echoes(heard: Tensor, memory: Tensor, *, onsets: bool) -> tuple[Tensor, Tensor]:
-    """`echo_inputs` (T B D, E) after each of frames `heard` (T, B, C), and the memory then."""
+    """`echo_inputs` (T B D, E) after each frame of `heard` (T, B, C), and the memory at the end."""
     told = []
     for frame in heard:
         memory = remember(memory, frame)
@@ -34,7 +34,7 @@ def plain_echoes(heard: Tensor, memory: Tensor, *, onsets: bool) -> tuple[Tensor
 
 
 def heard_inputs(past: Tensor, *, onsets: bool = False) -> Tensor:
-    """What notes hear (N D, heard_size) after the frames `past` (N, C); see `NoteEncoder`."""
+    """The inputs of notes (N D, heard_size) after frames `past` (N, C); see `NoteEncoder`."""
     sounding = past.chunk(2, 1)[0] if onsets else past
     N, D = sounding.shape
     octaves = -(-D // REACH)
@@ -49,7 +49,7 @@ def heard_inputs(past: Tensor, *, onsets: bool = False) -> Tensor:
 
 
 def _window(notes: Tensor) -> Tensor:
-    """Of notes (N, D) those around each: (N, D, WINDOW)."""
+    """The notes around each of `notes` (N, D): (N, D, WINDOW)."""
     return F.pad(notes, (REACH, REACH)).unfold(1, WINDOW, 1)
 
 

@@ -1,4 +1,4 @@
-"""What notes read, compiled: for many frames in training, frame by frame in sampling."""
+"""The inputs of notes, compiled: for many frames in training, frame by frame in sampling."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ from seqmodel.model.encoder import CompiledInputs
 from seqmodel.model.heard import HEARD, PITCH, REACH, WINDOW, absolute_pitch, heard_size
 
 _WORK = 6 * REACH
-"""Beyond 2 D, the numbers of a thread's work: see `_write_frame`."""
+"""The size of a thread's `work`, beyond 2 D; see `_write_frame`."""
 _ITEMSIZE = 8  # bytes of a number in sampling
 
 
 def compiled_inputs(
     heard: Tensor, memory: Tensor | None, *, onsets: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """What notes read (T B D, I) after frames `heard` (T, B, C), and the memory (B, K) then.
+    """The inputs of notes (T B D, I) after frames `heard` (T, B, C), and the new memory (B, K).
 
     For float32 or float64 on the CPU; `memory` is None without echo.
     """
@@ -44,7 +44,7 @@ def compiled_inputs(
 
 
 def inputs_call(D: int, arena: Arena, *, onsets: bool, echo: bool) -> CompiledInputs:
-    """The same of one frame, in float64."""
+    """The same for one frame, in float64."""
     past = arena.take(2 * D if onsets else D)
     x = arena.take(D, _input_size(onsets, echo))
     fields: dict[str, int | Tensor | Slot | None] = {
@@ -67,7 +67,7 @@ def _input_size(onsets: bool, echo: bool) -> int:
 
 @compiled_once
 def _signature(onsets: bool, echo: bool, *, step: bool) -> Signature:
-    """The fields for many frames on several threads, or for a step: one frame on one."""
+    """The fields for many frames on several threads, or for a step: one frame on one thread."""
     size, frame = f"2 * D + {_WORK}", "2 * D" if onsets else "D"
     echoes = (Array("after", ("N", frame)), Array("length", ("N",))) if echo else ()
     return Signature(
@@ -111,9 +111,9 @@ def _write_frame(
 ) -> None:
     """The inputs of one frame.
 
-    `work` takes the notes between 12 zeros on either side, then the counts per pitch class, twice
-    in a row, so that those from any class on are consecutive; with `onsets` then the struck notes
-    between 12 zeros on either side.
+    `work` holds the notes, padded with 12 zeros on either side; then the counts per pitch class,
+    twice in a row, so that those from any class on are consecutive; then, with `onsets`, the struck
+    notes, padded with 12 zeros on either side.
     """
     b, D, inputs = e.builder, f["D"], _input_size(onsets, echo)
     past = e.offset(f["past"], e.mul(frame, D, 2 if onsets else 1))
@@ -146,7 +146,7 @@ def _write_frame(
 
 
 def _write_echo(e: Emitter, f: dict[str, Any], frame: Any, n: Any, to: Any, halves: int) -> None:
-    """`echo.echo_inputs` of a note."""
+    """`echo.echo_inputs` for a note."""
     b, one = e.builder, ir.Constant(e.real, 1.0)
     length = b.load(e.offset(f["length"], frame), typ=e.real)
     told = [one]

@@ -1,4 +1,4 @@
-"""What the tied model's unit reads: the past as each note hears it."""
+"""The inputs of the tied model's unit: the past as seen from each note."""
 
 from typing import TYPE_CHECKING
 
@@ -19,14 +19,14 @@ class NoteEncoder:
     """One unit row per note, with the same weights for all: R = D notes, C = F.
 
     The inputs of note n, after Johnson (2017), "Generating polyphonic music using tied parallel
-    networks": which of the notes n - 12 to n + 12 sounded in the frame before; how many notes of
-    each pitch class did, counted from n; how many in all, over 12; and its absolute pitch, as
-    smooth functions of n and as one of 12 classes. With `onsets` (see `outputs.shared.onsets`) also
-    which of the notes n - 12 to n + 12 were struck. But for absolute pitch, transposed music is
-    thus read as the same inputs, rows further up.
+    networks": which of the notes n - 12 to n + 12 sounded in the previous frame; how many notes of
+    each pitch class did, counted from n; how many in total, divided by 12; and its absolute pitch,
+    as smooth functions of n and as one of 12 classes. With `onsets` (see `outputs.shared.onsets`)
+    also which of the notes n - 12 to n + 12 were struck. Apart from absolute pitch, transposed
+    music thus gives the same inputs in shifted rows.
 
-    With `echo` the unit and the output also read what followed when the piece was last as it is
-    now, see `model.echo`: the memory holds all frames but the last, which are the numbers.
+    With `echo` the unit and the output also read what followed the last time the piece was as it is
+    now, see `model.echo`: `memory` holds all frames but the last, which is in `numbers`.
     """
 
     binary = False
@@ -75,7 +75,7 @@ class NoteEncoder:
         return inputs_call(self.rows, arena, onsets=self.onsets, echo=self.echo)
 
     def _read(self, heard: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The unit inputs (T, B D, I) for the frames after `heard` (T, B, C), and the memory."""
+        """The unit inputs (T, B D, I) after each frame of `heard` (T, B, C), and the new memory."""
         T, B, C = heard.shape
         if device.why_not([heard]) is not None:
             x = heard_inputs(heard.reshape(T * B, C), onsets=self.onsets)

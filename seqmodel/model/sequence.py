@@ -13,22 +13,22 @@ from seqmodel.units.dropout import Dropout
 from seqmodel.units.module import AnyState, Stack, Unit
 
 FRAMES_AT_ONCE = 8192
-"""Read at a time over all pieces where nothing is learned: bounds the memory."""
+"""Read at a time over all pieces outside training: bounds the memory."""
 ROWS_AT_ONCE = 1 << 16
-"""The same in rows of the unit, for models with many per frame."""
+"""The same in unit rows, for models with many per frame."""
 
 
 class Reading(NamedTuple):
     """What the output needs for each of the frames (T, B, F) that the model has read."""
 
     h: Tensor
-    """(T, B R, H), R being the encoder's rows per piece; with what it gives beside, H + E."""
+    """(T, B R, H), R being the encoder's rows per piece; H + E if it has `beside` inputs."""
     frames: Tensor
     """(T, B, F), in the model's type."""
     past: Tensor
     """(T, B, C), the numbers before each frame."""
     after: Carry
-    """The carry behind the last frame."""
+    """The carry after the last frame."""
 
 
 class SequenceModel(nn.Module):
@@ -50,10 +50,10 @@ class SequenceModel(nn.Module):
         return self.unit.units() if isinstance(self.unit, Stack) else [self.unit]
 
     def choose_device(self, option: str, batch_size: int) -> torch.device:
-        """Where `--device` auto, cpu or cuda puts this model, for batches of this size.
+        """Where `--device` auto, cpu or cuda places this model, for batches of this size.
 
         Raises:
-            UsageError: for a device that is not there, or where the unit's backend cannot run.
+            UsageError: if the device is not available, or the unit's backend cannot run on it.
         """
         case = self.unit.case(batch_size * self.encoder.rows)
         return choose_device(option, case, self.layers()[0].backend)
@@ -64,15 +64,15 @@ class SequenceModel(nn.Module):
         return max(1, frames // batch_size)
 
     def start(self, batch_size: int) -> Carry:
-        """The carry before the first frame: zero state, zeros heard."""
+        """The carry before the first frame: zero state, zeros as the past."""
         state = self.unit.zero_state(batch_size * self.encoder.rows)
         return Carry(state, self.encoder.start(self.layers()[0].U, batch_size))
 
     def read(self, frames: Tensor, carry: Carry, lengths: Tensor | None = None) -> Reading:
-        """Read `frames` (T, B, F), of any type of number, that follow `carry`.
+        """Read `frames` (T, B, F), of any numeric type, that follow `carry`.
 
-        With `lengths` (B,) from 0 to T, frames from a piece's length on are padding: h is zero
-        there, and the carry holds the unit's state at the length.
+        With `lengths` (B,) from 0 to T, frames from a piece's length on are padding: the unit's
+        output is zero there, and the carry holds the unit's state at the length.
         """
         inputs, beside, frames, past, last = self.encoder.encode(frames, carry.past)
         if lengths is not None and self.encoder.rows > 1:

@@ -1,10 +1,10 @@
-"""What an output owes the rest: everything about p(x_t | x_<t), once the past is summed up in h.
+"""The interface of outputs: everything about p(x_t | x_<t), given h, a summary of the past.
 
-Training, evaluation and sampling know outputs by this class alone. Adding one takes a folder beside
-`bernoulli/` and a row in `outputs.registry`; README.md in this folder walks through the smallest.
+Training, evaluation and sampling use outputs only through `Output`. Adding one takes a folder next
+to `bernoulli/` and a row in `outputs.registry`; README.md in this folder walks through an example.
 
-Shapes: T frames, B pieces, F numbers in a frame, C numbers of past. h is (T, B R, H), R being how
-many unit rows the model's encoder runs for each piece (1, but for models that run a row per note).
+Shapes: T frames, B pieces, F numbers in a frame, C numbers of past. h is (T, B R, H), where the
+model's encoder runs R unit rows per piece (1, except for models that run a row per note).
 """
 
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ class Loss(NamedTuple):
     """The weighted nats of a window."""
 
     total: Tensor
-    """What training descends: the frames' nats and, where the output knows them, the ends'."""
+    """What training minimises: the nats of frames and, if the output models them, of ends."""
     nats: Tensor
     """The frames' nats alone, detached."""
 
@@ -57,19 +57,19 @@ class Window(NamedTuple):
     ends: Tensor
     """(T, B) booleans: whether the frame is its piece's last."""
     inside: Tensor
-    """(T, B) booleans: whether the frame belongs to the piece at all, or is padding."""
+    """(T, B) booleans: whether the frame belongs to the piece, rather than to padding."""
 
 
 class Figures(Protocol):
-    """Adds up, window by window, what an output reports beside its nats."""
+    """Accumulates, window by window, what an output reports besides its nats."""
 
     def add(self, window: Window) -> None:
-        """Take in the frames of a window; padding must not count."""
+        """Add the frames of a window; padding must not count."""
 
     def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """The figures by name, given the split's total nats and its numbers of frames and pieces.
 
-        The names stand in `eval --json`, and as `valid_NAME` in metrics.jsonl.
+        The names appear in `eval --json`, and as `valid_NAME` in metrics.jsonl.
         """
 
 
@@ -85,10 +85,10 @@ class NoFigures:
 
 
 class CompiledDraw(Protocol):
-    """A draw in compiled code, which `sampling.compiled` calls for frame after frame.
+    """A draw in compiled code, which `sampling.compiled` calls for each frame.
 
-    `call` is that of draw(fields, n): it draws frame n of a chunk from h, leaves what the unit
-    reads next in x, and returns 1 if the piece ends there, else 0.
+    `call` is draw(fields, n): it draws frame n of a chunk from h, leaves the last C numbers in x,
+    and returns 1 if the piece ends there, else 0.
     """
 
     call: "Call"
@@ -104,8 +104,8 @@ class Output(nn.Module, ABC):
     """The distribution of the next frame, given h and the numbers before the frame.
 
     Attributes:
-        discrete: whether nats are of probabilities, which compare with anyone's, or of a density.
-        over_notes: whether a unit of its own runs over a frame's notes.
+        discrete: whether nats are of probabilities, comparable with any model's, or of a density.
+        over_notes: whether a separate unit runs over a frame's notes.
         frame_type: the NumPy type of drawn frames.
         frame_size: F.
         uniforms_per_frame: how many uniforms `draw_frame` takes for each frame.
@@ -122,23 +122,23 @@ class Output(nn.Module, ABC):
     def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
         """The output that a resolved config describes for such frames, freshly initialised.
 
-        It reads rows of h of `h_size` numbers: the unit's, and what the encoder gives beside.
+        It reads rows of h of `h_size` numbers: the unit's, and what the encoder adds to them.
 
         Raises:
-            UsageError: when the config asks for what this output does not have.
+            UsageError: if the config asks for something that this output does not support.
         """
 
     def start_at(self, train: Split) -> None:
         """Set the weights so that training starts near the marginals of the training split.
 
-        By default they stay as they were initialised.
+        By default they keep their initial values.
         """
 
     @abstractmethod
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log p(x_t | x_<t) in nats, exact: (T, B), differentiable.
 
-        Compiled where it can be; the same as the specification to a few roundings.
+        Compiled where possible; equal to the specification within a few rounding errors.
         """
 
     def loss(
@@ -151,13 +151,13 @@ class Output(nn.Module, ABC):
     ) -> Loss:
         """The nats of each frame times its weight (T, B), summed. Padding has weight 0.
 
-        `lengths` (B,) holds what `Window.lengths` does.
+        `lengths` (B,) is as in `Window`.
         """
         total = torch.dot(self.score(h, frames, past).reshape(-1), weights.reshape(-1))
         return Loss(total, total.detach())
 
     def figures(self) -> Figures:
-        """A fresh accumulator of this output's figures; by default it has none but the nats."""
+        """A fresh accumulator of this output's figures; by default, none besides the nats."""
         return NoFigures()
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
@@ -169,14 +169,14 @@ class Output(nn.Module, ABC):
         """Draw a frame of each piece: the specification of sampling.
 
         h is (B R, H), past (B, C), uniforms (B, uniforms_per_frame) float64 in [0, 1). How many
-        steps a frame takes is the output's own business.
+        steps a frame takes is up to the output.
         """
 
     def compiled_draw(
         self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
     ) -> CompiledDraw | None:
-        """The compiled draw of the same frames from h (H,), or None where there is none.
+        """The compiled draw of the same frames from h (H,) or (R, H), or None if there is none.
 
-        It leaves the last C numbers, standardised, in x (C,) for the unit.
+        It leaves the last C numbers, standardised, in x (C,) for the unit's next inputs.
         """
         return None

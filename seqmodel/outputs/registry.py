@@ -1,4 +1,4 @@
-"""The outputs there are, one row each. Torch is loaded when one is built, not by the import."""
+"""The available outputs, one row each; torch is loaded when one is built, not on import."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class OutputEntry:
 
     values: Values
     classes: Mapping[str, str]
-    """Model -> "module:class" of the output over its unit's h; models that it fits alone."""
+    """Model -> "module:class" of the output over its unit's h, for the models that it fits."""
     size: tuple[str, str] | None = None
-    """The setting that is its size, and what that counts; None where it has none."""
+    """The setting that gives its size, and what that counts; None if it has none."""
 
     def load(self, model: str) -> "type[Output]":
         """The class for a model, imported."""
@@ -33,7 +33,7 @@ class OutputEntry:
         return found
 
 
-# The first that fits a model and a medium's frames is their default.
+# The first output that fits a model and a medium's frames is the default for them.
 OUTPUTS = {
     "note-unit": OutputEntry(
         "binary",
@@ -66,10 +66,10 @@ OUTPUTS = {
 
 
 def output_name(config: Config, frame: "FrameDefinition") -> str:
-    """The config's output, "auto" being the default of its model for such frames.
+    """The name of the config's output, with "auto" resolved for its model and these frames.
 
     Raises:
-        UsageError: when there is none of that name, or it fits neither the frames nor the model.
+        UsageError: if there is no such output, or it does not fit the frames or the model.
     """
     fitting = {name: entry for name, entry in OUTPUTS.items() if entry.values == frame.values}
     both = [name for name, entry in fitting.items() if config.model in entry.classes]
@@ -92,13 +92,13 @@ def output_name(config: Config, frame: "FrameDefinition") -> str:
 
 
 def only_model(output: str) -> str | None:
-    """The model that the output called `output` fits; None if it fits several, or is unknown."""
+    """The only model that the output named `output` fits; None if several, or if it is unknown."""
     models = [*OUTPUTS[output].classes] if output in OUTPUTS else []
     return models[0] if len(models) == 1 else None
 
 
 def output_class(config: Config, frame: "FrameDefinition") -> "type[Output]":
-    """The class of the config's output; UsageError as `output_name`."""
+    """The class of the config's output; raises UsageError as `output_name` does."""
     return OUTPUTS[output_name(config, frame)].load(config.model)
 
 

@@ -1,1 +1,1 @@
-"""Pictures, as PNG."""
+"""Plots, as PNG."""

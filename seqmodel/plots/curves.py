@@ -1,4 +1,4 @@
-"""Learning curves: of a run, and of several side by side."""
+"""Learning curves: of one run, and of several for comparison."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> Non
         epochs,
         [line["train_nats_per_frame"] for line in metrics],
         color="0.6",
-        label="train (as trained on)",
+        label="train (during training)",
     )
     axes.plot(epochs, valid, color=PRIMARY, label="valid")
     best = int(np.argmin(valid))
@@ -44,7 +44,7 @@ def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> Non
 
 
 def plot_curves(path: Path, title: str, curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Draw nats per frame on valid of several runs, against updates and against wall-clock time."""
+    """Draw nats per frame on valid of several runs, against updates and against training time."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")

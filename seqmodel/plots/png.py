@@ -1,4 +1,4 @@
-"""What all pictures share: their colours and the way they become PNG."""
+"""Shared by all plots: colours, captions and conversion to PNG."""
 
 import io
 from typing import TYPE_CHECKING
@@ -8,13 +8,13 @@ if TYPE_CHECKING:
 
 PRIMARY, ACCENT = "#1f4e79", "#c8782a"
 DARK_PRIMARY, DARK_ACCENT = "#0b1c2c", "#5c3310"
-"""The same where something begins."""
+"""The same, where a note begins."""
 
 
 def caption(text: str) -> str:
-    """The text as pictures can show it, to the letter: no part of it is a formula.
+    """The text for verbatim display in a plot: no part of it is read as a formula.
 
-    Characters that the font lacks, and what no terminal should get either, are escaped.
+    Characters missing from the font, and unprintable ones, are escaped.
     """
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
@@ -27,7 +27,7 @@ def caption(text: str) -> str:
 
 
 def png_bytes(figure: "Figure") -> bytes:
-    """The picture as PNG; its bytes depend on nothing but the data."""
+    """The figure as PNG; its bytes depend on nothing but the data."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
     return buffer.getvalue()

@@ -1,1 +1,1 @@
-"""What files, datasets and runs hold; runs as HTML pages."""
+"""Inspection of files, datasets and runs; HTML pages on runs."""

@@ -1,4 +1,4 @@
-"""Samples of runs for a page: what `seqmodel sample` writes, and pictures of it."""
+"""Samples of runs for a page: the output of `seqmodel sample`, and pictures of it."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,10 @@ from seqmodel.sampling.sampler import Sampler
 def draw(
     subjects: Sequence[Subject], *, number: int, seed: int, progress: Progress
 ) -> dict[str, list[Sample]]:
-    """`number` samples of each subject by its name; none where browsers cannot play its medium.
+    """Draw `number` samples per subject, by its name; none if browsers cannot play its medium.
 
     Raises:
-        UsageError: where a sound cannot be written.
+        UsageError: if the sound cannot be written.
     """
     if not number:
         return {}
@@ -36,7 +36,7 @@ def draw(
 
 
 def command(runs: Sequence[Run], *, number: int, seed: int) -> str:
-    """How to have the samples of runs of one medium as files."""
+    """The command that writes the samples of runs of one medium to files."""
     medium = medium_of(runs[0].frame)
     name = shlex.quote(str(runs[0].folder)) if len(runs) == 1 else "RUN"
     several = f" -n {number}" if number > 1 else ""
@@ -61,7 +61,7 @@ def _sampling(run: Run) -> Sampling:
     try:
         return medium.sampling(run.frame, request)
     except UsageError as error:
-        raise UsageError(f"no sample of {run.folder}: {error}; or add --samples 0") from error
+        raise UsageError(f"cannot sample {run.folder}: {error}; or add --samples 0") from error
 
 
 def _samples(subject: Subject, sampling: Sampling, number: int, seed: int) -> Iterator[Sample]:

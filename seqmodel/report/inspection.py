@@ -1,4 +1,4 @@
-"""What a media file, a dataset or a run holds, as plain values and as a picture."""
+"""The contents of a media file, a dataset or a run, as plain values and as a plot."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from seqmodel.runs.folder import BEST, CONFIG, LAST, load_run, read_metrics
 
 
 def kind_of(path: Path) -> str:
-    """What `path` is: "run", "dataset" or a media file's kind; SeqmodelError if nothing known."""
+    """The kind of `path`: "run", "dataset" or a media file's kind; SeqmodelError if unknown."""
     if (path / CONFIG).is_file():
         return "run"
     if (path / MANIFEST).is_file():
@@ -30,7 +30,7 @@ def kind_of(path: Path) -> str:
 
 
 def inspect_dataset(path: Path, plot: Path | None) -> dict[str, Any]:
-    """What a dataset holds: its manifest, and what its medium says of its splits.
+    """The contents of a dataset: its manifest, and what its medium reports on its splits.
 
     SeqmodelError if a piece has changed since it was prepared.
     """
@@ -42,14 +42,14 @@ def inspect_dataset(path: Path, plot: Path | None) -> dict[str, Any]:
 
 
 def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[str, Any]:
-    """How far a run has come: its settings, size, epochs and best figure.
+    """The state of a run: its settings, size, epochs and best figure.
 
-    With `verify` its checkpoints are compared with their hashes; SeqmodelError if one has changed.
+    With `verify`, its checkpoints are checked against their hashes; SeqmodelError if one differs.
     """
     metrics = read_metrics(path)
     if plot is not None:
         if not metrics:
-            raise SeqmodelError(f"{path} has no epoch to draw yet")
+            raise SeqmodelError(f"{path} has no complete epoch to draw yet")
         plot_learning_curve(plot, metrics)
     values: dict[str, Any] = {"path": str(path), "kind": "run", "epochs": len(metrics)}
     if verify:
@@ -66,7 +66,7 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
             "frames": str(run.frame),
             "config": run.config.__dict__,
         }
-        # The checkpoint is written before its line of metrics: a run killed in between has only it.
+        # The checkpoint is written before its metrics line: a run killed in between lacks the line.
         if run.epoch <= len(metrics):
             values["best"] = metrics[run.epoch - 1]
     return values

@@ -1,4 +1,4 @@
-"""What a result came about on: the machine, the versions, the commit of the checkout."""
+"""The provenance of a result: the machine, the versions, the commit of the checkout."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ from seqmodel.report.page import Detail, Facts, Section
 
 
 def machine() -> dict[str, Any]:
-    """The processor, its cores and threads, and the versions of what runs on it."""
+    """The processor, its cores, threads and GPU, and the versions of Python and torch."""
     about = {
         "processor": _processor(),
         "architecture": binding.get_host_cpu_name(),
@@ -37,10 +37,10 @@ def came_from(
     threads: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Section:
-    """The end of a page: the command as it was typed, versions, machine, and long texts.
+    """The last section of a page: the command as typed, versions, machine and long texts.
 
-    `threads` says what ran on how many, where it was not this process; `versions` are of more
-    libraries.
+    `threads` describes the threads used, if not those of this process; `versions` are those of
+    further libraries.
     """
     about = machine()
     cores = f"{plural(about['cores'], 'core')}, {threads or plural(about['threads'], 'thread')}"
@@ -54,13 +54,13 @@ def came_from(
     ]
     if "gpu" in about:
         items.append(("GPU", about["gpu"]))
-    return Section("Where this comes from", (Facts(tuple(items), tuple(details)),))
+    return Section("Provenance", (Facts(tuple(items), tuple(details)),))
 
 
 def version() -> str:
-    """Such as "0.1.0, commit 1234567", the latter where seqmodel runs from a Git checkout."""
+    """Such as "0.1.0, commit 1234567", with a commit only when run from a Git checkout."""
     root = Path(seqmodel.__file__).resolve().parents[1]
-    # An installed package may lie within somebody else's repository.
+    # An installed package may lie inside an unrelated repository.
     if _git(root, "rev-parse", "--show-toplevel") != str(root):
         return seqmodel.__version__
     commit = _git(root, "rev-parse", "--short", "HEAD")
@@ -69,7 +69,7 @@ def version() -> str:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    """What git says of the folder; None where there is no git, no repository or no commit."""
+    """The output of git for the folder; None if there is no git, no repository or no commit."""
     command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)

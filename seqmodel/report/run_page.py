@@ -1,4 +1,4 @@
-"""The page of `seqmodel report`: how runs learned, how well they predict, what they make."""
+"""The page of `seqmodel report`: how runs learned, how well they predict, their samples."""
 
 from collections.abc import Mapping, Sequence
 
@@ -31,7 +31,7 @@ LABELS = {
     "piece_mean_nats_per_frame": "mean over pieces",
 }
 NO_FIGURES = {"run", "data", "split", "epoch", "standardisation", "pieces", "frames", "baselines"}
-"""Of what `eval --json` says, that which is no figure of the run."""
+"""Keys of `eval --json` that are not figures of the run."""
 
 
 def run_page(
@@ -41,15 +41,15 @@ def run_page(
     seed: int,
     command: str,
 ) -> Page:
-    """A section for each dataset, and one on what the figures come from.
+    """A section for each dataset, and one on where the figures come from.
 
-    Nats of probabilities and of densities do not compare: on the same dataset, runs with either
-    have sections of their own.
+    Nats of probabilities and nats of densities are not comparable: on the same dataset, runs with
+    either have separate sections.
 
     Args:
         runs: with their figures.
-        samples: by the name of the run, drawn with `seed`.
-        command: as it was typed.
+        samples: by run name, drawn with `seed`.
+        command: as typed.
     """
     groups = _groups(runs)
     names = [scored.subject.name for scored in runs]
@@ -63,7 +63,7 @@ def run_page(
 
 
 def _groups(runs: Sequence[Scored]) -> dict[str, list[Scored]]:
-    """The runs whose figures compare, by the name of their section."""
+    """The runs whose figures are comparable, by the name of their section."""
     folders = [*dict.fromkeys(scored.subject.data for scored in runs)]
     names = dict(zip(folders, names_of(folders), strict=True))
     groups: dict[str, list[Scored]] = {}
@@ -74,17 +74,17 @@ def _groups(runs: Sequence[Scored]) -> dict[str, list[Scored]]:
 
 
 def _lead(name: str, group: Sequence[Scored]) -> str:
-    """Which run predicts valid best, beside the best trivial model."""
+    """Which run predicts valid best, compared with the best trivial model."""
     known = [(nats, scored) for scored in group if (nats := scored.nats("valid")) is not None]
     if not known:
-        return f"How well valid of {name} is predicted is not known."
+        return f"The score on valid of {name} is unknown."
     nats, best = min(known, key=lambda entry: entry[0])
-    first = "predicts" if len(group) == 1 else "is the best of these runs: it predicts"
-    text = f"{best.subject.name} {first} valid of {name} with {nats:.4f} nats per frame"
+    first = "scores" if len(group) == 1 else "is the best of these runs: it scores"
+    text = f"{best.subject.name} {first} {nats:.4f} nats per frame on valid of {name}"
     if "valid" not in best.splits:
         return f"{text}."
     trivial, figure = min(best.splits["valid"]["baselines"].items(), key=lambda entry: entry[1])
-    verdict = "needs" if nats < figure else "is better, with"
+    verdict = "scores" if nats < figure else "is better, at"
     return f"{text}; the best trivial model ({spaced(trivial)}) {verdict} {figure:.4f}."
 
 
@@ -100,7 +100,7 @@ def _section(
         pieces = tuple(sample for subject in drawn for sample in samples[subject.name])
         number = len(samples[drawn[0].name])
         how = sample_command([subject.run for subject in drawn], number=number, seed=seed)
-        parts.append(Samples(pieces, notes=(f"Drawn with seed {seed}, as by: {how}",)))
+        parts.append(Samples(pieces, notes=(f"Drawn with seed {seed}; to reproduce: {how}",)))
     notes = []
     if datasets:
         splits = [
@@ -133,13 +133,13 @@ def _figures(group: Sequence[Scored]) -> Table:
 
 
 def _is_best(scored: Scored, group: Sequence[Scored], split: str) -> bool:
-    """Whether none of the group predicts the split better, if there are others."""
+    """Whether no other run in the group predicts the split better; False if there is no other."""
     all_nats = [nats for one in group if (nats := one.nats(split)) is not None]
     return len(all_nats) > 1 and scored.nats(split) == min(all_nats)
 
 
 def _baselines(group: Sequence[Scored], splits: Sequence[str], width: int) -> list[Row]:
-    """A row of `width` cells for each trivial model; runs that were scored have the same ones."""
+    """A row of `width` cells for each trivial model; all scored runs have the same ones."""
     rows = []
     for scored in group:
         figures = {split: values["baselines"] for split, values in scored.splits.items()}
@@ -152,10 +152,10 @@ def _baselines(group: Sequence[Scored], splits: Sequence[str], width: int) -> li
 
 
 def _verdicts(group: Sequence[Scored]) -> list[str]:
-    """What is to be known about the figures."""
+    """Notes on how to read the figures."""
     said = ["Exact, over all frames of a split; lower is better."]
     if not group[0].subject.run.model.output.discrete:
-        said.append("Of densities of standardised samples: they compare with nothing else.")
+        said.append("Densities of standardised samples: not comparable with other figures.")
     for scored in group:
         name = scored.subject.name
         where: dict[str, list[str]] = {}
@@ -167,14 +167,14 @@ def _verdicts(group: Sequence[Scored]) -> list[str]:
             better = listed([spaced(one) for one, on in where.items() if tuple(on) == splits])
             said.append(f"{name} is no better than {better} on {listed(splits)}.")
         if scored.dataset is None and scored.nats("valid") is not None:
-            said.append(f"The valid figure of {name} is what training wrote down.")
+            said.append(f"The valid figure of {name} was recorded in training.")
         if (scored.subject.run.folder / DRAWS_INDEX).is_file():
-            said.append(f"{name} is the best draw of a search; its time is of that draw alone.")
+            said.append(f"{name} is the best draw of a search; its time is of that draw.")
     return said
 
 
 def _more_figures(group: Sequence[Scored]) -> Table:
-    """All that `seqmodel eval` says of each run and split."""
+    """Everything that `seqmodel eval` reports for each run and split."""
     lines = [(s.subject.name, split, values) for s in group for split, values in s.splits.items()]
     names = [*dict.fromkeys(name for *_, values in lines for name in values)]
     figures = [name for name in names if name not in NO_FIGURES]

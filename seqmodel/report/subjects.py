@@ -19,10 +19,10 @@ BATCH = 32
 
 @dataclass(frozen=True)
 class Subject:
-    """A run as a page shows it."""
+    """A run as shown on a page."""
 
     name: str
-    """Its folder's name, or its path where several have that name."""
+    """Its folder's name, or its path if several runs have that name."""
     run: Run
     curve: Curve
 
@@ -33,11 +33,11 @@ class Subject:
 
     @property
     def seconds(self) -> float:
-        """The time of all updates, without the scoring of valid."""
+        """The time spent on updates, excluding the scoring of valid."""
         return self.curve.points[-1].seconds if self.curve.points else 0.0
 
     def parameters(self) -> tuple[int, int]:
-        """Of the unit, and of the whole model."""
+        """The parameter counts of the unit and of the whole model."""
         model = self.run.model
         return model.unit.parameter_count(), sum(weight.numel() for weight in model.parameters())
 
@@ -61,7 +61,7 @@ def load_subjects(folders: Sequence[Path]) -> list[Subject]:
     """The runs in `folders`, each once.
 
     Raises:
-        SeqmodelError: where one is no run, has no complete epoch, or is damaged.
+        SeqmodelError: if one is not a run, has no complete epoch, or is damaged.
     """
     folders = [*{folder.resolve(): folder for folder in reversed(folders)}.values()][::-1]
     return [
@@ -71,7 +71,7 @@ def load_subjects(folders: Sequence[Path]) -> list[Subject]:
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
-    """The folders' own names, or their paths where names are the same."""
+    """The folders' own names, or their paths where names clash."""
     names = [folder.resolve().name for folder in folders]
     return [
         name if names.count(name) == 1 else str(folder)
@@ -80,7 +80,7 @@ def names_of(folders: Sequence[Path]) -> list[str]:
 
 
 def subject_of(run: Run, name: str) -> Subject:
-    """A run under a name that no other has on the page; SeqmodelError if its curve is damaged."""
+    """A run under a name unique on the page; SeqmodelError if its curve is damaged."""
     metrics, seconds, points = read_metrics(run.folder), 0.0, []
     try:
         for line in metrics:
@@ -89,8 +89,8 @@ def subject_of(run: Run, name: str) -> Subject:
             points.append(Point(line["updates"], seconds, *nats))
     except (KeyError, TypeError, ValueError) as error:
         path = run.folder / METRICS
-        raise SeqmodelError(f"{path} is damaged: a line lacks a figure of its epoch") from error
-    # The checkpoint is written before its line of metrics: a run killed in between has only it.
+        raise SeqmodelError(f"{path} is damaged: a line has missing or invalid figures") from error
+    # The checkpoint is written before its metrics line: a run killed in between lacks the line.
     best = run.epoch if run.epoch <= len(points) else None
     return Subject(name, run, Curve(name, tuple(points), best))
 
@@ -101,14 +101,14 @@ class Scored:
 
     subject: Subject
     dataset: Dataset | None
-    """None where it is gone, or is not what the run was trained on."""
+    """None if it is gone or damaged, or its frames are not ones that the run reads."""
     splits: Mapping[str, Mapping[str, Any]]
-    """What `seqmodel eval --json` says of each split."""
+    """What `seqmodel eval --json` reports for each split."""
     remark: str = ""
-    """Why figures are missing, or are no fair test; "" if all is well."""
+    """Why figures are missing, or are not a fair test; "" if all is well."""
 
     def nats(self, split: str) -> float | None:
-        """Nats per frame; of valid, where it cannot be scored, those that training wrote down."""
+        """Nats per frame; for valid, if it cannot be scored, the figure recorded in training."""
         if split in self.splits:
             return float(self.splits[split]["nats_per_frame"])
         curve = self.subject.curve
@@ -118,7 +118,7 @@ class Scored:
 
 
 def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:
-    """Score each subject on every split of its dataset, if that is still where it was."""
+    """Score each subject on every split of its dataset, if that is still there."""
     opened = [_open(subject) for subject in subjects]
     frames = [dataset[split].frames for dataset, _ in opened if dataset for split in dataset.splits]
     done, scored = 0, []
@@ -137,12 +137,12 @@ def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:
 
 
 def _from(before: int, total: int, progress: Progress) -> Progress:
-    """Progress on one split as progress on all."""
+    """Progress on one split as progress on all splits."""
     return lambda done, _: progress(before + done, total)
 
 
 def _open(subject: Subject) -> tuple[Dataset | None, str]:
-    """The subject's dataset, all of it readable, and what there is to say about it."""
+    """The subject's dataset, None unless every split can be opened, and a remark on it."""
     try:
         dataset = open_dataset(str(subject.run.config.data))
         subject.run.check_reads(dataset)
@@ -154,6 +154,6 @@ def _open(subject: Subject) -> tuple[Dataset | None, str]:
     if not differences:
         return dataset, ""
     return dataset, (
-        f"{subject.name} was trained before the dataset was prepared differently ({differences}): "
-        "its figures are no fair test"
+        f"the dataset was prepared differently after {subject.name} was trained ({differences}): "
+        "the figures are not a fair test"
     )

@@ -1,7 +1,7 @@
 """Checkpoints: named tensors and a JSON text in one safetensors file, with a checksum over both.
 
 safetensors has no checksum of its own, so a flipped bit in a weight would go unnoticed. Loading
-runs no code. A checkpoint is written whole or not at all.
+runs no code. Checkpoints are written atomically.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors, onto the CPU, and the content.
 
-    SeqmodelError where the file is missing, truncated, changed, or of another format or version.
+    SeqmodelError if the file is missing, truncated, changed, or of another format or version.
     """
     with _opened(path) as (file, metadata):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -76,16 +76,16 @@ def _metadata(file: Any) -> Fields:
 
 
 def _content(text: str) -> dict[str, Any]:
-    # With nan, which older versions wrote as a figure; `check_valid_figure` has more to say of it.
+    # Accepts nan, which older versions wrote as a figure; `check_valid_figure` explains it better.
     return dict(Fields.of(plain_json.parse(text, constants=True)).values)
 
 
 @contextmanager
 def _safetensors(path: Path) -> Iterator[Any]:
-    """Yield an open safetensors file; OSError where it cannot be read.
+    """Yield an open safetensors file; OSError if it cannot be read.
 
-    Opened here: safetensors' own error does not say why it cannot, and names with bytes that are no
-    UTF-8 it cannot open at all.
+    Opened here because safetensors' own error does not say why it failed, and safetensors cannot
+    open names that are not UTF-8 at all.
     """
     with (
         open_input(path) as file,

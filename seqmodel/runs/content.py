@@ -1,4 +1,4 @@
-"""What a checkpoint says of its model, and a model made of it once both are known to fit."""
+"""A checkpoint's description of its model, and the model, built once the two are known to fit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Content:
 def checkpoint_content(
     config: Config, frame: FrameDefinition, *, epoch: int, longest_piece: int
 ) -> dict[str, Any]:
-    """What a checkpoint says of its model, from which `read_content` tells it again."""
+    """A checkpoint's description of its model, which `read_content` reads back."""
     return {
         "config": config.to_json(),
         "media": frame.medium,
@@ -43,7 +43,7 @@ def checkpoint_content(
 
 
 def medium_name(values: Mapping[str, Any]) -> str:
-    """A checkpoint's medium; before there was audio, none was stated."""
+    """A checkpoint's medium; it was not stated before audio was added."""
     return str(values.get("media", "music"))
 
 
@@ -59,7 +59,7 @@ def read_content(values: Mapping[str, Any], origin: Path) -> Content:
 
 
 def damaged(origin: Path, how: str) -> SeqmodelError:
-    """The one-line error for a checkpoint that says what no training writes."""
+    """The one-line error for a checkpoint with content that training never writes."""
     return SeqmodelError(f"{origin} is damaged: {how}; use another checkpoint or train again")
 
 
@@ -71,7 +71,7 @@ def model_of(content: Content, tensors: Mapping[str, torch.Tensor], origin: Path
     for name, weight in model.state_dict().items():
         if not torch.isfinite(weight).all():
             raise SeqmodelError(
-                f"{origin} has weights that are no numbers ({name}); use another checkpoint or "
+                f"{origin} has weights that are not finite ({name}); use another checkpoint or "
                 "train again"
             )
     return model
@@ -80,9 +80,9 @@ def model_of(content: Content, tensors: Mapping[str, torch.Tensor], origin: Path
 def check_fit(
     config: Config, frame: FrameDefinition, tensors: Mapping[str, torch.Tensor], origin: Path
 ) -> None:
-    """SeqmodelError unless the tensors of the checkpoint `origin` are a model's of these settings.
+    """SeqmodelError unless the tensors of the checkpoint `origin` fit a model with these settings.
 
-    Takes no memory: what a file says of sizes is believed once it has weights of that size.
+    Takes no memory: the sizes that a file claims are trusted only if its weights have them.
     """
     try:
         if with_sizes(config, frame) != config:
@@ -99,7 +99,7 @@ def model_tensors(model: SequenceModel) -> dict[str, torch.Tensor]:
 
 
 def load_model(model: SequenceModel, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Copy a checkpoint's tensors into `model`; SeqmodelError where names or shapes differ."""
+    """Copy a checkpoint's tensors into `model`; SeqmodelError if names or shapes differ."""
     model.load_state_dict(_compare(model, tensors))
 
 

@@ -6,7 +6,7 @@ best.safetensors        the model of the best epoch on valid
 last.safetensors        the whole training state, to resume from
 learning-curve.png
 draws/N/, draws.jsonl   of a learning-rate search: one run folder per draw, and their results
-init/best.safetensors   of a search with --init-from: the weights that each draw begins with
+init/best.safetensors   of a search with --init-from: the weights that each draw starts from
 
 README.md lists the fields of each.
 """
@@ -36,7 +36,7 @@ CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
 BEST, LAST = "best.safetensors", "last.safetensors"
 DRAWS, DRAWS_INDEX, INIT = "draws", "draws.jsonl", "init"
 RUNS = Path("runs")
-"""Where runs are kept by default, below the working directory."""
+"""Where runs are kept by default, under the working directory."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Run:
     """Frames in the longest piece of the training split."""
 
     def check_reads(self, dataset: Dataset) -> None:
-        """SeqmodelError unless the model reads frames such as the dataset's."""
+        """SeqmodelError unless the model reads frames like the dataset's."""
         there, ours = dataset.frame, self.frame
         if there.medium != ours.medium:
             raise SeqmodelError(
@@ -77,7 +77,7 @@ class Run:
         """-log p(x_t | x_<t) in nats, (T,), of each frame of one piece (T, D).
 
         Frames are zeros and ones for music, raw samples in [-1, 1) for audio. ValueError for frames
-        of another shape. With onsets D is 176, and frames that cannot be cost infinity.
+        of another shape. With onsets D is 176, and impossible frames cost infinity.
         """
         size = self.frame.frame_size
         if frames.ndim != 2 or len(frames) < 1 or frames.shape[1] != size:
@@ -94,7 +94,7 @@ class Run:
 def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     """Load the best model of the run folder `path` onto `device` (None: the CPU), to predict with.
 
-    SeqmodelError where there is no run, no checkpoint, a damaged one, or one of a newer seqmodel.
+    SeqmodelError for no run, no checkpoint, a damaged one, or one from a newer seqmodel.
     """
     folder = Path(path)
     checkpoint = folder / BEST
@@ -103,7 +103,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
             raise SeqmodelError(f"there is no run folder {folder}")
         if (folder / LAST).is_file():
             raise SeqmodelError(
-                f"{folder} has no best checkpoint yet: its first epoch did not end; "
+                f"{folder} has no best checkpoint yet: its first epoch is unfinished; "
                 f"continue with `seqmodel train --resume --run {folder}`"
             )
         raise SeqmodelError(f"{folder} has no checkpoint ({BEST}); train one with `seqmodel train`")
@@ -117,8 +117,8 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
 def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> Path:
     """The run folder in `runs` whose best checkpoint is the newest; SeqmodelError if there is none.
 
-    With `media`, the newest of one of these, or of any medium where there is none: whoever loads
-    it can say better what is wrong.
+    With `media`, the newest of one of these, or of any medium if there is none: callers can then
+    give the better error.
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
     if not found:
@@ -129,7 +129,7 @@ def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> Path:
 
 
 def newest_resumable_run(runs: Path = RUNS) -> Path:
-    """The run folder in `runs` last written to by training; SeqmodelError where there is none.
+    """The run folder in `runs` last written to by training; SeqmodelError if there is none.
 
     Unlike `newest_run` it may have no best checkpoint yet: a run stopped in its first epoch, or an
     unfinished learning-rate search.
@@ -168,7 +168,7 @@ def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
-            number += 1  # taken, perhaps just now by a run in parallel
+            number += 1  # taken, perhaps just now by a concurrent run
         except OSError as error:
             raise disk_error(folder, "make the run folder", error) from error
         else:
@@ -182,7 +182,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         return []
     for number, text in enumerate(read_bytes(path).splitlines(), 1):
         try:
-            # With nan, which older versions wrote as a figure.
+            # Accepts nan, which older versions wrote as a figure.
             line = Fields.of(plain_json.parse(text, constants=True))
             line.whole("epoch", 1)
             line.number("valid_nats_per_frame"), line.number("train_nats_per_frame")

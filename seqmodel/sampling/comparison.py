@@ -1,4 +1,4 @@
-"""Pieces drawn from a run and set beside the data: what its likelihood does not tell."""
+"""Pieces drawn from a run, compared with the data: what its likelihood does not show."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ from seqmodel.sampling.sampler import Sampler
 
 
 def comparison_of(run: Run) -> Comparison:
-    """What judges the run's samples; UsageError if its medium has nothing that does."""
+    """What judges the run's samples; UsageError if its medium has no comparison."""
     medium = medium_of(run.frame)
     comparison = medium.comparison()
     if comparison is None:
@@ -35,11 +35,11 @@ def compare_samples(
     seed: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Draw `number` pieces and set them beside `dataset`'s split and the run's training split.
+    """Draw `number` pieces and compare them with `dataset`'s split and the run's training split.
 
     They are as long as pieces of the split, taken at even steps through it, so that both hold as
-    much music; a run that ends pieces by itself does so, after its longest training piece at the
-    latest. Piece k is that of `seqmodel sample` for the same seed.
+    much music; a run with `end` ends its pieces itself, at the length of its longest training piece
+    at the latest. Piece k is piece k of `seqmodel sample` with the same seed.
 
     Returns:
         Plain values: see evaluation/README.md.
@@ -64,9 +64,7 @@ def compare_samples(
         "pieces": number,
         "frames": sum(map(len, drawn)),
         "seed": seed,
-        "lengths": "each as long as the run made it"
-        if run.config.end
-        else f"as long as pieces of {split}",
+        "lengths": "chosen by the model" if run.config.end else f"as long as pieces of {split}",
         **comparison.compare(drawn, None if same else pieces, train),
     }
 
@@ -76,10 +74,10 @@ def _trained_on(run: Run) -> Path:
 
 
 def _training_split(run: Run, dataset: Dataset) -> Split:
-    """What the run was trained on: the dataset's train, if that is the run's own dataset."""
+    """What the run was trained on: `dataset`'s train, if it is the run's own dataset."""
     if dataset.folder.resolve() == _trained_on(run):
         return dataset["train"]
     try:
         return open_dataset(_trained_on(run))["train"]
     except SeqmodelError as error:
-        raise SeqmodelError(f"--samples needs what {run.folder} was trained on: {error}") from error
+        raise SeqmodelError(f"--samples needs {run.folder}'s training data: {error}") from error

@@ -1,4 +1,4 @@
-"""Sampling in compiled code: unit, output and draw, frame after frame, without torch in between."""
+"""Sampling in compiled code: unit, output and draw, frame by frame, without torch in between."""
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ Steps = Callable[..., tuple[list[Call], list[Slot]]]
 def compiled_sampler(
     model: SequenceModel, steps: Steps, chunk: int, temperature: float
 ) -> "CompiledSampler | None":
-    """The compiled sampler of a model, or None where its output has no compiled draw.
+    """The compiled sampler of a model, or None if its output has no compiled draw.
 
     `steps` compiles the unit's layers, see `units.backends.stepper`. Weights may be float32;
     everything is computed in float64.
@@ -59,7 +59,7 @@ class CompiledSampler:
         draw: CompiledDraw,
         chunk: int,
     ) -> None:
-        """`states` are the layers', in the arena."""
+        """`states` are the slots of the layers' states in the arena."""
         self._encoder = model.encoder
         self._arena, self._inputs, self._states = arena, inputs, states
         self._draw, self._chunk = draw, chunk
@@ -67,7 +67,7 @@ class CompiledSampler:
         self._loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
 
     def draw(self, carry: Carry, uniforms: Uniforms) -> Iterator[tuple[NDArray[Any], bool]]:
-        """Draw frames from the carry on, in chunks, each with whether the piece ends behind it."""
+        """Draw frames onwards from the carry, in chunks, each with whether the piece ends there."""
         memory = self._arena.memory()
         fields = self._fields.over(memory)
         states = [tensor for layer in carry.layers() for tensor in layer]
@@ -84,9 +84,10 @@ class CompiledSampler:
 
 
 class _Loop:
-    """The compiled run(fields, count): frames drawn, as a negative number if the piece ended.
+    """The compiled run(fields, count): returns the frames drawn, negated if the piece ended.
 
-    It calls the functions at these addresses, the last of them the draw, with as many fields each.
+    It calls the functions at these addresses, the last being the draw, each with its number of
+    fields.
     """
 
     def __init__(self, calls: Sequence[tuple[int, int]]) -> None:

@@ -1,9 +1,9 @@
 """New pieces from a trained model: ancestral sampling, frame by frame.
 
-All draws come from one stated stream, `kernels.uniforms`, keyed by a seed and the number of the
-piece; each frame takes as many uniforms as its output says. The model computes in float64, so that
-a draw hardly ever hinges on rounding: the same seed gives the same piece, whatever the number of
-pieces, their length, the backend or the machine.
+All draws come from one specified stream, `kernels.uniforms`, keyed by a seed and the number of the
+piece; each frame takes as many uniforms as the output declares. The model computes in float64, so
+that a draw hardly ever hinges on rounding: the same seed gives the same piece, whatever the number
+of pieces, their length, the backend or the machine.
 """
 
 import copy
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from seqmodel.sampling.compiled import CompiledSampler
 
 CHUNK = 256
-"""Frames drawn at a time, a few milliseconds' worth."""
+"""Frames drawn at a time, taking a few milliseconds."""
 
 
 class Sampler:
-    """Draws pieces from a model, independently of each other; several may be under way at once.
+    """Draws pieces from a model, independently of each other; several may be in progress at once.
 
-    The weights are copied once, for all pieces: the model must not change meanwhile.
+    The weights are copied once, for all pieces: the model must not change in the meantime.
     """
 
     def __init__(self, model: SequenceModel, *, temperature: float = 1.0) -> None:
@@ -42,10 +42,10 @@ class Sampler:
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None
     ) -> Iterator[tuple[NDArray[Any], bool]]:
-        """Draw frames without end, in chunks (n, F), each with whether the piece ends behind it.
+        """Draw frames without end, in chunks (n, F), each with whether the piece ends there.
 
-        Those of music are zeros and ones, of audio raw samples, multiples of 1/32768. `prime`
-        (P, F) is what the model has heard before it begins.
+        Frames of music are zeros and ones; those of audio are raw samples, multiples of 1/32768.
+        `prime` (P, F) is the model's input before the first frame drawn.
         """
         carry = self._start if prime is None else self._after(prime)
         if self._compiled is not None:
@@ -55,10 +55,10 @@ class Sampler:
     def piece(
         self, length: int, *, seed: int, number: int = 0, prime: NDArray[Any] | None = None
     ) -> Iterator[NDArray[Any]]:
-        """Draw one piece of `length` frames, or fewer where the model knows when pieces end.
+        """Draw one piece of `length` frames, or fewer if the model predicts when pieces end.
 
-        It comes in chunks (n, F), each as soon as it is drawn. `number` tells pieces of one seed
-        apart.
+        It is yielded in chunks (n, F), each as soon as it is drawn. `number` distinguishes pieces
+        with the same seed.
         """
         for frames, ended in self.draw(Uniforms(seed, number), prime=prime):
             yield frames[:length]
@@ -93,7 +93,7 @@ class Sampler:
 def _draw_plainly(
     model: SequenceModel, carry: Carry, uniforms: Uniforms, temperature: float
 ) -> Iterator[tuple[NDArray[Any], bool]]:
-    """The specification of sampling."""
+    """The reference implementation of sampling."""
     output, device = model.output, carry.past.numbers.device
     while True:
         frames, ended = [], False

@@ -12,7 +12,7 @@ from seqmodel.model.sequence import SequenceModel
 class Average(nn.Module):
     """A copy of the model, `module`, whose weights are the running mean over the updates.
 
-    Same arithmetic and tensor names as torch.optim.swa_utils.AveragedModel, which however walks
+    Same arithmetic and tensor names as torch.optim.swa_utils.AveragedModel, but without walking
     all modules again at each update.
     """
 
@@ -28,7 +28,7 @@ class Average(nn.Module):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move the mean a share 1 - decay towards the weights; the first time all the way."""
+        """Move the mean towards the weights by 1 - decay; the first time, all the way."""
         count = int(self.n_averaged)
         # Early on a plain mean over the updates so far, which forgets the initial weights sooner.
         decay = min(self._decay, (1 + count) / (2 + count)) if count else 0.0
@@ -39,7 +39,7 @@ class Average(nn.Module):
 def make_average(model: SequenceModel, config: Config) -> Average | None:
     """The running mean of the model's weights, or None where `config` does not average.
 
-    The mean (Polyak, Juditsky 1992) predicts better than the weights themselves, so it is what is
+    The mean (Polyak, Juditsky 1992) predicts better than the weights themselves, so the mean is
     evaluated, saved as best and sampled from.
     """
     return Average(model, config.average) if config.average else None

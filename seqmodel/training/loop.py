@@ -46,7 +46,7 @@ from seqmodel.training.update import update, update_seed
 CPU = torch.device("cpu")
 
 LOUD_NOISE = 1.0
-"""Noise on weights, most of which are smaller than this, drowns them."""
+"""Weight noise above this drowns the weights, most of which are smaller."""
 
 SAVE_EVERY = 60.0
 """Seconds between two saves of the last checkpoint: what a power cut can cost."""
@@ -74,12 +74,12 @@ class Listener:
 
     tick: Callable[[Tick], None] = lambda tick: None
     epoch: Callable[[dict[str, Any], bool], bool | None] = lambda metrics, is_best: None
-    """Called with each epoch's line of metrics.jsonl and whether it is the best so far, after both
-    are on the disk. True ends the run here; it can be resumed all the same."""
+    """Called with each epoch's line of metrics.jsonl and whether it is the best so far, once its
+    files are on disk. True ends the run here; it can still be resumed."""
     draw: Callable[[int, int, float], None] = lambda number, count, rate: None
-    """Called by a learning-rate search before each draw: its number from 1, how many, its rate."""
+    """Called by a learning-rate search before each draw: its number from 1, the total, its rate."""
     resumed: Callable[[Sequence[dict[str, Any]]], bool | None] = lambda lines: None
-    """Called with the lines of the epochs before, where a run goes on. True ends it here."""
+    """Called with the lines of the earlier epochs when a run resumes. True ends it here."""
 
 
 def train_run(
@@ -103,7 +103,7 @@ def train_run(
 
     Raises:
         InterruptError: after `stop` was set; the work is saved.
-        LostError: when the dataset is changed or removed; the work is saved.
+        LostError: when the dataset was changed or removed; the work is saved.
         DivergedError: when a loss, a gradient or a valid figure is not finite. The epochs before
             are kept, the best checkpoint among them.
         SeqmodelError: when the run cannot be resumed with this config and dataset.
@@ -122,7 +122,7 @@ def begin_run(
 ) -> "Trainer":
     """Write to `folder` a run that has yet to make its first update; `train_run` resumes it.
 
-    Returns what would make that update.
+    Returns the trainer that would make that update.
     """
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
     trainer = Trainer(config, dataset, folder)
@@ -151,11 +151,11 @@ class Trainer:
 
     @cached_property
     def state(self) -> TrainingState:
-        """Made when it is first asked for: as large as the config says, whoever wrote that."""
+        """Built on first use: it is as large as the config says, which may be untrusted."""
         return TrainingState(self.config, self.train, self._device)
 
     def init_from(self, run: runs.Run) -> None:
-        """Start from another run's weights, and from nothing else of it."""
+        """Start from another run's weights and nothing else of it."""
         self.state.load_weights(model_tensors(run.model))
 
     def resume(self) -> None:
@@ -165,7 +165,7 @@ class Trainer:
         check_resumable(self.config, self._data_hash, values, path)
         check_fit(self.config, self.train.frame, tensors, path)
         self.state.load(tensors, values.get(PROGRESS), path)
-        self._write_metrics()  # takes back the epochs that ended after the checkpoint
+        self._write_metrics()  # drops the epochs that ended after the checkpoint
 
     def run(self, listener: Listener, stop: StopRequest) -> None:
         """Train until the epochs or the patience run out; see `train_run` for the errors."""
@@ -182,7 +182,7 @@ class Trainer:
                 ended = self._epoch(listener, stop)
         except DivergedError:
             self._plot()
-            if not self.state.progress.update:  # there is nothing that could be resumed
+            if not self.state.progress.update:  # nothing to resume
                 for name in (runs.LAST, runs.CONFIG):
                     (self.folder / name).unlink()
             raise
@@ -203,7 +203,7 @@ class Trainer:
         return progress.epoch >= self.config.epochs or stale
 
     def _epoch(self, listener: Listener, stop: StopRequest) -> bool:
-        """Train what is left of the epoch and score valid; whether the listener ends the run."""
+        """Finish the epoch and score valid; returns whether the listener ends the run."""
         progress = self.state.progress
         started, frames_before = time.monotonic(), progress.frames
         self._updates(listener, stop)
@@ -277,7 +277,7 @@ class Trainer:
         return sums.after
 
     def _advice(self, rate: float) -> str:
-        """What may have made a loss infinite: before the first step no learning rate has."""
+        """What may have made a loss infinite; before the first step it is not the learning rate."""
         first = not self.state.progress.update
         if self.config.weight_noise > (0 if first else LOUD_NOISE):
             return f"lower --weight-noise, now {self.config.weight_noise:.2g}"
@@ -286,7 +286,7 @@ class Trainer:
         return f"lower --learning-rate, now {rate:.2g}"
 
     def try_update(self) -> None:
-        """Make the first update and forget it: DivergedError where it cannot be made."""
+        """Make the first update without saving it; DivergedError if it diverges."""
 
         def enough(tick: Tick) -> None:
             raise _EnoughError
@@ -304,7 +304,7 @@ class Trainer:
     def _score(
         self, listener: Listener, stop: StopRequest, seconds: float, frames_per_second: float
     ) -> tuple[dict[str, Any], bool]:
-        """Score valid and end the epoch: its line of metrics, and whether it is the best so far."""
+        """Score valid and end the epoch; returns its metrics and whether it is the best so far."""
         progress, model = self.state.progress, self.state.scored_model
 
         def scored(done: int, total: int) -> None:
@@ -350,7 +350,7 @@ class Trainer:
         )
 
     def save(self) -> None:
-        """Write the last checkpoint: all that `resume` needs."""
+        """Write the last checkpoint, with all that `resume` needs."""
         content = {
             **self._content(),
             DATA_HASH: self._data_hash,

@@ -1,4 +1,4 @@
-"""What training descends: the nats of a window of a batch."""
+"""What training minimises: the nats of a window of a batch."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from seqmodel.model.sequence import SequenceModel
 
 
 class WindowLoss(NamedTuple):
-    """The loss of a window, and what there is to know beside it."""
+    """The loss of a window, and the figures that come with it."""
 
     total: Tensor
     """Nats over the frames that share the update, ends included; to be differentiated."""
@@ -30,14 +30,14 @@ def window_loss(
     carry: Carry,
     total_frames: int | None = None,
 ) -> WindowLoss:
-    """The loss of frames (T, B, F) of any type, the first `lengths[b]` of row b.
+    """The loss of frames (T, B, F) of any dtype, the first `lengths[b]` of row b.
 
     Each frame weighs 1 / `total_frames`, the number of frames of all windows that share one
-    update: gradients of several processes then add up to that of the mean. By default the window
-    stands alone. Padding weighs nothing.
+    update: gradients of several processes then add up to the gradient of the mean. By default the
+    window stands alone. Padding weighs nothing.
     """
     T = len(frames)
-    # Plain integers: for the few pieces of a batch NumPy takes longer.
+    # Plain integers: NumPy is slower for the few pieces of a batch.
     inside = [min(max(length, 0), T) for length in lengths.tolist()]
     count = sum(inside)
     weights = np.full(frames.shape[:2], 1 / (total_frames or count), np.float32)

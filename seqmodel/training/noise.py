@@ -1,4 +1,4 @@
-"""Noise on the weights, as a regulariser: Gaussian, or numbers dropped."""
+"""Noise on the weights, as a regulariser: Gaussian, or dropout."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,11 +41,11 @@ def weight_noise(model: SequenceModel, deviation: float) -> Iterator[None]:
 
 @contextmanager
 def weight_dropout(model: SequenceModel, p: float) -> Iterator[None]:
-    """Drop numbers of the units' U for the length of the block, and then those of its gradient.
+    """Drop entries of the units' U for the length of the block, then the same of its gradient.
 
     Each is zeroed with probability `p`, the others are scaled up by 1 / (1 - p): DropConnect (Wan
     et al. 2013) on what h is multiplied by, as Merity, Keskar and Socher (2018) use it. The
-    numbers stay dropped over all frames of the update, so a unit still remembers over many.
+    same entries stay dropped over all frames of the update, so a unit still remembers over many.
     """
     if p == 0:
         yield
@@ -72,7 +72,7 @@ def _layers(model: SequenceModel) -> list[Unit]:
 
 
 def _normals(count: int, device: torch.device) -> Tensor:
-    """Standard normals (count,), from the generator that torch has for the device."""
+    """Standard normals (count,), from torch's generator for the device."""
     if device.type != "cpu":
         return torch.randn(count, device=device)
     from seqmodel.kernels.noise import normals  # loads the compiler

@@ -16,12 +16,12 @@ from seqmodel.model.sequence import SequenceModel
 
 @dataclass(frozen=True)
 class Rule:
-    """How weights move: torch's arithmetic, and what it remembers of each weight."""
+    """How weights are updated: torch's arithmetic, and the state that it keeps of each weight."""
 
     slots: tuple[str, ...]
-    """As torch.optim names them, each of its weight's shape; "step", a number, comes before."""
+    """Named as in torch.optim, each of its weight's shape; the scalar "step" precedes them."""
     move: Callable[..., None]
-    """Takes weights, gradients, three lists of slots of which those not used are empty, steps."""
+    """Takes weights, gradients, three lists of slots, the unused ones empty, and steps."""
 
 
 RULES = {
@@ -56,20 +56,20 @@ RULES = {
 
 
 class Optimizer:
-    """Moves weights along their gradients.
+    """Updates weights from their gradients.
 
-    Instead of torch.optim's classes, whose first call imports torch's compiler: that takes as long
+    Replaces torch.optim's classes, whose first call imports torch's compiler: that takes as long
     as the rest of torch, at the start of every training, and nothing here is compiled by it.
     """
 
     def __init__(self, weights: Iterable[Tensor], rule: Rule) -> None:
         self.weights, self.rule = list(weights), rule
         self.state: dict[Tensor, dict[str, Tensor]] = {}
-        """The slots of the weights that have moved."""
+        """The slots of the weights that have been updated."""
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """Move each weight that has a gradient."""
+        """Update each weight that has a gradient."""
         moved = [weight for weight in self.weights if weight.grad is not None]
         for weight in moved:
             if weight not in self.state:
@@ -84,12 +84,12 @@ class Optimizer:
 
 
 def make_optimizer(model: SequenceModel, config: Config) -> Optimizer:
-    """The one that the config names, over all weights of the model."""
+    """The optimizer that the config names, over all weights of the model."""
     return Optimizer(model.parameters(), RULES[config.optimizer])
 
 
 def learning_rate_at(config: Config, progress: float) -> float:
-    """The learning rate when a share `progress` of all epochs is done.
+    """The learning rate when a fraction `progress` of all epochs is done.
 
     Constant, or half a cosine from the configured rate down to zero.
     """
@@ -101,7 +101,8 @@ def learning_rate_at(config: Config, progress: float) -> float:
 def rescale_gradient(weights: Iterable[Tensor], limit: float) -> float:
     """Rescale the gradient of all weights to norm `limit` if it is larger (0: never).
 
-    Returns the norm before rescaling; inf or nan if the gradient is not finite.
+    Returns the norm before rescaling; inf or nan if the gradient is not finite or, without a
+    limit, if its squares overflow, which would make the optimizer's running means infinite.
     """
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     norm = _norm(gradients, torch.float32)
@@ -133,7 +134,7 @@ def load_optimizer(
 ) -> None:
     """The inverse of `optimizer_tensors`, from and to any device.
 
-    ValueError where a weight lacks a slot, or one is not of its shape.
+    ValueError where a weight lacks a slot, or a slot has the wrong shape.
     """
     optimizer.state = {}
     for name, weight in model.named_parameters():

@@ -1,17 +1,17 @@
-"""How fast a training goes, and how long what is left of it will take."""
+"""Training speed, and the time left."""
 
 SETTLED = 1.0
-"""Seconds of updates before a time left is told: the first few say nothing of the rest."""
+"""Seconds of updates before a time left is given: the first few say nothing about the rest."""
 VALID_SHARE = 1 / 3
-"""Time to score a frame in that to train on it, as long as no pass over valid was timed."""
+"""Time to score a frame relative to training on it, until a pass over valid has been timed."""
 
 
 class Pace:
-    """Frames per second, of training and of scoring valid.
+    """Measures the speed of training and of scoring valid.
 
-    The first update is forgotten as soon as there is another: it compiles kernels and touches all
-    memory for the first time. An epoch counts half as much as the next, so that a machine that
-    became slower or faster is soon noticed.
+    The first update is discarded as soon as there is another: it compiles kernels and touches all
+    memory for the first time. Each epoch counts half as much as the next, so that a change in the
+    machine's speed soon shows.
     """
 
     def __init__(self) -> None:
@@ -20,14 +20,14 @@ class Pace:
         self._valid = 0.0
 
     def updated(self, frames: int, seconds: float) -> None:
-        """An update took `seconds` for its `frames`."""
+        """Record an update of `frames` that took `seconds`."""
         if self._first is None:
             self._first = frames, seconds
         else:
             self._frames, self._seconds = self._frames + frames, self._seconds + seconds
 
     def scored(self, frames: int, seconds: float) -> None:
-        """A pass over valid took `seconds` for its `frames`, and an epoch ended with it."""
+        """Record a pass over valid, of `frames` in `seconds`, which ends an epoch."""
         self._valid = seconds / frames
         self._frames, self._seconds = self._frames // 2, self._seconds / 2
 
@@ -38,7 +38,7 @@ class Pace:
         return frames / seconds
 
     def seconds_left(self, frames: int, valid_frames: int) -> float | None:
-        """For `frames` to train on and `valid_frames` to score; None while it is a wild guess."""
+        """To train on `frames` and score `valid_frames`; None while it would be a wild guess."""
         if self._seconds < SETTLED and not self._valid:
             return None
         if not self._frames:

@@ -10,7 +10,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.runs.content import read_content
 
 RESUMABLE = ("data", "epochs", "patience")
-"""Settings that may change: where the dataset lies (its content may not), and when to end."""
+"""Settings that may change: where the dataset is (its content may not), and when to end."""
 
 DATA_HASH = "data_sha256"
 """The checkpoint's key for the dataset's fingerprint."""
@@ -19,7 +19,7 @@ DATA_HASH = "data_sha256"
 def check_resumable(config: Config, data_hash: str, content: Mapping[str, Any], path: Path) -> None:
     """SeqmodelError unless `config` and the dataset continue the run of the last checkpoint `path`.
 
-    The checkpoint, not config.yaml, tells how the run was trained so far.
+    The checkpoint, not config.yaml, records how the run was trained so far.
     """
     trained, folder = read_content(content, path).config, path.parent
     fresh = f"start a new run with --init-from {folder}"
@@ -27,7 +27,7 @@ def check_resumable(config: Config, data_hash: str, content: Mapping[str, Any], 
         before = getattr(trained, name)
         if name not in RESUMABLE and value != before:
             raise SeqmodelError(
-                f"{folder} was trained with {name} {before}, not {value}: put that back in "
+                f"{folder} was trained with {name} {before}, not {value}: restore it in "
                 f"{folder}/config.yaml, or {fresh}"
             )
     if config.schedule != "constant" and config.epochs != trained.epochs:

@@ -1,9 +1,9 @@
 """The learning-rate search: runs that differ only in their rate; the best is kept.
 
-It tries what an experiment would, see trials.py: the paper's rates, or what TPE makes of the draws
-before. These are all on the disk, so a search that goes on asks the same and hears the same.
+It tries what an experiment would, see trials.py: the paper's rates, or what TPE suggests from the
+earlier draws. These are all on disk, so a resumed search replays them with the same results.
 
-A search folder is a run folder with the files of the best draw, and all draws below draws/.
+A search folder is a run folder with the files of the best draw, and all draws under draws/.
 """
 
 import json
@@ -35,7 +35,7 @@ def begin_search(
 ) -> Trainer:
     """Write to `folder` a search that has yet to make its first update; `search` resumes it.
 
-    Returns what would make that update.
+    Returns the trainer that would make that update.
     """
     _write_start(config, folder, init_from)
     _, draw, place = next(_draws(config, folder))
@@ -56,7 +56,7 @@ def search(
     """Train `config` at each learning rate of its search and keep the run that is best on valid.
 
     Arguments and errors are those of `train_run`. A draw that diverges counts with its best epoch
-    before; SeqmodelError where no draw has completed an epoch.
+    before that; SeqmodelError if no draw has completed an epoch.
     """
     listener = listener or Listener()
     _write_start(config, folder, init_from)
@@ -103,7 +103,7 @@ def search(
 
 
 def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> None:
-    """Write what a search begins with: its config, and the weights that all draws start from."""
+    """Write what a search starts from: its config, and the initial weights of all draws, if any."""
     if init_from is not None:
         made, longest = init_from.config, init_from.longest_piece
         content = checkpoint_content(
@@ -114,7 +114,7 @@ def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> No
 
 
 def _draws(config: Config, folder: Path) -> Iterator[tuple[Trial, Config, Path]]:
-    """Each draw's trial, config and run folder; the next is chosen by what was told of the last."""
+    """Each draw's trial, config and run folder; the results reported so far decide the next."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study()
     kind = "paper" if config.learning_rate_draws else "tpe"

@@ -1,4 +1,4 @@
-"""Where a search looks for settings."""
+"""The ranges of settings that a search covers."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ LOG_RATE_RANGE = (-12.0, -6.0)
 
 @dataclass(frozen=True)
 class Range:
-    """From `low` to `high`; on a log scale where `log`, whole numbers where `whole`."""
+    """From `low` to `high`; on a log scale if `log`, whole numbers if `whole`."""
 
     low: float
     high: float
@@ -24,9 +24,11 @@ class Range:
 
     def __post_init__(self) -> None:
         if not -math.inf < self.low < self.high < math.inf:
-            raise UsageError(f"a range goes from a low to a high number: {self.low}..{self.high}")
+            raise UsageError(
+                f"a range goes from a low to a high number, not {self.low}..{self.high}"
+            )
         if self.log and self.low <= 0:
-            raise UsageError(f"a range of rates must be above 0, not {self.low}..{self.high}")
+            raise UsageError(f"learning rates must be above 0, not {self.low}..{self.high}")
 
     @property
     def ends(self) -> tuple[float | int, float | int]:
@@ -34,14 +36,14 @@ class Range:
         return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
 
     def suggested(self, trial: "optuna.Trial", name: str) -> float | int:
-        """What the trial's sampler draws for the setting called `name`."""
+        """The value that the trial's sampler draws for the setting `name`."""
         if self.whole:
             return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
         return trial.suggest_float(name, self.low, self.high, log=self.log)
 
 
 def default_space(search: str, *, paper: bool) -> dict[str, Range]:
-    """What a search of learning rates covers: the paper's range, or that of the other presets."""
+    """What a learning-rate search covers: the paper's range, or the range of the other presets."""
     if search == "none":
         return {}
     papers = [math.exp(bound) for bound in LOG_RATE_RANGE]
@@ -50,7 +52,7 @@ def default_space(search: str, *, paper: bool) -> dict[str, Range]:
 
 
 def tuned(text: str, kind: Any) -> tuple[str, Range]:
-    """The setting and its range from KEY=low..high, `kind` telling a setting's type by its name.
+    """The setting and its range from KEY=low..high; `kind` gives a setting's types by its name.
 
     Raises:
         UsageError: for anything else.

@@ -1,4 +1,4 @@
-"""What a run changes as it trains, and so what is saved to be resumed."""
+"""The state that changes while a run trains, which is saved so that the run can be resumed."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from seqmodel.runs.content import damaged, load_model, model_tensors
 from seqmodel.training.average import make_average
 from seqmodel.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
 
-# Prefixes of tensors in a checkpoint, beside the model's own.
+# Prefixes of tensors in a checkpoint, alongside the model's own.
 OPTIMIZER, AVERAGE, CARRY = "optimizer.", "average.", "carry."
 
 PROGRESS = "place"
@@ -57,7 +57,7 @@ class Progress:
     """The completed epochs, as in metrics.jsonl."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; before the first epoch there is no best, and inf would be no JSON."""
+        """Plain values; before the first epoch there is no best, and JSON has no inf."""
         values = asdict(self)
         if math.isinf(self.best_nats):
             del values["best_nats"]
@@ -67,7 +67,7 @@ class Progress:
     def from_json(cls, values: Any, origin: Path) -> "Progress":
         """The inverse of `to_json`; SeqmodelError names the checkpoint `origin`.
 
-        ValueError where a value is none that training writes.
+        ValueError for a value that training never writes.
         """
         fields = Fields.of(values, PROGRESS)
         refuse_unknown(values, cls, origin)
@@ -110,7 +110,7 @@ class TrainingState:
         self.optimizer = make_optimizer(self.model, config)
         self.average = make_average(self.model, config)
         self.carry: Carry | None = None
-        """Between two windows of a batch: what the next one begins with."""
+        """Between two windows of a batch: what the next one starts from."""
         self.progress = Progress()
 
     @property
@@ -119,7 +119,7 @@ class TrainingState:
         return self.model if self.average is None else self.average.module
 
     def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
-        """Start from the model's tensors of another checkpoint, and from nothing else of it."""
+        """Start from the model's tensors in another checkpoint and nothing else of it."""
         load_model(self.model, tensors)
         if self.average is not None:
             self.average.module.load_state_dict(self.model.state_dict())
@@ -135,10 +135,10 @@ class TrainingState:
         return tensors
 
     def load(self, tensors: Mapping[str, Tensor], progress: Any, origin: Path) -> None:
-        """Take up what `tensors` and `progress.to_json` gave.
+        """Restore what `tensors` and `progress.to_json` returned.
 
         Raises:
-            SeqmodelError: naming the checkpoint `origin`, where they are of no such run.
+            SeqmodelError: naming the checkpoint `origin`, if they belong to no such run.
         """
         load_model(self.model, tensors)
         try:
@@ -154,7 +154,7 @@ class TrainingState:
         carried = _within(CARRY, tensors)
         if carried:
             # Copied, as every carry is: the alignment of a tensor in memory decides the last bits
-            # of the matrix products that read it, and a file's tensors are aligned anyhow.
+            # of the matrix products that read it, and a file's tensors may have any alignment.
             copies = [carried[str(k)].to(self.device, copy=True) for k in range(len(carried))]
             self.carry = self.model.start(len(copies[0])).like(copies)
 

@@ -26,13 +26,13 @@ class StopRequest:
         self.signal: int | None = None
         self.at_once: str | None = None
         """Set while there is nothing to save, as before the first update, which may have to be
-        compiled: a signal then stops the work where it is, and this is what is said of it."""
+        compiled: a signal then stops the work immediately, with this message."""
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Remember the signal; a second one ends the process at once, as by default.
+        """Record the signal; a second one ends the process at once, as by default.
 
         Raises:
-            InterruptError: where the work can stop `at_once`.
+            InterruptError: if the work can stop `at_once`.
         """
         self.signal = number
         signal.signal(number, signal.SIG_DFL)

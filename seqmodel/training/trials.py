@@ -1,6 +1,6 @@
-"""The trials of a search, in Optuna's terms: what chooses their settings, and how one is trained.
+"""The trials of a search, in Optuna's terms: their samplers and pruners, and training one.
 
-For `train` and for experiments, which keep their studies differently.
+Used by `train` and by experiments, which store their studies differently.
 """
 
 import math
@@ -30,20 +30,20 @@ ENDED, METRICS = "ended", "metrics"
 
 
 RANDOM, COMPLETE = 5, 3
-"""Trials before TPE is guided by them, and complete ones before others are given up for worse."""
+"""Trials before TPE takes over, and complete ones before any trial is pruned."""
 
 
 def strategy(
     search: str, config: Config, count: int, begun: Callable[[], Sequence[int]]
 ) -> tuple[BaseSampler, BasePruner]:
-    """What chooses the settings of the next of `count` trials, and what gives trials up.
+    """The sampler and the pruner for the next of `count` trials.
 
-    `begun` gives the numbers that Optuna has for the trials so far, in their order. paper: the
-    paper's rates, and none is given up. Else TPE, which begins with `config` as it is and is seeded
-    by how many trials have begun: alone it does the same each time; beside others it depends on
-    what they have found so far. A trial worse than the median of those before at its epoch is given
-    up, but not in its first epochs, in which the running mean of the weights lags behind them and
-    low rates look worse than they are.
+    `begun` gives Optuna's numbers of the trials so far, in order. paper: the paper's rates, without
+    pruning. Otherwise TPE, which starts with `config` unchanged and is seeded by how many trials
+    have begun: one process alone repeats itself exactly; with several, it depends on what the
+    others have found so far. A trial is pruned if its best figure is worse than the median of the
+    complete trials at its epoch, but not in its first epochs, when the running mean of the weights
+    lags behind them and low rates look worse than they are.
     """
     if search == "paper":
         return PaperSampler(paper_rates(config.seed, count), begun), NopPruner()
@@ -53,7 +53,7 @@ def strategy(
 
 
 class GuidedSampler(TPESampler):
-    """TPE, but for the first trial: that has the settings as they are, where they are in range."""
+    """TPE, except for the first trial, which takes the given settings where they are in range."""
 
     def __init__(self, config: Config, begun: Callable[[], Sequence[int]], seed: int) -> None:
         super().__init__(n_startup_trials=RANDOM, seed=seed, constant_liar=True)
@@ -66,7 +66,7 @@ class GuidedSampler(TPESampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """The setting as it is for the first trial, TPE's for others."""
+        """The given setting for the first trial, TPE's for the others."""
         if self._begun().index(trial.number) == 0:
             assert isinstance(param_distribution, FloatDistribution | IntDistribution)
             given = getattr(self._config, param_name)
@@ -76,13 +76,13 @@ class GuidedSampler(TPESampler):
 
 
 def paper_rates(seed: int, count: int) -> list[float]:
-    """The rates to try. They depend on nothing else, so all units try the same."""
+    """The rates to try. They depend on nothing else, so all units try the same ones."""
     random = np.random.default_rng([seed, count])
     return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
 
 
 class PaperSampler(BaseSampler):
-    """The paper's learning rates, one for each trial in the order in which they have begun."""
+    """The paper's learning rates, one for each trial in the order in which they began."""
 
     def __init__(self, rates: Sequence[float], begun: Callable[[], Sequence[int]]) -> None:
         self._rates, self._begun = rates, begun
@@ -90,7 +90,7 @@ class PaperSampler(BaseSampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Nothing: each rate stands for itself."""
+        """Empty: nothing is sampled jointly."""
         return {}
 
     def sample_relative(
@@ -122,13 +122,13 @@ def train_trial(
     listener: Listener | None = None,
     stop: StopRequest | None = None,
 ) -> float:
-    """Train the run of a trial, told its figures; returns the best on valid.
+    """Train the run of a trial, reporting its figures; returns the best on valid.
 
-    Arguments and further errors are those of `train_run`. A run that was given up is so again
-    where it goes on. One that diverges counts with its best epoch before.
+    Arguments and further errors are those of `train_run`. A pruned run that is resumed is pruned
+    again. A run that diverges counts with its best epoch before that.
 
     Raises:
-        optuna.TrialPruned: where it is given up, or diverges before an epoch has ended; the
+        optuna.TrialPruned: if it is pruned, or diverges before an epoch has ended; the
             DivergedError is then the cause.
     """
     listener = listener or Listener()
@@ -138,7 +138,7 @@ def train_trial(
         nonlocal pruned
         for line in lines:
             trial.report(line["valid_nats_per_frame"], line["epoch"])
-        # Where nothing is given up, there is no need to ask a database.
+        # Without pruning there is no need to query a database.
         pruned = not isinstance(trial.study.pruner, NopPruner) and trial.should_prune()
         return pruned
 

@@ -1,8 +1,8 @@
 """One update of the weights from one window of a batch.
 
 Nats and frames are returned as sums, and the gradient divides by the number of frames that share
-the update: processes that each hold a part of a batch can add theirs, which for means of batches of
-different lengths would be wrong.
+the update: processes that each hold a part of a batch can add theirs up, which would be wrong for
+means over batches of different lengths.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class Sums(NamedTuple):
     frames: int
     """In the window, without padding."""
     after: Carry
-    """The carry behind the window's last frame, still attached to the graph."""
+    """The carry after the window's last frame, still attached to the graph."""
 
 
 def update(
@@ -50,15 +50,15 @@ def update(
 
     Args:
         carry: what came before the window; None at the start of a batch.
-        noise: the deviation of the weight noise.
-        clip: rescale the gradient's norm to this where it is larger; 0: never.
-        seed: of the weights' noise and of dropout, which depend on nothing else.
-        dropout: the probability that a number of the units' U is dropped, see `weight_dropout`.
+        noise: the standard deviation of the weight noise.
+        clip: rescale the gradient's norm to this if it is larger; 0: never.
+        seed: of the weight noise and dropout, which depend on nothing else.
+        dropout: the probability that an entry of the units' U is dropped, see `weight_dropout`.
         total_frames: frames of all windows that share the update; by default this window's.
 
     Returns:
-        The window's sums and the gradient's norm before rescaling. Where either is not finite the
-        weights have not moved.
+        The window's sums and the gradient's norm before rescaling. If either is not finite, the
+        weights are unchanged.
     """
     sums = window_gradient(
         model, batch, carry, noise=noise, seed=seed, dropout=dropout, total_frames=total_frames
@@ -96,9 +96,9 @@ def window_gradient(
 def step(
     optimizer: Optimizer, average: Average | None, *, learning_rate: float, clip: float
 ) -> float:
-    """Apply the gradient; returns its norm before rescaling. One that is not finite moves nothing.
+    """Apply the gradient, unless it is not finite; returns its norm before rescaling.
 
-    Processes that share an update add up their gradients before.
+    Processes that share an update add up their gradients first.
     """
     with one_thread():
         norm = rescale_gradient(optimizer.weights, clip)
@@ -110,7 +110,7 @@ def step(
 
 
 def update_seed(seed: int, number: int) -> int:
-    """The seed of a run's update `number`, of 32 bits: torch's CPU generator takes no more."""
+    """The seed of a run's update `number`, in 32 bits: torch's CPU generator takes no more."""
     return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4])
 
 

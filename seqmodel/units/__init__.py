@@ -1,7 +1,7 @@
 """Recurrent units: tanh, LSTM with peepholes, GRU and its variants, the minimal gated unit.
 
 `UNITS` holds each unit's equations and gates, `make` builds a torch module, `hidden_size_for`
-solves the size for a parameter budget. Only `make` imports torch. See README.md beside this file.
+finds the size for a parameter budget. Only `make` imports torch. See README.md in this directory.
 """
 
 from typing import TYPE_CHECKING

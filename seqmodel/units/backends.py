@@ -34,8 +34,8 @@ __all__ = [
 AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda")
 
-# `auto` takes the first that can run the case. On the CPU the compiled loops are ahead of torch.nn,
-# which thus comes to run only on a GPU; the specification can run anything.
+# `auto` takes the first that can run the case. On the CPU the compiled loops come before torch.nn,
+# which therefore runs only on a GPU; the specification can run anything.
 BACKENDS: Mapping[str, Backend] = {
     backend.name: backend for backend in (compiled.BACKEND, torch_nn.BACKEND, specification.BACKEND)
 }
@@ -49,7 +49,7 @@ def check_backend(name: str) -> str:
 
 
 def _find(name: str, case: Case) -> Backend | None:
-    """The backend called `name`, or for `auto` the first, if it can run the case."""
+    """The backend called `name`, or for `auto` the first, that can run the case, if any."""
     candidates = BACKENDS.values() if name == AUTO else [BACKENDS[check_backend(name)]]
     for backend in candidates:
         if backend.why_not(case) is None:
@@ -60,7 +60,7 @@ def _find(name: str, case: Case) -> Backend | None:
 def backend_for(name: str, case: Case) -> Backend:
     """The backend called `name`, or for `auto` the first that can run the case.
 
-    UsageError when the backend asked for by name cannot: it never falls back to another.
+    UsageError if the backend requested by name cannot: it never falls back to another.
     """
     backend = _find(name, case)
     if backend is None:
@@ -72,8 +72,9 @@ def backend_for(name: str, case: Case) -> Backend:
 def why(case: Case) -> tuple[str, str]:
     """The backend that `auto` takes for the case, and why it takes none of those before it.
 
-    Not covered: second derivatives always go through the specification; under torch.func's
-    transforms and forward-mode differentiation only the `reference` backend works.
+    Not covered: for second derivatives `cpu` goes through the specification and `torch-nn` raises
+    an error; under torch.func's transforms and forward-mode differentiation only the `reference`
+    backend works.
     """
     reasons: list[str] = []
     for backend in BACKENDS.values():
@@ -85,33 +86,33 @@ def why(case: Case) -> tuple[str, str]:
 
 
 def stepper(layers: Sequence["Unit"]) -> Callable[..., tuple[list[Any], list[Any]]] | None:
-    """What compiles single steps of these layers for sampling; None where their backend cannot."""
+    """The function that compiles single steps of the layers; None if their backend has none."""
     backends = [_find(layer.backend, layer.case(1)) for layer in layers]
     found = {None if backend is None else backend.compiled_steps for backend in backends}
     return found.pop() if len(found) == 1 else None
 
 
 def check_device(option: str) -> str:
-    """The value of `--device` itself; UsageError for one that is unknown or not there."""
+    """The value of `--device` itself; UsageError if it is unknown or not available."""
     if option not in DEVICES:
         raise UsageError(f"there is no device {option!r}; choose one of {', '.join(DEVICES)}")
     if option == "cuda" and not torch.cuda.is_available():
         raise UsageError(
-            f"--device cuda: this torch ({torch.__version__}) sees no GPU; "
+            f"--device cuda: this torch ({torch.__version__}) finds no GPU; "
             "use --device cpu, or install a torch built for your GPU"
         )
     return option
 
 
 def choose_device(option: str, case: Case, backend: str = AUTO) -> torch.device:
-    """The device that `--device` asks for: auto, cpu or cuda.
+    """The device that `--device` auto, cpu or cuda selects.
 
-    `auto` takes a GPU only where a backend other than the specification runs the case there and its
+    `auto` takes a GPU only if a backend other than the specification runs the case there and its
     estimated cost is below that on the CPU. `case.device` is ignored; `backend` is the one
     configured.
 
     Raises:
-        UsageError: for a device that is unknown or not there, or that `backend` cannot run on.
+        UsageError: if the device is unknown or not available, or `backend` cannot run on it.
     """
     cpu, gpu = (case._replace(device=torch.device(kind)) for kind in ("cpu", "cuda"))
     if check_device(option) != AUTO:

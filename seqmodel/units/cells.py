@@ -1,8 +1,8 @@
 """The language in which families write their cells, forward and backward, for fast backends.
 
-A step is a sequence of stages. A stage computes its projections (U times the previous h, or times a
-slot, into a slot), then elementwise equations. Backward, the stages run in reverse: the equations,
-then the transposed projections.
+A step is a sequence of stages. A stage computes its projections (U times the previous h or a slot,
+written to slots), then its elementwise equations. Backward, the stages run in reverse: the
+equations, then the transposed projections.
 
 Each frame and row has slots of H numbers. A gate's slot holds W x, to which its projection adds;
 `keep` then stores what the backward pass needs. `d_net` sets the gradient of a gate's net input

@@ -14,7 +14,7 @@ from seqmodel.units.weights import StackedWeights
 class Case(NamedTuple):
     """Everything a backend may base its answer on when asked whether it can run, and how fast.
 
-    A tuple, since one is made at every call: a frozen dataclass takes five times as long.
+    A tuple, since one is created on every call: a frozen dataclass takes five times as long.
     """
 
     spec: UnitSpec
@@ -59,11 +59,11 @@ class Run(Protocol):
         Returns the output h (T, B, H) and the final state, each (B, H).
 
         `lengths` (B,), int64 on the CPU, each 0..T, makes the rows ragged; None means that all have
-        length T. From a row's length on h is exactly zero; its final state is the one at its
-        length, the initial state for 0. Nothing in x at or behind a row's length, not even nan,
+        length T. From a row's length on, h is exactly zero; its final state is the one at its
+        length, the initial state for 0. Nothing in x at or beyond a row's length, not even nan,
         reaches an output, a final state or a gradient, and x's own gradient is zero there.
 
-        A batch of no rows gives empty outputs and zero gradients.
+        An empty batch gives empty outputs and zero gradients.
         """
         ...
 
@@ -74,7 +74,7 @@ class Backend:
 
     name: str
     why_not: Callable[[Case], str | None]
-    """Why it cannot run the case; None if it can. Called at every run, so it must be cheap."""
+    """Why it cannot run the case; None if it can. Called on every run, so it must be cheap."""
     cost: Callable[[Case], float]
     """Estimated seconds per time step, forward and backward, of a case that it can run."""
     run: Run

@@ -10,15 +10,16 @@ from seqmodel.units.module import Stack, Unit
 
 
 def from_torch(module: nn.LSTM | nn.GRU) -> Unit | Stack:
-    """A `lstm-nopeephole` or `gru-reset-after` with the weights of a torch.nn.LSTM or GRU.
+    """An `lstm-nopeephole` or `gru-reset-after` with the weights of a torch.nn.LSTM or GRU.
 
     Torch's two biases per gate are added into one, except at the GRU's candidate, where the reset
     gate acts between them. UsageError for bidirectional, projected or biasless modules.
     """
     if not isinstance(module, nn.LSTM | nn.GRU):
-        raise UsageError(f"only torch.nn.LSTM and GRU convert, not {type(module).__name__}")
+        kind = type(module).__name__
+        raise UsageError(f"only torch.nn.LSTM and torch.nn.GRU can be converted, not {kind}")
     if module.bidirectional or not module.bias or module.proj_size:
-        raise UsageError("only one-directional torch modules with biases can be converted")
+        raise UsageError("only unidirectional torch modules with biases can be converted")
     name = "lstm-nopeephole" if isinstance(module, nn.LSTM) else "gru-reset-after"
     layers = []
     for k in range(module.num_layers):

@@ -57,12 +57,12 @@ class UnitSpec:
     """As `seqmodel units` prints them."""
     source: str
     step: Step
-    """The truth that every backend is tested against."""
+    """The ground truth that every backend is tested against."""
     cell: Cell | None = None
-    """The same, forward and backward, for the compiled loops, which need it to run the unit."""
+    """The same step, forward and backward, which the compiled loops need to run the unit."""
 
     def __deepcopy__(self, memo: dict[int, object]) -> UnitSpec:
-        """Itself: it is immutable, and sampling copies models."""
+        """Return self: it is immutable, and sampling copies models."""
         return self
 
     def gates_with(self, term: str) -> list[str]:
@@ -70,7 +70,7 @@ class UnitSpec:
         return [gate for gate, terms in self.gates.items() if term in terms]
 
     def parameter_count(self, input_size: int, hidden_size: int, *, bias: bool = True) -> int:
-        """The number of weights of one layer, the output layer not included."""
+        """The number of weights of one layer, excluding the output layer."""
         size = {
             "W": hidden_size * input_size,
             "U": hidden_size * hidden_size,
@@ -90,6 +90,6 @@ def define(
     step: Step,
     cell: Cell | None = None,
 ) -> UnitSpec:
-    """A unit, its terms and states separated by spaces: {"z": "W U b"}, "h c"."""
+    """Define a unit, with its terms and states separated by spaces: {"z": "W U b"}, "h c"."""
     terms = {gate: tuple(text.split()) for gate, text in gates.items()}
     return UnitSpec(name, terms, tuple(state.split()), equations, source, step, cell)

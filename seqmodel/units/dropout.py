@@ -10,15 +10,16 @@ from torch.nn import functional as F
 from seqmodel.kernels.device import one_thread
 
 _STEPS = 1 << 16  # resolution of the probability: 16 random bits per element
-_MANY = 1 << 18  # elements that are worth waking threads for
+_MANY = 1 << 18  # elements above which waking threads pays off
 
 
 class Dropout(nn.Module):
     """Zeroes each element with probability `p` during training and scales up the others.
 
-    The same as torch.nn.Dropout (Srivastava et al. 2014). On a CPU torch's generator takes as long
-    as a whole step of a small unit, so there each element takes 16 bits of a faster generator,
-    seeded by torch's; `p` is rounded to a multiple of 2**-16. Elsewhere torch's dropout runs.
+    Equivalent to torch.nn.Dropout (Srivastava et al. 2014). On a CPU torch's generator takes as
+    long as a whole step of a small unit, so there each element uses 16 bits from a faster
+    generator, seeded by torch's; `p` is rounded to a multiple of 2**-16. Elsewhere torch's dropout
+    is used.
     """
 
     def __init__(self, p: float = 0.0) -> None:
@@ -36,7 +37,7 @@ class Dropout(nn.Module):
 
 
 def dropout_factors(like: Tensor, p: float) -> Tensor:
-    """What dropout multiplies a tensor such as `like` by: 0 with probability p, else 1 / (1 - p).
+    """The factors of dropout for a tensor such as `like`: 0 with probability p, else 1 / (1 - p).
 
     See `Dropout` for where these come from.
     """

@@ -38,7 +38,7 @@ class Unit(nn.Module):
     """One layer of a recurrent unit.
 
     The weights of all gates are stacked along the first dimension, one parameter per term: W
-    (gates x H, I), U (gates x H, H), V (gates, H), b and bU (gates x H); `gates()` gives the parts.
+    (gates x H, I), U (gates x H, H), V (gates, H), b and bU (gates x H); `gates()` splits them.
     """
 
     spec: UnitSpec
@@ -132,12 +132,12 @@ class Unit(nn.Module):
         """Run over x (T, B, I) from `state` (zeros if None); returns h (T, B, H) and the state.
 
         `lengths` (B,), each 0..T, makes the rows ragged: h is zero from a row's length on, its
-        final state is the one at its length (the initial state for 0), and what x holds there
-        reaches nothing, not even a gradient.
+        final state is the one at its length (the initial state for 0), and nothing in x from there
+        on affects any result, not even a gradient.
 
         Raises:
-            ValueError: where shapes, types or devices do not fit, or a length is out of range.
-            UsageError: when the backend asked for by name cannot run this.
+            ValueError: if shapes, dtypes or devices do not match, or a length is out of range.
+            UsageError: if the backend requested by name cannot run this.
         """
         if x.dim() != 3 or x.shape[0] < 1 or x.shape[2] != self.input_size:
             raise ValueError(f"x must be (T >= 1, B, {self.input_size}), not {tuple(x.shape)}")
@@ -159,7 +159,7 @@ class Unit(nn.Module):
         return h[0], after
 
     def case(self, batch_size: int) -> Case:
-        """The case that backends are asked about: this layer, where and as its weights are now."""
+        """The case to choose a backend for: this layer with its current dtype and device."""
         weight = self.U
         return Case(
             self.spec, weight.dtype, weight.device, batch_size, self.input_size, self.hidden_size,
@@ -189,11 +189,11 @@ class Unit(nn.Module):
 
 
 def _checked_lengths(lengths: Tensor | None, T: int, B: int) -> Tensor | None:
-    """The lengths, int64 on the CPU; None where all rows are T long."""
+    """The lengths, int64 on the CPU; None if all rows have length T."""
     if lengths is None:
         return None
     lengths = lengths.to("cpu", torch.int64)
-    values = lengths.tolist()  # plain integers: torch's passes over so few take longer
+    values = lengths.tolist()  # plain integers: torch operations on so few take longer
     if lengths.shape != (B,) or (values and not 0 <= min(values) <= max(values) <= T):
         raise ValueError(f"lengths must be {B} of 0..{T}, not {values}")
     return lengths if values and min(values) < T else None

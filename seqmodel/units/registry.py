@@ -1,4 +1,4 @@
-"""The units by name, one row each, and the hidden size that a parameter budget buys."""
+"""The units by name, one row each, and the hidden size for a parameter budget."""
 
 from collections.abc import Callable, Mapping
 
@@ -41,7 +41,8 @@ def hidden_size_for(
     """The hidden size whose parameter count comes nearest to `parameters`.
 
     Counts a stack of `layers` without its output layer; the smaller size wins a tie. UsageError if
-    even a hidden size of 1 exceeds twice the budget, so that sizes called equal are not far apart.
+    even a hidden size of 1 exceeds twice the budget, so that nominally equal sizes are not far
+    apart.
     """
     spec = unit_spec(name)
 
@@ -55,7 +56,7 @@ def hidden_size_for(
 def size_for(count: Callable[[int], int], parameters: int, smallest: str) -> int:
     """The size whose `count`, which grows with it, comes nearest to `parameters`.
 
-    UsageError as `hidden_size_for`, which calls what has the size 1 `smallest`.
+    UsageError as in `hidden_size_for`; its message calls the model of size 1 `smallest`.
     """
     if parameters < 1 or count(1) > 2 * parameters:
         raise UsageError(

@@ -1,7 +1,7 @@
-"""The specification: every unit in plain PyTorch, readable, slow, right in float32 and float64.
+"""The specification: every unit in plain PyTorch, readable, slow, correct in float32 and float64.
 
-This file is the truth against which each faster backend is proved, in outputs, final state and
-every gradient. The units' own lines are in `families`.
+This file is the ground truth that every faster backend is tested against, in outputs, final state
+and every gradient. The step of each unit is in `families`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ ACTIVATIONS: Mapping[str, Function] = {
 
 
 class NetInput:
-    """W x_t + U h + V (.) c + b of each gate, over the terms that the gate has.
+    """W x_t + U h + V (.) c + b of each gate, with the terms that the gate has.
 
     W x + b does not depend on the state, so it is one matrix product over all frames, split into
     steps with unbind. (Indexing it at each step would make the backward pass quadratic in T.)
@@ -100,7 +100,7 @@ def run(
             outputs.append(state[0])
         else:
             # Rows that have ended compute on zeros: their own state could overflow, and the
-            # gradient of what is then discarded would be 0 * inf.
+            # gradient of the discarded result would be 0 * inf.
             before = tuple(_where(running[t], old) for old in state)
             after = spec.step(net_input.at(t), before, s, phi)
             state = tuple(torch.where(running[t], *pair) for pair in zip(after, state, strict=True))
@@ -109,15 +109,15 @@ def run(
 
 
 def _where(condition: Tensor, values: Tensor) -> Tensor:
-    """The values, zero where the condition is false; unlike a product with zero this stops nan."""
+    """The values, or 0 where the condition is false; unlike multiplying by 0, this stops nan."""
     return torch.where(condition, values, 0)
 
 
 def cost(case: Case) -> float:
     """Estimated seconds per time step.
 
-    Measured on the CPU: about 50 us per gate for the calls of small tensors, which is all that
-    counts below H 200. Launching kernels on a GPU takes about as long.
+    Measured on the CPU: about 50 us per gate for calls on small tensors, which is all that
+    matters below H 200. Launching kernels on a GPU takes about as long.
     """
     return 50e-6 * len(case.spec.gates) + case.step_flops / 5e10
 

@@ -27,12 +27,12 @@ from seqmodel.units.weights import StackedWeights
 _LAYERS = {"tanh": "RNN", "lstm-nopeephole": "LSTM", "gru-reset-after": "GRU"}
 _FLOATS = (torch.float32, torch.float64)
 
-# Rough figures from the literature, not measured: no GPU was at hand. A cuDNN recurrence takes 10
+# Rough figures from the literature, not measured: no GPU was available. A cuDNN recurrence takes 10
 # to 30 us per time step and direction whatever its size, since the steps are launched one after
-# the other; beyond that a GPU of recent years sustains some TFLOP/s in such float32 products.
+# another; beyond that, a recent GPU sustains a few TFLOP/s in such float32 products.
 CUDA_STEP_SECONDS = 40e-6
 CUDA_FLOPS = 5e12
-# Measured on the CPU where the compiled loops were: 12 (lstm) to 105 us (gru) per step.
+# Measured on the same CPU as the compiled loops: 12 (lstm) to 105 us (gru) per step.
 CPU_STEP_SECONDS = 50e-6
 CPU_FLOPS_PER_THREAD = 8e10
 
@@ -70,16 +70,16 @@ def run(
     gate_activation: str,
     activation: str,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """See `contract.Run`. Only first derivatives: cuDNN has no others."""
+    """See `contract.Run`. First derivatives only: cuDNN has no others."""
     frames = x.shape[1] if lengths is None else int(lengths.sum())
-    if not frames:  # torch's layers refuse an empty batch
+    if not frames:  # torch's layers reject an empty batch
         return specification.run(spec, weights, x, state, lengths, gate_activation, activation)
     mode = f"rnn_{activation}" if spec.name == "tanh" else _LAYERS[spec.name].lower()
     flat = _flat_weights(spec, weights)
     if lengths is None or int(lengths.min()) > 0:
         h, *final = _layer(mode, lengths, x, *state, *flat)
         return h, tuple(final)
-    # Packed sequences have at least one frame: rows of length 0 are left out.
+    # Packed sequences need at least one frame: rows of length 0 are left out.
     rows = lengths.nonzero().squeeze(1)
     h = x.new_zeros(*x.shape[:2], state[0].shape[1])
     there = rows.to(x.device)
@@ -94,7 +94,7 @@ BACKEND = Backend("torch-nn", why_not, cost, run)
 
 
 def _flat_weights(spec: UnitSpec, weights: StackedWeights) -> list[Tensor]:
-    """w_ih, w_hh, and if there are biases b_ih and b_hh, as differentiable functions of ours."""
+    """w_ih, w_hh and any biases b_ih and b_hh, as differentiable functions of our weights."""
     w, u, b, b_u = (weights.stacked[term] for term in ("W", "U", "b", "bU"))
     assert w is not None
     assert u is not None
@@ -105,7 +105,7 @@ def _flat_weights(spec: UnitSpec, weights: StackedWeights) -> list[Tensor]:
         flat += [b, zeros if b_u is None else torch.cat([zeros, b_u])]
     if spec.name != "gru-reset-after":
         return flat
-    b_hh = flat.pop() if b is not None else None  # z and r have no second bias: in either order
+    b_hh = flat.pop() if b is not None else None  # zero for z and r: order is irrelevant
     flat = [torch.cat([part[1], part[0], part[2]]) for part in (t.chunk(3) for t in flat)]
     return flat if b_hh is None else [*flat, b_hh]
 
@@ -121,16 +121,16 @@ def _layer(mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor) -> Se
 
 
 class _Layer(torch.autograd.Function):
-    """`_call`, whose graph it records and differentiates on its own.
+    """`_call`, with its graph recorded and differentiated separately.
 
-    Only so is the backward pass within `_full_precision` too.
+    Only this way does the backward pass run within `_full_precision` too.
     """
 
     @staticmethod
     def forward(
         ctx: Any, mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        """As `_call`."""
+        """See `_call`."""
         inputs = _leaves(mode, ctx.needs_input_grad[2:], x, *tensors)
         with torch.enable_grad(), _full_precision(x):
             outputs = _call(mode, lengths, *inputs)
@@ -152,7 +152,7 @@ class _Layer(torch.autograd.Function):
                 list(given),
                 [tensor for tensor in inputs if tensor.requires_grad],
                 list(given.values()),
-                retain_graph=True,  # somebody may come again; it goes with `ctx`
+                retain_graph=True,  # may be called again; freed with `ctx`
                 allow_unused=True,
             )
         rest = iter(found)
@@ -182,10 +182,10 @@ def _call(mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor) -> lis
 
 
 def _leaves(mode: str, needed: Sequence[bool], x: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """What `_call` takes, cut off from the graph; gradients are recorded where `needed`.
+    """The tensors that `_call` takes, detached from the graph, requiring gradients where `needed`.
 
-    On a GPU the weights become views of one chunk of memory, as cuDNN requires: it would warn, and
-    copy them at each call.
+    On a GPU the weights become views of one chunk of memory, as cuDNN requires: otherwise it would
+    warn and copy them on each call.
     """
     leaves = [tensor.detach() for tensor in (x, *tensors)]
     if torch.backends.cudnn.is_acceptable(x):  # type: ignore[no-untyped-call]
@@ -201,7 +201,7 @@ def _leaves(mode: str, needed: Sequence[bool], x: Tensor, *tensors: Tensor) -> t
 def _tf32_allowed() -> bool:
     try:
         return torch.get_float32_matmul_precision() != "highest"
-    except RuntimeError:  # torch's newer settings are in use: then cuDNN's own is deliberate too
+    except RuntimeError:  # torch's newer settings are in use: cuDNN's own is then deliberate too
         return True
 
 
@@ -209,15 +209,15 @@ def _tf32_allowed() -> bool:
 def _full_precision(x: Tensor) -> Iterator[None]:
     """Within the block cuDNN computes in full float32, unless the user allows TF32 for products.
 
-    By torch's default cuDNN rounds the factors to 10 bits (TF32) although matrix products do not;
-    the specification would then be missed by a thousand times the rounding of float32. The setting
-    is the process's, so it holds only for the call.
+    By default torch lets cuDNN round the factors to 10 bits (TF32), although not matrix products;
+    the results would then differ from the specification by a thousand times the rounding of
+    float32. The setting is process-wide, so it is changed only for the call.
     """
     if not x.is_cuda or x.dtype != torch.float32 or _tf32_allowed():
         yield
         return
     # Torch 2.9 and later have a setting for each kind of operation, and refuse to mix it with the
-    # older one.
+    # older setting.
     newer = hasattr(cudnn_rnn, "fp32_precision")
     settings: Any = cudnn_rnn if newer else torch.backends.cudnn
     name = "fp32_precision" if newer else "allow_tf32"

@@ -273,7 +273,7 @@ def test_parts_that_cannot_run_on_the_device_are_skipped_with_a_reason(monkeypat
 def test_a_device_that_is_not_there_is_told_before_anything_runs(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(report_module, "measure_sgemm", None)
-    with pytest.raises(UsageError, match="sees no GPU"):
+    with pytest.raises(UsageError, match="finds no GPU"):
         report(device="cuda", seconds=0.0)
 
 

@@ -202,7 +202,7 @@ def test_another_rate_is_scored_with_a_remark(call: Call, odd: Path, audio_run_f
     assert result.status == 0
     assert result.err == (
         f"{odd}/rate was prepared differently from what the run was trained on (4,000 Hz, not "
-        "8,000 Hz): its figures are no fair test\n"
+        "8,000 Hz): the figures are not a fair test\n"
     )
     assert "nats per sample" in result.out
     assert call("eval", audio_run_folder, "--data", odd / "rate", "-q").err == ""
@@ -303,7 +303,7 @@ MISTAKES = {
     ),
     "eval {audio_run} --split dev": (
         1,
-        "{audio} has no pieces in a split 'dev' (it has: train, valid, test)",
+        "{audio} has no pieces in split 'dev' (available: train, valid, test)",
     ),
 }
 
@@ -348,8 +348,8 @@ def test_silence_is_called_silence(call: Call):
         Path("in", split).mkdir(parents=True)
         soundfile.write(f"in/{split}/a.wav", np.zeros(800), 8000)
     said = (
-        "train is silent: all of its samples are the same, so there is nothing to learn; what is "
-        "sampled from it will be noise\n"
+        "train is silent (all of its samples are equal): there is nothing to learn, and what is "
+        "sampled will be noise\n"
     )
     assert said in call("prepare", "in", "-o", "d").err
     result = call("train", "d", "--hidden", 2, "--epochs", 1, "--output", "gaussian")

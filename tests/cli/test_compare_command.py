@@ -152,9 +152,9 @@ def test_ctrl_c_keeps_what_is_done(data: Path, call: Call):
         time.sleep(0.1)
     os.killpg(command.pid, signal.SIGINT)
     assert command.wait(30) == 130
-    assert said() == "seqmodel: stopped; the same command goes on where it was\n"
+    assert said() == "seqmodel: stopped; run the same command to resume\n"
     last = call("compare", "--status", "--out", "e").out.splitlines()[-1]
-    assert re.fullmatch(r"\d+/10 runs done, none at hand: the same command goes on", last)
+    assert re.fullmatch(r"\d+/10 runs done, none in progress: run the same command to resume", last)
     assert call("compare", data, *PAPER, "--jobs", 1, "--out", "e", "-q").status == 0
 
 
@@ -219,7 +219,7 @@ def test_tpe_prunes_and_says_that_it_depends(call: Call, data: Path):
     options += ["--seeds", 1, *OPTIONS[:2], "--set", "epochs=6", "--jobs", 1, "--out", "t"]
     result = call("compare", data, *options, "--set", "batch_size=8", "-q")
     assert result.status == 0, result.err
-    assert "another start may choose otherwise" in result.out
+    assert "a rerun may choose differently" in result.out
     trials = json.loads(Path("t/table.json").read_text())["datasets"][0]["variants"][0]["trials"]
     assert len(trials) == 8
     for trial in trials:
@@ -281,7 +281,7 @@ MISTAKES = {
     "--units gru --vary unit=tanh": (2, "unit is varied twice"),
     "--vary hidden": (2, "--vary takes KEY=A,B,..., not 'hidden'"),
     "--storage nosql://me:secret@host/x": (1, "--storage nosql://me:***@host/x cannot be used: "),
-    "--units gru,gru": (2, "gru is named twice in what to compare"),
+    "--units gru,gru": (2, "gru is listed twice"),
     "--params 3": (2, "--params 3 is too small for tanh"),
     "--search grid": (2, "--search must be paper, tpe or none, not 'grid'"),
     "--search paper --tune hidden=2..3": (2, "--tune goes with --search tpe"),
@@ -289,7 +289,7 @@ MISTAKES = {
     "--tune dropout=0..1": (2, "--dropout must be below 1, not 1.0"),
     "--set epochs": (2, "--set takes KEY=VALUE, not 'epochs'"),
     "--set batch_size=0": (2, "--set: batch_size must be 1 or more, not 0"),
-    "--status": (2, "--status needs --out DIR"),
+    "--status": (2, "--status needs --out FOLDER"),
     "--status --out nowhere": (1, "nowhere holds no experiment"),
     "--storage sqlite:////no/x.db": (1, "--storage sqlite:////no/x.db cannot be used: "),
 }
@@ -336,7 +336,7 @@ def test_ctrl_c_while_processes_load_is_one_line(data: Path):
         time.sleep(0.01)
     os.killpg(command.pid, signal.SIGINT)
     assert command.wait(30) == 130
-    assert said() == "seqmodel: stopped; the same command goes on where it was\n"
+    assert said() == "seqmodel: stopped; run the same command to resume\n"
 
 
 def heeds_ctrl_c(process: int) -> bool:

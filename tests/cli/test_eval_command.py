@@ -125,7 +125,7 @@ def test_eval_on_frames_of_another_kind_warns(call: Call, data: Path, seconds_ru
     assert warned.status == 0
     assert warned.err == (
         f"{data} was prepared differently from what the run was trained on (4 steps per beat, not "
-        "0.1 s per step): its figures are no fair test\n"
+        "0.1 s per step): the figures are not a fair test\n"
     )
     assert call("eval", seconds_run, "--data", data, "-q").err == ""
 
@@ -146,6 +146,6 @@ def test_eval_on_notes_prepared_otherwise_warns(
     warned = call("eval", run, "--data", "d")
     assert warned.status == 0
     assert warned.err == (
-        f"d was prepared differently from what the run was trained on ({difference}): its figures "
-        "are no fair test\n"
+        f"d was prepared differently from what the run was trained on ({difference}): the figures "
+        "are not a fair test\n"
     )

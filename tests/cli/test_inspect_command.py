@@ -60,7 +60,7 @@ def test_inspect_dataset(call: Call, data: Path):
         "  train  10 pieces  320 frames  longest 32  2.00 notes per frame\n"
         "  valid   3 pieces   96 frames  longest 32  2.00 notes per frame\n"
         "  test    2 pieces   64 frames  longest 32  2.00 notes per frame\n"
-        "  every piece is as it was prepared\n"
+        "  every piece matches its hash\n"
     )
     assert Path("p.png").read_bytes().startswith(PNG)
     values = json.loads(call("inspect", data, "--json").out)
@@ -90,7 +90,7 @@ def test_inspect_says_what_a_recording_and_its_dataset_hold(call: Call):
         "d: dataset of 8,000 Hz, frames of 10 samples, context 20\n"
         "  train  1 piece  1,600 frames  longest 1,600  2.0 s\n"
         f"  stored as int16; train has mean {stored.mean():.4g} and deviation {stored.std():.4g}\n"
-        "  every piece is as it was prepared\n"
+        "  every piece matches its hash\n"
     )
     assert Path("d.png").read_bytes().startswith(PNG)
     assert json.loads(call("inspect", "d", "--json").out)["seconds"] == {"train": 2.0}
@@ -199,11 +199,8 @@ def test_inspect_reads_midi_of_any_name(call: Call, music: Path):
 def test_verify_reads_every_byte(call: Call, run: Path, data: Path, music: Path):
     """Guards the last checkpoint, which nothing else reads until it is resumed from."""
     shutil.copytree(run, "r")
-    assert (
-        "as it was written: best.safetensors, last.safetensors"
-        in call("inspect", "r", "--verify").out
-    )
-    assert "every piece is as it was prepared" in call("inspect", data, "--verify").out
+    assert "unchanged: best.safetensors, last.safetensors" in call("inspect", "r", "--verify").out
+    assert "every piece matches its hash" in call("inspect", data, "--verify").out
     last = Path("r/last.safetensors")
     content = bytearray(last.read_bytes())
     content[-1] ^= 1

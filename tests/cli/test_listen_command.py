@@ -174,7 +174,7 @@ def test_what_cannot_be_encoded_is_said_before_anything_is_drawn(
     for command in (("sample", "o.mp3", "--run", run), ("inspect", "p.mid", "--listen", "o.mp3")):
         result = call(*command)
         assert (result.status, result.out) == (2, "")
-        said = r"seqmodel: libsndfile [\d.]+, as installed, cannot write mp3: name a \.wav\n"
+        said = r"seqmodel: libsndfile [\d.]+, as installed, cannot write mp3: use a \.wav\n"
         assert re.fullmatch(said, result.err)
     assert [path.name for path in here.iterdir()] == ["p.mid"]
 

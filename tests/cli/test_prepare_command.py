@@ -191,7 +191,7 @@ def test_rolls_mixed_with_midi_say_whose_grid_counts(call: Call, music: Path):
     """Guards against rolls of eighth notes labelled as sixteenths in silence."""
     shutil.copytree(music, "m")
     np.save("m/train/roll.npy", np.eye(88, dtype=np.uint8))
-    told = "rolls state no grid of their own: that of the MIDI files is taken\n"
+    told = "rolls do not state a grid: that of the MIDI files is used\n"
     assert call("prepare", "m", "-o", "d").err == told
     assert call("prepare", "m", "-o", "e", "--steps-per-beat", 4).err == ""
     assert call("prepare", "m/train/roll.npy", "-o", "f").out.startswith("f: 88 notes, 2 steps")

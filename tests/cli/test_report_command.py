@@ -141,7 +141,7 @@ def test_a_dataset_that_is_gone_leaves_a_gap_that_is_stated(call: Call, run: Pat
     text = page_of("r.html").one("main").text
     missing = Path.cwd() / "data"
     assert f"gone could not be scored: {missing} is not a prepared dataset" in text
-    assert "The valid figure of gone is what training wrote down." in text
+    assert "The valid figure of gone was recorded in training." in text
     assert len(sounds(page_of("r.html"))) == 2  # drawing needs no dataset
 
 
@@ -177,7 +177,7 @@ def test_what_is_no_run_is_an_error(call: Call, run: Path, data: Path):
     for folder, error in {
         "nowhere": "there is no run folder nowhere",
         str(data): f"{data} has no checkpoint (best.safetensors); train one with `seqmodel train`",
-        "begun": "begun has no best checkpoint yet: its first epoch did not end; continue with "
+        "begun": "begun has no best checkpoint yet: its first epoch is unfinished; continue with "
         "`seqmodel train --resume --run begun`",
     }.items():
         result = call("report", run, folder, "--out", "r.html")
@@ -188,8 +188,8 @@ def test_what_is_no_run_is_an_error(call: Call, run: Path, data: Path):
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("NaN", "a line lacks a figure of its epoch"),
-        ("-Infinity", "a line lacks a figure of its epoch"),
+        ("NaN", "a line has missing or invalid figures"),
+        ("-Infinity", "a line has missing or invalid figures"),
         *(
             (
                 value,

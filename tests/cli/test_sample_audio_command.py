@@ -126,7 +126,7 @@ def test_the_temperature_counts(call: Call, audio_run_folder: Path):
 
 
 LOUD = (
-    ", {}% of the samples at full scale: train longer, or, if the recordings are as loud, make "
+    ", {}% of the samples at full scale: train longer, or, if the recordings clip too, make "
     "them quieter and prepare them again"
 )
 
@@ -164,7 +164,7 @@ def test_samples_that_are_no_numbers_are_an_error(
     monkeypatch.setattr(Sampler, "piece", lambda *_, **options: iter([frames]))
     result = call("sample", "o.wav", "--run", audio_run_folder, "--length", 8)
     assert (result.status, list(Path().iterdir())) == (1, [])
-    assert result.err == ("seqmodel: the run draws samples that are no numbers: use another run\n")
+    assert result.err == ("seqmodel: the run draws samples that are not finite: use another run\n")
 
 
 def test_the_newest_run_that_can_write_the_file_is_taken(

@@ -127,7 +127,7 @@ def test_a_primer_too_long_to_be_held_is_refused(
     result = call("sample", "o.wav", "--prime", "p.wav", "--run", audio_run_folder)
     assert (result.status, result.err) == (
         1,
-        "seqmodel: --prime p.wav: is longer than 0:02; its end alone will do\n",
+        "seqmodel: --prime p.wav: is longer than 0:02; use its last part only\n",
     )
 
 
@@ -138,5 +138,5 @@ def test_a_flac_that_cannot_have_the_rate_of_the_run_is_refused_before_drawing(
     result = call("sample", "o.flac", "--run", audio_run_folder)
     assert (result.status, result.err) == (
         2,
-        "seqmodel: a FLAC has at most 7,999 samples per second, the run 8,000: name a .wav\n",
+        "seqmodel: a FLAC has at most 7,999 samples per second, the run 8,000: use a .wav\n",
     )

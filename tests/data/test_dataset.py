@@ -153,7 +153,8 @@ def test_a_changed_byte_is_found_when_its_piece_is_read(
         if not at_first:
             with pytest.raises(LostError) as caught:
                 split.stored(len(split) - 1, 0, 1)
-            one_line(caught, str(folder), f"{split.sources[-1]} in valid is not what was prepared")
+            damaged = f"{split.sources[-1]} in valid no longer matches its hash"
+            one_line(caught, str(folder), damaged)
         else:
             np.testing.assert_array_equal(split[-1], expected[-1])
 
@@ -295,8 +296,8 @@ def test_any_changed_byte_of_a_shard_is_found(dataset, audio_dataset, tmp_path, 
         with pytest.raises(SeqmodelError) as caught:
             open_dataset(copy).check_content()
         assert str(caught.value) == (
-            f"{copy} is damaged: {original['valid'].sources[piece]} in valid is not what was "
-            "prepared; run `seqmodel prepare` again"
+            f"{copy} is damaged: {original['valid'].sources[piece]} in valid no longer matches "
+            "its hash; run `seqmodel prepare` again"
         )
 
 

@@ -331,8 +331,9 @@ def test_a_stray_array_among_recordings_is_skipped(tmp_path):
     np.save(tmp_path / "in/labels.npy", np.arange(3))
     manifest = prepare([str(tmp_path / "in")], tmp_path / "out", AudioSettings())
     assert sum(counts["pieces"] for counts in manifest["splits"].values()) >= 3
+    labels = str(tmp_path / "in/labels.npy")
     assert manifest["skipped"] == [
-        {"source": str(tmp_path / "in/labels.npy"), "reason": "is not audio, as the others are"}
+        {"source": labels, "reason": "is not audio, unlike the other files"}
     ]
     with pytest.raises(SeqmodelError, match=r"labels.npy: is not audio"):
         prepare([str(tmp_path / "in")], tmp_path / "strict", AudioSettings(), strict=True)

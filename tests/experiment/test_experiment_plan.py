@@ -92,9 +92,9 @@ def test_a_range_is_of_its_settings_type():
     [
         ("dropout=0", "--tune takes KEY=low..high, not 'dropout=0'"),
         ("unit=1..2", "--tune unit: only settings that are numbers have a range"),
-        ("dropout=0.5..0.1", "a range goes from a low to a high number: 0.5..0.1"),
-        ("dropout=nan..1", "a range goes from a low to a high number: nan..1.0"),
-        ("learning_rate=0..1", "a range of rates must be above 0, not 0.0..1.0"),
+        ("dropout=0.5..0.1", "a range goes from a low to a high number, not 0.5..0.1"),
+        ("dropout=nan..1", "a range goes from a low to a high number, not nan..1.0"),
+        ("learning_rate=0..1", "learning rates must be above 0, not 0.0..1.0"),
         ("hiden=1..2", "there is no setting 'hiden'; did you mean hidden?"),
     ],
 )

@@ -76,7 +76,7 @@ def test_every_flipped_byte_of_a_journal_is_noticed(tmp_path, kept):
 @pytest.mark.parametrize("lost", range(1, 5))
 def test_a_journal_that_lacks_a_line_is_told_in_a_line_or_has_less(tmp_path, kept, lost):
     found = read(tmp_path, b"".join(kept[:lost] + kept[lost + 1 :]))
-    assert "is damaged (Optuna cannot make sense of it)" in found or found in ([], [None], [8.5])
+    assert "is damaged (Optuna cannot read it)" in found or found in ([], [None], [8.5])
 
 
 def test_a_journal_of_a_version_without_checksums_is_read(tmp_path):

@@ -74,13 +74,13 @@ def test_the_text_tells_the_time_and_tables_do_not():
     [
         (
             2.4,
-            "though not told apart from lstm, with {:.3f} nats per frame; the best trivial model "
-            "(note ngram) needs 2.400.",
+            "though lstm cannot be told apart from it, with {:.3f} nats per frame; the best "
+            "trivial model (note ngram) scores 2.400.",
         ),
         (
             1.0,
-            "though not told apart from lstm, with {:.3f} nats per frame; the best trivial model "
-            "(note ngram) is better, with 1.000.",
+            "though lstm cannot be told apart from it, with {:.3f} nats per frame; the best "
+            "trivial model (note ngram) is better, at 1.000.",
         ),
     ],
 )
@@ -101,5 +101,5 @@ def test_a_handful_of_pieces_is_said_to_be_too_few():
     few = [replace(outcome(name, 0.0), nats=nats) for name in ("gru", "lstm")]
     told = Comparison("set", {"test": np.array([10, 9])}, {}, few)
     assert table.verdicts(told) == [
-        "gru and lstm are not told apart: 0.000 nats on 2 pieces, and it takes 6"
+        "gru and lstm cannot be told apart: 0.000 nats on 2 pieces, at least 6 needed"
     ]

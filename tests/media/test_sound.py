@@ -77,5 +77,5 @@ def test_a_libsndfile_that_cannot_encode_is_told_of_beforehand(monkeypatch):
         with pytest.raises(UsageError) as caught:
             check_encoder(kind)
         assert str(caught.value) == (
-            f"libsndfile 1.0.31, as installed, cannot write {kind}: name a .wav"
+            f"libsndfile 1.0.31, as installed, cannot write {kind}: use a .wav"
         )

@@ -172,7 +172,7 @@ def test_a_run_is_its_settings_size_and_best_epoch(run_folder, run, tmp_path):
 def test_a_run_without_an_epoch_can_be_looked_at(run_folder, tmp_path):
     shutil.copy(run_folder / runs.CONFIG, tmp_path)
     assert inspect_run(tmp_path, None) == {"path": str(tmp_path), "kind": "run", "epochs": 0}
-    with pytest.raises(SeqmodelError, match="no epoch to draw yet"):
+    with pytest.raises(SeqmodelError, match="no complete epoch to draw yet"):
         inspect_run(tmp_path, tmp_path / "plot.png")
 
 

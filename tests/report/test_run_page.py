@@ -109,8 +109,8 @@ def test_a_dataset_prepared_otherwise_is_remarked(make_page, make_config, train,
     manifest["frame"]["drums"] = True
     (tmp_path / "data/manifest.json").write_text(json.dumps(manifest))
     assert make_page(tmp_path / "run").sections[0].notes[-1] == (
-        "run was trained before the dataset was prepared differently (drums kept, not drums "
-        "dropped): its figures are no fair test."
+        "the dataset was prepared differently after run was trained (drums kept, not drums "
+        "dropped): the figures are not a fair test."
     )
 
 
@@ -130,7 +130,7 @@ def test_the_best_draw_of_a_search_is_said_to_be_one(make_page, run_folder, tmp_
     shutil.copytree(run_folder, tmp_path / "run")
     (tmp_path / "run" / runs.DRAWS_INDEX).touch()
     notes = of_kind(make_page(tmp_path / "run").sections[0], Table)[0].notes
-    assert "run is the best draw of a search; its time is of that draw alone." in notes
+    assert "run is the best draw of a search; its time is of that draw." in notes
 
 
 def test_progress_counts_all_frames_and_all_pieces(run_folder, dataset):

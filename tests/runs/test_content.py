@@ -90,7 +90,7 @@ def test_weights_that_are_no_numbers_are_refused(forge):
 
     folder = forge(BEST, change)
     message = said(load_run, folder)
-    assert message.startswith(f"{folder / BEST} has weights that are no numbers (")
+    assert message.startswith(f"{folder / BEST} has weights that are not finite (")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def _kills(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
 
     found = kill_all(folder, 4 if short else 240, seed, slow=not short)
     said = (
-        f"{found.killed} commands killed, {found.amid} amid their work, {found.ended} ended before"
+        f"{found.killed} commands killed, {found.mid_work} mid-work, {found.ended} already finished"
     )
     return said, found.complaints
 
@@ -42,7 +42,7 @@ def _mutants(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
 
     found = mutate_all(folder, seed, 200 if short else 100_000)
     worst = f"at most {found.seconds:.2f} s ({found.slowest}) and {found.megabytes:.0f} MB"
-    said = f"{found.tried:,} inputs read, {found.kept:,} of them by new paths, {worst}"
+    said = f"{found.tried:,} inputs read, {found.kept:,} of them on new paths, {worst}"
     return said, found.complaints
 
 

@@ -28,7 +28,7 @@ class Kills:
     killed: int = 0
     ended: int = 0
     """Commands that ended before the kill came."""
-    amid: int = 0
+    mid_work: int = 0
     """Kills that met the work: half-written files, or a training to go on with, were there."""
     complaints: list[str] = field(default_factory=list)
     tried: int = 0
@@ -143,7 +143,7 @@ class _Command:
     def __call__(self, found: Kills, draw: random.Random) -> None:
         place = self._place()
         found.count(killed(self.arguments, place, self.whole, draw))
-        found.amid += any(TEMPORARY.fullmatch(path.name) for path in place.iterdir())
+        found.mid_work += any(TEMPORARY.fullmatch(path.name) for path in place.iterdir())
         there = {name: data for name, data in contents(place).items() if not _temporary(name)}
         if there not in (self.old, self.new):
             found.complaints.append(f"{self.name}: neither old nor new but {sorted(there)}")
@@ -195,7 +195,7 @@ class _Training:
                 break
             self._check_whole(place / "run", found)
             arguments = going_on(place / "run", begin)
-            found.amid += "--resume" in arguments
+            found.mid_work += "--resume" in arguments
         else:
             outcome = fork(seqmodel(*arguments), place)
         if outcome.status != 0:

@@ -23,7 +23,7 @@ def test_the_names_in_a_checkpoint_stay(run_folder):
 
 
 def test_a_run_without_an_epoch_is_json_that_older_readers_read():
-    """Infinity is no JSON; left out, it is what older versions take for missing too."""
+    """Infinity is not valid JSON; left out, it is what older versions take for missing too."""
     values = json.loads(json.dumps(Progress(update=3).to_json(), allow_nan=False))
     assert list(values) == [name for name in FIELDS if name != "best_nats"]
     assert Progress.from_json(values, ORIGIN) == Progress(update=3)

@@ -122,7 +122,7 @@ def test_steps_are_compiled_where_the_backend_can(monkeypatch):
 def test_a_device_that_is_not_there_is_one_line(monkeypatch):
     """A traceback from inside torch."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UsageError, match=r"^--device cuda: this torch .* sees no GPU; [^\n]*$"):
+    with pytest.raises(UsageError, match=r"^--device cuda: this torch .* finds no GPU; [^\n]*$"):
         choose_device("cuda", case())
     with pytest.raises(UsageError, match="no device 'gpu'; choose one of auto, cpu, cuda"):
         choose_device("gpu", case())

@@ -34,7 +34,7 @@ GATES, STATE = Projection(("z", "r"), "z"), Projection(("n",), "n", source="rese
         (replace(GRU, slots=("r", "z", "n", "reset")), "must be adjacent slots in W's order"),
         (projecting(GATES), "each gate with U must be in one projection"),
         (projecting(GATES, STATE, STATE), "each gate with U must be in one projection"),
-        (projecting(GATES, replace(STATE, source="rest")), "reads rest, which is no slot"),
+        (projecting(GATES, replace(STATE, source="rest")), "reads rest, which is not a slot"),
         (projecting(GATES, replace(STATE, into="gone")), "into gone does not fit"),
         (projecting(replace(GATES, into="reset"), STATE), "into reset does not fit"),
         (projecting(Projection(("r", "z"), "r"), STATE), "stacked in this order"),

@@ -1,4 +1,4 @@
-"""`seqmodel compare`: options, and the order of what happens."""
+"""`seqmodel compare`: its options and the sequence of its steps."""
 
 import os
 import shlex
@@ -89,7 +89,7 @@ def compare(
         str | None,
         typer.Option(
             help="paper: learning rates exp(U(-12, -6)), the same for all. tpe: Optuna's sampler "
-            "and pruner, over the rate and what --tune names. none: the settings as they are.  "
+            "and pruner, over the rate and what --tune names. none: the settings unchanged.  "
             "[default: paper with the paper preset, else tpe]",
             rich_help_panel=SEARCH,
             autocompletion=one_of((*SEARCHES, "none")),
@@ -132,7 +132,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="URL",
-            help="A database where hosts meet, such as postgresql://...  "
+            help="A database shared by several hosts, such as postgresql://...  "
             "[default: a file in --out]",
             rich_help_panel=RUN,
         ),
@@ -159,12 +159,13 @@ def compare(
     """Answer which unit is better, or which value of any other setting.
 
     For each dataset and unit: a search on valid, then the winner trained over the seeds and scored
-    on every split. The same command again goes on, also beside itself and on other hosts with
-    --storage; with more units or data it adds those. Tables and curves are written to --out.
+    on every split. Repeat the command to resume, or start it several times, also on other hosts
+    with --storage, to share the work; more units or data extend the experiment. Tables and curves
+    are written to --out.
     """
     if status:
         if out is None:
-            raise UsageError("--status needs --out DIR")
+            raise UsageError("--status needs --out FOLDER")
         _print_status(out, storage, as_json=as_json)
         return
 

@@ -1,4 +1,4 @@
-"""What `seqmodel compare` shows while it runs: the runs at hand, or a line for each that ended."""
+"""What `seqmodel compare` shows while it runs: runs in progress, and a line for each that ended."""
 
 import sys
 from collections import Counter
@@ -16,7 +16,7 @@ def shown(
 ) -> Iterator[Callable[[Event], None]]:
     """Yield a function that takes the events of `processes` processes.
 
-    `counts` are those of each cell as they begin.
+    `counts` are each cell's counts at the start.
     """
     if quiet:
         yield lambda event: None
@@ -36,7 +36,7 @@ def shown(
 
 
 class _Whole:
-    """The experiment as far as its events tell."""
+    """The state of the experiment, as known from its events."""
 
     def __init__(self, counts: Mapping[str, Counts], processes: int) -> None:
         self._counts, self._processes = dict(counts), processes
@@ -46,16 +46,16 @@ class _Whole:
 
     @property
     def total(self) -> int:
-        """All runs."""
+        """The number of runs."""
         return sum(cell.total for cell in self._counts.values())
 
     @property
     def ended(self) -> int:
-        """Runs that have ended."""
+        """The number of runs that have ended."""
         return sum(cell.done for cell in self._counts.values())
 
     def take(self, event: Event) -> None:
-        """Note an event."""
+        """Record an event."""
         now = monotonic()
         began = self._began.setdefault(event.run, now)
         self._at_hand[event.run] = event, now
@@ -68,18 +68,18 @@ class _Whole:
             self._took.setdefault(event.cell, []).append(now - began)
 
     def done(self) -> float:
-        """Runs that have ended, and shares of those at hand."""
+        """The number of runs that have ended, plus the shares done of those in progress."""
         shares = sum(event.done for event, _ in self._at_hand.values())
         return min(self.ended + shares, self.total)
 
     def news(self) -> list[str]:
-        """How many runs have ended, and how long the others will take, if that is known."""
+        """How many runs have ended, and how long the others will take, if known."""
         counted = f"{self.ended}/{self.total}"
         left = None if self.ended == self.total else self._left()
         return [counted] if left is None else [counted, f"{clock(left)} left"]
 
     def line(self, event: Event) -> str:
-        """What a run came to, and how long all others will take."""
+        """A run's result, how many have ended, and how long the others will take, if known."""
         figure = "no figure" if event.valid is None else f"{event.valid:.4f}"
         counted, *left = self.news()
         return "  ".join([counted, event.run, figure, str(event.ended), *left])
@@ -112,7 +112,7 @@ def _table(whole: _Whole) -> Iterator[Callable[[Event], None]]:
             if event.ended is None:
                 if event.run not in tasks:
                     tasks[event.run] = bars.add_task(printable(event.run), total=None, news=())
-                at_work = 1 if event.done else None  # a bar without an end until the first update
+                at_work = 1 if event.done else None  # an indeterminate bar until the first update
                 bars.update(
                     tasks[event.run], total=at_work, completed=event.done, news=_news(event)
                 )

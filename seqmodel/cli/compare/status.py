@@ -7,7 +7,7 @@ from seqmodel.experiment.status import Running, Status
 
 
 def status_lines(status: Status) -> list[str]:
-    """For people: a line for each cell, one for each run at hand, and one on the whole."""
+    """For people: a line per cell and per run in progress, and a total until all runs are done."""
     lines = []
     for cell in status.cells:
         best = "" if cell.valid is None else f"  best valid {cell.valid:.4f}"
@@ -21,7 +21,7 @@ def status_lines(status: Status) -> list[str]:
     left = status.seconds_left
     whole = [f"{status.done}/{status.total} runs done"]
     whole += [f"about {clock(left)} left"] if left is not None else []
-    whole += [] if status.running else ["none at hand: the same command goes on"]
+    whole += [] if status.running else ["none in progress: run the same command to resume"]
     return [*lines, ", ".join(whole)]
 
 

@@ -105,7 +105,7 @@ def sample(
         str | None,
         typer.Option(
             "--format",
-            help=f"{_formats()}, if OUT does not tell; npy holds the frames, raw 16-bit "
+            help=f"{_formats()}, if OUT's suffix does not say; npy holds the frames, raw 16-bit "
             "PCM, little-endian, without a header.",
             autocompletion=one_of(_formats().split(", ")),
         ),
@@ -153,7 +153,7 @@ def sample(
     sampling = medium.sampling(loaded.frame, request)
     for remark in sampling.remarks:
         message(remark, quiet=quiet)
-    # A step of one piece is too small for a GPU to be the faster one.
+    # A step of one piece is too small for a GPU to be faster.
     place = loaded.model.choose_device("cpu" if device == "auto" else device, 1)
     sampler = Sampler(loaded.model.to(place), temperature=temperature)
     for k, target in enumerate(targets):

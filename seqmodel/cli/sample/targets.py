@@ -12,7 +12,7 @@ from seqmodel.errors import SeqmodelError, UsageError
 
 @dataclass(frozen=True)
 class Targets:
-    """The places of `number` pieces: OUT, or out-1.mid, out-2.mid, ...
+    """The paths of `number` pieces: OUT, or out-1.mid, out-2.mid, ...
 
     Raises:
         UsageError: if several pieces are to go to stdout.

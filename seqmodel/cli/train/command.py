@@ -19,7 +19,7 @@ from seqmodel.units import UNITS
 
 DATA, MODEL, TRAINING, SEARCH, RUN = "Data", "Model", "Training", "Search", "Run"
 
-# The options themselves default to None, which tells those given from those left out.
+# The options themselves default to None, which tells those given from those omitted.
 DEFAULTS = asdict(resolve({}, presets=MUSIC.presets))
 
 
@@ -31,9 +31,9 @@ def _setting(
     among: Iterable[str] | None = None,
     metavar: str | None = None,
 ) -> Any:
-    """The option of a setting of `Config`: its help ends with its default, if that is a constant.
+    """The option for a setting of `Config`; its help ends with its default, if that is a constant.
 
-    `among` are the names that it takes, for the shell to complete.
+    `among` are the names that it takes, for shell completion.
     """
     default = DEFAULTS[name]
     if default is not None:
@@ -145,8 +145,8 @@ def train(
         _setting(
             "echo",
             MODEL,
-            "With the tied model: also tell each note what followed when the piece was last as it "
-            "is now.",
+            "With the tied model: also give each note what followed the longest earlier match of "
+            "the latest frames.",
             "--echo/--no-echo",
         ),
     ] = None,
@@ -226,7 +226,7 @@ def train(
         typer.Option(
             min=1,
             help="Runs of --lr search. With the paper preset, which searches anyway, at rates from "
-            "exp(U(-12, -6)); else Optuna chooses from 0.001 to 0.03 and gives up what does worse "
+            "exp(U(-12, -6)); else Optuna chooses from 0.001 to 0.03 and prunes runs that do worse "
             f"than the median.  [default: {TRIALS}]",
             rich_help_panel=SEARCH,
         ),

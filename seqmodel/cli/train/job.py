@@ -1,4 +1,4 @@
-"""A training that was asked for: its checks, its run folder, and what is told of it."""
+"""A training job: its checks, its run folder and its output."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """What trains `settings`, with or without a learning-rate search, and reports it."""
+    """Trains `settings`, with or without a learning-rate search, and reports the result."""
 
     def __init__(self, settings: Config, device: str, *, as_json: bool, quiet: bool) -> None:
         self.settings, self.device = settings, device
@@ -36,8 +36,8 @@ class Job:
             self._run(dataset, folder, _device(self.device, self.settings, dataset))
             if read_metrics(folder) == before:
                 message(
-                    f"{folder} was complete: to train on, start a new run with --init-from "
-                    f"{folder}",
+                    f"{folder} is already complete: to train further, start a new run with "
+                    f"--init-from {folder}",
                     quiet=self.quiet,
                 )
 
@@ -47,7 +47,7 @@ class Job:
         from seqmodel.locks import locked
         from seqmodel.runs.folder import RUN_FOLDER, RUNS, new_run_folder
 
-        # All that can be wrong is found before a folder is made.
+        # Everything that can be wrong is checked before a folder is made.
         if folder is not None:
             with locked(folder):
                 RUN_FOLDER.check_target(folder, force=force)
@@ -64,7 +64,7 @@ class Job:
             remove_empty([folder, RUNS])  # an error before the first update leaves no folder
 
     def _checked(self, init_from: Path | None) -> tuple["Dataset", "torch.device", "Run | None"]:
-        """What to train on and where, and the weights to begin with; settles the data's path."""
+        """The dataset, device and initial weights; makes the data path in `settings` absolute."""
         from seqmodel.data.bundled import sample_dataset
         from seqmodel.data.dataset import open_dataset
         from seqmodel.runs.folder import RUNS
@@ -86,13 +86,13 @@ class Job:
         *,
         replaces: bool,
     ) -> None:
-        """Train a new run in `folder`, in the place of another where it `replaces` one."""
+        """Train a new run in `folder`, in place of an existing one if it `replaces` one."""
         from seqmodel.files import new_folder, remove_empty
         from seqmodel.runs.folder import RUN_FOLDER
 
         begin, _ = self._ways()
-        # The folder comes with all that --resume needs, whenever the process is killed. An old run
-        # stays until then, and until it is known that the first update does not diverge.
+        # The folder appears complete with all that --resume needs, whenever the process is killed.
+        # An old run is kept until then, and until the first update is known not to diverge.
         with new_folder(folder, RUN_FOLDER, force=True) as new:
             begun = begin(self.settings, dataset, new, weights)
             if replaces:
@@ -104,7 +104,7 @@ class Job:
             remove_empty([folder])
 
     def _ways(self) -> tuple[Callable[..., "Trainer"], Callable[..., object]]:
-        """What begins a run, with or without a search, and what goes on with it."""
+        """The functions that begin a run, with or without a search, and that resume it."""
         if self.settings.trials:
             from seqmodel.training.search import begin_search, search
 
@@ -114,7 +114,7 @@ class Job:
         return begin_run, train_run
 
     def _run(self, dataset: "Dataset", folder: Path, device: "torch.device") -> None:
-        """Continue the run in `folder` to its end, and report it."""
+        """Resume the run in `folder`, train it to its end and report the result."""
         from seqmodel.cli.progress import training_progress
         from seqmodel.runs.folder import read_metrics
         from seqmodel.training.stopping import stop_on_signals
@@ -173,11 +173,11 @@ def _check_splits(dataset: "Dataset") -> None:
             raise SeqmodelError(
                 f"{dataset.folder} has no pieces in {split}, which training needs: {advice}"
             )
-        dataset[split]  # SeqmodelError where it is damaged
+        dataset[split]  # raises SeqmodelError if it is damaged
 
 
 def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
-    """The run to take weights from, known to fit."""
+    """The run to take weights from, checked to fit."""
     from seqmodel.model.build import build_model
     from seqmodel.runs.content import load_model, model_tensors
     from seqmodel.runs.folder import load_run
@@ -192,7 +192,7 @@ def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
 
 
 def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: float) -> None:
-    """Say so where a trivial model predicts valid as well as the run's `nats` per frame."""
+    """Warn if a trivial model predicts valid at least as well as the run's `nats` per frame."""
     from seqmodel.outputs.registry import output_class
 
     frame, train, valid = dataset.frame, dataset["train"], dataset["valid"]
@@ -202,6 +202,6 @@ def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: f
     if nats < best:
         return
     message(
-        f"a trivial model predicts valid better ({name.replace('_', ' ')}, {best:.4f}): train "
-        f"longer, or at another --learning-rate; `seqmodel eval {folder}` shows all figures"
+        f"a trivial model predicts valid at least as well ({name.replace('_', ' ')}, {best:.4f}): "
+        f"train longer, or at another --learning-rate; `seqmodel eval {folder}` shows all figures"
     )

@@ -1,4 +1,4 @@
-"""The settings of a run, from the options of `seqmodel train`, a file, or the run to continue."""
+"""The settings of a run, from the options of `seqmodel train`, a file, or the run to resume."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,8 +24,8 @@ def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -
     """The settings from the options given, which override those of the file `config`.
 
     Raises:
-        SeqmodelError: if the file cannot be read or has a wrong setting.
-        UsageError: if an option has a wrong value, or would change nothing.
+        SeqmodelError: if the file cannot be read or has an invalid setting.
+        UsageError: if an option has an invalid value, or would have no effect.
     """
     file = read_config_file(config) if config else {}
     return blaming(
@@ -36,10 +36,10 @@ def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -
 def of_stopped_run(
     folder: Path | None, given: dict[str, Any], trials: int | None
 ) -> tuple[Path, Config]:
-    """The run to continue, the newest if `folder` is None, and its settings with those given.
+    """The run to resume, the newest if `folder` is None, and its settings updated with those given.
 
     Raises:
-        SeqmodelError: if there is nothing to continue.
+        SeqmodelError: if there is nothing to resume.
         UsageError: if an option would change what the run must keep.
     """
     from seqmodel.data.dataset import open_dataset
@@ -60,7 +60,7 @@ def of_stopped_run(
         option = "--" + name.replace("_", "-")
         raise UsageError(f"{option} cannot change on --resume; start a new run with --init-from")
     if "data" in given:
-        given["data"] = str(Path(given["data"]).resolve())  # as it is stored
+        given["data"] = str(Path(given["data"]).resolve())  # as stored
 
     def continued(stored: Mapping[str, Any]) -> Config:
         settings = resolve(given, stored)
@@ -82,7 +82,7 @@ def of_stopped_run(
 def _with_rates(
     given: dict[str, Any], file: Mapping[str, Any], trials: int | None
 ) -> dict[str, Any]:
-    """The options with `learning_rate` as a number, or as the setting of the search it asks for."""
+    """The options with `learning_rate` as a number, or replaced by the setting of a search."""
     others = dict(given)
     rate = others.pop("learning_rate", None)
     if rate is not None and rate != "search":
@@ -105,7 +105,7 @@ def _number(rate: str) -> float:
 def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
     """The settings for the medium of their data, with all sizes solved.
 
-    UsageError where there is no such unit.
+    UsageError if there is no such unit.
     """
     from seqmodel.data.bundled import FRAMES
     from seqmodel.data.dataset import open_dataset
@@ -125,7 +125,7 @@ def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
 
 
 def _check(settings: Config, frame: "FrameDefinition") -> None:
-    """UsageError where there is no model of these settings for such frames."""
+    """UsageError if no model with these settings can be built for such frames."""
     import torch
 
     from seqmodel.model.build import build_model
@@ -135,7 +135,7 @@ def _check(settings: Config, frame: "FrameDefinition") -> None:
 
 
 def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> None:
-    """UsageError for an option that would change nothing."""
+    """UsageError for a size option that the chosen output does not use."""
     from seqmodel.outputs.registry import OUTPUTS
 
     owners: dict[str, list[str]] = {}

@@ -1,11 +1,11 @@
 """Compiled modules on disk, so that only the first process of a user waits for the compiler.
 
-A module is found by the digest of all that its code depends on, so none is ever stale: its IR, the
-processor, and the compiler's version and options. The folder is the user's own, like Python's
-__pycache__; one that others may write to is not used, since what is in it is run. Without a folder,
-or with a full disk, everything is compiled as if there were none.
+A module's key is the digest of everything its code depends on: its IR, the processor, and the
+compiler's version and options. So no entry is ever stale. The folder belongs to the user, like
+Python's __pycache__; one that others may write to is not used, since its contents are executed.
+Without a folder, or on a full disk, everything is compiled as if there were no cache.
 
-Set SEQMODEL_CACHE to another folder, or to nothing to have no cache.
+Set SEQMODEL_CACHE to another folder, or to an empty value to disable the cache.
 """
 
 import os
@@ -26,17 +26,17 @@ _FOLDER = "SEQMODEL_CACHE"
 _KEPT_DAYS = 30  # since it was last used
 _DIGEST_SIZE = 32
 _OURS = re.compile(r"[0-9a-f]{64}\.o|\.[0-9a-f]{64}\.o\.[a-z0-9_]{8}")
-"""Names of files, and of those that `write_file` makes first."""
+"""Names of cache files, and of the temporary files that `write_file` creates first."""
 
 
 def digest(*parts: str) -> str:
-    """What a module is found by: 64 hexadecimal digits."""
+    """A module's key: 64 hexadecimal digits."""
     text = "\0".join(parts).encode()
     return blake2b(text, digest_size=_DIGEST_SIZE).hexdigest()
 
 
 def kept(name: str, make: Callable[[], bytes]) -> bytes:
-    """The code kept under `name`, a digest; made and kept if there is none, or a damaged one."""
+    """The code cached under `name`, a digest; made and cached if missing or damaged."""
     folder = _folder()
     if folder is None:
         return make()
@@ -51,13 +51,13 @@ def kept(name: str, make: Callable[[], bytes]) -> bytes:
 
 
 def _folder() -> Path | None:
-    """The folder, made if need be; None unless only this user may write to it."""
+    """The cache folder, created if needed; None unless only this user may write to it."""
     given = os.environ.get(_FOLDER)
     if given == "":
         return None
     try:
         folder = Path(given).absolute() if given else user_cache_path("seqmodel") / "kernels"
-        if not folder.is_absolute():  # what older versions of platformdirs say of no home
+        if not folder.is_absolute():  # from older versions of platformdirs if there is no home
             return None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
@@ -73,7 +73,7 @@ def _read(path: Path) -> bytes | None:
             content = file.read()
     except OSError:
         return None
-    with suppress(OSError):  # a cache that may only be read
+    with suppress(OSError):  # a read-only cache
         os.utime(path)  # so that it is not swept
     checksum, code = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
     return code if checksum == _checksum(code) else None
@@ -84,12 +84,12 @@ def _checksum(code: bytes) -> bytes:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what was not used for long: code of other versions, and files of killed processes.
+    """Remove files unused for long: code of other versions, and leftovers of killed processes.
 
-    Nothing else: the folder may hold what is somebody's own.
+    Nothing else is removed: the folder may hold unrelated files.
     """
     oldest = time.time() - _KEPT_DAYS * 24 * 60 * 60
-    with suppress(OSError):  # another process sweeps too
+    with suppress(OSError):  # another process may be sweeping too
         for path in folder.iterdir():
             if _OURS.fullmatch(path.name) and path.stat().st_mtime < oldest:
                 path.unlink()

@@ -1,7 +1,7 @@
 """Emitting LLVM IR from Python: integers, addresses, loops, vector loads and stores.
 
 A kernel is written by running ordinary Python: `f * c + i * g` over `Vector` values computes
-nothing, it appends the instructions that will. One source serves float32 and float64 and every
+nothing; it appends the instructions that will. One source serves float32 and float64 and every
 vector width.
 """
 
@@ -30,7 +30,7 @@ _FALSE_SHARING = 128  # bytes: two cache lines, since many processors prefetch l
 
 
 def spacing(itemsize: int) -> int:
-    """Per-thread buffers are padded to a multiple of this many numbers, against false sharing."""
+    """Per-thread buffers are padded to a multiple of this many numbers, to avoid false sharing."""
     return _FALSE_SHARING // itemsize
 
 
@@ -40,7 +40,7 @@ def padded(count: int, itemsize: int) -> int:
 
 
 def vector_lanes(itemsize: int) -> int:
-    """How many numbers of `itemsize` bytes fit one vector register of this machine."""
+    """How many numbers of `itemsize` bytes fit in one vector register of this machine."""
     return _BYTES // itemsize
 
 
@@ -51,7 +51,7 @@ def panel_width(itemsize: int) -> int:
 
 @dataclass(frozen=True)
 class Precision:
-    """What the vectorised exp needs to know of a floating-point type."""
+    """What the vectorised exp and log need to know about a floating-point type."""
 
     itemsize: int
     mantissa: int  # bits
@@ -70,7 +70,10 @@ PRECISIONS = {
 
 @dataclass(frozen=True)
 class Lanes:
-    """The first `count` lanes of a vector, at least one; all of them if it has no more."""
+    """The first `count` lanes of a vector: all if it has no more.
+
+    Only loads may have a `count` below 1, which selects no lanes.
+    """
 
     count: Any
     mask: Any
@@ -114,7 +117,7 @@ class Emitter:
         return first, last
 
     def padded(self, count: Any) -> Any:
-        """As the function `padded`, of a count known only at run time."""
+        """Like the function `padded`, for a count known only at run time."""
         step = spacing(self.precision.itemsize)
         return self.mul(self.builder.sdiv(self.add(count, step - 1), self.int(step)), step)
 
@@ -135,7 +138,7 @@ class Emitter:
         """A loop that carries `values` from one iteration to the next (LLVM's phi nodes).
 
         The body replaces the entries of the list it is given; after the loop `values` holds the
-        last ones. The condition is tested at the bottom, behind a guard: the form that LLVM
+        final ones. The condition is tested at the bottom, behind a guard: the form that LLVM
         optimises best.
         """
         b, start, stop = self.builder, self.int(start), self.int(stop)
@@ -163,10 +166,10 @@ class Emitter:
 
     @contextmanager
     def when(self, condition: Any, values: list[Any]) -> Iterator[list[Any]]:
-        """Code that runs only where `condition` holds, and may replace `values`.
+        """Code that runs only if `condition` holds, and may replace `values`.
 
-        The body replaces the entries of the list it is given; afterwards `values` holds whichever
-        apply.
+        The body replaces the entries of the list it is given; afterwards `values` holds those of
+        the path taken.
         """
         b = self.builder
         before, body, after = b.block, b.append_basic_block(), b.append_basic_block()
@@ -207,7 +210,7 @@ class Emitter:
     def fields(
         self, array: Any, integers: Sequence[str], addresses: Sequence[str]
     ) -> dict[str, Any]:
-        """What an array of 64-bit words holds, by name: integers, then addresses."""
+        """The contents of an array of 64-bit words, by name: integers, then addresses."""
         b, found = self.builder, {}
         for k, name in enumerate((*integers, *addresses)):
             place = b.gep(array, [self.int(k)], source_etype=INT)
@@ -225,7 +228,7 @@ class Emitter:
         return Lanes(count, b.icmp_signed("<", numbers, self.splat(limit, self.integers)))
 
     def load(self, address: Any, lanes: Lanes | None = None) -> Any:
-        """A vector from memory; lanes that are off are not read and hold zero."""
+        """A vector from memory; inactive lanes are not read and hold zero."""
         if lanes is None:
             return self.builder.load(address, align=self.precision.itemsize, typ=self.vector)
         kinds = [POINTER, ir.IntType(32), lanes.mask.type, self.vector]
@@ -234,7 +237,7 @@ class Emitter:
         return self.builder.call(function, [address, align, lanes.mask, self.zero()])
 
     def store(self, value: Any, address: Any, lanes: Lanes | None = None) -> None:
-        """A vector to memory, except for the lanes that are off.
+        """Store a vector, except for its inactive lanes.
 
         A partial vector is stored in halves, quarters and so on: loads that follow a masked store
         stall (no store forwarding), and many processors have no masked store.
@@ -251,14 +254,14 @@ class Emitter:
                 b.call(self._store_part(), [value, address, lanes.count])
 
     def _store_part(self) -> Any:
-        """The function that stores the first n lanes, n less than the vector has."""
+        """The function that stores the first n lanes, n less than the vector's number of lanes."""
         module, name = self.builder.module, f"store_part_{self.precision.itemsize}"
         if name in module.globals:
             return module.globals[name]
         kinds = [self.vector, POINTER, INT]
         made = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
         made.linkage = "internal"
-        made.attributes.add("noinline")  # inlined into every tile it would be slow to compile
+        made.attributes.add("noinline")  # inlined into every tile, it would be slow to compile
         b = ir.IRBuilder(made.append_basic_block())
         e, (value, address, count) = Emitter(b, self.precision.itemsize), made.args
         width = self.lanes // 2
@@ -283,7 +286,7 @@ class Emitter:
         return self.builder.shuffle_vector(value, value, mask)
 
     def scatter(self, value: Any, address: Any, stride: Any, count: Any) -> None:
-        """The first `count` numbers of a vector (or all) to addresses `stride` numbers apart."""
+        """Store the first `count` numbers of a vector (or all) at `address`, `stride` apart."""
         b = self.builder
         whole = b.icmp_signed(">=", count, self.int(self.lanes))
         with b.if_else(whole) as (all_lanes, some_lanes):
@@ -296,7 +299,7 @@ class Emitter:
                 b.store(number, self.offset(address, self.mul(stride, lane)))
 
     def widened(self, address: Any, stored: "Emitter") -> Any:
-        """A full vector, widened from numbers of `stored`'s type where that is narrower."""
+        """A full vector from memory, widened from `stored`'s type where that is narrower."""
         if stored.real == self.real:
             return self.load(address)
         narrow = ir.VectorType(stored.real, self.lanes)

@@ -1,7 +1,7 @@
 """From LLVM IR to running code, through llvmlite, in this process.
 
-Modules are small and need little optimisation, but a training has a dozen of them: without the
-cache on disk a third of the time that it takes to start would go into compiling them.
+Modules are small and need little optimisation, but a training run has a dozen of them: without the
+on-disk cache, compiling them would take a third of its start-up time.
 
 Set SEQMODEL_DUMP_IR to a folder to have each module's IR written there as NAME-N.ll; loads of a
 kernel's fields are named after the fields.
@@ -30,10 +30,10 @@ _ready = False
 _lock = threading.RLock()
 _numbers = itertools.count()  # of dumped modules
 _names: dict[int, str] = {}
-"""Of functions by address: the same in every process, as addresses are not."""
+"""Function names by address: unlike addresses, names are the same in every process."""
 
 _COMPILER = llvmlite.__version__, str(binding.llvm_version_info), Path(__file__).read_text("utf-8")
-"""What a module's code depends on beside IR and processor; this file has the options."""
+"""What a module's code depends on besides IR and processor; this file has the options."""
 
 
 def _prepare() -> None:
@@ -47,8 +47,8 @@ def _prepare() -> None:
 def compiled_once(compile_it: Callable[P, R]) -> Callable[P, R]:
     """Cache what `compile_it` returns, by its arguments, forever.
 
-    One thread compiles at a time: of two copies one would be freed while another module may already
-    call it. Finding takes no lock, since it happens many times in each training step.
+    One thread compiles at a time: of two copies, one would be freed while another module may
+    already call it. Lookups take no lock, since each training step makes many.
     """
     kept: dict[tuple[Any, ...], R] = {}
 
@@ -77,7 +77,7 @@ def function(module: Any, name: str, kinds: list[Any], itemsize: int) -> Iterato
 
 
 def call_at(builder: Any, address: int, returns: Any, arguments: Sequence[Any]) -> Any:
-    """A call of a `Library`'s function at `address`; it must outlive the caller's module."""
+    """A call to the function at `address` in a `Library`, which must outlive the calling module."""
     module, name = builder.module, _names[address]
     if name not in module.globals:
         binding.add_symbol(name, address)

@@ -65,7 +65,7 @@ class Vector:
     def replaced(
         self, where: "Vector", relation: str, limit: float, then: "Vector | float"
     ) -> "Vector":
-        """As `where`, with the relation between another vector and `limit`."""
+        """Like `where`, but the relation is between another vector and `limit`."""
         b = self.to.builder
         holds = b.fcmp_ordered(relation, where.value, self.to.constant(limit))
         return Vector(self.to, b.select(holds, self._of(then), self.value))
@@ -75,7 +75,7 @@ class Vector:
         return self.where("<", low, low).where(">", high, high)
 
     def between(self, low: float, high: float, then: float) -> "Vector":
-        """`then` in lanes inside the open interval, zero elsewhere."""
+        """`then` in lanes whose value is inside the open interval, zero elsewhere."""
         b, to = self.to.builder, self.to
         above = b.fcmp_ordered(">", self.value, to.constant(low))
         below = b.fcmp_ordered("<", self.value, to.constant(high))
@@ -85,7 +85,7 @@ class Vector:
         """(scale, rest) such that exp(x) = scale (1 + rest), scale a power of two.
 
         x = n log(2) + r, n an integer. Adding 1.5 * 2^mantissa rounds x / log(2) to n and leaves n
-        in the low bits, from where a shift moves it into the exponent.
+        in the low bits, from which a shift moves it into the exponent.
         """
         p, b = self.to.precision, self.to.builder
         x = self.clamp(-p.largest, p.largest)
@@ -169,7 +169,7 @@ class Vector:
         return total
 
     def masked(self, lanes: Lanes) -> "Vector":
-        """This value in lanes that are on, zero elsewhere."""
+        """This value in active lanes, zero elsewhere."""
         return Vector(self.to, self.to.builder.select(lanes.mask, self.value, self.to.zero()))
 
     def _polynomial(self, coefficients: list[float]) -> "Vector":
@@ -213,7 +213,7 @@ def _hard_sigmoid(x: Vector) -> Vector:
     return (x + 3.0).clamp(0.0, 6.0) * (1 / 6)
 
 
-# By the specification's names.
+# Keyed by the specification's names.
 GATE_ACTIVATIONS: Mapping[str, Function] = {
     "sigmoid": Function(_sigmoid, lambda y: y * (1.0 - y)),
     "hard-sigmoid": Function(_hard_sigmoid, lambda y: y.between(0.0, 1.0, 1 / 6)),

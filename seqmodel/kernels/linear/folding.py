@@ -18,7 +18,7 @@ _FOLD = Signature(
 
 
 def folding(tables: Tensor, total: Tensor) -> Job:
-    """The sum of tables, one per thread and each (I, N), transposed: total (N, I)."""
+    """The job that sums tables (I, N), one per thread, and transposes the sum: total (N, I)."""
     N, I = total.shape  # noqa: E741
     threads = tables.shape[0]
     return _kernel(tables.element_size()).job(

@@ -1,8 +1,9 @@
 """The matrix product inside the loops over time: C (+)= A B, with few rows in A and B packed.
 
-A tile of C, a few rows by one panel of columns, is summed in registers: each number of B is loaded
-once for all rows of the tile, each of A once for all columns of the panel. The outer loop runs over
-panels, so that a panel stays in the first-level cache while all of the thread's rows use it.
+A tile of C, a few rows by one panel of columns (several where the rows are very few), is summed in
+registers: each number of B is loaded once for all rows of the tile, each number of A once for all
+its columns. The outer loop runs over panels, so that a panel stays in the L1 cache while all of the
+thread's rows use it.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from llvmlite import binding, ir
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, REGISTERS, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once, function
 
-ROWS = 8 if REGISTERS == 32 else 4  # in a tile: ROWS x PANEL sums and a row of B fit registers
+ROWS = 8 if REGISTERS == 32 else 4  # in a tile: ROWS x PANEL sums and a row of B fit in registers
 _CHAINS = 8  # independent sums needed to hide multiply-add latency; small tiles unroll over k
 _ROW_WIDTH = 12  # vectors in the tile of a single row: enough independent sums without unrolling
 _BIT = ir.IntType(1)
@@ -53,7 +54,7 @@ class RowMatMul:
 
     @classmethod
     def of(cls, module: Any, itemsize: int, stored: int) -> "RowMatMul":
-        """The product for numbers of `itemsize` bytes, those of B of `stored`, in `module`."""
+        """The product for numbers of `itemsize` bytes (B: `stored`), declared in `module`."""
         name = f"seqmodel_row_matmul_{itemsize}_{stored}"
         binding.add_symbol(name, _row_library(itemsize, stored).address("matmul"))
         return cls(ir.Function(module, ir.FunctionType(ir.VoidType(), _ROW_KINDS), name), stored)
@@ -65,7 +66,7 @@ class RowMatMul:
 
 
 def _wide(rows: int) -> int:
-    """The vectors across a tile of `rows` rows: low tiles span several panels."""
+    """The width in vectors of a tile of `rows` rows: tiles of few rows span several panels."""
     return max(PANEL, _CHAINS // rows // PANEL * PANEL)
 
 

@@ -23,9 +23,9 @@ from seqmodel.kernels.run.signature import (
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
 
 _SMALL = 1 << 16  # C of at most this many numbers is summed in a table per thread
-_FEW_FRAMES = 512  # up to which adding up the tables costs more than it gains
+_FEW_FRAMES = 512  # up to this many, adding up the tables costs more than it gains
 BLOCK = 128
-"""Frames; B's packed block, all its columns wide, should fit the second-level cache."""
+"""In frames; B's packed block, which spans all its columns, should fit in the L2 cache."""
 _KINDS = [INT, POINTER, INT, POINTER, INT, POINTER, INT, INT, INT, POINTER, ir.IntType(1)]
 _OUTER = Signature(
     "outer",
@@ -33,7 +33,7 @@ _OUTER = Signature(
     (
         Array("a", ("K", "M"), strides=("a_stride",)),
         Array("b", ("K", "N"), strides=("b_stride",)),
-        # One of these: C, whose rows the threads share, or a C for each thread.
+        # One of these: C, its rows divided among the threads, or a C for each thread.
         Array("c", ("M", "N"), strides=("c_stride",), optional=True),
         per_thread("tables", "M * N", optional=True),
         # A thread's packed blocks of A and B.
@@ -83,7 +83,7 @@ class OuterBlock:
     ) -> None:  # fmt: skip
         """C (+)= A' B, A (k, M), B (k, N), C (M, N), in blocks of `BLOCK` frames.
 
-        The rest: M, N, scratch of `scratch_size` numbers, and whether it adds to C from the start.
+        The rest: M, N, scratch of `scratch_length` numbers, and whether the first block adds to C.
         """
         M, N, scratch, adds = rest
         with e.loop(0, k, BLOCK) as k0:
@@ -135,7 +135,7 @@ def _kernel(itemsize: int) -> Kernel:
 
 
 def scratch_length(e: Emitter, N: Any) -> Any:
-    """The numbers of scratch for one thread, as an instruction; see `scratch`."""
+    """The length of one thread's scratch, in numbers, as an instruction; see `scratch`."""
     width = PANEL * e.lanes
     panels = e.builder.sdiv(e.add(N, width - 1), e.int(width))
     return e.mul(e.add(e.mul(panels, width), e.lanes), BLOCK)

@@ -1,6 +1,6 @@
 """Packing: copies of matrices in the order in which the matrix product reads them.
 
-A packed matrix (K, N) is a row of panels, each all K rows of a few vectors of columns.
+A packed matrix (K, N) is a row of panels, each with all K rows of a few vectors of columns.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def panels_of(packings: Mapping[str, Job]) -> Fields:
 
 
 def pack(weight: Tensor) -> Tensor:
-    """The panels of a layer's weight (N, K), transposed, and filled."""
+    """The filled panels of a layer's weight (N, K), transposed."""
     job = packing(weight, transposed=True)
     parallel_for([job], 1)
     return job.made["panels"]
@@ -71,7 +71,8 @@ def copy_panel(
 def _copy_columns(e: Emitter, f: dict[str, Any], panel: Any) -> None:
     """Read a vector down a column of B at a time and scatter it over the panel's rows.
 
-    Read row by row, columns whose stride is a power of two would evict each other from the cache.
+    If read row by row, columns whose stride is a power of two would evict each other from the
+    cache.
     """
     b, width = e.builder, PANEL * e.lanes
     first = e.mul(panel, width)

@@ -19,7 +19,7 @@ from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
 
 DENSITY = 0.2
-"""The share of ones up to which summing columns is well ahead of the dense product."""
+"""The share of ones up to which summing columns is much faster than the dense product."""
 
 INDEX = ir.IntType(32)
 _ADD_ROWS = Signature(
@@ -48,7 +48,7 @@ class SparseFrames(NamedTuple):
 def add_rows(d: Tensor, x: SparseFrames, batch: int, threads: int, total: Tensor) -> list[Job]:
     """total (N, I) = D' X, the gradient of W, for binary X; D (T x B, N).
 
-    Each thread takes the batch rows that it had in the loops over time: they are in its cache.
+    Each thread takes the batch rows it had in the loops over time, which are in its cache.
     """
     (frames, N), I = d.shape, x.indices.shape[1]  # noqa: E741
     adding = _adding(d.element_size()).job(
@@ -71,7 +71,7 @@ class SparseFunctions:
 
     @classmethod
     def of(cls, module: Any, itemsize: int, stored: int) -> "SparseFunctions":
-        """The functions for numbers of `itemsize` bytes, those of W of `stored`, in `module`."""
+        """The functions for numbers of `itemsize` bytes (W: `stored`), declared in `module`."""
         library = _library(itemsize, stored)
         declared = []
         for name, returns, kinds in (
@@ -201,7 +201,7 @@ def _write_sum(
 
 
 def _write_add(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
-    """Add a frame's row of D to its indices' rows of the thread's table, over its batch rows."""
+    """Add each frame's row of D to the table rows of its indices, for the thread's batch rows."""
     b, B, I, N = e.builder, f["B"], f["I"], f["N"]  # noqa: E741
     first, last = e.share(B, thread, threads)
     size = e.mul(I, N)

@@ -1,4 +1,4 @@
-"""The C allocator's thresholds: a process-wide setting, so the command line makes it, no import."""
+"""The C allocator's thresholds: process-wide, so the command line sets them, not an import."""
 
 import ctypes
 
@@ -11,9 +11,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as numbered in <malloc.h>
 def keep_freed_memory() -> None:
     """Keep freed memory in the process; does nothing under allocators other than GNU's.
 
-    Fresh pages are zeroed one by one, which at 50 MB a step takes a fifth of a training step. GNU's
-    allocator returns blocks above a threshold that rises only as the program frees larger ones, so
-    that at first a small model's step takes a third longer.
+    Fresh pages are zeroed one by one, which at 50 MB per step takes a fifth of a training step.
+    GNU's allocator returns blocks above a threshold that rises only as the program frees larger
+    ones, so at first a small model's step takes a third longer.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,7 +1,7 @@
-"""Kernels called one after another by many users, each with an arena of its own.
+"""Kernels called one after another by many users, each with its own arena.
 
 Sampling draws many pieces over the same weights: the weights are shared, while states and buffers
-lie in each piece's arena, at the same offsets for all.
+are in each piece's arena, at the same offsets for all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class Slot:
         return Slot(self.start, shape, self.dtype)
 
     def is_contiguous(self) -> bool:
-        """Always; with `shape` and `dtype` what a signature checks."""
+        """Always true; a signature checks this along with `shape` and `dtype`."""
         return True
 
 
@@ -47,7 +47,7 @@ def _numpy(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 class Arena:
-    """The layout of the memory that each user has."""
+    """The layout of each user's memory."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -76,7 +76,7 @@ class Call:
         fields: Mapping[str, int | Tensor | Slot | None],
         stored: int | None = None,
     ) -> None:
-        """ValueError where `fields` are not what `signature` declares."""
+        """ValueError if `fields` are not what `signature` declares."""
         self.function = function
         layout = signature.layout(itemsize, stored, addresses=False)
         try:

@@ -14,7 +14,7 @@ from torch import Tensor
 from seqmodel.kernels.run.allocator import LARGE
 
 KEEP_BYTES = 1 << 30
-"""Limit on spare large blocks, all together."""
+"""Limit on the total size of spare large blocks."""
 
 _spare: list[Tensor] = []  # the longest unused first
 _returned: deque[Tensor] = deque()  # blocks on their way into `_spare`
@@ -26,11 +26,11 @@ def buffer(dtype: torch.dtype, *shape: int) -> Tensor:
     size = math.prod(shape) * dtype.itemsize
     if LARGE <= size <= KEEP_BYTES:
         return _block(size).view(dtype).view(shape)
-    return torch.empty(*shape, dtype=dtype)  # given a tuple it takes twice as long
+    return torch.empty(*shape, dtype=dtype)  # a tuple takes twice as long
 
 
 def _block(size: int) -> Tensor:
-    """`size` bytes, of a spare block where one fits."""
+    """`size` bytes, from a spare block if one fits."""
     with _lock:
         _collect()
         fits = [k for k, spare in enumerate(_spare) if size <= spare.numel() <= 2 * size]
@@ -45,9 +45,9 @@ def _block(size: int) -> Tensor:
 
 
 def _give_back(block: Tensor) -> None:
-    """Take a block back. Garbage collection may call this anywhere, inside `_collect` too."""
+    """Take a block back. Garbage collection may call this anywhere, even inside `_collect`."""
     _returned.append(block)
-    if _lock.acquire(blocking=False):  # else whoever holds it, or comes next, collects
+    if _lock.acquire(blocking=False):  # otherwise its current or next holder collects
         try:
             _collect()
         finally:

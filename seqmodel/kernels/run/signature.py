@@ -1,9 +1,9 @@
 """What a kernel takes, declared once: names, types, shapes and layout, checked at every call.
 
 A kernel receives one array of 64-bit integers: its sizes, its strides, then the addresses of its
-arrays. The declaration beside the code that writes the kernel names these fields; the emitter finds
-them by those names, and a call gives them by name. Without the check a wrong shape would read or
-write beyond a buffer.
+arrays. The declaration next to the code that writes the kernel names these fields; the emitter and
+the calls refer to them by name. Without the check, a wrong shape would read or write beyond a
+buffer.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,12 +18,12 @@ from seqmodel.kernels.code.emit import Emitter, panel_width, spacing, vector_lan
 from seqmodel.kernels.run import memory
 
 REAL, STORED = "real", "stored"
-"""The float type that a kernel computes in, and that of its packed matrices, which may be narrower.
+"""The float types of a kernel's computation and of its packed matrices, which may be narrower.
 
-They stand for a torch dtype in `Array.dtype`; a call fixes them by their sizes in bytes.
+They stand for a torch dtype in `Array.dtype`; `Signature.layout` fixes them by size in bytes.
 """
 THREADS = "threads"
-"""The number of threads a call is for: usable in shapes, but no field."""
+"""The number of threads of a call: usable in shapes, but not a field."""
 
 
 class New(Enum):
@@ -33,17 +33,17 @@ class New(Enum):
 
 
 NEW = New.NEW
-"""Given for an array: allocate it, as declared."""
+"""Passed for an array: allocate it as declared."""
 Field = int | Tensor | New | None
-"""What a call gives for a field; None for an array that is left out."""
+"""What a call passes for a field; None for an omitted array."""
 Fields = dict[str, Field]
 Layout = Callable[..., tuple[list[Any], dict[str, Tensor]]]
-"""Fields by name -> the fields in order, and the arrays that were given as `NEW`."""
+"""Fields by name -> the fields in order, and the arrays that were passed as `NEW`."""
 
 _DTYPES = {4: torch.float32, 8: torch.float64}
 
 
-# Equal by identity, as all declarations here: what is compiled is looked up by them at each call.
+# Compared by identity, like all declarations here: compiled code is looked up by them at each call.
 @dataclass(frozen=True, eq=False)
 class Array:
     """An array that a kernel reads or writes."""
@@ -52,14 +52,14 @@ class Array:
     shape: tuple[str, ...]
     """Python expressions of the kernel's sizes, such as ("T + 1", "B", "H").
 
-    LANES is the numbers in a vector, WIDTH the columns of a packed panel, SPACING the multiple to
-    which per-thread buffers are padded.
+    LANES is the number of lanes in a vector, WIDTH the number of columns in a packed panel, SPACING
+    the multiple to which per-thread buffers are padded.
     """
     dtype: torch.dtype | str = REAL
     strides: tuple[str, ...] = ()
-    """Names of the strides, which become fields; an unnamed last one is 1. () if contiguous."""
+    """Names of the strides, which become fields; an unnamed last stride is 1. () if contiguous."""
     optional: bool = False
-    """Whether it may be left out; its address is null then."""
+    """Whether it may be omitted; its address is then null."""
 
 
 def packed(name: str, rows: str, columns: str, *, optional: bool = False) -> Array:
@@ -69,7 +69,7 @@ def packed(name: str, rows: str, columns: str, *, optional: bool = False) -> Arr
 
 
 def per_thread(name: str, count: str, *, optional: bool = False) -> Array:
-    """`count` numbers for each thread, padded against false sharing."""
+    """`count` numbers for each thread, padded to avoid false sharing."""
     return Array(name, (THREADS, f"-(-({count}) // SPACING) * SPACING"), optional=optional)
 
 
@@ -81,7 +81,7 @@ class Signature:
     sizes: tuple[str, ...]
     arrays: tuple[Array, ...]
     optional_sizes: tuple[str, ...] = ()
-    """Sizes that may be left out; they are 0 then."""
+    """Sizes that may be omitted; they are then 0."""
 
     @property
     def integers(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class Signature:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """All fields, in the order in which the kernel finds them."""
+        """All fields, in the order in which the kernel reads them."""
         return (*self.integers, *(array.name for array in self.arrays))
 
     def load(self, e: Emitter, array: Any) -> dict[str, Any]:
@@ -100,15 +100,15 @@ class Signature:
     def layout(self, itemsize: int, stored: int | None = None, *, addresses: bool = True) -> Layout:
         """The function that checks fields given by name and returns them in order.
 
-        Arrays must be of `itemsize` bytes per number, packed ones of `stored` (the same if None).
-        In the result arrays stand for themselves, or with `addresses` for their addresses. The
-        function raises ValueError for an array that is not as declared; for its other errors see
+        Arrays must have `itemsize` bytes per number, packed ones `stored` (the same if None). The
+        result holds the arrays themselves or, with `addresses`, their addresses. The function
+        raises ValueError for an array that is not as declared; for its other errors see
         `complaint`.
         """
         return _layout(self, itemsize, stored or itemsize, addresses)
 
     def complaint(self, given: Mapping[str, Any], error: Exception) -> ValueError:
-        """What to raise where `layout` raised a TypeError or AttributeError over these fields."""
+        """The error to raise if `layout` raised a TypeError or AttributeError for these fields."""
         needed = {*self.sizes, *(a.name for a in self.arrays if not a.optional)}
         needed |= {THREADS} & set(_names_in(self.arrays))
         known = needed | set(self.optional_sizes) | {array.name for array in self.arrays}
@@ -125,8 +125,8 @@ def _names_in(arrays: Iterable[Array]) -> list[str]:
 def _layout(signature: Signature, itemsize: int, stored: int, addresses: bool) -> Layout:
     """See `Signature.layout`.
 
-    The function is generated as source: interpreting the declaration at each call would cost many
-    times as much, a few per cent of a small model's training step.
+    The function is generated as source: interpreting the declaration at each call would take many
+    times as long, a few per cent of a small model's training step.
     """
     lines, ordered = ["made = {}"], []
     arguments = [*signature.sizes, *(f"{name}=0" for name in signature.optional_sizes)]

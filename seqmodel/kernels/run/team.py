@@ -35,7 +35,7 @@ class Kernel:
 
     signature: Signature
     layout: Layout
-    """The signature's, which checks fields."""
+    """The signature's layout function, which checks fields."""
     address: int
     library: Library
     """The code, kept alive."""
@@ -46,7 +46,7 @@ class Kernel:
         return self.signature.name
 
     def job(self, fields: Mapping[str, Field]) -> "Job":
-        """The kernel with its fields, by name; ValueError where they are not as declared."""
+        """A job over fields given by name; ValueError if they are not as declared."""
         try:
             numbers, made = self.layout(**fields)
         except (TypeError, AttributeError) as error:
@@ -63,13 +63,13 @@ class Job(NamedTuple):
     fields: Mapping[str, Field]
     """By name; keeps the tensors alive."""
     made: Mapping[str, Tensor]
-    """The arrays that were given as `NEW`."""
+    """The arrays that were passed as `NEW`."""
 
 
 def compile_kernels(
     module: Any, itemsize: int, signatures: Sequence[Signature]
 ) -> dict[str, Kernel]:
-    """Compile a module with a function (fields, thread, threads) for each signature, so named."""
+    """Compile a module with a function (fields, thread, threads) named after each signature."""
     library = Library(module)
     return {
         s.name: Kernel(s, s.layout(itemsize), library.address(s.name), library) for s in signatures
@@ -79,8 +79,8 @@ def compile_kernels(
 def parallel_for(jobs: Sequence[Job], threads: int) -> None:
     """Run jobs one after another, each split over `threads`, and return when all are done.
 
-    Waking the threads costs more than many a job does: pass jobs together where possible.
-    ValueError if a job's buffers are for another number of threads.
+    Waking the threads often costs more than a job does: pass jobs together where possible.
+    ValueError if a job's buffers are for a different number of threads.
     """
     head, numbers = [threads, len(jobs)], list[int]()
     for job in jobs:
@@ -103,7 +103,7 @@ def parallel_for(jobs: Sequence[Job], threads: int) -> None:
 
 @lru_cache(maxsize=1)
 def _openmp() -> dict[str, int]:
-    """Addresses of the functions used of GNU's OpenMP library; empty if torch has another one."""
+    """Addresses of the functions used from GNU's OpenMP library; empty if torch has another."""
     names = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
     try:
         library = ctypes.CDLL(None)
@@ -138,7 +138,7 @@ class _Sequence:
             self._team = self._library.address("team")
 
     def on_team(self, jobs: int, threads: int) -> None:
-        """Run the jobs on OpenMP's threads, with a barrier between two jobs."""
+        """Run the jobs on OpenMP's threads, with a barrier between jobs."""
         self._parallel(self._team, jobs, threads, 0)
 
 
@@ -150,8 +150,10 @@ def _sequence() -> _Sequence:
 def _write_sequence(
     e: Emitter, jobs: Any, thread: Any, awake: Any, wait: Callable[[], object]
 ) -> None:
-    """Jobs lie in one array of integers: the number of shares, the number of jobs, for each job the
-    kernel's address and the index of its fields in this array, then all fields.
+    """Write the loop over jobs, which are described by one array of integers.
+
+    It holds the number of shares, the number of jobs, for each job the kernel's address and the
+    index of its fields in this array, then all fields.
 
     OpenMP may provide fewer threads than there are shares: thread n of m takes shares n, n + m, ...
     """

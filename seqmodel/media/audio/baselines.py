@@ -1,6 +1,6 @@
-"""Trivial models of audio, shown beside every figure.
+"""Trivial models of audio, shown next to every figure.
 
-Each predicts a sample by a distribution of fixed shape around a linear prediction from the
+Each predicts a sample with a distribution of fixed shape around a linear prediction from the
 preceding samples of the piece, with zeros before its start:
 
 - `silence`: a Laplace distribution around zero: most samples are quiet;
@@ -75,7 +75,7 @@ def _fit(products: NDArray[np.float64], order: int) -> tuple[NDArray[np.float64]
     """
     count = products[-1, -1]
     used = [*range(1, order + 1), ORDER + 1]
-    # The variance of rounding keeps the system regular for digital silence.
+    # The variance of rounding keeps the system non-singular for digital silence.
     ridge = np.diag([count * STEP**2 / 12] * order + [0.0])
     error = np.zeros(ORDER + 2)
     error[0] = 1.0
@@ -115,7 +115,7 @@ def _level_nats(
 ) -> float:
     """The nats of levels between `lower` and `upper`, for a symmetric distribution.
 
-    The lowest level also takes the whole tail below it, the highest that above it.
+    The lowest level also takes the whole tail below it, the highest the tail above it.
     """
     lowest, highest = samples <= LOWEST, samples >= HIGHEST
     # Above the centre use the mirror image, where the two probabilities do not cancel.

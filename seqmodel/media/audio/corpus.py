@@ -1,4 +1,4 @@
-"""Audio files to pieces of a dataset, never more than a block of which is in memory."""
+"""Audio files to pieces of a dataset, in bounded memory."""
 
 import hashlib
 import math
@@ -18,17 +18,17 @@ from seqmodel.media.definitions import Piece, Work
 from seqmodel.media.words import plural
 
 KEPT_IN_MEMORY = 2**22
-"""Bytes of a recording that wait in memory for their split; longer ones wait on disk."""
+"""Bytes of a recording held in memory until its split is known; longer ones wait on disk."""
 
 COPIED_AT_ONCE = 2**16
-"""Samples, from there to the shard."""
+"""Samples copied at a time from there to the shard."""
 
 
 class AudioCorpus:
     """Recordings as mono 16-bit samples at one rate.
 
     Raises:
-        SeqmodelError: if no rate is asked for and the sources differ in theirs.
+        SeqmodelError: if no rate is requested and the sources differ in theirs.
         UsageError: if a clip is shorter than a frame.
     """
 
@@ -55,7 +55,7 @@ class AudioCorpus:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """How recordings were cut, and how many had more than 16 bits or were mixed, resampled."""
+        """How recordings were cut, and how many had over 16 bits or were mixed or resampled."""
         return {"clip_seconds": self._clip_seconds, "rounded_to_16_bits": self._rounded}
 
     def works(self, path: Path) -> Iterator[Work]:
@@ -104,7 +104,7 @@ class AudioCorpus:
     def _pieces(
         self, source: str, clips: "_Clips", waiting: IO[bytes]
     ) -> Iterator[tuple[Piece, Iterator[NDArray[Any]]]]:
-        """Each clip with its samples, which must be read before the next is asked for."""
+        """Each clip with its samples, which must be read before the next is requested."""
         for k, (digest, length) in enumerate(zip(clips.digests, clips.lengths, strict=True)):
             name = source if len(clips.lengths) == 1 else f"{source}#piece/{k}"
             piece = Piece(name, digest.hexdigest(), length // self._layout.frame_size)
@@ -120,7 +120,7 @@ class _Clips:
         self.lengths: list[int] = []
 
     def add(self, canonical: bytes, samples: int) -> None:
-        """Take in a block of samples, given as the bytes to be hashed."""
+        """Add a block of samples, given as the bytes to be hashed."""
         width, start = len(canonical) // samples, 0
         while start < samples:
             if not self.lengths or self.lengths[-1] == self._clip:
@@ -143,7 +143,7 @@ class Moments:
         """The sum of squared distances from the mean."""
 
     def add(self, values: NDArray[Any]) -> None:
-        """Take in the values of an array (n,)."""
+        """Add the values of an array (n,)."""
         one = Moments()
         if len(values):
             wide = values.astype(np.float64)
@@ -152,7 +152,7 @@ class Moments:
         self.merge(one)
 
     def merge(self, other: "Moments") -> None:
-        """Take in what another has taken in."""
+        """Add all values that `other` has counted."""
         count = self.count + other.count
         if other.count:
             apart = other.mean - self.mean
@@ -163,7 +163,7 @@ class Moments:
     @property
     def deviation(self) -> float:
         """The population standard deviation; 1 if it is 0, so that it can be divided by."""
-        # Sums of one and the same 32-bit float are exact in 64 bits, and so is their mean.
+        # Sums of identical 32-bit floats are exact in 64 bits, and so is their mean.
         variance = self._squares / self.count if self.count else 0.0
         return math.sqrt(variance) or 1.0
 
@@ -171,7 +171,7 @@ class Moments:
 def whole_frames(
     blocks: Iterable[NDArray[np.float32]], frame_size: int
 ) -> Iterator[NDArray[np.float32]]:
-    """The same samples in blocks of whole frames, less an incomplete last frame."""
+    """The same samples in blocks of whole frames, without an incomplete last frame."""
     rest = np.empty(0, np.float32)
     for block in blocks:
         samples = np.concatenate([rest, block])
@@ -184,7 +184,7 @@ def whole_frames(
 def _common_rate(paths: Sequence[Path]) -> int:
     """The rate of all files, from their headers alone.
 
-    A file that cannot be opened is passed over: the reason is given when it is its turn to be read.
+    A file that cannot be opened is skipped: the reason is reported when it is due to be read.
     """
     rates: dict[int, Path] = {}
     for path in paths:
@@ -199,7 +199,7 @@ def _common_rate(paths: Sequence[Path]) -> int:
             f"{first} has {rate:,} samples per second and {elsewhere} has {other:,}: choose a rate "
             "for all with --rate"
         )
-    return next(iter(rates), 1)  # if no file can be opened, any will do
+    return next(iter(rates), 1)  # if no file can be opened, any rate will do
 
 
 def _copied(file: IO[bytes], samples: int, frame: AudioFrames) -> Iterator[NDArray[Any]]:

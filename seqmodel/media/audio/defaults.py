@@ -1,8 +1,8 @@
-"""What holds for audio where no option says otherwise."""
+"""Default option values for audio."""
 
 FRAME_SIZE = 10
 CONTEXT = 20
 """In samples, as in Chung et al. 2014."""
 
 SECONDS = 2.0
-"""Of a sampled piece."""
+"""The length of a sampled piece."""

@@ -1,4 +1,4 @@
-"""A frame of audio: a block of samples, and the settings that it is prepared by."""
+"""A frame of audio, a block of samples, and the settings that it is prepared with."""
 
 import math
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ from seqmodel.media.words import plural
 
 MAX_RATE = 1_000_000
 MAX_FRAME_SAMPLES = 65_536
-"""Larger values are taken for typing errors."""
+"""Larger values are assumed to be typing errors."""
 
 
 @dataclass(frozen=True)
 class AudioSettings:
-    """How audio is to be cut into frames, as asked for; `AudioFrames` is the result.
+    """How audio is to be cut into frames, as requested; `AudioFrames` is the result.
 
     Raises:
         UsageError: if a value is out of range.
@@ -30,7 +30,7 @@ class AudioSettings:
     medium: ClassVar[str] = "audio"
 
     rate: int | None = None
-    """Samples per second; None: that of the sources, if all agree."""
+    """Samples per second; None for the rate of the sources, if all agree."""
     frame_size: int = defaults.FRAME_SIZE
     context: int = defaults.CONTEXT
     clip_seconds: float | None = None
@@ -50,7 +50,7 @@ class AudioSettings:
 class AudioFrames:
     """A frame of `frame_size` mono samples, predicted from the last `context` ones.
 
-    Samples are stored as they are; mean and deviation tell a model how to standardise them.
+    Samples are stored unstandardised; mean and deviation tell a model how to standardise them.
 
     Raises:
         SourceError: if a value is one that `prepare` never writes.
@@ -85,7 +85,7 @@ class AudioFrames:
 
     @property
     def row_dtype(self) -> np.dtype[Any]:
-        """A stored sample's type, on any machine."""
+        """The platform-independent type of a stored sample."""
         return np.dtype("<i2" if self.dtype == "int16" else "<f4")
 
     @property
@@ -110,7 +110,7 @@ class AudioFrames:
         return f"{self.frame_size} {self.context}".encode()
 
     def encode(self, values: NDArray[np.float32]) -> NDArray[Any]:
-        """Samples in [-1, 1) as they are stored, of any shape; those beyond are clipped."""
+        """Samples in [-1, 1) as stored, of any shape; int16 clips those beyond."""
         if self.dtype == "int16":
             return to_levels(values).astype(self.row_dtype)
         return values.astype(self.row_dtype)
@@ -127,11 +127,11 @@ class AudioFrames:
         return self.decode(rows).astype("<f4", copy=False).tobytes()
 
     def cut(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """The samples as they are."""
+        """The samples, unchanged."""
         return rows
 
     def vary(self, frames: NDArray[np.float32], variant: int) -> NDArray[np.float32]:
-        """The frames as they are: audio has no `variants`."""
+        """The frames, unchanged: audio has no `variants`."""
         return frames
 
     def duration(self, frames: int) -> str:
@@ -139,7 +139,7 @@ class AudioFrames:
         return f"{frames * (self.frame_size / self.rate):,.1f} s"
 
     def standardisation(self) -> dict[str, float]:
-        """What densities refer to."""
+        """The standardisation that densities refer to."""
         return {"mean": self.mean, "deviation": self.deviation}
 
     def differences(self, other: FrameDefinition) -> list[str]:

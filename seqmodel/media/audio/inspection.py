@@ -1,4 +1,4 @@
-"""What an audio file or a dataset of audio holds, as values, text and a picture."""
+"""Describes audio files and datasets of audio as values, text and pictures."""
 
 import math
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from seqmodel.media.sound import FULL_SCALE
 from seqmodel.media.words import plural
 
 CLIPPED = 1 - 1 / FULL_SCALE
-"""From here on a sample is as loud as a 16-bit one can be."""
+"""From here on, a sample is as loud as 16 bits allow."""
 BINS = 201
-"""Of a histogram of samples; odd, so that silence is in the middle of a bin."""
+"""In a histogram of samples; odd, so that silence is in the middle of a bin."""
 FRAMES_AT_ONCE = 100_000
 
 
@@ -79,7 +79,7 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) -> dict[str, Any]:
-    """How long each split lasts; the picture shows how often each sample value comes."""
+    """How long each split lasts; the picture shows how often each sample value occurs."""
     seconds = {}
     for name, split in splits.items():
         frame = split.frame
@@ -92,7 +92,7 @@ def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) 
 
 
 def _sample_values(split: Pieces) -> NDArray[np.float64]:
-    """(BINS,) shares of the samples of a split by value; those beyond full scale count as its."""
+    """(BINS,), shares of a split's samples by value; beyond full scale counts as full scale."""
     counts = np.zeros(BINS, np.int64)
     step = FRAMES_AT_ONCE * split.frame.rows_per_frame
     for i in range(len(split)):

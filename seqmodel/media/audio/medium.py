@@ -28,7 +28,7 @@ SUFFIXES = frozenset(
     | {".aif", ".aiff", ".aifc", ".caf", ".au", ".snd", ".sph", ".nist", ".voc", ".ircam", ".sf"}
     | {".avr", ".paf", ".pvf", ".svx", ".8svx", ".iff"}
 )
-"""Of the files that libsndfile reads."""
+"""Suffixes of the files that libsndfile reads."""
 
 # AudioSettings' field for each option whose name differs.
 FIELDS = {"frame": "frame_size"}
@@ -111,7 +111,7 @@ class Audio(Medium):
         return audio_nats_per_frame(train, valid, frame, discrete=discrete)
 
     def kind_of_file(self, path: Path) -> str | None:
-        """ "audio"."""
+        """ "audio", by the suffix."""
         return "audio" if path.suffix.lower() in SUFFIXES else None
 
     def inspect_file(
@@ -151,7 +151,7 @@ class Audio(Medium):
         ]
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How many recordings lost precision, and whether there is anything to hear."""
+        """How many recordings lost precision, and whether train is silent."""
         lines, rounded = [], manifest["rounded_to_16_bits"]
         if rounded:
             lines.append(
@@ -163,12 +163,12 @@ class Audio(Medium):
         return lines
 
     def training_remarks(self, frame: FrameDefinition) -> list[str]:
-        """Whether train is silent: its deviation is then stated as 1, which no sound has."""
+        """Whether train is silent: its deviation is then stored as 1, which no sound has."""
         if frame.deviation != 1.0:
             return []
         return [
-            "train is silent: all of its samples are the same, so there is nothing to learn; what "
-            "is sampled from it will be noise"
+            "train is silent (all of its samples are equal): there is nothing to learn, and what "
+            "is sampled will be noise"
         ]
 
     def split_advice(self, manifest: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""Sampled audio on report pages: a waveform, as what it covers in each stretch of time."""
+"""Sampled audio on report pages: a waveform, as the range it covers in each stretch of time."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,15 +8,15 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.pictures import Box, Level, Picture
 
 COLUMNS = 800
-"""At most; about as many as there are pixels."""
+"""The maximum; about one per pixel."""
 THINNEST = 0.004
-"""Of the height: silence is a line."""
+"""Share of the waveform's height, so that silence is a line."""
 
 
 def waveform_picture(frames: NDArray[np.float32], definition: FrameDefinition) -> Picture:
     """A piece (T, F): x in columns of samples, y from the lowest to the highest sample in each.
 
-    A column begins with the last sample of the one before it, so that the waveform hangs together.
+    A column begins with the last sample of the previous one, so that the waveform is connected.
     """
     assert isinstance(definition, AudioFrames)
     samples = np.asarray(frames, np.float64).reshape(-1)

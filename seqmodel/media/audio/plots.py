@@ -1,4 +1,4 @@
-"""Pictures of sound: a recording's waveform and spectrogram, the samples of a dataset."""
+"""Plots of sound: a recording's waveform and spectrogram, and a dataset's sample values."""
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -11,7 +11,7 @@ from seqmodel.files import write_file
 from seqmodel.plots.png import ACCENT, PRIMARY, caption, png_bytes
 
 COLUMNS = 1000
-"""Columns in the picture of a recording of any length; the picture is no wider."""
+"""The maximum number of columns in a picture, however long the recording."""
 
 WINDOW_SECONDS = 0.032
 """A spectrogram window: long enough for the harmonics of a voice, short enough for syllables."""
@@ -37,7 +37,7 @@ def recording_png(
 ) -> bytes:
     """The PNG of mono samples, `samples` in all given in blocks (n,): waveform and spectrogram.
 
-    The first `primer` samples, given rather than drawn from the model, have another colour.
+    The first `primer` samples, given rather than sampled from the model, have another colour.
     Neither memory nor the picture grows with the recording: each column shows the extremes of its
     stretch of time and the spectrum at its beginning.
     """

@@ -1,7 +1,7 @@
-"""Audio files to mono samples, in blocks: whatever libsndfile reads, at any rate.
+"""Audio files to mono samples, in blocks: any format that libsndfile reads, at any sampling rate.
 
-A header's claims are checked before they are used, and nothing is allocated by them: blocks are
-read until there are no more.
+A header's claims are checked before they are used, and nothing is allocated based on them: blocks
+are read until there are no more.
 """
 
 import hashlib
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from soundfile import LibsndfileError, SoundFile
 
 BLOCK = 8192
-"""Samples of each channel read at a time; of a damaged file, whole blocks are kept."""
+"""Samples per channel read at a time; whole blocks of a damaged file are kept."""
 
 MAX_RATIO = 256
-"""Between two rates; a larger one is taken for a typing error or a damaged header."""
+"""Between two rates; a larger ratio is assumed to be a typing error or a damaged header."""
 
 LOUDEST = 4.0
 """12 dB above full scale. Samples beyond full scale are clipped, which does little harm to a mix
 that is slightly too hot; larger ones mean that the file's full scale is not 1."""
 
 MAX_SAMPLES = 2**31
-"""In one recording, 13 hours at 44.1 kHz; a longer one is a broken file or a mistaken rate."""
+"""Per recording, 13 hours at 44.1 kHz; a longer one is a broken file or a mistaken rate."""
 
 # Encodings that libsndfile decodes to at most 16 bits.
 SIXTEEN_BITS = (
@@ -51,16 +51,16 @@ CUT_OFF = re.compile(
 
 
 class _BreakError(Exception):
-    """The sound of a file ends here, too early; the message says why."""
+    """The sound of a file ends here, prematurely; the message says why."""
 
 
 class Recording:
     """An audio file opened for reading once; a context manager.
 
     Attributes:
-        container, subtype: such as "WAV" and "PCM_16", in libsndfile's words.
+        container, subtype: such as "WAV" and "PCM_16", in libsndfile's terms.
         rate: samples per second.
-        channels: their number.
+        channels: the number of channels.
         remarks: what was wrong with the file and how it was read anyway; complete once all blocks
             have been read.
 
@@ -136,7 +136,7 @@ class Recording:
         return block
 
     def _check(self, block: NDArray[np.float32], done: int) -> None:
-        """Refuse a block, `done` samples into the file, of impossible samples."""
+        """Reject a block, `done` samples into the file, that holds impossible samples."""
         finite = np.isfinite(block)
         if not finite.all():
             sample, channel = np.argwhere(~finite)[0]
@@ -205,7 +205,7 @@ def _open(path: Path) -> "SoundFile":
         def seekable(self) -> bool:
             return False
 
-    # Given a name, libsndfile would also open neighbouring files, and report errors worse.
+    # Given a name, libsndfile would also open neighbouring files, and report errors less clearly.
     with opened(path) as file:
         descriptor = os.dup(file.fileno())
     with _no_noise():
@@ -218,7 +218,7 @@ def _open(path: Path) -> "SoundFile":
 def _reason(error: "LibsndfileError") -> str:
     """libsndfile's message without its prefixes."""
     text: str = error.error_string.strip().removeprefix("Error : ").rstrip(".").lower()
-    if text.startswith("file does not exist"):  # what it says of an MP3 without a frame
+    if text.startswith("file does not exist"):  # its message for an MP3 without a frame
         return "no sound in it"
     return text
 

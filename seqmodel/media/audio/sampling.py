@@ -1,4 +1,4 @@
-"""Sampled audio: how long a piece is, what it goes on from, how it is written."""
+"""Sampled audio: how long a piece is, what it continues, how it is written."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -31,17 +31,17 @@ MAX_PRIMER_SAMPLES = 2**24
 """35 minutes at 8 kHz; a primer is held in memory."""
 
 INAUDIBLE = 0.01
-"""A piece whose deviation is this share of the training samples', 40 dB down, counts as silent."""
+"""A piece whose deviation is at most this share of the training samples', 40 dB down, is silent."""
 
 NO_NUMBERS = "is damaged or not a .npy file of numbers"
 
 
 OVERDRIVEN = 0.1
-"""A piece with a larger share of its samples at full scale is not heard as what it should be."""
+"""A piece with a larger share of its samples at full scale does not sound as it should."""
 
 
 class AudioSampling(Sampling):
-    """`Sampling` of recordings, each written while it is drawn."""
+    """`Sampling` of recordings, each written while it is being sampled."""
 
     def __init__(self, frame: FrameDefinition, request: SampleRequest) -> None:
         assert isinstance(frame, AudioFrames)
@@ -50,7 +50,7 @@ class AudioSampling(Sampling):
         if request.kind == "flac" and frame.rate > MAX_FLAC_RATE:
             raise UsageError(
                 f"a FLAC has at most {MAX_FLAC_RATE:,} samples per second, the run {frame.rate:,}: "
-                "name a .wav"
+                "use a .wav"
             )
         self.length = self._length()
         self.remarks: list[str] = []
@@ -87,7 +87,7 @@ class AudioSampling(Sampling):
         if piece.loudest_share > OVERDRIVEN:
             return (
                 f"{piece.loudest_share:.0%} of the samples at full scale: train longer, or, if the "
-                "recordings are as loud, make them quieter and prepare them again"
+                "recordings clip too, make them quieter and prepare them again"
             )
         audible = piece.deviation > INAUDIBLE * self._frame.deviation
         return "" if audible else "silent: try a higher --temperature"
@@ -122,7 +122,7 @@ class AudioSampling(Sampling):
             raise SeqmodelError(f"--prime {path}: {error}") from error
 
     def _load_recording(self, path: Path) -> NDArray[np.float32]:
-        """The last whole frames of an audio file, so that the new piece follows its very end."""
+        """The whole frames of an audio file, aligned to its end, where the new piece continues."""
         frame, blocks, samples = self._frame, [], 0
         with Recording(path) as recording:
             for block in recording.mono(frame.rate):
@@ -140,7 +140,7 @@ class AudioSampling(Sampling):
         return frame.decode(frame.encode(line))
 
     def _load_frames(self, path: Path) -> NDArray[np.float32]:
-        """The frames of a .npy that `write_audio` wrote, taken to be at the run's rate."""
+        """The frames of a .npy that `write_audio` wrote, assumed to be at the run's rate."""
         size = self._frame.frame_size
         with opened(path) as file:
             try:
@@ -166,11 +166,11 @@ class AudioSampling(Sampling):
     def _check_length(self, samples: int) -> None:
         if samples > MAX_PRIMER_SAMPLES:
             longest = clock(MAX_PRIMER_SAMPLES / self._frame.rate)
-            raise SourceError(f"is longer than {longest}; its end alone will do")
+            raise SourceError(f"is longer than {longest}; use its last part only")
 
 
 class _Measured:
-    """The samples of a piece in blocks (n,), and their deviation once they have been drawn."""
+    """The samples of a piece in blocks (n,), and their statistics once all have been drawn."""
 
     def __init__(self, chunks: Iterable[NDArray[np.float32]], tell: Callable[[int], None]) -> None:
         self._chunks, self._tell = chunks, tell
@@ -180,7 +180,7 @@ class _Measured:
         for chunk in self._chunks:
             block = chunk.reshape(-1)
             if not np.isfinite(block).all():
-                raise SeqmodelError("the run draws samples that are no numbers: use another run")
+                raise SeqmodelError("the run draws samples that are not finite: use another run")
             self._loudest += int((np.abs(to_levels(block)) >= FULL_SCALE - 1).sum())
             self._count += len(block)
             self._sum += float(block.sum(dtype=np.float64))
@@ -190,11 +190,11 @@ class _Measured:
 
     @property
     def loudest_share(self) -> float:
-        """Of the samples, how many are as loud as 16 bits can be, or would be louder."""
+        """The share of the samples that are at 16-bit full scale or beyond it."""
         return self._loudest / self._count
 
     @property
     def deviation(self) -> float:
-        """Of the samples."""
+        """The standard deviation of the samples."""
         mean = self._sum / self._count
         return math.sqrt(max(0.0, self._squares / self._count - mean**2))

@@ -1,6 +1,6 @@
-"""Drawn samples to files, block by block, without seeking: the target may be a pipe.
+"""Sampled audio to files, block by block and without seeking, so the target may be a pipe.
 
-Every format but FLAC is written while its samples are drawn.
+Every format but FLAC is written while its samples are being drawn.
 """
 
 import io
@@ -24,7 +24,7 @@ def write_audio(
     """Write `length` frames, at most `MAX_SAMPLES` samples, given in blocks (n,) of raw samples.
 
     `kind` is npy, which holds the frames (length, F) as float32, or what `write_sound` takes.
-    Except for FLAC, each block is flushed before the next is asked for.
+    Except for FLAC, each block is flushed before the next is requested.
     """
     if kind != "npy":
         write_sound(kind, file, blocks, frame.rate, length * frame.frame_size)

@@ -1,10 +1,10 @@
-"""Trivial models of music, shown beside every figure: a model no better has learned little.
+"""Trivial models of music, shown next to every figure: a model no better has learned little.
 
 All three are note n-grams: the probability of each note given its own last k frames. k = 0 is its
 marginal frequency, k = 1 repeats the previous frame with a fitted probability of change.
 
-Where frames have onsets, each scores the roll alone as before, and `Restrikes` the notes struck
-again, the same for all three.
+With onsets, each still scores the roll alone, and `Restrikes` scores the notes struck again, the
+same for all three.
 """
 
 from collections.abc import Mapping
@@ -81,7 +81,7 @@ class Restrikes:
         """(88,)"""
 
     def nats(self, frames: NDArray[np.uint8]) -> NDArray[np.float64]:
-        """-log p of what each frame of a piece (T, 176) says beyond the roll: (T,)."""
+        """-log p of what each frame of a piece (T, 176) adds to the roll: (T,)."""
         free = sounded(frames) & (sounding(frames) > 0)
         p = np.where(struck(frames), self.probability, 1 - self.probability)
         nats: NDArray[np.float64] = -np.log(p).sum(axis=1, where=free)

@@ -1,4 +1,4 @@
-"""Music that a model drew, set beside the data: `Comparison` of piano-rolls."""
+"""Sampled music compared with the data: `Comparison` of piano-rolls."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How much of a piece is copied: the longest stretch of frames that it shares with training."""
+"""How much of a piece is copied: the longest run of frames that it shares with training data."""
 
 from collections.abc import Iterable
 
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 def longest_copies(
     pieces: Iterable[NDArray[np.uint8]], train: Iterable[NDArray[np.uint8]]
 ) -> NDArray[np.int64]:
-    """For each piece the longest run of its frames that is in a piece of `train`, in frames (n,).
+    """For each piece the length (n,), in frames, of its longest run that is in a piece of `train`.
 
-    Frames (T, F) of zeros and ones count as equal only if they are so note by note: a transposed
-    copy is none. Exact, and sorts no more than all frames at once: stretches of L frames that
-    are found on both sides are numbered by content, and only they can grow to L + 1.
+    Frames (T, F) of zeros and ones are equal only if equal note by note: a transposed copy does not
+    count. Exact, and never sorts more values than there are frames: runs of L frames that occur on
+    both sides are numbered by content, and only they can grow to L + 1.
     """
     theirs, ours = [_packed(piece) for piece in train], [_packed(piece) for piece in pieces]
     longest = np.zeros(len(ours), np.int64)
@@ -25,7 +25,7 @@ def longest_copies(
     content, frame = np.unique(np.concatenate([*theirs, *ours]), return_inverse=True)
     at, stretch, length = np.arange(len(owner)), np.zeros(len(owner), np.int64), 0
     while len(at):
-        # The stretches of `length` frames that begin at `at`, grown by a frame.
+        # The runs of `length` frames that begin at `at`, extended by one frame.
         inside = at + length < end[at]
         at = at[inside]
         grown = stretch[inside] * len(content) + frame[at + length]

@@ -80,15 +80,15 @@ def load_midi(path: Path, frame: PianoRollFrames) -> LoadedPiece:
     suffix = path.suffix.lower()
     if suffix and suffix not in MIDI_SUFFIXES and b"MThd" not in data[:64]:
         raise SourceError(
-            f"is neither MIDI nor of a kind that is read ({suffix}): convert it, sound to .wav or "
-            ".flac"
+            f"is neither MIDI nor another supported format ({suffix}): convert it, audio to .wav "
+            "or .flac"
         )
     score = read_score(data, restrike=frame.restrike)
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
     frames = piano_roll(
         score, frame.grid, drums=frame.drums, transpose=transposed, onsets=frame.onsets
     )
-    # The rule for restruck notes is an option, so the content is always read by the default one.
+    # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
     return LoadedPiece(frames, content_of(content), transposed, score.remarks)
 
@@ -105,8 +105,8 @@ def load_roll(path: Path) -> NDArray[np.uint8]:
 def content_of(score: Score) -> str:
     """SHA-256 of a score's notes and their times in beats, whatever the file's ticks per beat.
 
-    Neither the order of notes, their tracks and channels, nor the tempo matter. Notes on the drum
-    channel are told from others.
+    The order of notes, their tracks and channels, and the tempo do not matter, except that notes
+    on the drum channel are distinguished from others.
     """
     drums = score.channel == DRUM_CHANNEL
     notes = np.stack([score.on_tick, score.off_tick, score.pitch + 128 * drums.astype(np.int64)])

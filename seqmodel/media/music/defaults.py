@@ -1,11 +1,11 @@
-"""What holds for music where no option says otherwise."""
+"""Default option values for music."""
 
 STEPS_PER_BEAT = 4
 PUBLISHED_STEPS_PER_BEAT = 2
 """The published rolls of Boulanger-Lewandowski et al. 2012 are in eighth notes."""
 
 LENGTH = 256
-"""Frames of a sampled piece."""
+"""Frames in a sampled piece."""
 
 TEMPO = 120.0
 """Beats per minute."""

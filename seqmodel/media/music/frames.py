@@ -1,4 +1,4 @@
-"""A frame of music: which of the piano's 88 notes sound, and perhaps which begin."""
+"""A frame of music: which of the piano's 88 notes sound and, optionally, which begin."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from seqmodel.media.music.midi import Restrike
 
 RESTRIKES: Mapping[str, "Restrike"] = {"close": "close", "discard": "discard"}
-"""By name."""
+"""Restrike rules by name."""
 
 
 @dataclass(frozen=True)
 class PianoRollFrames:
-    """How music becomes frames; stored as 11 bytes each, 88 bits, or with onsets as 22."""
+    """How music becomes frames, stored as 11 bytes (88 bits) each, or 22 with onsets."""
 
     medium: ClassVar[str] = "music"
     values: ClassVar[Literal["binary"]] = "binary"
@@ -39,11 +39,11 @@ class PianoRollFrames:
     drums: bool = False
     transpose_to_c: bool = False
     onsets: bool = False
-    """Whether frames tell notes struck from notes held, see `onsets`."""
+    """Whether frames distinguish struck notes from held ones; see the module `onsets`."""
 
     @property
     def frame_size(self) -> int:
-        """88, or with onsets 176."""
+        """88, or 176 with onsets."""
         return 2 * NOTES if self.onsets else NOTES
 
     @property
@@ -53,7 +53,7 @@ class PianoRollFrames:
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """A bit for each number."""
+        """One bit per value."""
         return (self.frame_size // 8,)
 
     @property
@@ -81,11 +81,11 @@ class PianoRollFrames:
         return pack(values)
 
     def canonical(self, rows: NDArray[np.uint8]) -> bytes:
-        """The stored bytes: there is one way to store a roll."""
+        """The stored bytes: there is only one way to store a roll."""
         return rows.tobytes()
 
     def cut(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """With onsets, notes held into the first frame begin there: before it is silence."""
+        """With onsets, notes held into the first frame begin there: silence precedes it."""
         return pack(after_silence(unpack(rows))) if self.onsets else rows
 
     def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
@@ -99,14 +99,14 @@ class PianoRollFrames:
         """None: on a grid of beats, how long a frame lasts depends on the tempo."""
 
     def standardisation(self) -> None:
-        """None: zeros and ones are read as they are."""
+        """None: zeros and ones are read unchanged."""
 
     def differences(self, other: FrameDefinition) -> list[str]:
         """How these frames differ in meaning from others."""
         return differences(self, other)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the manifest; onsets are named only where they are."""
+        """Plain values for the manifest; "onsets" only if there are any."""
         return {
             "notes": NOTES,
             "grid": self.grid.to_json(),

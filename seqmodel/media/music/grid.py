@@ -13,13 +13,13 @@ NOTES = HIGHEST_PITCH - LOWEST_PITCH + 1
 """The keys of a piano, A0 to C8; the width of a piano-roll."""
 
 MAX_FRAMES = 1_000_000
-"""In one piece: some 35 hours of sixteenths at 120 beats per minute, 88 MB as a roll.
+"""Per piece: some 35 hours of sixteenths at 120 beats per minute, 88 MB as a roll.
 
 A longer piece means a broken file or a mistaken grid, and is refused before anything is allocated.
 """
 
 MAX_STEPS_PER_BEAT = LARGEST_DIVISION
-"""So that every grid of beats can also be written as MIDI."""
+"""Ensures that every grid of beats can also be written as MIDI."""
 
 MAX_STEP_NANOSECONDS = 60 * 10**9
 """One minute; keeps the exact arithmetic of `pianoroll` within 64 bits."""
@@ -43,7 +43,7 @@ class Grid:
     step_nanoseconds: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a grid."""
+        """Reject an impossible grid."""
         if (self.steps_per_beat is None) == (self.step_nanoseconds is None):
             raise UsageError("give either --steps-per-beat or --step-seconds")
         steps, nanoseconds = self.steps_per_beat, self.step_nanoseconds
@@ -67,7 +67,7 @@ class Grid:
         A float means its shortest decimal form: 0.6 is six tenths.
 
         Raises:
-            UsageError: if it is no number, out of range or finer than a nanosecond.
+            UsageError: if it is not a number, out of range or finer than a nanosecond.
         """
         try:
             exact = Decimal(str(seconds).strip())
@@ -85,7 +85,7 @@ class Grid:
         """The grid that `to_json` wrote.
 
         Raises:
-            SourceError: if the values are no such grid, as in a manifest edited by hand.
+            SourceError: if the values are not a valid grid, as in a manifest edited by hand.
         """
         known = {"steps_per_beat", "step_nanoseconds"}
         if not isinstance(values, dict) or not set(values) <= known:

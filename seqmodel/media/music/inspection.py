@@ -1,4 +1,4 @@
-"""What a MIDI file, a piano-roll or a dataset of music holds, as values, text and a picture."""
+"""Describes MIDI files, piano-rolls and datasets of music as values, text and pictures."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,7 +35,7 @@ def inspect_midi(path: Path, grid: Grid, plot: Path | None) -> dict[str, Any]:
         raise SeqmodelError(f"{path}: {error}") from error
     if plot is not None:
         _plot(plot, frames, title=str(path), unit=f"frame ({grid})")
-    lasting = score.off_tick > score.on_tick  # a note of no length only marks a sample's end
+    lasting = score.off_tick > score.on_tick  # a note of length 0 only marks a sample's end
     drums = score.channel == DRUM_CHANNEL
     pitches = score.pitch[lasting & ~drums]
     return {
@@ -83,7 +83,7 @@ def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
 
 
 def inspect_rolls(path: Path, plot: Path | None) -> dict[str, Any]:
-    """What a file of published rolls holds, by its splits; the picture is that of a dataset."""
+    """What a file of published rolls holds, by split; the picture is the same as a dataset's."""
     try:
         splits = {split: rolls for split, rolls in read_published(path).items() if rolls}
     except SourceError as error:
@@ -146,7 +146,7 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
 def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) -> dict[str, Any]:
     """How many notes sound in a frame of each split; the picture shows how often each note does.
 
-    Where frames have onsets, also the share of the sounding notes that are struck, not held.
+    With onsets, also the share of the sounding notes that are struck, not held.
     """
     totals = {name: split.totals() for name, split in splits.items()}
     shares = {name: totals[name][:NOTES] / split.frames for name, split in splits.items()}
@@ -192,7 +192,7 @@ def _density(frames: NDArray[np.uint8]) -> float:
 
 
 def _share(part: Any, whole: Any) -> float:
-    """part / whole, or 0 of nothing."""
+    """part / whole, or 0 if `whole` is 0."""
     return round(float(part / whole), 3) if whole else 0.0
 
 

@@ -34,9 +34,9 @@ def check_sound(kind: str, seconds: float) -> None:
 def write_music(
     kind: str, file: BinaryIO, frames: NDArray[np.uint8], times: NDArray[np.float64]
 ) -> float:
-    """Write frames (T, 88), or (T, 176) with onsets, as sound; returns how many seconds it lasts.
+    """Write frames (T, 88), or (T, 176) with onsets, as sound; returns its length in seconds.
 
-    `times` (T + 1,) says when each frame begins, and the last one ends, in seconds.
+    `times` (T + 1,) holds when each frame begins, and the last one ends, in seconds.
     """
     samples = sample_count(float(times[-1]))
     write_sound(kind, file, render(notes_of(frames), times), RATE, samples)
@@ -49,10 +49,11 @@ def steady_times(frames: int, seconds_per_frame: float) -> NDArray[np.float64]:
 
 
 def listen(path: Path, grid: Grid, tempo: float | None, target: Path) -> None:
-    """Write a MIDI file or a roll (.npy) as sound to `target`, whose suffix says in which format.
+    """Write a MIDI file or a roll (.npy) as sound to `target`, whose suffix decides the format.
 
-    A MIDI file is heard on `grid`, a grid of beats, which is how a model sees it, at its own tempos
-    unless `tempo` is given. Of a roll, which states neither, `grid` says how long frames are.
+    A MIDI file is rendered on `grid`, a grid of beats, as a model sees it, at its own tempos unless
+    `tempo` is given. A roll states neither: `grid` and `tempo`, or its default, give the length of
+    its frames.
 
     Raises:
         SeqmodelError: naming `path`, if it cannot be read.
@@ -71,7 +72,7 @@ def listen(path: Path, grid: Grid, tempo: float | None, target: Path) -> None:
 def _read(
     path: Path, grid: Grid, tempo: float | None
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """The frames, with onsets where the file tells them, and their times."""
+    """The frames, with onsets where the file states them, and their times."""
     if path.suffix.lower() == ".npy":
         frames = load_roll(path)
         return frames, steady_times(len(frames), grid.seconds_per_frame(tempo or defaults.TEMPO))

@@ -1,7 +1,7 @@
-"""Cell arrays in .mat files of MATLAB's versions 5 to 7, read as a stream.
+"""A streaming reader of cell arrays in MATLAB's .mat files, versions 5 to 7.
 
-Only what published rolls are made of is read: named cell arrays of real, dense matrices. Memory is
-bounded by what the caller reads of each matrix; a header's claims allocate nothing.
+It reads only what published rolls consist of: named cell arrays of real, dense matrices. Memory is
+bounded by what the caller reads of each matrix; nothing is allocated based on a header's claims.
 
 Source: MathWorks, "MAT-File Format", chapter 1, level 5.
 """
@@ -18,18 +18,18 @@ from seqmodel.errors import SourceError
 
 HEADER_BYTES = 128
 HDF5_VERSION = 0x0200
-"""Of version 7.3, which is another format under the same header."""
+"""Version 7.3, a different format under the same header."""
 
 MATRIX, COMPRESSED = 14, 15
 NUMBERS = {
     1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"
 }  # fmt: skip
-"""Type of a data element -> NumPy's code."""
+"""Type of a data element -> NumPy's type code."""
 
 CLASS, COMPLEX = 0x00FF, 0x0800
-"""Within an array's flags."""
+"""Masks for an array's flags."""
 CELL, NUMERIC = 1, range(6, 16)
-"""Classes."""
+"""Array classes."""
 
 LONGEST_NAME = 255
 MOST_DIMENSIONS = 32
@@ -38,14 +38,14 @@ READ_AT_ONCE = 2**16
 
 
 class Stream(Protocol):
-    """What bytes are read from."""
+    """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Fewer than `size` bytes only at the end."""
+        """Return `size` bytes, fewer only at the end."""
 
 
 class Matrix(NamedTuple):
-    """A matrix in a cell, stored column by column; `stream` stands where its numbers begin."""
+    """A matrix in a cell, in column-major order; `stream` is positioned at its first number."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
@@ -57,19 +57,19 @@ class Cell(NamedTuple):
 
     variable: str
     number: int
-    """Its index if the cells are read row by row."""
+    """Its index in row-major order."""
     matrix: Matrix | None
     """None if it holds no real numbers."""
 
 
 def read_cells(file: Stream, variables: Container[str]) -> Iterator[str | Cell]:
-    """The cells of `variables` in the file's order, each variable's name before its cells.
+    """Yield the cells of `variables` in file order, each variable's name before its cells.
 
-    A matrix must be read before the next cell is asked for.
+    A matrix must be read before the next cell is requested.
 
     Raises:
-        ValueError: if the file is damaged or no .mat file; struct.error and zlib.error likewise.
-        SourceError: if it is of version 7.3, or one of the variables is no cell array.
+        ValueError, struct.error or zlib.error: if the file is damaged or not a .mat file.
+        SourceError: if it is of version 7.3, or one of the variables is not a cell array.
     """
     header = file.read(HEADER_BYTES)
     order = {b"IM": "<", b"MI": ">"}.get(header[126:128])
@@ -103,7 +103,7 @@ def _cells(elements: "_Elements", variables: Container[str]) -> Iterator[str | C
 
 
 def _row_by_row(k: int, shape: tuple[int, ...]) -> int:
-    """The index of the k-th cell of an array, which is stored column by column."""
+    """The row-major index of the k-th cell of an array stored in column-major order."""
     index, step = 0, math.prod(shape)
     for size in shape:
         k, place = divmod(k, size)
@@ -129,7 +129,7 @@ def _matrix(element: "_Element", order: str) -> Matrix | None:
 
 
 class _Bounded:
-    """The next bytes of a stream, `left` at most."""
+    """The next bytes of a stream, at most `left`."""
 
     def __init__(self, stream: Stream, size: int) -> None:
         self._stream, self.left = stream, size
@@ -153,10 +153,10 @@ class _Elements:
         self._stream = stream
         self.order = order
         self._rest: _Bounded | None = None
-        """What is left of the last element, its padding included."""
+        """What is left of the last element, including its padding."""
 
     def next(self) -> _Element | None:
-        """The next element, whose data must be read before the one after it; None at the end."""
+        """The next element, or None at the end; its data must be read before the next call."""
         while self._rest is not None and self._rest.read(READ_AT_ONCE):
             pass
         tag = self._stream.read(4)
@@ -183,7 +183,7 @@ class _Elements:
         return flags[0], shape, bytes(self._integers("B", LONGEST_NAME)).decode("latin1")
 
     def _integers(self, code: str, most: int) -> tuple[int, ...]:
-        """The next element as integers of one size, which are no more than `most`."""
+        """The next element as integers of one size, at most `most` of them."""
         element = self.next()
         count, rest = divmod(element.size if element else 0, struct.calcsize("=" + code))
         if element is None or rest or count > most:
@@ -192,7 +192,7 @@ class _Elements:
 
 
 class _Inflating:
-    """Compressed bytes, unpacked as far as they are read."""
+    """Compressed bytes, decompressed only as far as they are read."""
 
     def __init__(self, packed: Stream) -> None:
         self._packed = packed

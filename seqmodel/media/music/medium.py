@@ -32,7 +32,7 @@ def _tempo(help: str) -> Option:
 
 
 class Music(Medium):
-    """`Medium` of piano-rolls; a frame is 88 zeros and ones, or with onsets 176."""
+    """`Medium` of piano-rolls; a frame is 88 zeros and ones, or 176 with onsets."""
 
     name = "music"
     suffixes = MIDI_SUFFIXES | frozenset(ROLL_SUFFIXES)
@@ -183,11 +183,11 @@ class Music(Medium):
         return {name: density_text(density, struck.get(name)) for name, density in densities}
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        """Nothing more."""
+        """No additional lines."""
         return []
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """Nothing more."""
+        """No additional remarks."""
         return []
 
     def split_advice(self, manifest: Mapping[str, Any]) -> None:
@@ -225,7 +225,7 @@ def _grid_shown(options: Mapping[str, Any]) -> "Grid":
 def _grid(
     paths: Sequence[Path], steps_per_beat: int | None, step_seconds: str | None
 ) -> tuple["Grid", list[str]]:
-    """The grid that was asked for or fits the files, and what there is to say about it."""
+    """The requested grid, or the one that fits the files, and remarks on it."""
     from seqmodel.media.music.grid import Grid
 
     if steps_per_beat is not None and step_seconds is not None:
@@ -238,5 +238,5 @@ def _grid(
     if suffixes and suffixes.issubset(ROLL_SUFFIXES):
         return Grid.of_beats(defaults.PUBLISHED_STEPS_PER_BEAT), []
     mixed = not suffixes.isdisjoint(ROLL_SUFFIXES)
-    remarks = ["rolls state no grid of their own: that of the MIDI files is taken"] * mixed
+    remarks = ["rolls do not state a grid: that of the MIDI files is used"] * mixed
     return Grid.of_beats(defaults.STEPS_PER_BEAT), remarks

@@ -1,8 +1,8 @@
 """Standard MIDI files to notes: a small reader of our own, with a compiled loop over events.
 
-It checks every length before use and tolerates what others write: unknown chunks, odd system
-messages, meta events with impossible contents, running status carried over a meta event, data
-bytes above 127, wrong track lengths, a file that ends too early. `Score.remarks` lists each repair.
+It checks every length before use and tolerates what other programs write: unknown chunks, odd
+system messages, meta events with impossible contents, running status carried over a meta event,
+data bytes above 127, wrong track lengths, truncated files. `Score.remarks` lists each repair.
 """
 
 import struct
@@ -44,7 +44,7 @@ class Score:
         smpte: whether ticks are real time, so that the file has no beats.
         tempo_tick: int64 (M,), increasing from 0: where each tempo begins.
         tempo: int64 (M,), microseconds per `ticks_per_unit`.
-        format: 0, 1 or 2 as the file says.
+        format: 0, 1 or 2, or an unknown one read as 1, as stated in the file.
         tracks: number of tracks found.
         last_tick: where the longest track ends.
         remarks: what was repaired, each a short phrase.
@@ -71,13 +71,13 @@ def read_score(data: bytes, *, restrike: Restrike = "close") -> Score:
     Within a track a note is identified by channel and pitch. One struck again while it sounds ends
     there (`restrike="close"`) or is discarded in favour of the new one ("discard", the published
     rolls' rule). A note-off without a note and a note without an end are ignored. A note-on of
-    velocity 0 is a note-off. Of a truncated track the complete notes are kept. The independent
-    patterns of a format 2 file follow each other.
+    velocity 0 is a note-off. The complete notes of a truncated track are kept. The independent
+    patterns of a format 2 file are read one after the other.
 
     Memory is bounded by a small multiple of the file's size, whatever lengths it claims.
 
     Raises:
-        SourceError: if nothing can be read; one line without the file's name.
+        SourceError: if nothing can be read; its message is one line without the file's name.
     """
     start = _find_header(data)
     size = int.from_bytes(data[start + 4 : start + 8])
@@ -91,7 +91,7 @@ def read_score(data: bytes, *, restrike: Restrike = "close") -> Score:
 
 
 def is_midi(path: Path) -> bool:
-    """Whether a file begins as MIDI does, whatever its name."""
+    """Whether a file begins like MIDI, whatever its name."""
     try:
         with open_input(path) as file:
             beginning = file.read(12)
@@ -176,7 +176,7 @@ class _Reader:
         stop = min(start + size, len(data))
         outcome, position, tick = self.read_events(start, stop, first_tick)
         if outcome != ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
-            # Neither an end of track nor another chunk where the length points: it is wrong.
+            # No end of track, and no chunk where the length points: the length is wrong.
             self.record_repair("track longer than it says")
             outcome, position, tick = self.read_events(start, len(data), first_tick)
             stop = position
@@ -195,7 +195,7 @@ class _Reader:
         return stop
 
     def read_events(self, start: int, stop: int, first_tick: int) -> tuple[int, int, int]:
-        """Read a track from data[start:stop]; a second call replaces what the first has read.
+        """Read a track from data[start:stop]; a second call replaces what the first read.
 
         Returns:
             (outcome, position reached, last tick).
@@ -217,7 +217,7 @@ class _Reader:
         return outcome, position, tick
 
     def score(self, ticks_per_unit: int, smpte_tempo: int | None) -> Score:
-        """What has been read."""
+        """Everything read so far."""
         if self.format == 2:
             self.record_repair("format 2, its patterns read one after the other")
         elif self.format > 2:
@@ -244,7 +244,7 @@ class _Reader:
         )
 
     def tempo_map(self, smpte_tempo: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The tempos of all tracks by tick; of several at one tick the last one is used."""
+        """The tempos of all tracks by tick; of several at one tick, the last wins."""
         if smpte_tempo is not None:
             return np.zeros(1, dtype=np.int64), np.full(1, smpte_tempo)
         tempos = self.tempos[: self.tempo_count]

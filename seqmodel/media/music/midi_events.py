@@ -13,7 +13,7 @@ NO_END = 1
 CUT_SHORT = 2
 """The bytes ran out within an event."""
 LOST = 3
-"""A data byte came where the first event should begin."""
+"""A data byte came where an event should begin, without a running status."""
 TOO_LATE = 4
 """A delta exceeds what the format allows."""
 
@@ -40,12 +40,12 @@ def read_events(  # noqa: PLR0911, PLR0912, PLR0915
 
     Args:
         data: the file's bytes.
-        position: of the first event.
+        position: where the first event begins.
         stop: the end of the track's bytes.
         tick: the time at which the track begins.
         track: the track's number, for its notes.
         close: whether a restruck note ends there; otherwise the earlier one is discarded.
-        sounding: (16 * 128,), by channel * 128 + pitch the tick of its onset, -1 if silent.
+        sounding: (16 * 128,), at channel * 128 + pitch the tick of the onset, -1 if silent.
         notes: (_, 3), rows of (on tick, off tick, track << 11 | channel << 7 | pitch).
         note_count: rows of `notes` in use.
         tempos: (_, 2), rows of (tick, microseconds per beat).

@@ -1,6 +1,6 @@
 """Constants of the standard MIDI file format, and this project's own limits.
 
-They are apart from the reader so that using them does not load the compiler.
+They are separate from the reader so that using them does not load the compiler.
 """
 
 DRUM_CHANNEL = 9
@@ -24,5 +24,5 @@ MAX_TICK = 2**38
 SMPTE_TEMPO = {24: 125_000, 25: 120_000, 29: 100_100, 30: 100_000}
 """Microseconds in three frames of film, by the format's frame rates.
 
-29 means 30000/1001 frames per second; three frames are the least that is whole for all four.
+29 means 30000/1001 frames per second; three is the smallest count that is whole for all four.
 """

@@ -30,11 +30,11 @@ PIANO = 0
 def midi_bytes(frames: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.0) -> bytes:
     """Return a MIDI file of frames (T, 88), 1 where a pitch from 21 to 108 sounds.
 
-    Consecutive frames of a pitch are one piano note; those of frames with onsets, (T, 176), are one
-    for each onset. Reading the bytes on the same grid gives back exactly the frames: frame t begins
-    at the tick nearest to its exact time, always less than half a step away, and a piece that ends
-    in silence ends with a note of length 0, which fills no frame but counts towards the length. The
-    same frames give the same bytes.
+    Consecutive frames of a pitch are one piano note; with onsets, (T, 176), each onset begins a new
+    one. Reading the bytes on the same grid restores the frames exactly: frame t begins at the tick
+    nearest to its exact time, always less than half a step away, and a piece that ends in silence
+    ends with a note of length 0, which fills no frame but counts towards the length. The same
+    frames give the same bytes.
 
     Args:
         frames: zeros and ones, at least one frame.
@@ -42,7 +42,7 @@ def midi_bytes(frames: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.
         tempo_bpm: beats per minute. Frames of a grid in seconds keep their length in seconds.
 
     Raises:
-        UsageError: if these are not such frames, the tempo is out of the format's range, a step is
+        UsageError: if the frames are invalid, the tempo is out of the format's range, a step is
             shorter than the shortest tick at this tempo, or the piece is too long.
     """
     shape = frames.shape

@@ -10,13 +10,13 @@ from seqmodel.media.music.onsets import sounded, sounding, struck
 def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     """The notes of frames (T, 88) as rows (N, 3): first frame, frame after the last, MIDI pitch.
 
-    Consecutive frames of a pitch are one note; those of frames with onsets, (T, 176), are one for
-    each onset. Notes are in order of their beginnings, then of their pitches.
+    Consecutive frames of a pitch are one note; with onsets, (T, 176), each onset begins a new one.
+    Notes are sorted by first frame, then by pitch.
     """
-    closed = np.pad(frames, ((0, 1), (0, 0)))  # what still sounds ends behind the last frame
+    closed = np.pad(frames, ((0, 1), (0, 0)))  # what still sounds ends after the last frame
     begins = struck(closed)
     ends = sounded(closed) & (begins | (sounding(closed) == 0))
-    # Both in order of pitch, then frame: the k-th beginning and the k-th end are the same note's.
+    # Both are sorted by pitch, then frame: the k-th begin and the k-th end are of the same note.
     pitch, begin = np.nonzero(begins.T)
     _, end = np.nonzero(ends.T)
     notes = np.stack([begin, end, pitch + LOWEST_PITCH], axis=1)

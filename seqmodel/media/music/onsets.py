@@ -1,4 +1,4 @@
-"""Frames that tell notes struck from notes held: (T, 176), which notes sound, then which begin.
+"""Frames that distinguish struck from held notes: (T, 176), which sound, then which begin.
 
 A note that begins also sounds, and one that sounds after silence begins. Before the first frame
 there is silence. Frames without onsets, (T, 88), are the first half alone.
@@ -32,14 +32,14 @@ def struck(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def sounded(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which notes sound in the frame before (T, 88)."""
+    """Which notes sound in the previous frame (T, 88)."""
     before = np.zeros((len(frames), NOTES), np.bool_)
     before[1:] = sounding(frames)[:-1]
     return before
 
 
 def with_onsets(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The roll (T, 88) as frames (T, 176) in which a note that sounds on is held."""
+    """The roll (T, 88) as frames (T, 176) in which a note that continues to sound is held."""
     return np.concatenate([roll, struck(roll).astype(np.uint8)], axis=1)
 
 
@@ -51,7 +51,7 @@ def after_silence(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def possible(frames: NDArray[np.uint8]) -> bool:
-    """Whether only sounding notes of frames (T, 176) begin, and all that follow silence do."""
+    """Whether only sounding notes of frames (T, 176) begin, and all notes after silence do."""
     roll, begins = sounding(frames) > 0, struck(frames)
     return not (begins & ~roll).any() and not (roll & ~sounded(frames) & ~begins).any()
 

@@ -18,12 +18,12 @@ def piano_roll(
 ) -> NDArray[np.uint8]:
     """The score as a piano-roll: uint8 (T, 88), 1 where a pitch from 21 to 108 sounds.
 
-    The frame of a tick is floor(tick / step + 1/2). A note fills the frames from that of its onset
-    up to but excluding that of its end, perhaps none. T is the last frame of an end. A grid in
-    seconds follows the tempo.
+    The frame of a tick is floor(tick / step + 1/2). A note fills the frames from its onset's up to
+    but excluding its end's, possibly none. T is the frame of the last end. A grid in seconds
+    follows the tempo.
 
-    With `onsets` 88 more columns follow, 1 in the first of the frames that a note fills: (T, 176).
-    Notes of equal pitch that begin in the same frame make one onset, those that fill no frame none.
+    With `onsets`, 88 more columns follow, 1 in the first frame that a note fills: (T, 176). Notes
+    of equal pitch that begin in the same frame share one onset; notes that fill no frame have none.
 
     Args:
         score: the notes.
@@ -31,7 +31,7 @@ def piano_roll(
         drums: whether to keep the notes of channel 10.
         transpose: semitones added to every pitch, before pitches outside the piano's range are
             moved into it by octaves.
-        onsets: whether to say where notes begin.
+        onsets: whether to mark where notes begin.
 
     Raises:
         SourceError: if there are no notes, or the piece ends within half a step; if it has more
@@ -77,7 +77,7 @@ def piano_roll(
 def transpose_roll(roll: NDArray[np.uint8], semitones: int) -> NDArray[np.uint8]:
     """The roll (T, 88) transposed up by `semitones`, or down if negative.
 
-    Notes that leave the piano's range come back into it by octaves, so none is lost.
+    Notes that leave the piano's range are moved back into it by octaves, so none is lost.
     """
     moved = np.zeros_like(roll)
     first = max(0, -semitones)
@@ -103,7 +103,7 @@ def unpack(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Pitches moved by octaves into the piano's range, as few as possible."""
+    """Pitches moved into the piano's range by as few octaves as possible."""
     pitch = np.where(pitch < LOWEST_PITCH, LOWEST_PITCH + (pitch - LOWEST_PITCH) % 12, pitch)
     return np.where(pitch > HIGHEST_PITCH, HIGHEST_PITCH - (HIGHEST_PITCH - pitch) % 12, pitch)
 

@@ -1,4 +1,4 @@
-"""Sampled music on report pages: a piano-roll, its notes as boxes."""
+"""Sampled music on report pages: a piano-roll with its notes as boxes."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,9 +1,9 @@
 """Pickles of plain data, read by an unpickler that builds only containers and integers.
 
 A pickle is a program that may call any function of any module. Here it can look up only the names
-by which NumPy writes integers, and gets stand-ins of our own for them. Each opcode takes a time and
-makes an object of the order of its own bytes: what a few bytes can nest within itself without end
-is never hashed, compared, printed or copied.
+that NumPy writes for integers, and gets our own stand-ins for them. The time of each opcode and the
+size of the object it makes are of the order of its own bytes: whatever a few bytes can nest
+endlessly is never hashed, compared, printed or copied.
 """
 
 import io
@@ -21,7 +21,7 @@ LONGEST_SHOWN = 40
 
 
 def shown(value: object) -> str:
-    """A value for a message; of one whose text might be endless, what it is."""
+    """A value for a message; only its type if its text might be endless."""
     if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64):
         return repr(value)
     if isinstance(value, str):
@@ -30,9 +30,9 @@ def shown(value: object) -> str:
 
 
 def load_plain(data: bytes) -> Any:
-    """What a pickle holds: dicts by strings or numbers, lists, tuples, strings, numbers.
+    """What a pickle holds: dicts, lists, tuples, strings and numbers.
 
-    NumPy integers, also from Python 2, become plain integers.
+    Keys are strings, bytes or integers. NumPy integers, also from Python 2, become plain integers.
 
     Raises:
         SourceError: if it asks for anything else, or is damaged.
@@ -86,7 +86,7 @@ STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 class _StandIn:
-    """Calls one of `STAND_INS`; a pickle may set attributes on what it gets, and here cannot."""
+    """Calls one of `STAND_INS`, without letting a pickle set attributes on what it gets."""
 
     __slots__ = ("_call",)
 
@@ -97,11 +97,11 @@ class _StandIn:
         return self._call(*arguments)
 
     def __setstate__(self, state: object) -> None:
-        raise SourceError("changes what reads it")
+        raise SourceError("sets attributes of the objects that read it")
 
 
 class _PlainDict(dict[Any, Any]):
-    """A dict whose keys are hashed in no time: the hash of a tuple is that of all within it."""
+    """A dict whose keys are cheap to hash: hashing a tuple would hash everything in it."""
 
     __slots__ = ()
 
@@ -116,7 +116,7 @@ class _PlainUnpickler(pickle._Unpickler):
     dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
     # It allocates whatever length the file claims, and rolls have no bytearrays.
     del dispatch[pickle.BYTEARRAY8[0]]
-    # What is in a set is hashed, and rolls have none.
+    # Members of a set are hashed, and rolls have no sets.
     for opcode in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET):
         del dispatch[opcode[0]]
 

@@ -1,4 +1,4 @@
-"""Pictures of music: a piano-roll, how often each note sounds."""
+"""Plots of music: piano-rolls and note frequencies."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from seqmodel.plots.png import ACCENT, DARK_ACCENT, DARK_PRIMARY, PRIMARY, capti
 OCTAVE = 12
 
 COLUMNS = 1000
-"""Columns in the picture of a piece of any length; the picture is no wider."""
+"""The maximum number of columns in a picture, however long the piece."""
 SILENCE_COLOUR = "#ffffff00"  # transparent
 
 
@@ -29,8 +29,8 @@ def plot_piano_roll(
 ) -> None:
     """Draw a piano-roll (T, D) to `path`, time to the right, pitch upwards, Cs marked.
 
-    The first `primer` frames, given rather than drawn from the model, have another colour. Notes
-    begin dark where `struck` (T, D) says so.
+    The first `primer` frames, given rather than sampled from the model, have another colour. Notes
+    are dark where `struck` (T, D) is set.
     """
     picture = piano_roll_png(
         roll, lowest_pitch, title=title, unit=unit, primer=primer, struck=struck
@@ -49,7 +49,7 @@ def piano_roll_png(
 ) -> bytes:
     """The PNG that `plot_piano_roll` writes.
 
-    Memory does not grow with the piece beyond the roll itself: of a long one each column shows
+    Beyond the roll itself, memory does not grow with the piece: each column of a long one shows
     all notes in its stretch of time.
     """
     from matplotlib.colors import ListedColormap
@@ -90,7 +90,7 @@ def piano_roll_png(
 def _shade(
     roll: NDArray[Any], struck: NDArray[Any] | None, stretch: slice, primer: int
 ) -> NDArray[np.uint8]:
-    """The colours (D,) of a column, by index: the last of those of its frames."""
+    """The colour indices (D,) of a column: the highest among its frames."""
     shade = np.array(roll[stretch], np.uint8)
     shade[: max(0, primer - stretch.start)] *= 2
     if struck is not None:

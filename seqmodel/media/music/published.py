@@ -1,4 +1,4 @@
-"""Piano-rolls as others publish them: .mat, .pickle, .npz and .npy files."""
+"""Reading of published piano-rolls: .mat, .pickle, .npz and .npy files."""
 
 import struct
 import zipfile
@@ -20,9 +20,7 @@ from seqmodel.media.music.suffixes import ROLL_SUFFIXES
 from seqmodel.media.npy import read_header
 
 Rolls = dict[str, list[NDArray[np.uint8]]]
-"""Split -> frames, (T, 88) or with onsets (T, 176)."""
-
-"""Of the files that `read_published` reads, in lower case."""
+"""Split -> frames, (T, 88), or (T, 176) with onsets."""
 
 SPLIT_NAMES = {
     "train": "train",
@@ -36,8 +34,8 @@ SPLIT_NAMES = {
 MAT_VARIABLES = {"traindata": "train", "validdata": "valid", "testdata": "test"}
 
 MAX_FILE_FRAMES = 2**22
-"""In one file, 145 hours of sixteenths at 120 beats per minute, 370 MB as rolls. A megabyte
-may claim, and even hold, a thousand times its size: claims are counted before they are unpacked."""
+"""Per file: 145 hours of sixteenths at 120 beats per minute, 370 MB as rolls. A megabyte may claim,
+and even hold, a thousand times its size, so claims are counted before anything is unpacked."""
 
 VALUES_AT_ONCE = 2**18
 
@@ -49,16 +47,16 @@ def read_published(path: Path) -> Rolls:
     - `.pickle`, `.pkl`: a dict of split -> pieces -> frames -> MIDI pitches 21 to 108.
     - `.npz`: one (T, 88) array per piece, named `<split>_<anything>` or `<split>/<anything>`, such
       as `train_0`; an array with any other name belongs to no split.
-    - `.npy`: one (T, 88) array, of no split. With twos in it, it states onsets: 0 is off, 1 struck
-      and 2 held.
+    - `.npy`: one (T, 88) array, of no split. If it contains twos, it states onsets: 0 is off, 1
+      struck and 2 held.
 
     Returns:
         The rolls of every split, each uint8 (T, 88), in the file's order; where onsets are stated,
         frames (T, 176). The key is "train", "valid" or "test", or "" for pieces of no split.
 
     Raises:
-        SourceError: if the file cannot be read or holds anything else; one line without the
-            file's name.
+        SourceError: if the file cannot be read or holds anything else; its message is one line
+            without the file's name.
     """
     readers = {
         ".mat": _read_mat,
@@ -187,7 +185,7 @@ def _read_npy(file: BufferedReader) -> Rolls:
 def _read_array(
     stream: BinaryIO, name: str, frames: "_Frames", *, most: int = STRUCK
 ) -> NDArray[np.uint8]:
-    """Read one .npy stream, (T, 88) whole numbers up to `most`."""
+    """Read one .npy stream, (T, 88) integers up to `most`."""
     try:
         header = read_header(stream)
     except ValueError as error:
@@ -207,13 +205,13 @@ def _read_array(
 
 
 class _Frames:
-    """Counts what the headers of one file claim, before it is believed."""
+    """Counts the frames that one file's headers claim, before the claims are trusted."""
 
     def __init__(self) -> None:
         self._left = MAX_FILE_FRAMES
 
     def claim(self, shape: tuple[int, ...], where: str) -> None:
-        """SourceError unless `shape` is that of a piece, for which there is room."""
+        """Raise SourceError unless `shape` is a piece's and there is room for it."""
         if len(shape) != 2 or shape[1] != NOTES:
             raise SourceError(f"holds an array of shape {shape} in {where}, not (T, {NOTES})")
         if not 0 < shape[0] <= MAX_FRAMES:
@@ -228,7 +226,7 @@ class _Frames:
 def _read_values(
     stream: Stream, dtype: np.dtype[Any], shape: tuple[int, ...], where: str, most: int = STRUCK
 ) -> NDArray[np.uint8]:
-    """The next numbers of a stream, in rows: whole ones from 0 to `most`."""
+    """The next numbers of a stream, row by row: integers from 0 to `most`."""
     stored = np.dtype(np.uint8) if dtype.kind == "b" else dtype  # a damaged bool may be 7
     values = np.empty(shape, np.uint8)
     flat = values.reshape(-1)

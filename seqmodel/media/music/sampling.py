@@ -1,4 +1,4 @@
-"""Sampled music: how long a piece is, what it goes on from, how it is written."""
+"""Sampled music: how long a piece is, what it continues, how it is written."""
 
 import io
 from collections.abc import Callable, Iterable
@@ -49,7 +49,7 @@ class MusicSampling(Sampling):
     ) -> Written:
         """`Sampling.write`."""
         heard = end = self._heard
-        # In one piece from the start, of which memory takes what is filled: never twice the music.
+        # Allocated once, and backed by memory only as it is filled: never twice the music.
         frames = np.empty((heard + self.length, self._frame.frame_size), np.uint8)
         frames[:heard] = self.primer[:heard]
         for chunk in chunks:
@@ -103,14 +103,14 @@ class MusicSampling(Sampling):
         return piece.frames
 
     def _fitting(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Frames of a .npy file as the run has them, with or without onsets."""
+        """Convert frames of a .npy file to the run's kind, with or without onsets."""
         if not self._frame.onsets:
             return sounding(frames)
         if has_onsets(frames):
             return frames
         self.remarks.append(
-            f"{self._request.prime} does not say which notes are struck again: notes that sound "
-            "on are taken for held"
+            f"{self._request.prime} does not say which notes are struck again: repeated notes are "
+            "taken as held"
         )
         return with_onsets(frames)
 

@@ -1,4 +1,4 @@
-"""What pieces of music are like in numbers, to set those that a model drew beside the data."""
+"""Statistics of pieces of music, to compare sampled ones with the data."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,22 +15,22 @@ DISSONANT = (1, 2, 6, 10, 11)
 
 @dataclass
 class Statistics:
-    """Of a set of pieces: five distributions over them all, value -> how often, and long notes."""
+    """Five distributions over a set of pieces, value -> count, and longest notes and chords."""
 
     notes_per_frame: Counter[int] = field(default_factory=Counter)
-    """How many sound in each frame."""
+    """How many notes sound in each frame."""
     note_lengths: Counter[int] = field(default_factory=Counter)
-    """Frames of each note."""
+    """The length of each note in frames."""
     intervals: Counter[int] = field(default_factory=Counter)
-    """Semitones between each two notes that sound in a frame."""
+    """Semitones between each pair of notes that sound in a frame."""
     pitch_classes: Counter[int] = field(default_factory=Counter)
     """0 for C to 11 for B, of each note in each frame."""
     melodic_steps: Counter[int] = field(default_factory=Counter)
-    """Semitones, up or down, from a highest note to the next."""
+    """Semitones, up or down, from one highest note to the next."""
     longest_notes: list[int] = field(default_factory=list)
-    """Frames of each piece's longest note; 0 if it is silent."""
+    """The length in frames of each piece's longest note; 0 if it is silent."""
     longest_chords: list[int] = field(default_factory=list)
-    """The most frames that nothing begins or ends in while something sounds, likewise."""
+    """The same for chords, stretches of sound in which no note begins or ends."""
 
     @classmethod
     def of(cls, pieces: Iterable[NDArray[np.uint8]]) -> "Statistics":
@@ -47,7 +47,7 @@ class Statistics:
         self.note_lengths.update(lengths.tolist())
         self.notes_per_frame.update(roll.sum(axis=1, dtype=np.int64).tolist())
         self.melodic_steps.update(melodic_steps(roll).tolist())
-        # (88, 88), the frames in which two notes sound together; exact, being far below 2^24.
+        # (88, 88), in how many frames two notes sound together; exact, being far below 2^24.
         together = roll.T.astype(np.float32) @ roll.astype(np.float32)
         pairs = [int(np.trace(together, k)) for k in range(NOTES)]
         self.intervals.update({k: count for k, count in enumerate(pairs) if k and count})
@@ -62,7 +62,7 @@ class Statistics:
 
     @property
     def voices(self) -> int:
-        """The commonest number of notes in a frame that is not silent; 0 if all are."""
+        """The most common number of notes in a non-silent frame; 0 if all are silent."""
         sounding = {k: n for k, n in self.notes_per_frame.items() if k}
         return max(sounding, key=lambda k: sounding[k], default=0)
 
@@ -70,9 +70,9 @@ class Statistics:
 def note_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     """The length in frames of every note of a piece (T, 88) or (T, 176), (notes,).
 
-    A note lasts while it sounds, or until it is struck again if the frames tell.
+    A note lasts while it sounds or, if the frames have onsets, until it is struck again.
     """
-    # All keys in one line, one after the other, with silence between.
+    # All keys concatenated, with silence between them.
     roll, struck = (np.pad(half, ((1, 1), (0, 0))).T.ravel() for half in _halves(frames))
     begins = np.flatnonzero((roll[1:] > roll[:-1]) | struck[1:])
     ends = np.flatnonzero((roll[1:] < roll[:-1]) | (roll[:-1] & struck[1:]))
@@ -81,9 +81,10 @@ def note_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """For how many frames each chord is held, (chords,), of a piece as in `note_lengths`.
+    """The length in frames of every chord of a piece as in `note_lengths`, (chords,).
 
-    A chord is all that sounds in a frame, a single note too; it ends where anything does or begins.
+    A chord is everything that sounds in a frame, even a single note; it ends where any note begins
+    or ends.
     """
     roll, struck = _halves(frames)
     changed = (roll[1:] != roll[:-1]).any(axis=1) | struck[1:].any(axis=1)
@@ -93,13 +94,13 @@ def chord_lengths(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _halves(frames: NDArray[np.uint8]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which notes sound and which are struck, two of (T, 88); none where the frames do not tell."""
+    """Which notes sound and which are struck, (T, 88) each; without onsets, none are struck."""
     roll, struck = frames[:, :NOTES] != 0, frames[:, NOTES:] != 0
     return roll, struck if struck.shape[1] else np.zeros_like(roll)
 
 
 def melodic_steps(roll: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The steps of a roll's skyline (T, 88), in semitones (steps,).
+    """The steps in the skyline of a roll (T, 88), in semitones (steps,).
 
     The skyline is the highest note of each frame (Uitdenbogerd, Zobel 1998); a step is a change of
     it between two consecutive frames that both sound.
@@ -111,15 +112,15 @@ def melodic_steps(roll: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def mean(counts: Counter[int]) -> float:
-    """The mean of all that was counted; 0 if that is nothing."""
+    """The mean of all counted values; 0 if there are none."""
     return sum(value * n for value, n in counts.items()) / max(counts.total(), 1)
 
 
 def total_variation(one: Counter[int], other: Counter[int]) -> float:
     """Half the sum of |p - q| over all values, from 0 to 1: the mass that would have to move.
 
-    That is one minus the area in which two histograms overlap. An empty one overlaps none but
-    another empty one.
+    That is one minus the overlap of the two histograms. An empty one overlaps only another empty
+    one.
     """
     if not one or not other:
         return float(bool(one) != bool(other))

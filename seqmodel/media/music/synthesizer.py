@@ -1,18 +1,18 @@
 """Notes to sound: an additive synthesizer, a few decaying sines for each note.
 
-The tone of a pitch is, t seconds after it was struck and f its frequency in equal temperament,
+The tone of a pitch of frequency f in equal temperament is, t seconds after it was struck,
 
     s(t) = sum over k = 1..8 of  a_k exp(-k t / tau) sin(2 pi k f t),
 
-a_k proportional to k^-1.5 and summing to 1, partials above half the sampling rate left out. tau is
-1.3 s at middle C and halves every 18 semitones upwards, so high notes fade sooner, as do high
-partials. A note fades in over 5 ms and, from its end, out over 100 ms, both along half a cosine, so
-that nothing clicks.
+with a_k proportional to k^-1.5 and summing to 1; partials above half the sampling rate are left
+out. tau is 1.3 s at middle C and halves every 18 semitones upwards, so high notes fade sooner, as
+do high partials. A note fades in over 5 ms and, from its end, out over 100 ms, both along half a
+cosine, so that nothing clicks.
 
-Loudness follows a rule that looks at nothing but the sample itself, so that a passage sounds the
-same whatever else the piece holds: every note is at most a fifth of full scale; a sum x within
-+-0.8, which four notes, those fading out included, never leave, stays as it is; what exceeds 0.8 is
-bent to 0.8 + 0.2 d / (1 + d), d = (|x| - 0.8) / 0.2, which is smooth and always below 1.
+Loudness depends on nothing but the sample itself, so a passage sounds the same whatever else the
+piece holds: every note is at most a fifth of full scale; a sum x within +-0.8, which four notes,
+including those fading out, never exceed, is unchanged; beyond 0.8 it is soft-clipped to
+0.8 + 0.2 d / (1 + d), d = (|x| - 0.8) / 0.2, which is smooth and always below 1.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ ROLL_OFF = 1.5
 DECAY_SECONDS = 1.3
 """The time constant of middle C's fundamental."""
 HALVED_AFTER = 18.0
-"""Semitones."""
+"""Semitones over which the time constant halves."""
 
 ATTACK = round(0.005 * RATE)
 RELEASE = round(0.1 * RATE)
@@ -47,11 +47,11 @@ INAUDIBLE = 2**-16
 BLOCK = 2**16
 """Samples rendered at a time, 1.5 s."""
 STRIDE = 256
-"""Of `_tone`, near the square root of a note's length."""
+"""The stride of `_tone`, near the square root of a note's length."""
 
 
 def sample_count(seconds: float) -> int:
-    """Samples of a piece whose frames last `seconds`; its last notes end 100 ms later."""
+    """Samples in a piece whose frames last `seconds`; its last notes end 100 ms later."""
     return round(seconds * RATE) + RELEASE
 
 
@@ -61,9 +61,9 @@ def render(notes: NDArray[np.int64], times: NDArray[np.float64]) -> Iterator[NDA
     The same notes give the same samples.
 
     Args:
-        notes: rows (N, 3) of first frame, frame after the last and MIDI pitch, in order of first
-            frames; what one of them does to another is add.
-        times: (T + 1,) where each frame begins, and the last one ends, in seconds.
+        notes: rows (N, 3) of first frame, frame after the last and MIDI pitch, sorted by first
+            frame; notes do not interact, they only add up.
+        times: (T + 1,), when each frame begins, and the last one ends, in seconds.
     """
     borders = np.rint(times * RATE).astype(np.int64)
     samples = sample_count(float(times[-1]))
@@ -86,7 +86,7 @@ def render(notes: NDArray[np.int64], times: NDArray[np.float64]) -> Iterator[NDA
 
 
 def _note(pitch: int, held: int, low: int, high: int) -> NDArray[np.float64]:
-    """Samples `low` to `high` of a note, counted from its beginning; it is held for `held`."""
+    """Samples `low` to `high`, from its beginning, of a note held for `held` samples."""
     sound = _tone(pitch, low, high)
     if low < ATTACK:
         fade = FADE_IN[low:high]
@@ -101,7 +101,7 @@ def _tone(pitch: int, low: int, high: int) -> NDArray[np.float64]:
     """Samples `low` to `high` of a pitch struck at sample 0.
 
     A partial is the imaginary part of z^n, and z^(low + i STRIDE + j) is z^(low + i STRIDE) z^j, so
-    a table over i and one over j are enough, and summing the partials multiplies two matrices.
+    a table over i and one over j suffice, and summing the partials is a matrix product.
     """
     exponents, near = _tables(pitch)
     rows = low + STRIDE * np.arange(-(-(high - low) // STRIDE))
@@ -109,11 +109,11 @@ def _tone(pitch: int, low: int, high: int) -> NDArray[np.float64]:
     return (np.hstack([far.real, far.imag]) @ near).reshape(-1)[: high - low]
 
 
-@lru_cache(maxsize=128)  # every pitch of MIDI
+@lru_cache(maxsize=128)  # every MIDI pitch
 def _tables(pitch: int) -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
-    """(K,) log z of each partial; (2K, STRIDE) what `_tone` multiplies real and imaginary parts by.
+    """(K,) log z of each partial; (2K, STRIDE) factors of `_tone`'s real and imaginary parts.
 
-    The latter includes the partials' loudness.
+    The factors include the partials' loudness.
     """
     k = np.arange(1.0, PARTIALS + 1)
     loudness = LOUDEST_NOTE * k**-ROLL_OFF / (k**-ROLL_OFF).sum()
@@ -126,17 +126,17 @@ def _tables(pitch: int) -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
 
 
 def _decay_seconds(pitch: int | NDArray[np.int64]) -> float | NDArray[np.float64]:
-    """tau: in this time the fundamental falls to 1/e."""
+    """tau, the time in which the fundamental falls to 1/e."""
     return DECAY_SECONDS * 2 ** ((MIDDLE_C - pitch) / HALVED_AFTER)
 
 
 def _audible_seconds(pitch: NDArray[np.int64]) -> NDArray[np.float64]:
-    """After which a note, however long it is held, rounds to nothing."""
+    """The time after which a note, however long it is held, rounds to zero."""
     seconds: NDArray[np.float64] = np.log(LOUDEST_NOTE / INAUDIBLE) * _decay_seconds(pitch)
     return seconds
 
 
 def _bent(sound: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sound with what exceeds `KNEE` bent back, so that all of it is within (-1, 1)."""
+    """The sound soft-clipped beyond `KNEE`, so that all of it is within (-1, 1)."""
     excess = np.maximum(np.abs(sound) - KNEE, 0) / (1 - KNEE)
     return np.clip(sound, -KNEE, KNEE) + np.copysign((1 - KNEE) * excess / (1 + excess), sound)

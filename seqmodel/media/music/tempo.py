@@ -1,4 +1,4 @@
-"""Ticks of a score to seconds."""
+"""Conversion of a score's ticks to seconds."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,9 +7,9 @@ from seqmodel.media.music.midi import Score
 
 
 def seconds_at(score: Score, ticks: NDArray[np.number]) -> NDArray[np.float64]:
-    """When each of the ticks (N,), which may lie between whole ones, comes at the score's tempos.
+    """When each of the ticks (N,), which may be fractional, occurs at the score's tempos.
 
-    Rounded like any floating-point number: frames are placed exactly, by `pianoroll`.
+    Subject to floating-point rounding, unlike the placing of frames by `pianoroll`, which is exact.
     """
     lengths = score.tempo / (1e6 * score.ticks_per_unit)
     begins = np.append(0.0, np.cumsum(np.diff(score.tempo_tick) * lengths[:-1]))

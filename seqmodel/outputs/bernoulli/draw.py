@@ -43,7 +43,7 @@ def _library(stored: int, at_zero: bool, onsets: bool) -> Library:
         def if_sounding(j: Any, lanes: Any) -> Any:
             return b.and_(draw.ones(j, lanes), draw.ones(b.sub(j, notes), lanes))
 
-        # While x still holds the frame before: struck if drawn so, or if silent until now.
+        # While x still holds the previous frame: struck if drawn as such, or if silent before.
         draw.numbers(notes, D, unless_held, as_bytes=False)
         draw.numbers(0, notes, draw.likely, as_bytes=True)
         draw.numbers(notes, D, if_sounding, as_bytes=True)
@@ -52,7 +52,7 @@ def _library(stored: int, at_zero: bool, onsets: bool) -> Library:
 
 
 class _Drawing:
-    """Numbers of a frame on their way into x and into the frame's bytes."""
+    """Writes the numbers of a frame to x and to the frame's bytes."""
 
     def __init__(self, frame: Frame, *, at_zero: bool) -> None:
         self._frame, self._e, self._at_zero = frame, frame.e, at_zero
@@ -60,14 +60,14 @@ class _Drawing:
     def numbers(
         self, begin: Any, end: Any, which: Callable[[Any, Any], Any], *, as_bytes: bool
     ) -> None:
-        """Put those from `begin` to `end` into x, one where `which` holds, perhaps into bytes."""
+        """Put numbers `begin` to `end` in x, one where `which` holds; `as_bytes`: in bytes too."""
         e, b = self._e, self._e.builder
         with e.loop(begin, end, e.lanes) as j:
             lanes = e.first_lanes(b.sub(end, j))
             drawn = b.and_(which(j, lanes), lanes.mask)
             number = b.select(drawn, e.constant(1.0), e.zero())
             e.store(number, e.offset(self._frame.field["x"], j), lanes)
-            if as_bytes:  # what this writes past `end`, what is drawn next overwrites
+            if as_bytes:  # writes past `end` are overwritten by what is drawn next
                 whole = b.zext(drawn, ir.VectorType(BYTE, e.lanes))
                 b.store(whole, b.gep(self._frame.bytes, [j], source_etype=BYTE), align=1)
 

@@ -1,7 +1,7 @@
 """The Bernoulli output's score, compiled: from h to nats in one pass, and back in one pass.
 
 The plain path reads and writes the logits a dozen times. Here a block of rows stays in the
-first-level cache from the matrix product to the nats, and gradients overwrite the logits.
+L1 cache from the matrix product to the nats, and gradients overwrite the logits.
 """
 
 from typing import Any
@@ -21,22 +21,22 @@ from seqmodel.outputs.shared.note_nats import write_nats, write_struck_nats
 class BernoulliNats(LinearNats):
     """h (..., H), weight (D, H), bias (D,), frames (..., D) of 0 and 1 -> nats (...).
 
-    Frames with onsets come with those before, past (..., D), others with None.
+    `past` (..., D) holds the previous frames if frames have onsets, else it is None.
     """
 
     @staticmethod
     def forward(
         ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, frames: Tensor, past: Tensor | None
     ) -> Tensor:
-        """The nats; their slopes by the logits are saved."""
+        """The nats; saves their gradient with respect to the logits."""
         kernel, seen = _kernel(frames, past)
         return BernoulliNats.score(ctx, kernel, h, weight, bias, **seen)
 
 
 class WeightedBernoulliNats(torch.autograd.Function):
-    """As `BernoulliNats`, with weights (...) -> the weighted sum of the frames' nats.
+    """Like `BernoulliNats`, with weights (...) -> the weighted sum of the frames' nats.
 
-    Up to a factor the gradient of the nats is then known in advance, so that the value and all
+    The gradient of the nats is then known in advance up to a factor, so that the value and all
     gradients are computed in one parallel section.
     """
 
@@ -50,7 +50,7 @@ class WeightedBernoulliNats(torch.autograd.Function):
         weights: Tensor,
         past: Tensor | None,
     ) -> Tensor:
-        """The sum; the gradients are saved."""
+        """The sum; saves the gradients."""
         rows, weights = rows_of(h), weights.reshape(-1)
         kernel, seen = _kernel(frames, past)
         jobs = linear_score.scoring(kernel, rows, weight, bias, **seen)
@@ -70,7 +70,7 @@ class WeightedBernoulliNats(torch.autograd.Function):
 
 
 def _kernel(frames: Tensor, past: Tensor | None) -> tuple[BlockKernel, dict[str, Tensor]]:
-    """The kernel for these frames, and the fields that it reads beside the layer's."""
+    """The kernel for these frames, and the fields that it reads besides the layer's."""
     if past is None:
         return _FORWARD, {"frames": rows_of(frames)}
     return _ONSETS_FORWARD, {"frames": rows_of(frames), "past": rows_of(past)}
@@ -96,7 +96,7 @@ def _write_forward(
         e.builder.store(nats, e.offset(f["nats"], r))
 
 
-_SIZES = ("rows", "H", "N")  # N notes, and with onsets as many strikes
+_SIZES = ("rows", "H", "N")  # N numbers: notes, and with onsets as many strikes
 _ARRAYS = (
     Array("h", ("rows", "H")),
     packed("weight", "H", "N"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class BernoulliOutput(LinearNotesOutput):
     """Notes independent given the past: p(x_t) = prod_k Bernoulli(x_tk; sigmoid(logit_tk)).
 
-    With `onsets` a further logit for each note is that of being struck where it may also be held.
+    With `onsets` each note has a second logit, of being struck where it might also be held.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Independent notes over a unit row for each note."""
+"""Independent notes, from one unit row per note."""
 
 from typing import TYPE_CHECKING, Self
 

@@ -1,4 +1,4 @@
-"""Nats per sample, and how many samples lie where the floor of the scale decides their density."""
+"""Nats per sample, and the share of samples whose density is decided by the scale's floor."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,8 +11,8 @@ from seqmodel.outputs.protocol import Window
 class DensityFigures:
     """Figures of densities of samples.
 
-    floor_share is the share of samples where the floor, not the model, decides the density; it is
-    told by a function of a window for each of its frames.
+    `floor_share` maps a window to the share, in each of its frames, of samples whose density the
+    floor decides, not the model.
     """
 
     def __init__(self, floor_share: Callable[[Window], Tensor], frame_size: int) -> None:
@@ -20,7 +20,7 @@ class DensityFigures:
         self._at_floor = 0.0
 
     def add(self, window: Window) -> None:
-        """Take in the frames of a window."""
+        """Add the frames of a window."""
         share = self._floor_share(window)
         self._at_floor += float(share.double()[window.inside].sum())
 

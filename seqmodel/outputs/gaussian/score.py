@@ -1,7 +1,7 @@
 """The Gaussian mixture's score, compiled: from h to nats in one pass, and back in one pass.
 
 The plain path reads and writes all means and scales two dozen times. Here a row's components, which
-are adjacent in memory, fill the vectors, and a block of rows stays in the first-level cache.
+are adjacent in memory, fill the vectors, and a block of rows stays in the L1 cache.
 """
 
 import math
@@ -25,7 +25,7 @@ class GaussianMixtureNats(LinearNats):
     def forward(
         ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, z: Tensor, floor: float
     ) -> Tensor:
-        """The nats; their slopes by the layer's outputs are saved."""
+        """The nats; saves their gradient with respect to the layer's outputs."""
         z, F = rows_of(z), z.shape[-1]
         return GaussianMixtureNats.score(
             ctx, _FORWARD, h, weight, bias, F=F, K=weight.shape[0] // (2 * F + 1), z=z,

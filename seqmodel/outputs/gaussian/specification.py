@@ -19,7 +19,7 @@ from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput, windows
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
 
-# Standardised. Any narrower, and the first random moves of the means would cost too much.
+# Standardised. If it were narrower, the first random steps of the means would cost too much.
 _NARROWEST_START = 0.1
 
 
@@ -28,11 +28,11 @@ class GaussianMixtureOutput(SampleBlocksOutput):
 
     The output of the speech models of Chung et al. (2014, section 4.1), after Graves (2013,
     section 4.1). z = (x - mean) / deviation is a standardised block of F samples, and the nats are
-    those of its density: add F log(deviation) for a density of raw samples in [-1, 1).
+    of its density: add F log(deviation) for the density of raw samples in [-1, 1).
 
     sigma = floor + exp(log scale), the floor being one 16-bit step, 1 / (32768 deviation): digital
     silence, repeated exactly, would otherwise drive sigma to 0 and the density to infinity. Unlike
-    a clamp it lets the gradient through.
+    a clamp, this floor lets the gradient through.
 
     Parameters are (..., 2F + 1, K): the mixture's logits, F rows of means, F of log scales.
     """
@@ -44,17 +44,17 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         self.floor = STEP / self.deviation
         self.uniforms_per_frame = 1 + self.frame_size
         self.linear = nn.Linear(hidden_size, (2 * self.frame_size + 1) * self.components)
-        with torch.no_grad():  # the biases alone decide where it starts
+        with torch.no_grad():  # so that the biases decide where training starts
             self.linear.weight.mul_(0.1)
 
     def start_at(self, train: Split) -> None:
-        """Start at blocks of the training data."""
+        """Start from blocks of the training data."""
         self.start_at_data(windows(train, 0))
 
     def start_at_data(self, blocks: NDArray[np.floating]) -> None:
-        """Set the biases by raw blocks (N, F) of the training data.
+        """Set the biases from raw blocks (N, F) of the training data.
 
-        The means become K of the blocks, at evenly spaced ranks of their norm, which counts as
+        The means become K of the blocks, at evenly spaced ranks of their norm, taken as
         negative where the block's mean is; each sigma becomes the root mean square distance, per
         sample, of the blocks nearest to its mean; the weights become equal.
         """
@@ -86,7 +86,7 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         weight, bias = self.linear.weight, self.linear.bias
         if not h.numel() or device.why_not((h, weight, bias, frames)) is not None:
             return self.nats(self(h), frames, past)
-        from seqmodel.outputs.gaussian.score import GaussianMixtureNats  # the compiler loads late
+        from seqmodel.outputs.gaussian.score import GaussianMixtureNats  # loads the compiler
 
         z = self.standardised(frames)
         nats: Tensor = GaussianMixtureNats.apply(h, weight, bias, z, self.floor)  # type: ignore[no-untyped-call]
@@ -109,9 +109,9 @@ class GaussianMixtureOutput(SampleBlocksOutput):
 
         The first of a row's `uniforms` (B, F + 1), float64 in [0, 1), chooses the component: the
         first whose cumulative weight exceeds it. Each other u gives a sample of the block,
-        mu + temperature sigma n, where n = ndtri(u), the standard normal's inverse distribution
-        function; u = 0 is taken as 2^-54. The logits are divided by `temperature`; at 0 the block
-        is the likeliest component's mean.
+        mu + temperature sigma n, where n = ndtri(u), the inverse CDF of the standard normal; u = 0
+        is taken as 2^-54. The logits are divided by `temperature`; at 0 the block is the likeliest
+        component's mean.
         """
         logits, means, log_scales = self._parts(parameters.double())
         component = choose(logits, uniforms[..., 0], temperature)
@@ -163,5 +163,5 @@ class GaussianMixtureOutput(SampleBlocksOutput):
 
 
 def _of_component(values: Tensor, component: Tensor) -> Tensor:
-    """Of values (..., F, K) those of one component (...) each: (..., F)."""
+    """Values (..., F, K) of the given component (...) alone: (..., F)."""
     return torch.take_along_dim(values, component[..., None, None], -1).squeeze(-1)

@@ -13,7 +13,7 @@ class LevelFigures:
         self._frame_size = frame_size
 
     def add(self, window: Window) -> None:
-        """Nothing but the nats counts."""
+        """Does nothing: the nats suffice."""
 
     def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """The figures by name."""

@@ -1,7 +1,8 @@
 """The discretised logistics' score, compiled: from h to nats in one pass.
 
-The forward pass takes a block of rows through both layers and back, and leaves the slopes of each
-row's nats by both layers' outputs. The backward pass only scales them and multiplies matrices.
+The forward pass takes a block of rows through both layers and back, and leaves the gradients of
+each row's nats with respect to both layers' outputs. The backward pass only scales them and
+multiplies matrices.
 """
 
 import math
@@ -25,7 +26,7 @@ from seqmodel.outputs.shared.mixture_score import MixtureParameters, log_and_inv
 
 
 class Blocks(NamedTuple):
-    """The samples, what the mixtures see of the past, and the units they compute in."""
+    """The samples, the past samples that the mixtures read, and the units they compute in."""
 
     frames: Tensor
     """(..., F), raw."""
@@ -56,7 +57,7 @@ class LogisticNats(torch.autograd.Function):
         mixture_bias: Tensor,
         blocks: Blocks,
     ) -> Tensor:
-        """The nats; their slopes by both layers' outputs are saved."""
+        """The nats; saves their gradients with respect to both layers' outputs."""
         H, F, (M, C), (K3, _) = h.shape[-1], blocks.z.shape[-1], window.shape, mixture.shape
         rows = rows_of(h)
         count, windows = rows.shape[0], blocks.windows.contiguous()
@@ -148,7 +149,7 @@ def _write_forward(e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, ro
 
 
 def _write_sample(e: Emitter, f: dict[str, Any], n: Any) -> Vector:
-    """The nats of sample n, in every lane; see `logistic._log_probability` for the equations."""
+    """The nats of sample n, in every lane; see `specification._log_probability`."""
     K = f["K"]
     parameters = MixtureParameters(
         e, e.offset(f["outputs"], e.mul(n, K, 3)), f["mixture_bias"], 3, K,
@@ -212,7 +213,7 @@ _FORWARD = BlockKernel(
             Array("units", ("5",)),  # residual, its log, floor, step, its log
             per_thread("energies", "K"),
             Array("hidden", ("rows * F", "M")),
-            # The slopes of a row's nats by both layers' outputs.
+            # The gradients of a row's nats with respect to both layers' outputs.
             Array("outputs", ("rows * F", "3 * K")),
             Array("inputs", ("rows", "F * M")),
             Array("nats", ("rows",)),

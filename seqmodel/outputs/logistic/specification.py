@@ -34,9 +34,9 @@ class Mixture(NamedTuple):
 class DiscretisedLogisticOutput(SampleBlocksOutput):
     """P(x_t | x_<t) = prod_j P(x_tj | h_t, the C samples before it), over the 16-bit levels.
 
-    A level's probability is a mixture of K logistics' over the step around it, the lowest and the
-    highest level taking the tails too (Salimans et al. 2017, PixelCNN++, equation 2): scores are
-    probabilities, not densities. Samples between levels are scored by the step around them.
+    A level's probability is that of the step around it under a mixture of K logistics, the lowest
+    and highest levels including the tails (Salimans et al. 2017, PixelCNN++, equation 2): scores
+    are probabilities, not densities. Samples between levels are scored by the step around them.
 
     Within the block a small network, shared by all positions j, reads the samples just before
     sample j, which h_t cannot know yet (the sample-level tier of Mehri et al. 2017, SampleRNN).
@@ -61,7 +61,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
     def make_layers(self, hidden_size: int) -> None:
         """See `SampleBlocksOutput.make_layers`."""
-        self.step = STEP / self.deviation  # in standardised units, as the floor
+        self.step = STEP / self.deviation  # in standardised units, like the floor
         self.floor = self.step / 10
         self.uniforms_per_frame = 2 * self.frame_size
         self.linear = nn.Linear(hidden_size, self.frame_size * WIDTH, bias=False)  # B
@@ -70,20 +70,20 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         self.correction = nn.Parameter(torch.zeros(self.context))  # d
         self.register_buffer("predictor", torch.zeros(self.context))  # l
         self.register_buffer("residual", torch.ones(()))  # r
-        with torch.no_grad():  # v alone decides where it starts
+        with torch.no_grad():  # so that v decides where training starts
             self.mixture.weight.mul_(0.1)
 
     def start_at(self, train: Split) -> None:
-        """Start at the linear prediction of the training data."""
+        """Start from the linear prediction of the training data."""
         found = windows(train, self.context)
         self.start_at_data(found[:, : self.context], found[:, self.context])
 
     def start_at_data(self, before: NDArray[np.floating], targets: NDArray[np.floating]) -> None:
-        """Start at the linear prediction of raw `targets` (N,) from the samples `before` (N, C).
+        """Start from a linear prediction of raw `targets` (N,) from the samples `before` (N, C).
 
         The predictor is the least-squares one; the ridge is the variance of rounding to 16 bits.
-        The components get equal weights, no offset, and as scales the residual's absolute value at
-        evenly spaced ranks.
+        The components get equal weights, zero offsets, and as scales the residual's absolute value
+        at evenly spaced ranks.
         """
         z = (before.astype(np.float64) - self.mean) / self.deviation
         target = (targets.astype(np.float64) - self.mean) / self.deviation
@@ -115,7 +115,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
         if not h.numel() or device.why_not((h, frames, past, *self.parameters())) is not None:
             return self.nats(self(h), frames, past)
-        from seqmodel.outputs.logistic.score import Blocks, LogisticNats  # the compiler loads late
+        from seqmodel.outputs.logistic.score import Blocks, LogisticNats  # loads the compiler
 
         samples = self._windows(frames, past).reshape(-1, self.context)
         scales = float(self.residual), self.step, self.floor
@@ -173,7 +173,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         return describe(figures)
 
     def _windows(self, frames: Tensor, past: Tensor) -> Tensor:
-        """The C samples before each of the block's, standardised: (..., F, C), a view."""
+        """The C samples before each sample of the block, standardised: (..., F, C), a view."""
         known = self.standardised(torch.cat([past, frames[..., :-1]], -1))
         return known.unfold(-1, self.context, 1)
 
@@ -194,11 +194,11 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
 
 def _log_probability(mixture: Mixture, z: Tensor, raw: Tensor, step: float) -> Tensor:
-    """log P of samples (...), standardised and raw, whose levels are `step` apart standardised.
+    """log P of samples (...), standardised and raw; levels are `step` apart, standardised.
 
     With s the sigmoid, a and b = a + w the step's ends in units of the scale:
-    s(b) - s(a) = s(b) s(-a) (1 - exp(-w)), whose logarithm has no difference of near equals. At the
-    lowest level s(a) counts as 0, at the highest s(b) as 1.
+    s(b) - s(a) = s(b) s(-a) (1 - exp(-w)), whose logarithm is free of cancellation. At the lowest
+    level s(a) counts as 0, at the highest s(b) as 1.
     """
     logits, means, log_scales = mixture
     error = z.unsqueeze(-1) - means
@@ -206,7 +206,7 @@ def _log_probability(mixture: Mixture, z: Tensor, raw: Tensor, step: float) -> T
     below_upper = functional.logsigmoid((error + step / 2) * inverse)
     above_lower = functional.logsigmoid((step / 2 - error) * inverse)
     log_width = math.log(step) - log_scales
-    # (1 - exp(-w)) / w is 1 to the last digit long before w is too small for a number.
+    # (1 - exp(-w)) / w rounds to 1 long before w underflows.
     width = log_width.exp().clamp(min=1e-30)
     within = log_width + torch.log(-torch.expm1(-width) / width)
     raw = raw.unsqueeze(-1)

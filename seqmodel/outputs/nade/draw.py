@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _SIGNATURE = draw_signature(
     "nade_draw",
-    ("K", "P"),  # P is K in whole vectors
+    ("K", "P"),  # P is K padded to whole vectors
     (
         Array("V", ("D", "P")),
         Array("U", ("D", "P")),
         Array("a", ("P",)),
         Array("state", ("P",)),  # of the hidden units
-        Array("limits", ("D",)),  # a number is one where its logit times the factor is higher
-        Array("past", ("D",), optional=True),  # with onsets: a copy of the frame before
+        Array("limits", ("D",)),  # a number is one where its logit times the factor exceeds it
+        Array("past", ("D",), optional=True),  # with onsets: a copy of the previous frame
     ),
 )
 
@@ -52,7 +52,7 @@ def nade_draw(
 
 
 def _padded(matrix: Tensor) -> Tensor:
-    """A matrix in float64, with zeros to the right so that each row is whole vectors."""
+    """A matrix in float64, each row zero-padded to whole vectors."""
     return F.pad(matrix.detach().double(), (0, -matrix.shape[1] % vector_lanes(ITEMSIZE)))
 
 

@@ -1,6 +1,6 @@
 """The NADE's score, compiled: from h to nats in one pass, and back in the same pass for training.
 
-The hidden units change only above a note that sounds, of which a frame has few. So a frame falls
+The hidden units change only after a sounding note, of which a frame has few. So a frame falls
 into segments of notes that see the same state of the hidden units: each state is computed once, and
 kept until the gradients of its segment are known. With onsets the same holds for the F numbers of a
 frame, its notes and then its strikes: "note" below means any of these.
@@ -36,8 +36,8 @@ from seqmodel.outputs.shared.note_nats import write_nats, write_struck_nats
 class NadeNats(torch.autograd.Function):
     """The nats (...) of frames (..., D) of zeros and ones, from h (..., H).
 
-    Weights: those of the layer, (D + K, H) and (D + K,), and V and U (D, K). Frames with onsets
-    come with those before, past (..., D), others with None.
+    Weights: the layer's, (D + K, H) and (D + K,), and V and U (D, K). `past` (..., D) holds the
+    previous frames if frames have onsets, else it is None.
     """
 
     @staticmethod
@@ -51,23 +51,23 @@ class NadeNats(torch.autograd.Function):
         frames: Tensor,
         past: Tensor | None,
     ) -> Tensor:
-        """The nats; nothing is saved but what they came from."""
+        """The nats; saves only the inputs."""
         ctx.save_for_backward(h, weight, bias, V, U, frames, past)
         return _forward(h, weight, bias, V, U, frames, past)[0]
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of h and the weights; the pass over the notes is run again."""
+        """The gradients of h and the weights; repeats the pass over the notes."""
         h, weight, bias, V, U, frames, past = ctx.saved_tensors
         _, gradients = _with_gradients(h, weight, bias, V, U, frames, past, d_nats)
         return *gradients, None, None
 
 
 class WeightedNadeNats(torch.autograd.Function):
-    """As `NadeNats`, with weights (...) -> the weighted sum of the frames' nats.
+    """Like `NadeNats`, with weights (...) -> the weighted sum of the frames' nats.
 
-    Up to a factor the gradient of the nats is then known in advance, so that the value and all
+    The gradient of the nats is then known in advance up to a factor, so that the value and all
     gradients are computed in one parallel section.
     """
 
@@ -83,7 +83,7 @@ class WeightedNadeNats(torch.autograd.Function):
         weights: Tensor,
         past: Tensor | None,
     ) -> Tensor:
-        """The sum; the gradients are saved."""
+        """The sum; saves the gradients."""
         nats, gradients = _with_gradients(h, weight, bias, V, U, frames, past, weights)
         ctx.save_for_backward(*gradients)
         return torch.dot(nats.view(-1), weights.reshape(-1))
@@ -99,7 +99,7 @@ class WeightedNadeNats(torch.autograd.Function):
 def conditional_logits(
     h: Tensor, weight: Tensor, bias: Tensor, V: Tensor, U: Tensor, frames: Tensor
 ) -> Tensor:
-    """The logit of each note given those below it: (..., D)."""
+    """The logit of each note given the notes below it: (..., D)."""
     outputs = _forward(h, weight, bias, V, U, frames, None)[1]
     return outputs[:, : len(V)].view(*h.shape[:-1], len(V))
 
@@ -115,9 +115,9 @@ def _scoring(
     past: Tensor | None,
     **own: Field,
 ) -> list[Job]:
-    """The jobs that score h (rows, H) by one of the kernels, whose own fields are `own`.
+    """The jobs that score h (rows, H) with one of the kernels, whose own fields are `own`.
 
-    The last one makes `nats` (rows,) and `outputs` (rows, D + K).
+    The last job makes `nats` (rows,) and `outputs` (rows, D + K).
     """
     rows = h.shape[0]
     packings = {"weight": packing(weight, transposed=True), "V": packing(V), "U": packing(U)}
@@ -140,7 +140,7 @@ def _forward(
     frames: Tensor,
     past: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """The nats (...) and a buffer (rows, D + K) that begins with the notes' logits."""
+    """The nats (...) and a buffer (rows, D + K) whose rows begin with the notes' logits."""
     rows = rows_of(h)
     jobs = _scoring(_FORWARD, rows, weight, bias, V, U, frames, past)
     parallel_for(jobs, linear_score.threads_for(rows.shape[0]))
@@ -158,7 +158,7 @@ def _with_gradients(
     past: Tensor | None,
     weights: Tensor,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The nats (...), and the gradients of their sum times weights (...) by the first five."""
+    """The nats (...), and the gradients of their weighted sum w.r.t. the first five arguments."""
     rows, weights = rows_of(h), weights.reshape(-1).contiguous()
     own: dict[str, Field] = {"weights": weights, "d_V": NEW, "d_U": NEW}
     jobs = _scoring(_GRADIENT, rows, weight, bias, V, U, frames, past, **own)
@@ -178,7 +178,7 @@ def _with_gradients(
 
 
 class _Row:
-    """A row of a block: the addresses of what belongs to it and to its thread."""
+    """A row of a block: the addresses of its data and of its thread's."""
 
     def __init__(self, e: Emitter, f: dict[str, Any], start: Any, n: Any) -> None:
         """Row `n` of the block that begins at row `start`."""
@@ -196,11 +196,11 @@ class _Row:
         """How many notes sound."""
 
     def note(self, n: Any) -> Any:
-        """The n-th note that sounds."""
+        """The n-th sounding note."""
         return _number(self._e, self._indices, n)
 
     def state(self, n: Any) -> Any:
-        """The state of the hidden units above the n-th note that sounds, the first being at 0."""
+        """The state of the hidden units after n sounding notes."""
         return self._e.offset(self._states, self._e.mul(n, self.whole))
 
     @contextmanager
@@ -223,7 +223,7 @@ def _whole(e: Emitter, f: dict[str, Any]) -> Any:
 
 
 def _lists(e: Emitter, f: dict[str, Any]) -> tuple[Any, Any]:
-    """The addresses of the thread's lists: the notes that sound in each row, and how many."""
+    """The addresses of the thread's lists: the sounding notes of each row, and their count."""
     b, thread = e.builder, f["thread"]
     indices = b.gep(f["indices"], [e.mul(thread, f["D"], BLOCK)], source_etype=INDEX)
     return indices, b.gep(f["counts"], [e.mul(thread, BLOCK)], source_etype=INDEX)
@@ -249,13 +249,13 @@ def _write_rows(
         row = _Row(e, f, start, n)
         _write_logits(e, f, row)
         e.builder.store(_nats(e, f, row, gradient=gradient), e.offset(f["nats"], row.number))
-    if gradient:  # by panels: one of each matrix stays in the first-level cache for all rows
+    if gradient:  # by panels: one of each matrix stays in the L1 cache for all rows
         with e.loop(0, f["K"], PANEL * e.lanes) as k, e.loop(0, rows) as n:
             _write_gradient(e, f, _Row(e, f, start, n), k)
 
 
 def _nats(e: Emitter, f: dict[str, Any], row: _Row, *, gradient: bool) -> Any:
-    """The nats of a row from its logits, with `gradient` replaced by their slopes."""
+    """The nats of a row from its logits; with `gradient`, slopes replace the logits."""
     b, slopes = e.builder, row.outputs if gradient else None
     onsets = b.icmp_unsigned("!=", f["past"], POINTER(None))
     notes = b.select(onsets, b.lshr(f["D"], e.int(1)), f["D"])
@@ -268,7 +268,7 @@ def _nats(e: Emitter, f: dict[str, Any], row: _Row, *, gradient: bool) -> Any:
 
 
 def _write_logits(e: Emitter, f: dict[str, Any], row: _Row) -> None:
-    """Turn a row's b_v into its notes' logits; the states are left behind."""
+    """Turn a row's W_v h into its notes' logits, and keep the states."""
     b, D = e.builder, f["D"]
 
     def activate(a: Vector, state: Any, k: Any) -> None:
@@ -305,10 +305,10 @@ def _write_logits(e: Emitter, f: dict[str, Any], row: _Row) -> None:
 
 
 def _write_gradient(e: Emitter, f: dict[str, Any], row: _Row, k: Any) -> None:
-    """From the slopes by the logits to those by b_h, V and U: those of a panel's hidden units.
+    """Backpropagate from the logits to b_h, V and U, for one panel of hidden units.
 
-    Those by b_h stand for the row's nats, as those by b_v do; the others are added to the thread's
-    tables, times the row's weight.
+    The gradient of b_h is that of the row's nats, like that of b_v; the gradients of V and U are
+    multiplied by the row's weight and added to the thread's tables.
     """
     b, vectors = e.builder, range(PANEL)
     size = e.padded(e.mul(f["D"], row.whole))
@@ -379,7 +379,7 @@ _FORWARD = BlockKernel(
 )
 _GRADIENT = BlockKernel(
     Signature(
-        "nade_gradient",  # leaves the slopes of a row's nats in `outputs`
+        "nade_gradient",  # leaves the gradient of a row's nats in `outputs`
         _SIZES,
         (
             *_ARRAYS,

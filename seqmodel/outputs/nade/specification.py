@@ -1,4 +1,4 @@
-"""Frames of notes of which each depends on those below it: a NADE."""
+"""Frames of notes, each of which depends on the notes below it: a NADE."""
 
 from typing import TYPE_CHECKING, Self
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NadeOutput(LinearNotesOutput):
-    """Notes from the lowest to the highest, each given those below and the past.
+    """Notes from the lowest to the highest, each given the notes below it and the past.
 
     A NADE (Larochelle and Murray 2011) whose biases are affine in h, as in the RNN-NADE of
     Boulanger-Lewandowski et al. 2012:
@@ -30,8 +30,8 @@ class NadeOutput(LinearNotesOutput):
     layer `linear` computes b_v, then b_h, then the logit of the end, where there is one.
 
     With `onsets` the strikes follow the notes in the same chain, from the lowest to the highest: a
-    chord is thus struck again as a whole. Those that are not free are part of what follows depends
-    on, and cost nothing; see `shared.onsets`.
+    chord is thus struck again as a whole. Strikes that are not free cost nothing, but later ones
+    depend on them; see `shared.onsets`.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class NadeOutput(LinearNotesOutput):
         numbers = 2 * notes if onsets else notes
         super().__init__(hidden_size, notes, numbers + width, end=end, onsets=onsets)
         self.width = width
-        # At zero the notes start out independent, at b_v. The rows of W_h, which are random, keep
-        # the hidden units apart.
+        # At zero the notes start out independent, with logits b_v. The random rows of W_h break
+        # the symmetry of the hidden units.
         self.V = nn.Parameter(torch.zeros(numbers, width))
         self.U = nn.Parameter(torch.zeros(numbers, width))
 
@@ -56,7 +56,7 @@ class NadeOutput(LinearNotesOutput):
     def conditional_logits(self, outputs: Tensor, frames: Tensor) -> Tensor:
         """The logit of each number given those before it in frames (..., F): (..., F).
 
-        `outputs` (..., F + K or more) are the layer's. Takes F K numbers a frame.
+        `outputs` (..., F + K or more) are the layer's. Takes F K numbers per frame.
         """
         b_v, b_h = self._biases(outputs)
         steps = frames.unsqueeze(-1) * self.V
@@ -71,12 +71,12 @@ class NadeOutput(LinearNotesOutput):
     def nats(self, outputs: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """-log p(x_t | x_<t) of frames (..., F) of zeros and ones: (...).
 
-        With `onsets` the frames before, `past` (..., F), decide which strikes are free.
+        With `onsets` the previous frames, `past` (..., F), decide which strikes are free.
         """
         return super().nats(self.conditional_logits(outputs, frames), frames, past)
 
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
-        """See `NotesOutput.note_logits`; given the frame's lower notes. Without a gradient."""
+        """See `NotesOutput.note_logits`; given the frame's lower notes, without a gradient."""
         with torch.no_grad():
             if self._only_plain(h, frames):
                 return self.conditional_logits(self(h), frames)
@@ -111,15 +111,16 @@ class NadeOutput(LinearNotesOutput):
         return total
 
     def _only_plain(self, h: Tensor, *others: Tensor | None) -> bool:
-        """Whether compiled code cannot run over these tensors."""
+        """Whether compiled code cannot run on these tensors."""
         return not h.numel() or device.why_not((h, *others, *self.parameters())) is not None
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """Draw a frame of each piece, from the lowest note to the highest, then the strikes.
 
-        A number is one where that of `uniforms` (B, F + 1), in [0, 1), is below its probability
-        given those drawn so far, unless it is a strike that is not free. Each conditional logit is
-        divided by `temperature`; at 0 each number in turn takes its likelier value.
+        A number is one where its entry of `uniforms` (B, F + 1), in [0, 1), is below its
+        probability given the numbers drawn so far, unless it is a strike that is not free. Each
+        conditional logit is divided by `temperature`; at 0 each number in turn takes its likelier
+        value.
         """
         outputs = self(h)
         b_v, a = self._biases(outputs)

@@ -1,1 +1,1 @@
-"""A unit along pitch: each note given those below it."""
+"""A unit along pitch: each note given the notes below it."""

@@ -1,4 +1,4 @@
-"""What the unit along pitch reads, compiled: h note by note, beside what is heard of the frame."""
+"""The inputs of the unit along pitch, compiled: each note's h, and the notes below it."""
 
 from typing import Any
 
@@ -21,11 +21,11 @@ _H = (
 
 
 class NoteInputs(torch.autograd.Function):
-    """As `specification.note_inputs`."""
+    """Same as `specification.note_inputs`."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, notes: Tensor, onsets: bool, inside: Tensor | None) -> Tensor:
-        """x (D, N, H + what is heard)."""
+        """x (D, N, H + heard_size)."""
         frames, F = notes.shape
         D, H = F // 2 if onsets else F, h.shape[1]
         N = frames if inside is None else len(inside)

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class NoteUnitOutput(TiedOutput):
-    """Notes from low to high, each given those below: p(x_t) = prod_n p(x_tn | x_t,<n, h_tn).
+    """Notes from low to high, each given the lower ones: p(x_t) = prod_n p(x_tn | x_t,<n, h_tn).
 
-    A unit runs over the notes of a frame, from zero state at the lowest. Before note n it reads the
-    time axis' h of that note, and of its own frame which of the 12 notes just below sound, how many
-    notes of each pitch class do so far, counted from n, and how many in all, over 12; with onsets
-    also which of the 12 below are struck. Its output gives the logit of note n, and of its being
-    struck. This is the note axis of Johnson (2017), "Generating polyphonic music using tied
-    parallel networks".
+    A unit runs over the notes of a frame, from zero state at the lowest. At note n it reads that
+    note's h from the time axis and, of the current frame, which of the 12 notes just below sound,
+    how many lower notes of each pitch class sound, relative to n, and how many in all, divided by
+    12; with onsets also which of the 12 notes below are struck. Its output gives the logit of note
+    n, and of its being struck. This is the note axis of Johnson (2017), "Generating polyphonic
+    music using tied parallel networks".
 
-    In training all frames of a window are rows of one run over the notes.
+    In training all frames of a window are batched into one run over the notes.
     """
 
     over_notes = True
@@ -45,7 +45,7 @@ class NoteUnitOutput(TiedOutput):
         end: bool = False,
         onsets: bool = False,
     ) -> None:
-        """`unit` reads h (..., hidden_size) and `heard_size` numbers more."""
+        """`unit` reads h (..., hidden_size) and `heard_size` more numbers."""
         super().__init__(hidden_size, unit.hidden_size, notes, end=end, onsets=onsets)
         self.unit, self.dropout = unit, Dropout(dropout)
 
@@ -80,9 +80,9 @@ class NoteUnitOutput(TiedOutput):
         return self.unit.units() if isinstance(self.unit, Stack) else [self.unit]
 
     def read(self, h: Tensor, frames: Tensor, inside: Tensor | None = None) -> Tensor:
-        """What the unit says of each note: h (N D, H), frames (N, F) -> (D, N, H of the unit).
+        """The unit's output for each note: h (N D, H), frames (N, F) -> (D, N, H of the unit).
 
-        `inside` (M,) holds the numbers of the frames to read; None: all.
+        `inside` (M,) holds the indices of the frames to read; None: all.
         """
         if not h.numel() or device.why_not((h, frames)) is not None:
             x = note_inputs(h, frames, onsets=self.onsets, inside=inside)
@@ -97,7 +97,7 @@ class NoteUnitOutput(TiedOutput):
         return read
 
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
-        """See `NotesOutput.note_logits`: of each note given those below."""
+        """See `NotesOutput.note_logits`: of each note given the lower ones."""
         F = frames.shape[2]
         read = self.read(h.reshape(-1, h.shape[2]), frames.reshape(-1, F))
         return self.logits(read.transpose(0, 1)).view(frames.shape)
@@ -107,7 +107,7 @@ class NoteUnitOutput(TiedOutput):
     ) -> Tensor:
         """See `NotesOutput.weighted_score`.
 
-        Padding is left out: a frame costs as many steps as it has notes.
+        Padding is skipped, since a frame costs as many steps as it has notes.
         """
         T, B, _ = frames.shape
         of_frames, frames = weights.reshape(T * B, 1), frames.reshape(T * B, -1)
@@ -153,7 +153,7 @@ class NoteUnitOutput(TiedOutput):
 def note_inputs(
     h: Tensor, frames: Tensor, *, onsets: bool = False, inside: Tensor | None = None
 ) -> Tensor:
-    """What the unit reads: h (N D, H), frames (N, F) -> (D, N, H + heard_size); see `read`."""
+    """The unit's inputs: h (N D, H), frames (N, F) -> (D, N, H + heard_size); see `read`."""
     of_notes = h.view(len(frames), -1, h.shape[1])
     if inside is not None:
         of_notes, frames = of_notes[inside], frames[inside]

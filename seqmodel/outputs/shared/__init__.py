@@ -1,1 +1,1 @@
-"""What several outputs share."""
+"""Code shared by several outputs."""

@@ -1,4 +1,4 @@
-"""What compiled draws of audio share: the history of samples, and `levels` in compiled code."""
+"""Shared by compiled draws of audio: the history of samples, and `levels` in compiled code."""
 
 import math
 import sys
@@ -26,22 +26,22 @@ _ARRAYS = (
     Array("frames", ("chunk", "F")),  # raw samples
     Array("line", ("C + chunk * F",)),  # the C samples before the chunk, then its own; standardised
     Array("x", ("C",)),  # the last C samples, standardised, for the unit
-    Array("uniforms", ("chunk", "choices")),  # that choose components
+    Array("uniforms", ("chunk", "choices")),  # to choose components
     Array("noise", ("chunk", "F")),
-    Array("constants", ("4",)),  # as below
+    Array("constants", ("4",)),  # see _CONSTANTS
 )
 _CONSTANTS = ("mean", "deviation", "floor", "temperature")
 _ITEMSIZE = 8  # bytes: float64 throughout
 
 
 def draw_signature(name: str, sizes: tuple[str, ...], arrays: tuple[Array, ...]) -> Signature:
-    """The fields of an audio draw: those they share, and an output's own."""
+    """The fields of an audio draw: the shared ones, and an output's own."""
     return Signature(name, (*_SIZES, *sizes), (*_ARRAYS, *arrays))
 
 
 Split = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Splits uniforms (chunk, U) into those that choose components (chunk, choices) and the noise that
-the others stand for (chunk, F)."""
+"""Splits uniforms (chunk, U) into those that choose components (chunk, choices), and the others,
+turned into noise (chunk, F)."""
 
 
 class AudioDraw:
@@ -63,14 +63,14 @@ class AudioDraw:
         own: Mapping[str, int | Tensor | Slot],
         split: Split,
     ) -> None:
-        """`own` are this output's own fields; its packed matrices are of its weights' type."""
+        """`own` are this output's own fields; its packed matrices have its weights' dtype."""
         F, (C,) = output.frame_size, x.shape
         choices = output.uniforms_per_frame - F
         self._x, self._split, self._temperature = x, split, temperature
         self._shape = chunk, output.uniforms_per_frame
         self._frames, self._noise = arena.take(chunk, F), arena.take(chunk, F)
         self._uniforms, self._line = arena.take(chunk, choices), arena.take(C + chunk * F)
-        # Divided by the least positive number, all logits but the highest lose their weight.
+        # Dividing by the smallest normal number leaves no weight to any but the highest logit.
         divisor = temperature or sys.float_info.min
         values = output.mean, output.deviation, output.floor, divisor
         fields: dict[str, int | Tensor | Slot] = {
@@ -84,7 +84,7 @@ class AudioDraw:
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
         """Take the uniforms of the next chunk of frames."""
         choices, noise = self._split(torch.from_numpy(uniforms.take(*self._shape)))
-        # At temperature 0 only the likeliest component has weight, so that a uniform of 0 finds it.
+        # At temperature 0 only the likeliest component has weight, so a uniform of 0 chooses it.
         self._uniforms.of(memory)[:] = choices if self._temperature > 0 else 0
         np.multiply(noise, self._temperature, out=self._noise.of(memory))
         x = self._x.of(memory)
@@ -96,7 +96,7 @@ class AudioDraw:
 
 
 class Frame:
-    """What the code that draws a frame has to work with."""
+    """What the code that draws a frame works with."""
 
     def __init__(self, e: Emitter, field: dict[str, Any], n: Any, matmul: RowMatMul) -> None:
         self.e, self.field, self._n, self._matmul = e, field, n, matmul
@@ -134,7 +134,7 @@ class Frame:
         self._matmul(self.e, a, weight, c, k, columns, True)
 
     def choose(self, name: str, j: Any) -> Any:
-        """As `levels.choose`: a component, from the logits in the field `name` and uniform `j`.
+        """Like `levels.choose`: a component, from the logits in the field `name` and uniform `j`.
 
         Cumulative weights overwrite the logits.
         """
@@ -170,7 +170,7 @@ class Frame:
         return passed[0]
 
     def put(self, j: Any, z: Vector, lanes: Any) -> None:
-        """Append samples from `j` on, given standardised, rounded to their nearest levels."""
+        """Append samples from `j` on, given standardised, rounded to the nearest levels."""
         e, field = self.e, self.field
         mean, deviation = self.constant("mean"), self.constant("deviation")
         level = ((z * deviation + mean) * (1 / STEP)).clamp(float(LOWEST), float(HIGHEST))

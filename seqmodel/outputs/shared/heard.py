@@ -1,23 +1,23 @@
-"""What a note hears of the notes below it in its own frame."""
+"""A note's inputs from the notes below it in its own frame."""
 
 import torch
 from torch import Tensor
 
 REACH = 12
-"""Notes just below that a note hears one by one; also the classes of pitch."""
+"""Notes just below that a note sees individually; also the number of pitch classes."""
 
 
 def heard_size(*, onsets: bool) -> int:
-    """The numbers that a note hears."""
+    """How many inputs `heard` gives each note."""
     return (3 if onsets else 2) * REACH + 1
 
 
 def heard(frames: Tensor, *, onsets: bool = False) -> Tensor:
-    """What each note hears of those below in its frame: (N, F) -> (D, N, heard_size).
+    """Each note's inputs from the notes below it in its frame: (N, F) -> (D, N, heard_size).
 
-    Number k of the first 12 is note n - 12 + k, number k of the next 12 counts the notes below n of
-    that note's pitch class, then comes the number of all notes below n, over 12; with `onsets`,
-    whether note n - 12 + k is struck.
+    For note n, input k of the first 12 is note n - 12 + k, input k of the next 12 counts the
+    sounding notes below n of that note's pitch class, then comes the number of all sounding notes
+    below n, divided by 12; with `onsets`, whether note n - 12 + k is struck.
     """
     sounding = frames.chunk(2, 1)[0] if onsets else frames
     N, D = sounding.shape
@@ -33,7 +33,7 @@ def heard(frames: Tensor, *, onsets: bool = False) -> Tensor:
 
 
 def _below(notes: Tensor, octaves: int) -> Tensor:
-    """Of notes (N, D) the 12 below each, and below silent notes up to so many octaves."""
+    """The 12 notes below each of notes (N, D), padded with silent notes to `octaves` octaves."""
     N, D = notes.shape
     line = notes.new_zeros(REACH + octaves * REACH, N)
     line[REACH : REACH + D] = notes.t()

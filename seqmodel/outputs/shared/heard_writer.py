@@ -8,14 +8,14 @@ from seqmodel.kernels.code.emit import Emitter
 from seqmodel.outputs.shared.heard import REACH
 
 WORK = 4 * REACH + 1
-"""Beyond 2 D, the numbers that `Heard` keeps."""
+"""The numbers that `Heard` keeps, beyond 2 D."""
 
 
 class Heard:
-    """A frame's notes so far behind 12 zeros, their counts per class of pitch, and in all.
+    """A frame's notes so far after 12 zeros, their counts per pitch class, and in all.
 
-    The counts per class are kept twice in a row, so that those from any class on are consecutive.
-    With `onsets` the struck notes so far follow, behind 12 zeros too.
+    The counts per class are stored twice in a row, so that those from any class on are contiguous.
+    With `onsets` the struck notes so far follow, also after 12 zeros.
     """
 
     def __init__(self, e: Emitter, work: Any, D: Any, *, onsets: bool) -> None:
@@ -29,7 +29,7 @@ class Heard:
             e.clear(self._struck, e.add(D, REACH))
 
     def write(self, n: Any, to: Any) -> None:
-        """Write what note `n` hears to `to`."""
+        """Write the inputs of note `n` to `to`."""
         e, b = self._e, self._e.builder
         e.copy(e.offset(self._line, n), to, e.int(REACH))
         e.copy(self._class(n), e.offset(to, REACH), e.int(REACH))
@@ -39,7 +39,7 @@ class Heard:
             e.copy(e.offset(self._struck, n), e.offset(to, 2 * REACH + 1), e.int(REACH))
 
     def add(self, n: Any, note: Any, struck: Any = None) -> None:
-        """Take in note `n`: whether it sounds and with onsets whether it is struck, 0 or 1."""
+        """Add note `n`: whether it sounds and, with onsets, whether it is struck, 0 or 1."""
         e, b = self._e, self._e.builder
         b.store(note, e.offset(self._line, n, REACH))
         for place in (self._count, self._class(n), e.offset(self._class(n), REACH)):

@@ -1,4 +1,4 @@
-"""What audio outputs share: the levels of 16-bit samples, and the choice of a component.
+"""Shared by audio outputs: the levels of 16-bit samples, and the choice of a component.
 
 Raw samples are in [-1, 1); 16-bit ones are integer multiples of `STEP`, their levels.
 """
@@ -11,7 +11,7 @@ STEP = 1 / 32768
 
 
 def nearest_level(samples: Tensor) -> Tensor:
-    """Raw samples rounded to the nearest level; those out of range, to the first or last."""
+    """Raw samples rounded to the nearest level, clamped to the lowest and highest."""
     return (samples / STEP).round().clamp(LOWEST, HIGHEST) * STEP
 
 
@@ -29,5 +29,5 @@ def choose(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
 
 
 def above_zero(uniforms: Tensor) -> Tensor:
-    """The uniforms, 0 replaced by 2^-54, half the least positive one: its noise is finite."""
+    """The uniforms, 0 replaced by 2^-54, half the smallest positive one, for finite noise."""
     return uniforms.clamp(min=2.0**-54)

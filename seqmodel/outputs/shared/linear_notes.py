@@ -1,4 +1,4 @@
-"""What the outputs over frames of notes share that read h by one layer."""
+"""Shared by the outputs over frames of notes that read h through one layer."""
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from seqmodel.outputs.shared.onsets import log_odds, restrikes
 
 
 class LinearNotesOutput(NotesOutput):
-    """An output over frames of notes, from h (..., H) of a single row. The end is from h alone.
+    """An output over frames of notes, from h (..., H) of a single row. The end depends on h alone.
 
     Attributes:
         linear: the layer that reads h. Its first F columns are the numbers' logits, or their biases
@@ -22,12 +22,12 @@ class LinearNotesOutput(NotesOutput):
     def __init__(
         self, hidden_size: int, notes: int, columns: int, *, end: bool, onsets: bool = False
     ) -> None:
-        """`columns` are those of the layer, without the end's."""
+        """`columns` is the number of the layer's columns, without the end's."""
         super().__init__(notes, end=end, onsets=onsets)
         self.linear = nn.Linear(hidden_size, columns + end)
 
     def start_at(self, train: Split) -> None:
-        """Start at the frequency of each note, of each struck again and of ends in train."""
+        """Start at the frequencies in train of each note, of its restrikes and of ends."""
         self.start_at_marginals(train.totals(), train.frames, len(train))
         if self.onsets:
             logits = log_odds(*restrikes(train))
@@ -37,7 +37,7 @@ class LinearNotesOutput(NotesOutput):
     def start_at_marginals(self, note_counts: NDArray[np.int64], frames: int, pieces: int) -> None:
         """Set the biases to the frequencies of notes (F,) and ends, so that training starts there.
 
-        Half a count is added on either side, so that a note never seen stays possible.
+        Half a count is added to both outcomes, so that a note never seen stays possible.
         """
         logits = log_odds(np.append(note_counts, pieces), frames)
         with torch.no_grad():
@@ -46,7 +46,7 @@ class LinearNotesOutput(NotesOutput):
                 self.linear.bias[-1] = logits[-1]
 
     def forward(self, h: Tensor) -> Tensor:
-        """What the layer makes of h (..., H), the end's logit included."""
+        """The layer's outputs from h (..., H), including the end's logit."""
         outputs: Tensor = self.linear(h)
         return outputs
 
@@ -70,7 +70,7 @@ class LinearNotesOutput(NotesOutput):
     def ends(self, outputs: Tensor, uniforms: Tensor) -> Tensor:
         """Draw whether the piece ends (...) with the frame, by the last of the `uniforms`.
 
-        The temperature does not apply: it is about which notes sound, not about a piece's length.
+        The temperature does not apply: it governs which notes sound, not a piece's length.
         """
         if not self.end:
             return torch.zeros(uniforms.shape[:-1], dtype=torch.bool)

@@ -1,8 +1,8 @@
-"""What compiled scores of a linear layer's outputs share: everything but the likelihood itself.
+"""Shared by compiled scores of a linear layer's outputs: everything but the likelihood itself.
 
 Rows of h pass through the layer a block at a time. A row's nats are computed while its outputs are
-in the first-level cache, and their slopes overwrite the outputs. The backward pass is the same for
-every likelihood and is here.
+in the L1 cache, and their slopes overwrite the outputs. The backward pass is the same for every
+likelihood and lives here.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,7 +53,7 @@ class BlockKernel:
     """Writes what a thread does before its first block: (emitter, fields)."""
 
     def job(self, itemsize: int, fields: Mapping[str, Field]) -> Job:
-        """The pass over all rows; ValueError where the fields are not as declared."""
+        """The pass over all rows; ValueError if the fields are not as declared."""
         return _compiled(self, itemsize).job(fields)
 
 
@@ -82,7 +82,8 @@ def scoring(
 ) -> list[Job]:
     """The jobs that pass h (rows, H) through a layer and score what comes out.
 
-    The last one makes `nats` (rows,) and `slope` (rows, N), their gradient by the layer's outputs.
+    The last job makes `nats` (rows,) and `slope` (rows, N), their gradient with respect to the
+    layer's outputs.
     """
     N, H = weight.shape
     packing_weight = packing(weight, transposed=True)
@@ -110,7 +111,8 @@ class Gradients(NamedTuple):
 def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradients:
     """The gradients of h (rows, H), weight (N, H), bias (N,) and of the layer's outputs.
 
-    `slope` (rows, N) is the gradient of each row's nats by the outputs; d_nats is (rows,).
+    `slope` (rows, N) is the gradient of each row's nats with respect to the outputs; d_nats is
+    (rows,).
     """
     rows, (N, H) = h.shape[0], weight.shape
     threads = threads_for(rows)
@@ -131,13 +133,13 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradi
 
 
 class LinearNats(torch.autograd.Function):
-    """What scores have in common that take h (..., H), weight (N, H), bias and anything else."""
+    """Base of scores that take h (..., H), weight (N, H), bias and anything else."""
 
     @staticmethod
     def score(
         ctx: Any, kernel: BlockKernel, h: Tensor, weight: Tensor, bias: Tensor, **fields: Field
     ) -> Tensor:
-        """The nats (...), for a forward pass to return; their slopes are saved."""
+        """The nats (...), for a forward pass to return; saves their slopes."""
         rows = rows_of(h)
         jobs = scoring(kernel, rows, weight, bias, **fields)
         parallel_for(jobs, threads_for(rows.shape[0]))

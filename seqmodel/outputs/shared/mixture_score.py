@@ -1,4 +1,4 @@
-"""A mixture's nats and their slopes, as instructions; vectors run over the components."""
+"""Code generation for a mixture's nats and their slopes, vectorised over the components."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from seqmodel.kernels.code.vectors import Vector
 class MixtureParameters:
     """Parameters (R, K) of a mixture of K components; the first row holds the logits.
 
-    With energy_k = -log p_k, p_k being the components' densities, the nats are
+    With energy_k = -log p_k, p_k being the components' likelihoods, the nats are
     logsumexp(logit) - logsumexp(logit - energy).
     """
 
@@ -32,7 +32,7 @@ class MixtureParameters:
         """The nats, in every lane.
 
         `energy(k, lanes)` computes the energies of the components from k on, and overwrites their
-        parameters, but for the logits, with the energies' slopes, using `put`.
+        parameters, except the logits, with the energies' slopes, using `put`.
         """
         e, lowest = self.e, self.e.constant(-math.inf)
         highest = [lowest, lowest]
@@ -50,7 +50,7 @@ class MixtureParameters:
         with self._each([]) as (k, lanes, _):
             self._put_slopes(totals, k, lanes)
         nats = peaks[0] - peaks[1] + (totals[0] / totals[1]).log()
-        # With no finite energy, peaks and totals say nothing: the nats are infinite, or nan.
+        # If no energy is finite, peaks and totals mean nothing: the nats are infinite, or nan.
         return nats.replaced(peaks[1], "==", -math.inf, some_energy)
 
     def get(self, row: Any, k: Any, lanes: Any) -> Vector:
@@ -79,7 +79,7 @@ class MixtureParameters:
         return logits, logits - energies
 
     def _weights(self, peaks: list[Vector], k: Any, lanes: Any) -> tuple[Vector, Vector]:
-        """The exponentials of both relative to their peaks, replacing logits and energies."""
+        """The exponentials of both exponents less their peaks, replacing logits and energies."""
         e, place = self.e, self.e.offset(self.energies, k)
         logits, energies = self._value(0, k, lanes), Vector(e, e.load(place, lanes))
         before, after = (logits - peaks[0]).exp(), (logits - energies - peaks[1]).exp()

@@ -27,7 +27,7 @@ class PredictsNotes(Protocol):
         """The logits of a frame's numbers, given h and what they depend on in their frames."""
 
     def onset_nats(self, logits: Tensor, frames: Tensor, past: Tensor, /) -> Tensor:
-        """The part of the frames' nats that strikes cost."""
+        """The part of the frames' nats that is due to strikes."""
 
     def end_score(self, h: Tensor, last: Tensor, /) -> Tensor:
         """The nats of whether the piece ends with each frame."""
@@ -36,10 +36,10 @@ class PredictsNotes(Protocol):
 class NoteFigures:
     """Counts of notes over all frames of a split (Bay, Ehmann, Downie 2009).
 
-    A note is predicted where it is more likely on than off, given all that the output knows of it:
-    the past, and where notes depend on each other the frame's lower notes, as they are in truth.
+    A note is predicted where it is more likely on than off, given all that the output conditions
+    on: the past, and where notes depend on each other the frame's true lower notes.
     accuracy is TP / (TP + FP + FN), precision TP / (TP + FP), recall TP / (TP + FN). Onsets do not
-    count; what they cost is a figure of its own, by which the nats per frame exceed the roll's.
+    count; their cost is a separate figure, by which the nats per frame exceed the piano roll's.
     """
 
     def __init__(self, output: PredictsNotes) -> None:
@@ -48,7 +48,7 @@ class NoteFigures:
         self._onset_nats = self._end_nats = 0.0
 
     def add(self, window: Window) -> None:
-        """Take in the frames of a window."""
+        """Add the frames of a window."""
         output = self._output
         logits = output.note_logits(window.h, window.frames)
         predicted = logits[window.inside][:, : output.notes] > 0
@@ -79,7 +79,7 @@ class NoteFigures:
 
 
 def describe(figures: Mapping[str, float]) -> list[str]:
-    """The figures as lines of text, one each."""
+    """The figures as lines of text, one line each."""
     return [f"{label:24} {figures[name]:9.4f}" for name, label in LABELS.items() if name in figures]
 
 

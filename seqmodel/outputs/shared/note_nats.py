@@ -1,4 +1,4 @@
-"""The nats of a frame's notes from their logits, as instructions."""
+"""Code generation for the nats of a frame's notes from their logits."""
 
 import math
 from collections.abc import Callable
@@ -13,8 +13,8 @@ def write_nats(
 ) -> Any:
     """The sum of the nats of `count` notes, zeros and ones at `frame`, given the logits' address.
 
-    `bias` is the address of what is added to the logits; their slopes go to `slopes`, which may be
-    where the logits are.
+    `bias` is the address of biases to add to the logits; the nats' slopes go to `slopes`, which may
+    be the logits' address.
     """
 
     def notes(j: Any, lanes: Lanes | None) -> Vector:
@@ -36,11 +36,11 @@ def write_struck_nats(
     bias: Any = None,
     slopes: Any = None,
 ) -> Any:
-    """As `write_nats`, of the bits that say which of `count` notes are struck.
+    """Like `write_nats`, for the bits that say which of `count` notes are struck.
 
-    They follow the notes in a frame, as their logits do. All addresses are those of the frame's
-    first number, `past` that of the frame before. See `onsets.struck_nats`: bits that are not free
-    cost nothing and have no slope; a frame that cannot be costs infinity.
+    The bits follow the notes in a frame, as their logits do. Each address is of the frame's first
+    number, `past` of the previous frame's. See `onsets.struck_nats`: bits that are not free cost
+    nothing and have no slope; an impossible frame costs infinity.
     """
 
     def strikes(note: Any, lanes: Lanes | None) -> Vector:
@@ -62,19 +62,19 @@ def write_struck_nats(
 def _nats_and_slope(
     e: Emitter, logits: Any, frame: Any, bias: Any, j: Any, lanes: Lanes | None
 ) -> tuple[Vector, Vector]:
-    """The nats of the numbers from j on, and their slopes by the logits."""
+    """The nats of the numbers from j on, and their slopes with respect to the logits."""
     logit, x = (Vector(e, e.load(e.offset(place, j), lanes)) for place in (logits, frame))
     if bias is not None:
         logit = logit + Vector(e, e.load(e.offset(bias, j), lanes))
-    # -log p of a note is that of its absence at the negated logit. Computed this way, confident
-    # predictions lose no precision.
+    # -log p of a sounding note is that of a silent one at the negated logit. Computed this way,
+    # confident predictions lose no precision.
     sign = 1.0 - x * 2.0
     nats, probability = (logit * sign).softplus()
     return nats, sign * probability
 
 
 def _sum(e: Emitter, count: Any, notes: Callable[[Any, Lanes | None], Vector]) -> Any:
-    """The sum of what `notes` gives for vectors of `count` notes."""
+    """The sum of `notes` over `count` notes, a vector at a time."""
     whole = e.builder.and_(count, e.int(-e.lanes))  # notes in full vectors
     total = [e.zero()]
     with e.carrying(0, whole, e.lanes, total) as (j, inside):

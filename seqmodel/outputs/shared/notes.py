@@ -1,4 +1,4 @@
-"""What all outputs over frames of notes share: their sizes, nats, draws, figures and the loss."""
+"""Shared by all outputs over frames of notes: their sizes, nats, draws, figures and the loss."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class NotesOutput(Output):
 
     @abstractmethod
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
-        """The logits (..., F), given h (..., R H) and what they depend on in frames (..., F)."""
+        """The logits (T, B, F), given h (T, B R, H) and what they depend on in frames (T, B, F)."""
 
     @abstractmethod
     def weighted_score(
@@ -47,7 +47,7 @@ class NotesOutput(Output):
     ) -> Tensor:
         """The sum of the frames' nats times weights (T, B), for training.
 
-        The weights of padding are zero. `past` (T, B, F) are the frames before, needed with
+        The weights of padding are zero. `past` (T, B, F) holds the previous frames, needed with
         `onsets`.
         """
 
@@ -58,7 +58,7 @@ class NotesOutput(Output):
     def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """-log p of frames (..., F) of zeros and ones, given their logits (..., F or more): (...).
 
-        With `onsets` the frames before, `past` (..., F), decide which struck bits are free.
+        With `onsets` the previous frames, `past` (..., F), decide which struck bits are free.
         """
         sounding = logits[..., : self.notes], frames[..., : self.notes]
         nats = F.binary_cross_entropy_with_logits(*sounding, reduction="none").sum(-1)
@@ -71,11 +71,11 @@ class NotesOutput(Output):
     def draw(
         self, logits: Tensor, past: Tensor | None, uniforms: Tensor, temperature: float
     ) -> Tensor:
-        """Draw frames (..., F) of zeros and ones, each number by its own logit; or one note's.
+        """Draw the numbers of frames (..., F), or of one note, each by its own logit.
 
-        A note sounds where its number of `uniforms` (..., F or more), in [0, 1), is below its
+        A note sounds where its entry of `uniforms` (..., F or more), in [0, 1), is below its
         probability. The logits are divided by `temperature`; at 0 each note takes its likelier
-        value. With `onsets` likewise for being struck, where that is free given `past` (..., F).
+        value. With `onsets` the same goes for strikes, where they are free given `past` (..., F).
         """
         logits = logits[..., : self.frame_size]
         if temperature == 0:

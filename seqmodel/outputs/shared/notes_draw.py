@@ -1,4 +1,4 @@
-"""What compiled draws of notes share: the layer that reads h, the uniforms, and the end."""
+"""Shared by compiled draws of notes: the layer that reads h, the uniforms, and the end."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ from seqmodel.outputs.shared.linear_notes import LinearNotesOutput
 ITEMSIZE = 8
 """Bytes: float64 throughout."""
 BYTE = ir.IntType(8)
-# D is the numbers in a frame, onsets included; `end` is 1 where the last column is the end's.
+# D is the size of a frame, onsets included; `end` is 1 where the last column is the end's.
 _SIZES = ("H", "D", "columns", "end", "chunk")
 _ARRAYS = (
     Array("h", ("H",)),
@@ -30,9 +30,9 @@ _ARRAYS = (
     Array("bias", ("columns",)),
     Array("product", ("columns",)),
     Array("factor", ("1",)),  # multiplies the notes' logits
-    # The state of the stream before the chunk, of D + 1 numbers a frame; its bits are unsigned.
+    # The state of the stream before the chunk, D + 1 numbers per frame; its bits are unsigned.
     Array("uniforms", ("1",), torch.int64),
-    Array("frames", ("chunk", "D"), torch.uint8),  # with space for another vector behind them
+    Array("frames", ("chunk", "D"), torch.uint8),  # with space for another vector at the end
     Array("x", ("D",)),  # the last frame drawn, for the unit
 )
 
@@ -40,7 +40,7 @@ _ARRAYS = (
 def draw_signature(
     name: str, sizes: tuple[str, ...] = (), arrays: tuple[Array, ...] = ()
 ) -> Signature:
-    """The fields of a draw of notes: those they share, and an output's own."""
+    """The fields of a draw of notes: the shared ones, and an output's own."""
     return Signature(name, (*_SIZES, *sizes), (*_ARRAYS, *arrays))
 
 
@@ -48,7 +48,7 @@ class NotesDraw:
     """A compiled draw from h (H,), frame by frame, and the buffers that it reads and writes.
 
     `call` is draw(fields, n): it draws frame n of a chunk, copies it to x (D,), and returns whether
-    the piece ends there. Until then x holds the frame before, which onsets depend on.
+    the piece ends there. Until then x holds the previous frame, which onsets depend on.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class NotesDraw:
 
 
 class Frame:
-    """What the code that draws a frame has to work with."""
+    """What the code that draws a frame works with."""
 
     def __init__(self, e: Emitter, field: dict[str, Any], n: Any) -> None:
         self.e, self.field = e, field
@@ -129,7 +129,7 @@ class Frame:
 
 
 def compile_draw(signature: Signature, stored: int, write: Callable[[Frame], None]) -> Library:
-    """A draw whose notes `write` puts into x and into the frame's bytes.
+    """A draw whose notes `write` stores in x and in the frame's bytes.
 
     The packed weight takes `stored` bytes per number.
     """

@@ -1,9 +1,9 @@
 """Frames with onsets: F = 2N numbers, which of N notes sound and which of these are struck.
 
-A struck bit is free only where its note sounds now and did in the frame before. Elsewhere it is
+A struck bit is free only where its note sounds now and did in the previous frame. Elsewhere it is
 determined, since a note that sounds after silence is struck and a silent one is not: it then equals
-the sounding bit and costs nothing. An output over such frames is one over the roll and, for each
-free struck bit, a Bernoulli; -log p is that of off, struck or held for each note.
+the sounding bit and costs nothing. An output over such frames is an output over the piano roll and,
+for each free struck bit, a Bernoulli; -log p is that of each note being off, struck or held.
 """
 
 import math
@@ -18,14 +18,14 @@ from seqmodel.data.dataset import Split
 
 
 def needed(past: Tensor | None) -> Tensor:
-    """The frames before; ValueError if there are none, for they say which struck bits are free."""
+    """The previous frames; ValueError if None, since they decide which struck bits are free."""
     if past is None:
         raise ValueError("frames with onsets are scored and drawn given the frames before")
     return past
 
 
 def free(frames: Tensor, past: Tensor) -> Tensor:
-    """Which struck bits of frames (..., 2N) are free given the frames before: booleans (..., N)."""
+    """Which struck bits of frames (..., 2N) are free given the previous ones: booleans (..., N)."""
     N = frames.shape[-1] // 2
     return (frames[..., :N] > 0) & (past[..., :N] > 0)
 
@@ -33,7 +33,7 @@ def free(frames: Tensor, past: Tensor) -> Tensor:
 def struck_nats(nats: Tensor, frames: Tensor, past: Tensor) -> Tensor:
     """What struck bits cost (..., N), given what they would cost if all were free (..., N).
 
-    A determined one costs nothing where it is as it must be; a frame that cannot be costs infinity.
+    A determined bit costs nothing where it has its value; an impossible frame costs infinity.
     """
     sounding, struck = frames.chunk(2, -1)
     determined = torch.where(struck == sounding, 0.0, math.inf).to(nats)
@@ -41,14 +41,14 @@ def struck_nats(nats: Tensor, frames: Tensor, past: Tensor) -> Tensor:
 
 
 def onset_nats(logits: Tensor, frames: Tensor, past: Tensor) -> Tensor:
-    """The part of the nats of frames (..., 2N) that strikes cost (...), given all logits."""
+    """The part of the nats of frames (..., 2N) due to strikes (...), given all logits."""
     strikes, struck = logits.chunk(2, -1)[1], frames.chunk(2, -1)[1]
     nats = F.binary_cross_entropy_with_logits(strikes, struck, reduction="none")
     return struck_nats(nats, frames, past).sum(-1)
 
 
 def as_drawn(drawn: Tensor, past: Tensor) -> Tensor:
-    """Drawn frames (..., 2N), all bits as if free, with determined struck bits as they must be."""
+    """Set the determined struck bits of frames (..., 2N) that were drawn as if all were free."""
     sounding, struck = drawn.chunk(2, -1)
     return torch.cat([sounding, torch.where(free(drawn, past), struck, sounding)], -1)
 
@@ -66,5 +66,5 @@ def restrikes(train: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def log_odds(counts: NDArray[np.int64], chances: NDArray[np.int64] | int) -> Tensor:
-    """The logits of `counts` out of `chances`, with half a count more on either side."""
+    """The logits of `counts` out of `chances`, with half a count added to both outcomes."""
     return torch.from_numpy(np.log(counts + 0.5) - np.log(chances - counts + 0.5))

@@ -1,4 +1,4 @@
-"""What the outputs over blocks of samples share."""
+"""Shared by the outputs over blocks of samples."""
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Self
@@ -17,14 +17,15 @@ from seqmodel.outputs.protocol import Drawn, Output
 if TYPE_CHECKING:
     from seqmodel.media.definitions import FrameDefinition
 
-# Frames that an output looks at to find its start, taken evenly from all pieces.
+# An output finds its start from at least this many frames, if there are as many, taken evenly from
+# all pieces.
 _FRAMES = 20_000
 
 
 class SampleBlocksOutput(Output):
     """An output over blocks of F raw samples in [-1, 1), given the C samples before them.
 
-    It computes with z = (x - mean) / deviation, those of the training samples.
+    It computes with z = (x - mean) / deviation, the mean and deviation of the training samples.
 
     Attributes:
         floor: the smallest scale of a component, standardised.
@@ -45,7 +46,7 @@ class SampleBlocksOutput(Output):
         deviation: float,
         context: int,
     ) -> None:
-        """`components` is the number of the mixture's components, `context` C."""
+        """`components` is the number of the mixture's components, `context` is C."""
         super().__init__()
         self.frame_size, self.components, self.context = frame_size, components, context
         self.mean, self.deviation = mean, deviation
@@ -71,7 +72,7 @@ class SampleBlocksOutput(Output):
 
     @abstractmethod
     def forward(self, h: Tensor) -> Tensor:
-        """What the frame's distribution takes of h (..., H)."""
+        """The parameters of the frame's distribution, from h (..., H)."""
 
     @abstractmethod
     def draw(
@@ -90,9 +91,9 @@ class SampleBlocksOutput(Output):
 
 
 def windows(train: Split, context: int) -> NDArray[np.float32]:
-    """Raw frames, each behind the `context` samples before it: (N, context + frame_size).
+    """Raw frames, each preceded by `context` samples: (N, context + frame_size).
 
-    About 20,000 of them, evenly from all pieces.
+    All of them if fewer than 40,000, else 20,000 to 30,000, evenly from all pieces.
     """
     frame_size = train.frame.frame_size
     stride = max(1, train.frames // _FRAMES)

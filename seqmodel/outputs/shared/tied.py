@@ -1,4 +1,4 @@
-"""What outputs over a unit row for each note share: the layer of a note, and when pieces end."""
+"""Shared by outputs with one unit row per note: the layer of a note, and the ends of pieces."""
 
 import math
 
@@ -31,7 +31,7 @@ class TiedOutput(NotesOutput):
         self.ending = nn.Linear(hidden_size, 1) if end else None
 
     def start_at(self, train: Split) -> None:
-        """Start at the share of notes that sound in train, of those struck again, and of ends."""
+        """Start at the shares in train of sounding notes, of restrikes and of ends."""
         sounding = train.totals()[: self.notes].sum(keepdims=True)
         logits = [log_odds(sounding, train.frames * self.notes)]
         if self.onsets:
@@ -43,9 +43,9 @@ class TiedOutput(NotesOutput):
                 self.ending.bias.copy_(log_odds(np.array([len(train)]), train.frames))
 
     def logits(self, read: Tensor) -> Tensor:
-        """The logits (..., F) of frames, of whose notes (..., D, read_size) is read."""
+        """The logits (..., F) of frames, from what is read of their notes (..., D, read_size)."""
         rows = read.reshape(-1, read.shape[-1])
-        # Not `linear` itself: over so many rows a product with one or two columns takes far longer.
+        # Not `linear` itself: with so many rows, a matrix product is far slower at 1 or 2 columns.
         columns = [
             torch.mv(rows, weight).view(read.shape[:-1]) + bias
             for weight, bias in zip(self.linear.weight, self.linear.bias, strict=True)
@@ -77,9 +77,9 @@ class TiedOutput(NotesOutput):
         return F.binary_cross_entropy_with_logits(logits, last, reduction="none")
 
     def end_logits(self, h: Tensor) -> Tensor:
-        """The logit of the end (...), from the notes' h (..., D, H): of the mean of their odds.
+        """The logit of the end (...), from the notes' h (..., D, H): the log of their mean odds.
 
-        Any note may thus say that the piece ends, however many are silent.
+        Any one note can thus signal the end, however many are silent.
         """
         assert self.ending is not None
         of_notes = torch.mv(h.reshape(-1, h.shape[-1]), self.ending.weight[0]).view(h.shape[:-1])
@@ -88,7 +88,7 @@ class TiedOutput(NotesOutput):
     def ends(self, h: Tensor, uniforms: Tensor) -> Tensor:
         """Draw whether pieces end (B,) with the frame, from h (B D, H), by the last uniform.
 
-        The temperature does not apply: it is about which notes sound, not about a piece's length.
+        The temperature does not apply: it governs which notes sound, not a piece's length.
         """
         if not self.end:
             return torch.zeros(len(uniforms), dtype=torch.bool)

@@ -20,7 +20,7 @@ from seqmodel.outputs.shared.heard_writer import WORK, Heard
 from seqmodel.outputs.shared.notes_draw import BYTE, ITEMSIZE, Frame
 from seqmodel.outputs.shared.tied import TiedOutput
 
-_SIZES = ("H", "notes", "D", "R", "chunk")  # D is the numbers in a frame, onsets included
+_SIZES = ("H", "notes", "D", "R", "chunk")  # D is the size of a frame, onsets included
 _ARRAYS = (
     Array("h", ("notes", "H")),
     Array("weight", ("D // notes", "R")),
@@ -28,10 +28,10 @@ _ARRAYS = (
     Array("end_weight", ("H",), optional=True),
     Array("end_bias", ("1",), optional=True),
     Array("factor", ("1",)),  # multiplies the notes' logits
-    # The state of the stream before the chunk, of D + 1 numbers a frame; its bits are unsigned.
+    # The state of the stream before the chunk, D + 1 numbers per frame; its bits are unsigned.
     Array("uniforms", ("1",), torch.int64),
     Array("frames", ("chunk", "D"), torch.uint8),
-    Array("kept", ("D",)),  # the frame before, then the one drawn
+    Array("kept", ("D",)),  # the previous frame, then the one drawn
 )
 
 
@@ -39,9 +39,9 @@ class Steps(NamedTuple):
     """A unit that runs over the notes of a frame."""
 
     x: Slot
-    """What it reads: a note's h, and what the note hears of its frame."""
+    """Its input: a note's h, and `heard`."""
     calls: Sequence[Call]
-    """What advances it by a note."""
+    """The calls that advance it by a note."""
     states: Sequence[Slot]
     """Its states, zero before the lowest note."""
     read: Slot
@@ -55,7 +55,7 @@ class TiedDraw:
         self, output: TiedOutput, h: Slot, kept: Slot, arena: Arena, chunk: int,
         temperature: float, steps: Steps | None = None,
     ) -> None:  # fmt: skip
-        """`steps` read each note's row of h; without them the row is read as it is."""
+        """`steps` read each note's row of h; without them the output layer reads the row itself."""
         (notes, H), R, D = h.shape, output.linear.in_features, output.frame_size
         self._frames = arena.take(chunk, D, dtype=torch.uint8)
         self._count, self._uniforms = chunk * (D + 1), arena.take(1, dtype=torch.int64)
@@ -93,7 +93,7 @@ class TiedDraw:
 
 @compiled_once
 def _signature(states: tuple[int, ...], onsets: bool) -> Signature:
-    """The fields of a draw whose unit has states of these sizes; of one without a unit."""
+    """The fields of a draw whose unit has states of these sizes; with none, without a unit."""
     of_unit = [
         Array("note_x", (f"H + {heard_size(onsets=onsets)}",)),
         Array("work", (f"2 * notes + {WORK}",)),
@@ -107,7 +107,7 @@ def _signature(states: tuple[int, ...], onsets: bool) -> Signature:
 def _library(
     signature: Signature, calls: tuple[tuple[int, int], ...], at_zero: bool, onsets: bool
 ) -> Library:
-    """draw(fields, n), which makes these calls for each note: their addresses and field counts."""
+    """draw(fields, n), which makes `calls`, addresses and field counts, for each note."""
     module = ir.Module("tied_draw")
     made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
     b = ir.IRBuilder(made.append_basic_block())
@@ -180,7 +180,7 @@ def _write_end(frame: Frame) -> None:
 
 
 def _dot(e: Emitter, a: Any, b: Any, count: Any) -> Any:
-    """The sum of the products of `count` numbers."""
+    """The dot product of `count` numbers."""
     whole, total = e.builder.and_(count, e.int(-e.lanes)), [e.zero()]
     with e.carrying(0, whole, e.lanes, total) as (j, inside):
         inside[0] = e.multiply_add(e.load(e.offset(a, j)), e.load(e.offset(b, j)), inside[0])

@@ -1,4 +1,4 @@
-"""Report pages: plain data in, one HTML file out that needs nothing else."""
+"""Report pages: plain data in, one self-contained HTML file out."""
 
 from seqmodel.report.page.parts import (
     Cloud,

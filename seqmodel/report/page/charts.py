@@ -1,9 +1,9 @@
-"""What charts share: SVG whose text keeps its size at any width, and a table of its points.
+"""Shared by all charts: SVG whose text keeps its size at any width, and a table of the points.
 
-A chart's SVG has no viewBox: ticks and marks are placed by percentages, and lines are in an SVG of
-1000 by 1000 inside, stretched. Each row of the table says where its points are (data-at: x on each
-axis, then each y from the top, in thousandths of the chart), which with its cells is all that
-page.js needs to show them.
+A chart's SVG has no viewBox: ticks and marks are placed by percentages, and lines are in a
+nested, stretched SVG of 1000 by 1000. Each row of the table holds the positions of its points
+(data-at: x on each axis, then each y from the top, in thousandths of the chart); with its cells,
+that is all page.js needs to show them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,46 +31,46 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class Area:
-    """Where points are: shares of the chart's width from the left and of its height from the top.
+    """Positions as shares of the chart's width from the left and of its height from the top.
 
-    A point above or below the chart is at its edge.
+    A point above or below the chart is placed at its edge.
     """
 
     x: Scale
     y: Scale
 
     def left(self, x: float) -> float:
-        """The share of the width."""
+        """The position of `x`, as a share of the width."""
         return self.x.share(x)
 
     def top(self, y: float) -> float:
-        """The share of the height."""
+        """The position of `y`, as a share of the height."""
         return min(1.0, max(0.0, 1 - self.y.share(y)))
 
     def line(self, points: Iterable[tuple[float, float]], **attributes: str) -> Markup:
-        """A line through points, which is cut off at the chart's edges."""
+        """A line through points, clipped at the chart's edges."""
         places = [
             f"{_short(EXTENT * self.left(x), 2)} {_short(EXTENT * (1 - self.y.share(y)), 2)}"
             for x, y in points
         ]
-        # A line of no length shows its round ends, which is all there is of a single point.
+        # A zero-length line shows its round caps, so that a single point is visible.
         rest = "".join(f"L{place}" for place in places[1:]) or "h0"
         return tag("path", d=f"M{places[0]}{rest}", **attributes)
 
     def mark(self, marks: Marks, name: str, x: float, y: float) -> Markup:
-        """The shape of the series `name` at a point."""
+        """The mark of the series `name` at a point."""
         return marks.use(name, x=_percent(self.left(x)), y=_percent(self.top(y)))
 
 
 class Line(NamedTuple):
-    """A row of a chart's table: whose it is, its cells, where its points are, and its colour."""
+    """A row of a chart's table: its series, its cells, the positions of its points, its colour."""
 
     series: str
     texts: tuple[str, ...]
     lefts: tuple[float, ...]
     """On each axis, a share of the width."""
     tops: tuple[float, ...]
-    """Shares of the height; the point to aim at first."""
+    """Shares of the height; the pointer aims at the first."""
     colour: str
 
 
@@ -91,7 +91,7 @@ def plot(axis: Axis, y: Scale, lines: Iterable[Markup], marked: Iterable[Markup]
 
 
 def stretched(lines: Iterable[Markup], box: str) -> Markup:
-    """An SVG that fills the one around it, whatever its proportions."""
+    """An SVG that fills its parent, whatever the proportions."""
     return tag("svg", *lines, viewBox=box, preserveAspectRatio="none", width="100%", height="100%")
 
 
@@ -106,9 +106,9 @@ def figure(
     number: int,
     remarks: Iterable[str] = (),
 ) -> Markup:
-    """A chart, one plot for each axis, with its legend, its switch, remarks and its table.
+    """A chart: one plot for each axis, with legend, axis switch, remarks and table.
 
-    `number` tells the page's charts apart.
+    `number` identifies it on the page.
     """
     names = " or ".join(axis.name for axis in axes)
     about = f"{label}: {y_name} over {names}. Its points are in the table below."

@@ -22,10 +22,10 @@ class _View(NamedTuple):
 
 
 def curves_chart(part: Curves, marks: Marks, number: int) -> Markup:
-    """The chart, with a switch between its axes; `number` tells the page's charts apart."""
+    """The chart, with a switch between its axes; `number` identifies it on the page."""
     curves = [curve for curve in part.curves if curve.points]
     if not curves:
-        return joined(heading(part.heading), notes(("No epoch is complete.", *part.notes)))
+        return joined(heading(part.heading), notes(("No complete epoch yet.", *part.notes)))
     y, remarks = _height(curves)
     views = _views([point for curve in curves for point in curve.points], y)
     rows = [
@@ -89,16 +89,16 @@ def _row(curve: Curve, epoch: int, views: Sequence[_View], marks: Marks) -> Line
 
 
 def _height(curves: Sequence[Curve]) -> tuple[Scale, list[str]]:
-    """The vertical axis, and what is to be said about it."""
-    # On train and on valid: whichever is higher, or lower, decides.
+    """The vertical axis, and remarks on it."""
+    # Train and valid both: whichever is higher, or lower, sets the limit.
     lines = [[p.valid for p in curve.points] for curve in curves]
     lines += [[p.train for p in curve.points] for curve in curves]
     (low, top), high = settled(lines), max(map(max, lines))
     if top == high:
         return padded(low, high), []
-    return padded(low, top), [f"First epochs lie above the chart, up to {high:.4f}."]
+    return padded(low, top), [f"The first epochs are off the chart, up to {high:.4f}."]
 
 
 def _kind(name: str) -> Markup:
-    """The entry of a legend for lines of one kind."""
+    """The legend entry for lines of one kind."""
     return tag("span", tag("span", class_=f"line {name}", aria_hidden="true"), name, class_="entry")

@@ -1,4 +1,4 @@
-"""Colours and marks of series: the same ones for the same name on the whole page."""
+"""Colours and marks of series: the same for the same name across the whole page."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from seqmodel.report.page.markup import Markup, joined, tag
 from seqmodel.report.page.parts import Cloud, Curve, Curves, Page, Samples, Scatter, Table
 
 COLOURS = 7
-"""In page.css, from `.series-0`."""
+"""Defined in page.css, from `.series-0` on."""
 
 SHAPES = (
     "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",  # circle
@@ -17,39 +17,39 @@ SHAPES = (
     "M-1.9-5.6h3.8v3.7h3.7v3.8h-3.7v3.7h-3.8v-3.7h-3.7v-3.8h3.7z",  # cross
     "M0-5.8l5.5 4-2.1 6.5h-6.8l-2.1-6.5z",  # pentagon
 )
-"""Around (0, 0), so that series can be told apart without colours."""
+"""Centred on (0, 0); they tell series apart without colours."""
 
 
 class Marks:
-    """The colour and the shape of each series of a page, in order of first appearance."""
+    """The colour and shape of each series of a page, assigned in order of first appearance."""
 
     def __init__(self, page: Page) -> None:
         self._numbers = {name: k for k, name in enumerate(dict.fromkeys(_names(page)))}
 
     def colour(self, name: str) -> str:
-        """The class that has the series' colour."""
+        """The CSS class of the series' colour."""
         return f"series-{self._numbers[name] % COLOURS}"
 
     def use(self, name: str, **attributes: str) -> Markup:
-        """The series' shape, within an SVG."""
+        """The series' shape, for use within an SVG."""
         number = self._numbers[name]
-        # Where colours begin again, shapes are shifted against them.
+        # Each time the colours repeat, the shapes shift by one against them.
         shape = (number + number // COLOURS) % len(SHAPES)
         return tag("use", href=f"#mark-{shape}", class_=f"mark {self.colour(name)}", **attributes)
 
     def key(self, name: str) -> Markup:
-        """The series' shape within text."""
+        """The series' shape, for use within text."""
         return tag("svg", self.use(name), class_="key", viewBox="-7 -7 14 14", aria_hidden="true")
 
 
 def definitions() -> Markup:
-    """The shapes that `Marks.use` refers to, once on a page."""
+    """The shapes that `Marks.use` refers to, needed once per page."""
     shapes = (tag("path", id=f"mark-{k}", d=shape) for k, shape in enumerate(SHAPES))
     return tag("svg", tag("defs", *shapes), class_="definitions", aria_hidden="true")
 
 
 def family(series: Curve | Cloud) -> str:
-    """The name that decides the colour."""
+    """The name that determines the colour and the mark."""
     return series.family or series.name
 
 
@@ -70,6 +70,6 @@ def _names(page: Page) -> Iterable[str]:
 
 
 def legend(marks: Marks, names: Iterable[str], *more: str) -> Markup:
-    """The keys of a chart, and whatever else explains it."""
+    """The legend of a chart: the keys of its series, then `more` entries."""
     keys = (tag("span", marks.key(name), name, class_="entry") for name in dict.fromkeys(names))
     return tag("div", joined(*keys, *more), class_="legend")

@@ -1,6 +1,6 @@
 """HTML that is well-formed and escaped by construction.
 
-Whatever is not `Markup` is text, and is escaped on its way into an element or an attribute.
+Anything that is not `Markup` is text, and is escaped when put into an element or attribute.
 """
 
 import html
@@ -8,30 +8,31 @@ import html
 from seqmodel.media.words import printable
 
 VOID = frozenset({"input", "link", "meta"})
-"""Elements without content or end."""
+"""Elements without content or end tag."""
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def escaped(text: str) -> Markup:
-    """The text as HTML; it is left as it is if it is HTML already."""
+    """The text as HTML; unchanged if it is `Markup` already."""
     return text if isinstance(text, Markup) else Markup(html.escape(printable(text)))
 
 
 def joined(*parts: str) -> Markup:
-    """The parts one after the other."""
+    """The parts, escaped and concatenated."""
     return Markup("".join(map(escaped, parts)))
 
 
 def tag(name: str, /, *content: str, **attributes: str | float | bool | None) -> Markup:
     """An element.
 
-    Underscores in names of attributes stand for hyphens, but for a last one, which tells `class_`
-    and `for_` from Python's words. True makes an attribute without a value, False and None none.
+    Underscores in attribute names stand for hyphens, except a trailing one, which distinguishes
+    `class_` and `for_` from Python keywords. True gives an attribute without a value; False and
+    None omit it.
     """
     written = "".join(_attribute(name, value) for name, value in attributes.items())
     if name in VOID:

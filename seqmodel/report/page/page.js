@@ -1,7 +1,7 @@
 "use strict";
 
-/* A chart shows the figures of the point nearest to the pointer, or chosen by the arrow keys. The
-   points are the rows of its table: where they are is in data-at, see charts.py. */
+/* A chart shows the figures of the point nearest to the pointer, or of the one chosen by arrow keys.
+   The points are the rows of its table, their positions are in data-at: see charts.py. */
 function chart(figure) {
   const plot = figure.querySelector(".plot");
   const axes = plot.querySelectorAll(".axes").length;
@@ -70,7 +70,7 @@ function chart(figure) {
   plot.tabIndex = 0;
   plot.setAttribute("role", "group");
   plot.setAttribute("aria-roledescription", "chart");
-  plot.ariaLabel += " Arrow keys go from point to point.";
+  plot.ariaLabel += " Use the arrow keys to move between points.";
   plot.addEventListener("pointermove", point);
   plot.addEventListener("pointerdown", point);
   plot.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && show(null));
@@ -88,7 +88,7 @@ function chart(figure) {
   show(null);
 }
 
-/* A sample plays when its button or its picture is clicked; a cursor follows. */
+/* A sample plays when its button or its picture is clicked; a cursor shows the position. */
 function sample(figure) {
   const [button, seek, cursor, audio] = ["button", "input", ".cursor", "audio"].map((part) =>
     figure.querySelector(part),
@@ -107,7 +107,7 @@ function sample(figure) {
   function play() {
     cursor.hidden = false;
     audio.play().catch((error) => {
-      if (error.name === "AbortError") return; /* paused at once */
+      if (error.name === "AbortError") return; /* paused before it began */
       if (!figure.querySelector(".note"))
         figure.append(element("p", "note", "This browser cannot play the sound."));
     });

@@ -1,9 +1,9 @@
-"""What a report page holds, as plain values: a title and sections of tables, charts and samples.
+"""The contents of a report page: a title and sections of tables, charts and samples.
 
-All text is text: whatever it holds, it is shown as it is, control characters escaped. Names of
-series (curves, clouds, rows and samples) decide their colours: the same name has the same colour
-and the same mark on the whole page. Where one thing has several curves, such as one for each seed,
-`family` is its name.
+All are plain values. Text is never parsed: it is shown verbatim, with control characters escaped.
+The names of series (curves, clouds, rows and samples) determine their colours: the same name has
+the same colour and mark across the whole page. Curves that belong together, such as one for each
+seed, share a `family`.
 """
 
 from dataclasses import dataclass
@@ -24,36 +24,36 @@ class Column:
 
 @dataclass(frozen=True)
 class Trace:
-    """A small line in a cell, such as a run's valid figures; ValueError for one not finite.
+    """A sparkline in a cell, such as a run's valid figures; ValueError if one is not finite.
 
-    All traces of a table have the same scale.
+    All traces of a table share one scale.
     """
 
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Refuse what has no place in a chart."""
+        """Reject values that cannot be drawn."""
         _check_finite(*self.values)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table; its first cell is its heading, and text."""
+    """A row of a table; its first cell is its heading, and must be text."""
 
     cells: tuple[str | Trace, ...]
     strong: frozenset[int] = frozenset()
-    """Numbers of the cells to emphasise."""
+    """Indices of the cells to emphasise."""
     detail: str = ""
-    """A small line below the first cell."""
+    """Small print below the text of the first cell."""
     series: str = ""
-    """Whose mark the row carries; "" for none."""
+    """The series whose mark the row carries; "" for none."""
     muted: bool = False
-    """Whether it is there to compare with, such as a baseline."""
+    """Whether it is there only for comparison, such as a baseline."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text; ValueError where one has more or fewer cells than there are columns."""
+    """A table; ValueError if a row has more or fewer cells than there are columns."""
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
@@ -63,7 +63,7 @@ class Table:
     """Whether only its heading is shown until it is opened."""
 
     def __post_init__(self) -> None:
-        """Compare rows and columns."""
+        """Check that every row fits the columns."""
         if any(len(row.cells) != len(self.columns) for row in self.rows):
             raise ValueError("a row has more or fewer cells than the table has columns")
 
@@ -73,17 +73,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Point:
-    """An epoch of a learning curve; ValueError for a figure that is not finite."""
+    """An epoch of a learning curve; ValueError if a figure is not finite."""
 
     update: int
     """Updates so far."""
     seconds: float
-    """Since the start."""
+    """Training time so far."""
     train: float
     valid: float
 
     def __post_init__(self) -> None:
-        """Refuse what has no place in a chart."""
+        """Reject values that cannot be drawn."""
         _check_finite(self.seconds, self.train, self.valid)
 
 
@@ -94,9 +94,9 @@ class Curve:
     name: str
     points: tuple[Point, ...]
     best: int | None
-    """The epoch that is best on valid, if it is known."""
+    """The epoch that is best on valid, if known."""
     family: str = ""
-    """What it shares its colour with; "" for its own name."""
+    """The name that determines its colour and mark; "" for its own name."""
 
 
 @dataclass(frozen=True)
@@ -111,22 +111,22 @@ class Curves:
 
 @dataclass(frozen=True)
 class Dot:
-    """A point of a scatter chart; ValueError for x <= 0, as x is on a log scale, or infinity."""
+    """A point of a scatter chart; ValueError unless finite and x > 0, as x is on a log scale."""
 
     x: float
     y: float
     label: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what has no place in the chart."""
+        """Reject values that cannot be drawn."""
         _check_finite(self.x, self.y)
         if self.x <= 0:
-            raise ValueError(f"a log scale has no place for {self.x}")
+            raise ValueError(f"x must be positive on a log scale, not {self.x}")
 
 
 @dataclass(frozen=True)
 class Cloud:
-    """The points of one thing in a scatter chart."""
+    """The points of one series in a scatter chart."""
 
     name: str
     dots: tuple[Dot, ...]
@@ -147,7 +147,7 @@ class Scatter:
 
 def _check_finite(*values: float) -> None:
     if not all(map(isfinite, values)):
-        raise ValueError(f"a chart has no place for {values}")
+        raise ValueError(f"a chart takes finite values, not {values}")
 
 
 # ---- samples ------------------------------------------------------------------------------------
@@ -160,16 +160,16 @@ class Sample:
     caption: str
     picture: Picture
     sound: bytes
-    """A whole file."""
+    """The bytes of a complete file."""
     kind: str
-    """Of the sound: mp3, flac, ogg or wav."""
+    """The format of the sound: mp3, flac, ogg or wav."""
     series: str = ""
-    """Whose colour it has; "" for none."""
+    """The series whose colour and mark it has; "" for none."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples one below the other, so that they can be compared."""
+    """Samples, stacked for comparison."""
 
     samples: tuple[Sample, ...]
     heading: str = "Samples"
@@ -181,7 +181,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Detail:
-    """A long text that is shown once it is opened, such as a run's settings."""
+    """A long text, collapsed until it is opened, such as a run's settings."""
 
     heading: str
     text: str
@@ -189,7 +189,7 @@ class Detail:
 
 @dataclass(frozen=True)
 class Facts:
-    """How something came about: names and values, and long texts."""
+    """The provenance of something: names and values, and long texts."""
 
     items: tuple[tuple[str, str], ...]
     details: tuple[Detail, ...] = ()
@@ -203,7 +203,7 @@ Part = Table | Curves | Scatter | Samples | Facts
 
 @dataclass(frozen=True)
 class Section:
-    """What belongs together, such as all on one dataset."""
+    """Parts that belong together, such as all those on one dataset."""
 
     heading: str
     parts: tuple[Part, ...]
@@ -216,5 +216,5 @@ class Page:
 
     title: str
     lead: tuple[str, ...] = ()
-    """What to know before all else, a paragraph each."""
+    """The opening paragraphs: what to know first."""
     sections: tuple[Section, ...] = ()

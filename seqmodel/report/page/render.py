@@ -1,4 +1,4 @@
-"""A page to HTML: one file without references to anything outside."""
+"""Rendering a page to HTML: one file with no external references."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from seqmodel.report.page.tables import collapsed, heading, notes, table
 def render(page: Page) -> str:
     """The page as HTML, to be written as UTF-8.
 
-    The same page gives the same text. The browser is told to load nothing and to run no script but
-    the page's own, by its hash.
+    The same page gives the same text. Browsers are told to load nothing and to run no script but
+    the page's own, identified by its hash.
     """
     style, script = _resource("page.css"), _resource("page.js")
     marks, numbers = Marks(page), count(1)
@@ -31,7 +31,7 @@ def render(page: Page) -> str:
         tag("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("link", rel="icon", href="data:,"),  # else browsers ask for /favicon.ico
+        tag("link", rel="icon", href="data:,"),  # otherwise browsers request /favicon.ico
         tag("title", page.title),
         tag("style", style),
     ]
@@ -65,12 +65,12 @@ def _facts(part: Facts) -> Markup:
 
 
 def _lines(text: str) -> Markup:
-    """A text whose line breaks are meant."""
+    """The text, escaped except for its line breaks."""
     return Markup("\n".join(map(escaped, text.split("\n"))))
 
 
 def _resource(name: str) -> Markup:
-    """A file of this folder; its author answers for its content."""
+    """A file of this folder, trusted and not escaped."""
     return Markup(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Samples: a picture over time, and the sound it is of, embedded."""
+"""Samples: a picture over time and its sound, both embedded."""
 
 from base64 import b64encode
 
@@ -12,19 +12,19 @@ from seqmodel.report.page.tables import heading, notes
 MEDIA_TYPES = {"mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "wav": "audio/wav"}
 
 GAP = 0.15
-"""Of a unit of time, left free behind each box where boxes are things of their own."""
+"""In units of time, left free after each box where boxes are separate objects."""
 
 PLAY, PAUSE = "M-4-6l11 6-11 6z", "M-5-6h4v12h-4zM1-6h4v12h-4z"
 
 
 def samples(part: Samples, marks: Marks) -> Markup:
-    """All samples, one below the other."""
+    """All samples, one below another."""
     figures = (_sample(sample, marks) for sample in part.samples)
     return joined(heading(part.heading), notes(part.notes), *figures)
 
 
 def _sample(sample: Sample, marks: Marks) -> Markup:
-    """A sample: the browser's own player, which page.js replaces by the picture's."""
+    """A sample with the browser's own player, which page.js replaces with the picture's."""
     name, picture = sample.caption, sample.picture
     key = marks.key(sample.series) if sample.series else ""
     colour = marks.colour(sample.series) if sample.series else ""
@@ -48,7 +48,7 @@ def _sample(sample: Sample, marks: Marks) -> Markup:
 
 
 def _drawing(picture: Picture) -> Markup:
-    """The picture as an SVG that fits any width, its levels named beside it."""
+    """The picture as an SVG that fits any width, with its levels labelled on the left."""
     height = picture.top - picture.bottom
     parts = []
     for level in picture.levels:

@@ -1,4 +1,4 @@
-"""Axes: where a value is between the ends of one, and where its ticks are."""
+"""Axes: the position of a value along one, and its ticks."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 HEADROOM = 0.05
-"""Of the height, left free above and below what is drawn."""
+"""Share of the data's height left free above and below it."""
 STEEP, KEPT = 3.0, 2.0
-"""Where the first epochs make a chart more than STEEP times as high as the others do, it ends at
+"""If the first epochs make a chart more than STEEP times as high as the others do, it is cut off at
 KEPT times that height: there would be no room to tell the others apart."""
 FIRST = 5
-"""A curve's first epochs are one in so many."""
+"""The first epochs of a curve are the first 1/FIRST of them."""
 LOG_ROOM = 1.5
-"""The factor by which a log scale goes beyond its values."""
+"""The factor by which a log scale extends beyond its values."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Scale:
     is_log: bool = False
 
     def share(self, value: float) -> float:
-        """Where `value` is: 0 at the low end, 1 at the high one; what is beyond is beyond."""
+        """The position of `value`: 0 at the low end, 1 at the high end; not clipped."""
         if self.is_log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
 
 def linear(low: float, high: float, most: int = 6) -> Scale:
-    """A linear axis from exactly `low` to `high`, or around them where they are equal.
+    """A linear axis from exactly `low` to `high`, or around them if they are equal.
 
     It has at most `most` ticks.
     """
@@ -71,8 +71,8 @@ def _step(least: float) -> float:
 def logarithmic(values: Iterable[float]) -> Scale:
     """A log axis around positive values, with at least two ticks.
 
-    Its ticks are the powers of ten; where fewer than two are near the values, it goes from the tick
-    below them to the one above, and has ticks at twice and five times a power too.
+    Its ticks are the powers of ten; if fewer than two are near the values, it runs from the tick
+    below the values to the one above, and has ticks at twice and five times each power too.
     """
     found = [*values]
     low, high = min(found) / LOG_ROOM, max(found) * LOG_ROOM
@@ -97,7 +97,7 @@ def _power(factor: int, power: int) -> str:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """The unit that a time axis of such a length is in: its seconds and its name."""
+    """The unit for a time axis of this length: its seconds and its name."""
     if seconds < 120:
         return 1.0, "seconds"
     return (60.0, "minutes") if seconds < 7200 else (3600.0, "hours")

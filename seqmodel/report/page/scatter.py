@@ -9,10 +9,10 @@ from seqmodel.report.page.tables import heading, notes
 
 
 def scatter_chart(part: Scatter, marks: Marks, number: int) -> Markup:
-    """The chart; `number` tells the page's charts apart."""
+    """The chart; `number` identifies it on the page."""
     dots = [(cloud, dot) for cloud in part.clouds for dot in cloud.dots]
     if not dots:
-        return joined(heading(part.heading), notes(("There is no point to show.", *part.notes)))
+        return joined(heading(part.heading), notes(("No points to show.", *part.notes)))
     axis = Axis("x", part.x_name, logarithmic(dot.x for _, dot in dots))
     y = padded(min(dot.y for _, dot in dots), max(dot.y for _, dot in dots))
     area = Area(axis.scale, y)

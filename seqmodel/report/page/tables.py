@@ -9,7 +9,7 @@ from seqmodel.report.page.traces import trace_drawer
 
 
 def table(part: Table, marks: Marks) -> Markup:
-    """A table below its heading, or behind it where it is collapsed."""
+    """A table below its heading, or hidden behind it if collapsed."""
     draw = trace_drawer(part.rows)
     rows = (_row(row, part.columns, marks, draw) for row in part.rows)
     content = joined(scrolled(part.columns, rows, part.heading), notes(part.notes))
@@ -19,7 +19,7 @@ def table(part: Table, marks: Marks) -> Markup:
 
 
 def scrolled(columns: Sequence[Column], rows: Iterable[Markup], label: str) -> Markup:
-    """A table that scrolls by itself where it is wider than the page."""
+    """A table that scrolls on its own if it is wider than the page."""
     first, *others = columns
     names = [tag("th", first.name, scope="col")]
     names += [tag("th", column.name, scope="col", class_=_kind(column)) for column in others]
@@ -28,7 +28,7 @@ def scrolled(columns: Sequence[Column], rows: Iterable[Markup], label: str) -> M
 
 
 def cells(columns: Sequence[Column], texts: Sequence[str], strong: frozenset[int]) -> Markup:
-    """The cells of a row behind its first."""
+    """The cells of a row after its first."""
     written = []
     for k, (column, text) in enumerate(zip(columns, texts, strict=True)):
         if k:
@@ -40,7 +40,7 @@ def cells(columns: Sequence[Column], texts: Sequence[str], strong: frozenset[int
 
 
 def collapsed(heading: str, content: Markup) -> Markup:
-    """What is shown once its heading is clicked."""
+    """Content that is shown once its heading is clicked."""
     return tag("details", tag("summary", heading), content)
 
 
@@ -68,7 +68,7 @@ def _row(
 
 
 def _content(text: str) -> Markup:
-    """A cell's text; a standard deviation may go below its mean."""
+    """A cell's text; on small screens a standard deviation goes below its mean."""
     mean, sign, deviation = text.partition(" ± ")
     if isinstance(text, Markup) or not sign:
         return escaped(text)

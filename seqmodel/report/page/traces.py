@@ -1,4 +1,4 @@
-"""Traces: small lines in the cells of a table, all of a table on one scale."""
+"""Traces: sparklines in the cells of a table, all on one scale."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -8,11 +8,11 @@ from seqmodel.report.page.scales import padded, settled
 
 WIDTH, HEIGHT = 100, 24
 MOST = 50
-"""Points of a trace: more cannot be told apart in a cell."""
+"""Points of a trace at most: more cannot be told apart in a cell."""
 
 
 def trace_drawer(rows: Iterable[Row]) -> Callable[[Trace, str], Markup]:
-    """What draws the traces of a table's rows, given the class of their colour."""
+    """Return the function that draws the rows' traces, given the class of their colour."""
     traces = [cell.values for row in rows for cell in row.cells if isinstance(cell, Trace)]
     traces = [values for values in traces if values]
     if not traces:
@@ -28,7 +28,7 @@ def trace_drawer(rows: Iterable[Row]) -> Callable[[Trace, str], Markup]:
             f"{HEIGHT * max(0.0, 1 - y.share(trace.values[k])):.1f}"
             for k in _thinned(len(trace.values))
         ]
-        # A line of no length shows its round ends, which is all there is of a single point.
+        # A zero-length line shows its round caps, so that a single point is visible.
         line = "".join(f"L{place}" for place in places[1:]) or "h0"
         return tag(
             "svg",

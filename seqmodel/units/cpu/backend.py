@@ -12,7 +12,7 @@ from seqmodel.units.weights import StackedWeights
 
 # Measured on a Zen 5 server core with AVX-512: the nine units at H 36 to 512 run at 100 to 210
 # GFLOP/s per thread, and an lstm of 46 units over a single row takes 2.6 us per step, of which
-# 1.2 us are arithmetic.
+# 1.2 us is arithmetic.
 FLOPS_PER_THREAD = 1.2e11
 STEP_SECONDS = 1.5e-6
 
@@ -29,7 +29,7 @@ def why_not(case: Case) -> str | None:
 
 
 def cost(case: Case) -> float:
-    """Estimated seconds per time step: threads divide the batch among them."""
+    """Estimated seconds per time step: threads split the batch."""
     threads = max(1, min(torch.get_num_threads(), case.batch_size))
     return STEP_SECONDS + case.step_flops / (FLOPS_PER_THREAD * threads)
 

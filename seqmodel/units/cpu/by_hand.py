@@ -1,7 +1,7 @@
 """Runs a cell's equations over NumPy arrays, forward and backward, without LLVM: for debugging.
 
-A breakpoint or a print in a family's cell shows numbers here where the kernels only emit
-instructions. It does what the kernels do, a step at a time, and is slow.
+A breakpoint or a print in a family's cell shows numbers here, whereas the kernels only emit
+instructions. It does what the kernels do, one step at a time, and is slow.
 """
 
 from collections.abc import Callable, Mapping
@@ -131,7 +131,7 @@ class BackwardStep:
         return self.d_after[state]
 
     def d_net(self, gate: str, value: Array, c: Array | None = None) -> Array:
-        """Set the gradient of the gate's net input; returns that through the peephole."""
+        """Set the gradient of the gate's net input; returns the gradient through the peephole."""
         self.d_slots[gate] = value
         self._add("b", gate, value)
         if c is None or ("V", gate) not in self.step.weights:
@@ -165,9 +165,9 @@ class BackwardStep:
 
 
 class Run:
-    """A unit run over x (T, B, I) from `state`, a (B, H) for each of the unit's states.
+    """A unit run over x (T, B, I) from `state`, one array (B, H) for each of the unit's states.
 
-    `h` (T, B, H) and `final` are its outputs, `steps` hold every slot and state on the way.
+    `h` (T, B, H) and `final` are its outputs; `steps` holds every slot and state of every step.
     """
 
     def __init__(

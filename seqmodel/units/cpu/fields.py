@@ -8,9 +8,9 @@ from seqmodel.units.cpu.plan import Plan
 
 _SIZES = ("T", "B", "I", "H")
 _LENGTHS = Array("lengths", ("B",), torch.int64, optional=True)
-"""Given where some row is shorter than T; `shortest` is the least of them, or above T."""
+"""Given if some row is shorter than T; `shortest` is the least length, or else above T."""
 LISTED = ("indices", "counts", "listed")
-"""Where the forward loops list the ones of a binary x; left out where x is none."""
+"""Where the forward loops list the ones of a binary x; left out if x cannot be binary."""
 
 
 def forward(plan: Plan) -> Signature:
@@ -29,7 +29,7 @@ def forward(plan: Plan) -> Signature:
 def step(plan: Plan) -> Signature:
     """The fields of a single step of one row."""
     arrays = [Array("x", ("I",)), Array("slots", (f"{len(plan.cell.slots)}", "H"))]
-    # A state before the step and after it; in the end the former holds what the latter does.
+    # A state before and after the step; at the end the latter is copied over the former.
     arrays += [Array(state, ("2", "H")) for state in plan.spec.state]
     arrays.append(Array("indices", ("I",), torch.int32, optional=True))
     arrays.append(Array("counts", ("1",), torch.int32, optional=True))
@@ -40,8 +40,8 @@ def step(plan: Plan) -> Signature:
 def backward(plan: Plan) -> Signature:
     """The fields of the backward loops."""
     width = f"{len(plan.cell.slots)} * H"
-    # Either d_slots keep every step, and what they are multiplied with is summed later, or they are
-    # of the current step alone (d_step = 0), and the matrices' gradients are summed on the way.
+    # Either d_slots holds every step, and the matrices' gradients are summed later, or it holds the
+    # current step only (d_step = 0), and they are summed along the way.
     arrays = [_slots(plan, "slots"), Array("d_slots", ("(T if d_step else 1) * B", width))]
     arrays.append(Array("x", ("T", "B", "I"), optional=True))
     arrays += [per_thread(f"d_{name}", size, optional=True) for name, size in _tables(plan).items()]
@@ -51,7 +51,7 @@ def backward(plan: Plan) -> Signature:
     for state in plan.spec.state:
         arrays.append(Array(state, ("T + 1", "B", "H")))
         arrays.append(Array(f"d_final_{state}", ("B", "H"), optional=True))
-        # The gradient on its way to the previous step, in the end that of the initial state.
+        # The gradient passed to the previous step; at the end, that of the initial state.
         arrays.append(Array(f"carried_{state}", ("B", "H")))
     arrays.append(Array("d_x", ("T", "B", "I"), optional=True))
     arrays.append(per_thread("sums", f"{len(plan.sums)} * H"))
@@ -79,7 +79,7 @@ def _vectors(plan: Plan) -> list[Array]:
 
 
 def _matrices(plan: Plan, *, transposed: bool) -> list[Array]:
-    """W and the rows of U of each projection, packed; backward W only if x needs gradients."""
+    """W and each projection's rows of U, packed; backward, W only if x needs gradients."""
     shapes = {"W": (f"{len(plan.owners('W'))} * H", "I")}
     shapes |= {f"U{k}": (f"{len(p.gates)} * H", "H") for k, p in enumerate(plan.projections)}
     return [

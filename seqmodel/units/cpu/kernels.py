@@ -1,6 +1,6 @@
 """The loops over time, rows and columns around a unit's cell.
 
-A thread takes a share of the batch through all of time, so that threads never wait for each other.
+Each thread takes a share of the batch through all time steps, so threads never wait for each other.
 """
 
 from collections.abc import Callable, Iterator
@@ -63,7 +63,7 @@ class Addresses:
 
     @contextmanager
     def rows_whose_length(self, relation: str, t: Any) -> Iterator[Any]:
-        """A loop over the rows whose length is in `relation` to t, skipped while t < shortest."""
+        """A loop over the rows whose length has `relation` to t, skipped while t < shortest."""
         b = self.e.builder
         some = b.icmp_signed(">=", self.e.int(t), self.field["shortest"])
         with b.if_then(some), self.e.loop(self.first, self.last) as r:
@@ -159,7 +159,7 @@ class ForwardPosition(_Position):
         self._store(value, self.kernel.slot("slots", self.row, slot, self.j))
 
     def new(self, state: str, value: Vector) -> None:
-        """The state after the step."""
+        """Set the state after the step."""
         row = self.kernel.e.add(self.row, self.kernel.field["B"])
         self._store(value, self.kernel.place(state, row, j=self.j))
 

@@ -11,7 +11,7 @@ from seqmodel.units.registry import UnitSpec
 class Plan:
     """The parts of a cell that exist for a unit's gates, given the terms they have.
 
-    ValueError if the cell is none that the kernels can run.
+    ValueError if the kernels cannot run the cell.
     """
 
     spec: UnitSpec
@@ -29,7 +29,7 @@ class Plan:
             raise ValueError(f"unit {self.spec.name}: {wrong}")
 
     def owners(self, term: str) -> list[str]:
-        """The gates that have `term`, as their weights are stacked."""
+        """The gates that have `term`, in the order in which their weights are stacked."""
         return self.spec.gates_with(term) if self.bias or term not in ("b", "bU") else []
 
     @cached_property
@@ -38,7 +38,7 @@ class Plan:
         return [p for stage in self.cell.stages for p in self.kept(stage.projections)]
 
     def kept(self, projections: tuple[Projection, ...]) -> list[Projection]:
-        """Those of `projections` whose gates have U."""
+        """The `projections` whose gates have U."""
         return [p for p in projections if set(p.gates) <= set(self.spec.gates_with("U"))]
 
     @cached_property
@@ -48,7 +48,7 @@ class Plan:
 
     @cached_property
     def gate_spans(self) -> list[tuple[int, int]]:
-        """Each projection's gates as a span [first, last) of those stacked in U."""
+        """Each projection's gates as a span [first, last) of the gates stacked in U."""
         owners = self.owners("U")
         starts = [(owners.index(p.gates[0]), len(p.gates)) for p in self.projections]
         return [(start, start + count) for start, count in starts]
@@ -71,7 +71,7 @@ class Plan:
         return max(last - first, *(len(p.gates) for p in self.projections))
 
     def adds(self, projection: Projection) -> bool:
-        """Whether a projection adds to W x: into a gate's own slot."""
+        """Whether a projection adds to W x, in a gate's own slot."""
         into = projection.into
         return into == projection.gates[0] and "W" in self.spec.gates[into]
 
@@ -80,7 +80,7 @@ class Plan:
         return self.cell.slots.index(name)
 
     def _wrong(self) -> str | None:
-        """What the kernels take for granted of a cell, and does not hold."""
+        """The assumption of the kernels that the cell violates, if any."""
         slots, with_u, with_w = self.cell.slots, self.owners("U"), self.owners("W")
         if self.spec.state[:1] != ("h",):
             return f"the output h must be the first state, not {self.spec.state}"
@@ -99,7 +99,7 @@ class Plan:
         slots, with_u, with_w = self.cell.slots, self.owners("U"), self.owners("W")
         of_gates = f"the projection of {', '.join(p.gates)}"
         if p.source != "h" and p.source not in slots:
-            return f"{of_gates} reads {p.source}, which is no slot"
+            return f"{of_gates} reads {p.source}, which is not a slot"
         if p.into not in slots or self.slot(p.into) + len(p.gates) > len(slots):
             return f"{of_gates} into {p.into} does not fit the slots {slots}"
         having_u = [gate for gate in p.gates if gate in with_u]

@@ -22,7 +22,7 @@ from seqmodel.units.registry import UnitSpec
 from seqmodel.units.weights import StackedWeights
 
 WIDE = 64
-"""Rows per thread from which on the gradients of W and U are summed step by step.
+"""Rows per thread from which the gradients of W and U are summed step by step.
 
 A step's rows then fill the products' tiles, and the slots' gradients stay in the cache instead of
 being written for all steps and read again.
@@ -63,14 +63,14 @@ class Recurrence(torch.autograd.Function):
         fields |= _length_fields(T, lengths)
         if lengths is not None:
             fields |= {f"final_{name}": NEW for name in names}
-        if B and not ctx.needs_input_grad[2]:  # x is data then, and may be a piano-roll
+        if B and not ctx.needs_input_grad[2]:  # x is then data, and may be a piano-roll
             fields |= dict.fromkeys(LISTED, NEW)
             fields["sparse_limit"] = int(DENSITY * x.numel()) // threads
         forward = unit.forward.job(fields)
         parallel_for([*jobs, forward], threads)
         made = forward.made
         ctx.sparse = None
-        if "listed" in made and 0 not in made["listed"].tolist():  # no thread has given up
+        if "listed" in made and 0 not in made["listed"].tolist():  # no thread stopped listing
             ctx.sparse = SparseFrames(made["indices"], made["counts"])
         ctx.unit, ctx.lengths = unit, lengths
         ctx.set_materialize_grads(False)
@@ -150,7 +150,7 @@ def _products(
 
 
 def _parts(plan: Plan, d_w: Tensor | None, d_u: Tensor | None, H: int) -> list[Tensor]:
-    """The gradients that `plan.products` add up to."""
+    """The gradients that `plan.products` are summed into."""
     assert d_w is not None
     return [d_w, *(_gate_rows(d_u, rows, H) for rows in plan.gate_spans)]
 
@@ -207,7 +207,7 @@ def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[
 def _packed(
     plan: Plan, w: Tensor | None, u: Tensor | None, H: int, *, transposed: bool = False
 ) -> tuple[Fields, list[Job]]:
-    """W, if given, and the rows of U of each projection, packed; and the jobs that do it."""
+    """W, if given, and each projection's rows of U, packed; and the jobs that pack them."""
     matrices = {f"U{k}": _gate_rows(u, rows, H) for k, rows in enumerate(plan.gate_spans)}
     if w is not None:
         matrices["W"] = w
@@ -222,9 +222,9 @@ def _length_fields(T: int, lengths: Tensor | None) -> Fields:
 
 
 def _finite(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """x (T, B, I) without nan and infinity where rows have ended: times a gradient of 0 it is nan.
+    """x (T, B, I) without nan or inf where rows have ended: times a gradient of 0 they are nan.
 
-    A finite sum tells that there is none, several times as fast as a copy is made.
+    A finite sum shows that there are none, several times as fast as making a copy.
     """
     if lengths is None or math.isfinite(float(x.sum())):
         return x
@@ -256,7 +256,7 @@ def run(
     gate_activation: str,
     activation: str,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """As `specification.run`, for float32 or float64 on the CPU."""
+    """Like `specification.run`, for float32 or float64 on the CPU."""
     term = weights.stacked
     unit = compiled_unit(
         spec.name, x.element_size(), gate_activation, activation, term["b"] is not None

@@ -50,7 +50,7 @@ def steps(
 def _steps_of_one(
     layers: Sequence["Unit"], x: Slot, arena: Arena, *, binary: bool
 ) -> tuple[list[Call], list[Slot]]:
-    """float32 weights stay so, to fit the first-level cache."""
+    """float32 weights stay float32, to fit the L1 cache."""
     calls: list[Call] = []
     updated: list[Slot] = []
     for layer in layers:
@@ -86,7 +86,7 @@ def _steps_of_one(
 def _steps_of_rows(
     layers: Sequence["Unit"], x: Slot, arena: Arena
 ) -> tuple[list[Call], list[Slot]]:
-    """The loops of training over a single step: with many rows they are the fastest."""
+    """The training loops over a single step: with many rows they are the fastest."""
     calls: list[Call] = []
     updated: list[Slot] = []
     for layer in layers:
@@ -172,7 +172,7 @@ def _write_input(k: Addresses, matmul: RowMatMul, functions: SparseFunctions) ->
 
 
 def _write_stages(k: Addresses, matmul: RowMatMul, functions: Functions) -> None:
-    """The cell; its new state then takes the old one's place."""
+    """The cell; its new state then replaces the old one."""
     e, plan, H, row = k.e, k.plan, k.field["H"], k.e.int(0)
     for stage in plan.cell.stages:
         for p in plan.kept(stage.projections):

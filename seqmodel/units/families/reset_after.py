@@ -1,4 +1,4 @@
-"""The GRU that torch.nn.GRU computes: the reset acts after the matrix, z weighs the old state."""
+"""The GRU that torch.nn.GRU computes: the reset acts after the matrix, z weights the old state."""
 
 from seqmodel.units.cells import Backward, Cell, Forward, Projection, Stage
 from seqmodel.units.definition import Function, NetInput, State, define

@@ -23,8 +23,8 @@ INSPECT = {
     ),
     "inspect {bad}/changed-data": (
         1,
-        "{bad}/changed-data is damaged: {music}/valid/2.mid in valid is not what was prepared; run "
-        "`seqmodel prepare` again",
+        "{bad}/changed-data is damaged: {music}/valid/2.mid in valid no longer matches its hash; "
+        "run `seqmodel prepare` again",
     ),
     "inspect {bad}/changed": (1, f"{{bad}}/changed/best.safetensors {DAMAGED}"),
     "inspect {bad}/bad-metrics": (

@@ -11,7 +11,7 @@ PREPARE = {
     "prepare {bad}/nope* -o d": (1, "{bad}/nope*: no such file or folder"),
     "prepare {bad}/gone.mid -o d": (1, "{bad}/gone.mid: no such file or directory"),
     "prepare {music} {bad}/nope -o d": (1, "{bad}/nope: no such file or folder"),
-    "prepare - -o d": (2, "- stands for paths on stdin, one per line, and there are none"),
+    "prepare - -o d": (2, "there are no paths on stdin, where - reads them, one per line"),
     "prepare {bad}/text.mid -o d": (1, f"{{bad}}/text.mid: {NO_MIDI}"),
     "prepare {bad}/text.mid -o new/folder/d": (1, f"{{bad}}/text.mid: {NO_MIDI}"),
     "prepare {bad}/line* -o d": (1, f"{{bad}}/line\\nbreak \\x1b[31m.mid: {NO_MIDI}"),

@@ -12,19 +12,19 @@ EVAL = {
     ),
     "eval {bad}/no-best": (
         1,
-        "{bad}/no-best has no best checkpoint yet: its first epoch did not end; continue with "
+        "{bad}/no-best has no best checkpoint yet: its first epoch is unfinished; continue with "
         "`seqmodel train --resume --run {bad}/no-best`",
     ),
     "eval {bad}/cut": (1, f"{{bad}}/cut/best.safetensors {DAMAGED}"),
     "eval {bad}/changed": (1, f"{{bad}}/changed/best.safetensors {DAMAGED}"),
     "eval {run} --split dev": (
         1,
-        "{data} has no pieces in a split 'dev' (it has: train, valid, test)",
+        "{data} has no pieces in split 'dev' (available: train, valid, test)",
     ),
     "eval {run} --data {music}": (1, f"{{music}} {NO_DATASET} --out DATA`"),
     "eval {run} --data {bad}/one-data": (
         1,
-        "{bad}/one-data has no pieces in a split 'valid' (it has: train)",
+        "{bad}/one-data has no pieces in split 'valid' (available: train)",
     ),
     "eval {run} --samples 0": (
         2,

@@ -37,7 +37,7 @@ TRAIN = {
     ),
     "prepare {bad}/song.m4a -o d": (
         1,
-        "{bad}/song.m4a: is neither MIDI nor of a kind that is read (.m4a): convert it, sound to "
+        "{bad}/song.m4a: is neither MIDI nor another supported format (.m4a): convert it, audio to "
         ".wav or .flac",
     ),
     "train {data} --hidden 3 --params 9": (2, BOTH),
@@ -178,7 +178,7 @@ TRAIN = {
     "train {music} --resume --run {run}": (1, f"{{music}} {NO_DATASET} --out DATA`"),
     "train --resume --run {bad}/edited": (
         1,
-        "{bad}/edited was trained with hidden 4, not 5: put that back in {bad}/edited/config.yaml, "
+        "{bad}/edited was trained with hidden 4, not 5: restore it in {bad}/edited/config.yaml, "
         "or start a new run with --init-from {bad}/edited",
     ),
     "train --resume --run {bad}/gnu": (
