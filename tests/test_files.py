@@ -1,4 +1,4 @@
-"""Writing: whole or not at all, nothing left behind, nothing taken away that was not ours."""
+"""Writes: atomic, leaving nothing behind, and removing nothing that is not ours."""
 
 import errno
 import fcntl
@@ -97,7 +97,7 @@ def test_the_rename_comes_after_the_bytes_are_on_the_disk(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
 def test_permissions_follow_the_umask(tmp_path, mask):
-    """mkstemp and mkdtemp make private files; other users of a shared folder could not read."""
+    """mkstemp and mkdtemp make private files, unreadable for other users of a shared folder."""
     with umask(mask):
         write_file(tmp_path / "file", b"")
         with new_folder(tmp_path / "folder", FORMAT, force=False):
@@ -107,7 +107,7 @@ def test_permissions_follow_the_umask(tmp_path, mask):
 
 
 def test_a_path_below_a_file_is_an_error_that_names_it(tmp_path):
-    """As root no permission refuses anything; a file where a folder should be always does."""
+    """Permissions do not stop root; a file where a folder should be always does."""
     (tmp_path / "file").write_text("here")
     below = tmp_path / "file" / "deep" / "out.mid"
     for attempt in (
@@ -148,15 +148,15 @@ def test_new_folder_appears_only_when_its_block_ends(tmp_path):
     assert tree(tmp_path) == {target: None, target / MARK: b"new"}
 
 
-def test_force_replaces_a_marked_folder_whole(tmp_path, marked):
-    """A file of the old dataset that stays would belong to neither."""
+def test_force_replaces_all_of_a_marked_folder(tmp_path, marked):
+    """A file left from the old dataset would belong to neither."""
     with new_folder(marked, FORMAT, force=True) as folder:
         (folder / MARK).write_text("new")
         assert (marked / MARK).read_text() == "old"
     assert tree(tmp_path) == {marked: None, marked / MARK: b"new"}
 
 
-def test_force_follows_a_link_to_the_folder_it_stands_for(tmp_path, marked):
+def test_force_follows_a_link_to_its_target(tmp_path, marked):
     link = tmp_path / "link"
     link.symlink_to(marked)
     with new_folder(link, FORMAT, force=True) as folder:
@@ -174,7 +174,7 @@ def test_an_empty_folder_may_be_filled_with_force(tmp_path):
 
 
 def test_a_folder_whose_first_file_was_never_finished_may_be_filled_with_force(tmp_path):
-    """A process killed within its first write left a folder that nothing could use again."""
+    """A process killed during its first write used to leave a folder that nothing could reuse."""
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / f".{MARK}.a1b2c3d_").write_text("ol")
@@ -188,7 +188,7 @@ def test_a_folder_whose_first_file_was_never_finished_may_be_filled_with_force(t
 
 
 @pytest.mark.parametrize("kind", ["folder", "file"])
-def test_force_never_takes_what_is_not_ours(tmp_path, kind):
+def test_force_never_removes_what_is_not_ours(tmp_path, kind):
     """`--out ~ --force` must not remove somebody's home."""
     home = tmp_path / "home"
     if kind == "folder":
@@ -205,8 +205,8 @@ def test_force_never_takes_what_is_not_ours(tmp_path, kind):
     assert tree(tmp_path) == before
 
 
-def test_force_takes_nothing_else_that_lies_in_a_marked_folder(tmp_path, marked):
-    """A thesis beside our manifest went with the old dataset; so did one that came meanwhile."""
+def test_force_refuses_a_marked_folder_that_holds_other_files(tmp_path, marked):
+    """A thesis next to our manifest used to be removed too, even if added during the work."""
     notes = marked / "draws" / "1" / "notes.txt"
     notes.parent.mkdir(parents=True)
     notes.write_text("years of work")
@@ -222,8 +222,8 @@ def test_force_takes_nothing_else_that_lies_in_a_marked_folder(tmp_path, marked)
 
 
 @pytest.mark.parametrize("mark", [None, "another program's", ""])
-def test_force_takes_no_folder_without_our_own_mark(tmp_path, mark):
-    """Many programs have a manifest.json; what is in it tells whose it is."""
+def test_force_replaces_no_folder_without_our_own_mark(tmp_path, mark):
+    """Many programs have a manifest.json; its content tells whose it is."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "train.npy").write_text("frames")
     if mark is not None:
@@ -237,8 +237,8 @@ def test_force_takes_no_folder_without_our_own_mark(tmp_path, mark):
     assert tree(tmp_path) == before
 
 
-def test_what_desktops_and_kills_leave_goes_with_the_folder(tmp_path, marked):
-    """Guards against a refusal over a file that nobody made or can even see."""
+def test_what_desktops_and_kills_leave_is_removed_with_the_folder(tmp_path, marked):
+    """Guards against a refusal because of a file that the user did not make and cannot see."""
     for name in (".DS_Store", "._train.npy", "Thumbs.db", ".train.npy.k3_x9qzz"):
         (marked / name).touch()
     (marked / "draws" / "7").mkdir(parents=True)  # an empty folder holds nothing to lose
@@ -249,7 +249,7 @@ def test_what_desktops_and_kills_leave_goes_with_the_folder(tmp_path, marked):
 
 @pytest.mark.parametrize("name", ["link", "train.npy.bak", "draws/manifest.json", ".train.npy"])
 def test_names_like_ours_are_not_ours(tmp_path, marked, name):
-    """A link to a folder counts as a file: what it stands for is not looked into."""
+    """A link to a folder counts as a file: its target is not searched."""
     (marked / "draws").mkdir()
     if name == "link":
         (marked / name).symlink_to(tmp_path)
@@ -278,8 +278,8 @@ def test_an_exception_leaves_the_old_folder_and_nothing_else(tmp_path, marked, e
     assert tree(tmp_path) == before
 
 
-def test_a_failed_rename_brings_the_old_folder_back(tmp_path, marked, monkeypatch):
-    """Were the old dataset removed before the new one stands, a failure would cost both."""
+def test_a_failed_rename_restores_the_old_folder(tmp_path, marked, monkeypatch):
+    """If the old dataset were removed before the new one is in place, a failure would lose both."""
     before = tree(tmp_path)
     rename = Path.replace
 
@@ -300,12 +300,12 @@ def test_a_failed_rename_brings_the_old_folder_back(tmp_path, marked, monkeypatc
 
 
 def test_a_new_folders_files_are_on_the_disk_before_it_appears(tmp_path, monkeypatch):
-    """Else a power cut leaves a dataset of the right name with empty shards."""
-    synced = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
-    with new_folder(tmp_path / "data", FORMAT, force=False) as folder:
+    """Otherwise a power cut leaves a dataset of the right name with empty shards."""
+    synced, data = [], tmp_path / "data"
+    monkeypatch.setattr(os, "fsync", lambda fd: data.exists() or synced.append(os.fstat(fd).st_ino))
+    with new_folder(data, FORMAT, force=False) as folder:
         (folder / "train.npy").write_bytes(b"frames")
-    assert (tmp_path / "data" / "train.npy").stat().st_ino in synced
+    assert (data / "train.npy").stat().st_ino in synced
 
 
 def replace_by(path, content):
@@ -315,7 +315,7 @@ def replace_by(path, content):
 
 @pytest.mark.parametrize("exchanges", [True, False])
 def test_a_folder_is_replaced(tmp_path, monkeypatch, exchanges):
-    """Guards both ways, the one for file systems that cannot exchange as well."""
+    """Covers both ways, including the one for file systems that cannot swap two paths."""
     if not exchanges:
         monkeypatch.setattr("seqmodel.files._exchanged", lambda one, other: False)
     for content in ("old", "new", "old"):
@@ -326,8 +326,8 @@ def test_a_folder_is_replaced(tmp_path, monkeypatch, exchanges):
         }
 
 
-def test_at_no_moment_is_a_replaced_folder_away(tmp_path):
-    """Guards whoever reads, and whoever is killed, between two renames."""
+def test_a_replaced_folder_is_never_missing(tmp_path):
+    """Guards processes that read, or are killed, between two renames."""
     replace_by(tmp_path / "d", "old")
     away, done = [], threading.Event()
 
@@ -348,7 +348,7 @@ def test_at_no_moment_is_a_replaced_folder_away(tmp_path):
 
 
 def killed_within(path, moment):
-    """Another process that replaces `path` and dies where `moment` is called."""
+    """Replace `path` in another process, which dies in the call that `moment` patches."""
     child = os.fork()
     if not child:
         try:
@@ -364,8 +364,8 @@ def die(*arguments, **options):
 
 
 @pytest.mark.parametrize("call", ["_flush_to_disk", "_replace_folder", "shutil.rmtree"])
-def test_what_the_dead_left_is_swept(tmp_path, monkeypatch, call):
-    """Guards the disk against a copy for each kill, and the old or the new against being half."""
+def test_what_killed_processes_leave_is_removed(tmp_path, monkeypatch, call):
+    """Guards against a copy left on disk by each kill, and an incomplete old or new folder."""
     replace_by(tmp_path / "d", "old")
     killed_within(tmp_path / "d", lambda: monkeypatch.setattr(f"seqmodel.files.{call}", die))
     assert (tmp_path / "d" / MARK).read_text() == ("new" if "rmtree" in call else "old")
@@ -374,8 +374,8 @@ def test_what_the_dead_left_is_swept(tmp_path, monkeypatch, call):
     assert [entry.name for entry in tmp_path.iterdir()] == ["d"]
 
 
-def test_only_what_the_dead_left_is_swept(tmp_path):
-    """Guards the living, files of others, and a whole dataset while it is the only one."""
+def test_only_what_killed_processes_leave_is_removed(tmp_path):
+    """Guards running processes, others' files, and a complete dataset while it is the only one."""
     for name in ("living1_", "foreign_", "only_one", "unfinish"):
         (tmp_path / f".d.{name}").mkdir()
     (tmp_path / ".d.foreign_" / "letter").touch()

@@ -1,6 +1,5 @@
-"""What the benchmark says of its timings. How fast anything is, no test can say."""
+"""What the benchmark reports about its timings, since no test can say how fast anything is."""
 
-import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -30,7 +29,7 @@ TINY_ROW = Size("tiny-row", 2, 3, 1, 2)
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
-    """The product that gives the peak is a small one here, and what is short is not repeated."""
+    """The product that gives the peak is small here, and short runs are not repeated."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine, "PEAK_SIZE", 64)
         patch.setattr(clock, "SHORTEST", 1e-6)
@@ -39,7 +38,7 @@ def _quick():
 
 @pytest.fixture
 def threads():
-    """A function that sets torch's threads for the test."""
+    """A function that sets torch's number of threads for the test."""
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
@@ -47,9 +46,9 @@ def threads():
 
 @pytest.fixture
 def fake_time(monkeypatch):
-    """A clock that goes on only where a test says so: fake_time(seconds).
+    """A clock that advances only when a test calls fake_time(seconds).
 
-    What is short is repeated, as the benchmark does.
+    Short runs are repeated, as in the benchmark.
     """
     now = [0.0]
     monkeypatch.setattr(clock, "SHORTEST", SHORTEST)
@@ -65,7 +64,7 @@ def fake_time(monkeypatch):
 
 
 def test_contenders_take_turns_and_the_first_round_does_not_count(fake_time):
-    """Guards against one contender timed after the other, and cold runs counted with warm ones."""
+    """Guards against timing all of one contender first, and counting cold runs with warm ones."""
     ran = []
 
     def runs(name, seconds):
@@ -90,8 +89,8 @@ def test_contenders_take_turns_and_the_first_round_does_not_count(fake_time):
     assert clock.ratio(taken["b"], taken["a"]) == 2.0
 
 
-def test_what_is_short_is_repeated_and_what_comes_before_is_not_timed(fake_time):
-    """Guards against timings below what the clock can tell, and a lead counted with the rest."""
+def test_short_runs_are_repeated_and_what_precedes_them_is_not_timed(fake_time):
+    """Guards against timings below the clock's resolution, and against timing `before`."""
     ran = []
 
     def run():
@@ -108,7 +107,7 @@ def test_what_is_short_is_repeated_and_what_comes_before_is_not_timed(fake_time)
 
 
 def test_rounds_fill_the_budget(fake_time):
-    """Guards against a budget that is overlooked, or that cuts the least number of rounds."""
+    """Guards against a budget that is ignored, or that cuts the minimum number of rounds."""
     budget = Budget(10.0)
     fake_time(9.0)
     assert not budget.used_up(100)
@@ -119,8 +118,8 @@ def test_rounds_fill_the_budget(fake_time):
     assert len(taken["a"].seconds) == 10  # each after an untimed one
 
 
-def test_one_thread_means_one_thread_and_only_there(threads):
-    """Guards against a scaling that compares a thing with itself, or slows all that follows."""
+def test_one_thread_applies_only_to_its_contender(threads):
+    """Guards against a scaling that compares a run with itself, or slows down all that follow."""
     threads(2)
     seen = []
     contender = Contender(lambda: seen.append(torch.get_num_threads()), threads=1)
@@ -129,7 +128,7 @@ def test_one_thread_means_one_thread_and_only_there(threads):
     assert seen == [1, 1, 1, 2, 2]
 
 
-def test_the_spread_is_half_the_distance_of_the_quartiles():
+def test_the_spread_is_half_the_interquartile_range():
     """Guards against a spread that one interrupted round blows up."""
     assert spread_percent([4.0, 5.0, 5.0, 6.0, 1000.0]) == pytest.approx(10.0)
     assert spread_percent([3.0]) == 0.0
@@ -143,13 +142,14 @@ def test_the_spread_is_half_the_distance_of_the_quartiles():
 
 
 def test_sizes_are_found_by_name():
-    """Guards against a size that its own name does not find; unknown names list those there are."""
+    """Guards against a size not found by its own name; the error for others lists the choices."""
     assert [find_size(size.name) for size in SIZES] == list(SIZES)
-    with pytest.raises(UsageError, match="there is no size 'huge'; choose one of paper, music-100"):
+    names = ", ".join(size.name for size in SIZES)
+    with pytest.raises(UsageError, match=f"^there is no size 'huge'; choose one of {names}$"):
         find_size("huge")
 
 
-def test_the_paper_gives_units_with_a_cell_fewer_units():
+def test_units_with_a_cell_are_smaller_at_the_papers_size():
     """Guards against unequal parameter counts at the size called the paper's."""
     paper = find_size("paper")
     hidden = {name: paper.hidden_of(spec) for name, spec in UNITS.items()}
@@ -163,7 +163,7 @@ def test_the_paper_gives_units_with_a_cell_fewer_units():
 
 @pytest.fixture(scope="module")
 def tiny():
-    """A report on all units at two tiny sizes, and the progress it told of."""
+    """A report on all units at two tiny sizes, and the progress it reported."""
     heard = []
     result = report(
         ["units"],
@@ -175,7 +175,7 @@ def tiny():
 
 
 def test_every_unit_has_a_row_at_every_size(tiny):
-    """Guards against cases that are left out, doubled or labelled as another."""
+    """Guards against cases that are omitted, duplicated or mislabelled."""
     rows = tiny.result["units"]
     assert [(row["size"], row["unit"]) for row in rows] == [
         (size, name) for size in ("tiny", "tiny-row") for name in UNITS
@@ -188,7 +188,7 @@ def test_every_unit_has_a_row_at_every_size(tiny):
 
 
 def test_ratios_are_quotients_of_the_medians(tiny):
-    """Guards against a ratio upside down, or of figures other than those shown."""
+    """Guards against an inverted ratio, or one of figures other than those shown."""
     for row in tiny.result["units"]:
         ms = {name: timing["ms"] for name, timing in row["timings"].items()}
         assert row["over_torch_nn"] == pytest.approx(ms["torch_nn"] / ms["ours"])
@@ -197,8 +197,8 @@ def test_ratios_are_quotients_of_the_medians(tiny):
         assert row["forward_over_torch_nn"] == pytest.approx(forward)
         gates = units.make(row["unit"], row["inputs"], row["hidden"]).gates().values()
         weights = sum(terms[t].numel() for terms in gates for t in "WU" if terms[t] is not None)
-        # For each weight, row and frame a product and a sum: forward, backward to what it
-        # multiplied, and for its own gradient.
+        # A multiplication and an addition per weight, row and frame: forward, backward to the
+        # input, and for the weight's own gradient.
         operations = 3 * 2 * weights * row["batch"] * row["frames"]
         assert row["gflops"] == pytest.approx(operations / ms["ours"] / 1e6)
         peak = tiny.result["machine"]["sgemm"]["cpu"]["gflops"]
@@ -213,8 +213,8 @@ def test_rounds_are_enough_for_a_median(tiny):
 
 
 @pytest.mark.parametrize(("count", "size"), [(2, TINY), (1, TINY), (2, TINY_ROW)])
-def test_scaling_is_stated_where_work_is_shared_out(threads, count, size):
-    """Guards against a scaling of 1 where there is one thread, or one row: that is never shared."""
+def test_scaling_is_reported_where_work_is_split(threads, count, size):
+    """Guards against a scaling of 1 on one thread, or for one row, which is never split."""
     threads(count)
     (row,) = report(["units"], ["gru"], [size], seconds=0.0)["units"]
     if count > 1 and size.batch > 1:
@@ -225,13 +225,13 @@ def test_scaling_is_stated_where_work_is_shared_out(threads, count, size):
         assert "ours_one_thread" not in row["timings"]
 
 
-def test_rows_tell_what_ran_and_where(tiny):
-    """Figures of one backend or device taken for another's."""
+def test_rows_state_the_device_and_backend(tiny):
+    """Guards against figures of one backend or device taken for another's."""
     assert {(row["device"], row["backend"]) for row in tiny.result["units"]} == {("cpu", "cpu")}
 
 
 def test_the_specification_is_not_compared_with_itself(monkeypatch):
-    """A ratio of 1 that measures nothing, where no other backend can run."""
+    """Guards against a meaningless ratio of 1 where no other backend can run."""
     others = {name: BACKENDS[name] for name in list(BACKENDS)[:-1]}
     for name, backend in others.items():
         monkeypatch.setitem(BACKENDS, name, replace(backend, why_not=lambda case: "not today"))
@@ -241,8 +241,8 @@ def test_the_specification_is_not_compared_with_itself(monkeypatch):
     assert "specification" not in row["timings"]
 
 
-def test_a_gpu_is_waited_for(monkeypatch):
-    """The time of a launch taken for the time of the work."""
+def test_timings_wait_for_the_gpu(monkeypatch):
+    """Guards against timing the launch instead of the work."""
     done = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: done.append(str(device)))
     for device in ("cpu", "cuda"):
@@ -251,7 +251,7 @@ def test_a_gpu_is_waited_for(monkeypatch):
 
 
 def test_parts_that_cannot_run_on_the_device_are_skipped_with_a_reason(monkeypatch):
-    """The CPU's figures under --device cuda."""
+    """Guards against the CPU's figures under --device cuda."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     asked = []
@@ -270,7 +270,7 @@ def test_parts_that_cannot_run_on_the_device_are_skipped_with_a_reason(monkeypat
     assert result["machine"]["gpu"] == "a GPU"
 
 
-def test_a_device_that_is_not_there_is_told_before_anything_runs(monkeypatch):
+def test_a_missing_device_is_reported_before_anything_runs(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(report_module, "measure_sgemm", None)
     with pytest.raises(UsageError, match="finds no GPU"):
@@ -281,7 +281,7 @@ def test_a_device_that_is_not_there_is_told_before_anything_runs(monkeypatch):
 
 
 def test_the_peak_is_the_median_over_all_cases():
-    """Guards against a share of a peak measured at another moment than all the rest."""
+    """Guards against shares of a peak measured at a different time than the cases."""
     result = report(["machine", "units"], ["tanh"], [TINY, TINY_ROW], seconds=0.0)
     about, rows = result["machine"], result["units"]
     peaks = [about["sgemm_after_kernel"]["sgemm_gflops"], *(row["sgemm_gflops"] for row in rows)]
@@ -290,8 +290,8 @@ def test_the_peak_is_the_median_over_all_cases():
     assert after["ratio"] == pytest.approx(after["after_kernel"]["ms"] / after["alone"]["ms"])
 
 
-def test_every_report_says_on_what_machine():
-    """Guards against figures that nobody can place."""
+def test_every_report_describes_the_machine():
+    """Guards against figures that cannot be attributed to a machine."""
     about = report([], seconds=0.0)["machine"]
     told = {"processor", "architecture", "cores", "threads", "python", "torch"}
     assert set(about) - {"gpu"} == told | {"sgemm"}
@@ -301,14 +301,14 @@ def test_every_report_says_on_what_machine():
 # ---- music --------------------------------------------------------------------------------------
 
 
-def test_models_are_the_papers():
-    """Guards against a comparison at other sizes than the paper's."""
+def test_models_have_the_papers_sizes():
+    """Guards against a comparison at sizes other than the paper's."""
     assert [music.paper_hidden(unit) for unit in ("lstm", "gru", "tanh")] == [36, 46, 100]
     assert music.music_model("lstm").unit.parameter_count() == 18_108
 
 
-def test_rolls_hold_four_notes_and_models_begin_there():
-    """Guards against rolls so dense, or drawn so, that a sparse path is never or always taken."""
+def test_rolls_have_four_notes_and_models_start_at_that_density():
+    """Guards against a density, given or drawn, that never or always takes the sparse path."""
     rolls = music.piano_rolls(6, 5)
     assert rolls.shape == (6, 5, 88)
     assert set(rolls.unique().tolist()) == {0.0, 1.0}
@@ -320,7 +320,7 @@ def test_rolls_hold_four_notes_and_models_begin_there():
 
 @pytest.mark.parametrize("name", ["lstm-nopeephole", "gru-reset-after"])
 def test_the_peer_computes_the_same_loss(name):
-    """Guards against torch.nn being given less, or more, to do."""
+    """Guards against giving torch.nn less, or more, to do."""
     ours, rolls = music.music_model(name), music.piano_rolls(9, 3)
     theirs = PeerModel(unit_spec(name), 88, music.paper_hidden(name))
     theirs.layer.load_state_dict(to_torch(ours.unit).state_dict())
@@ -329,8 +329,8 @@ def test_the_peer_computes_the_same_loss(name):
     torch.testing.assert_close(theirs(rolls), ours.output.score(h, rolls).sum())
 
 
-def test_piano_rolls_of_the_papers_three():
-    """Guards against a model left out, and a ratio upside down."""
+def test_piano_rolls_cover_the_papers_three_units():
+    """Guards against an omitted model, and an inverted ratio."""
     rows = report(["piano-rolls"], seconds=0.0)["piano_rolls"]
     assert [(row["unit"], row["hidden"]) for row in rows] == [
         ("lstm", 36),
@@ -344,7 +344,7 @@ def test_piano_rolls_of_the_papers_three():
 
 @pytest.mark.parametrize("name", UNITS)
 def test_the_peer_draws_notes_at_the_given_frequency(name):
-    """Guards against a loop that torch.nn runs on another kind of frames than ours."""
+    """Guards against running torch.nn's loop on a different kind of frames than ours."""
     bias = torch.cat([torch.full((10,), 9.0), torch.full((20,), -9.0)])
     drawn = PeerSampler(unit_spec(name), 4, bias).draw(50)
     assert drawn.shape == (50, 30)
@@ -365,8 +365,8 @@ def test_frames_are_counted_not_chunks(monkeypatch, chunk, drawn):
     assert sampling.draw(Sampler(music.music_model("lstm")), 256) == drawn
 
 
-def test_sampling_states_speeds_and_their_ratio():
-    """Guards against speeds of other frames than were timed, and a ratio upside down."""
+def test_sampling_reports_speeds_and_their_ratio():
+    """Guards against speeds for a different number of frames than timed, or an inverted ratio."""
     (row,) = report(["sampling"], seconds=0.0)["sampling"]
     assert (row["unit"], row["hidden"]) == ("lstm", 36)
     assert row["frames"] >= 256
@@ -402,7 +402,7 @@ def test_a_replayed_epoch_is_an_epoch_of_training(make_config, dataset, tmp_path
 
 
 def test_training_is_measured_after_its_first_epoch_and_in_full(tmp_path, monkeypatch):
-    """Guards against compiling counted as training, and shares of something else than its time."""
+    """Guards against counting compilation as training, and shares of anything but its time."""
     played = []
 
     def epoch(replay, number):
@@ -427,11 +427,10 @@ def test_training_is_measured_after_its_first_epoch_and_in_full(tmp_path, monkey
 
 
 def test_training_ends_with_its_budget(tmp_path, monkeypatch, dataset):
-    """Guards against a trainer that goes on for ever, or stops with an error."""
+    """Guards against a trainer that runs forever, or stops with an error."""
     monkeypatch.setattr(training, "sample_dataset", lambda folder: dataset.folder)
     row = measure_training("lstm", tmp_path, 0.0)
     assert row["epochs"] == 5
-    assert math.isclose(sum(row["shares"].values()), 1.0)
     assert row["frames_per_second"] > 0
 
 
@@ -439,7 +438,7 @@ def test_training_ends_with_its_budget(tmp_path, monkeypatch, dataset):
 
 
 def test_the_tied_peer_is_the_same_model():
-    """Guards against a step of other arithmetic than ours: the same weights give the same nats."""
+    """Guards against a step that computes something else: equal weights give equal nats."""
     sizes = tied.Sizes(5, 4, 2)
     ours = tied._model("gru-reset-after", sizes).eval()
     theirs = tied.PeerTied(unit_spec("gru-reset-after"), sizes)
@@ -454,8 +453,8 @@ def test_the_tied_peer_is_the_same_model():
     assert theirs.draw(3).shape == (3, 88)
 
 
-def test_the_tied_models_arithmetic_is_that_of_its_two_units():
-    """36 MFLOP a frame at 96 and 48, forward and backward, by hand."""
+def test_the_tied_models_operations_are_those_of_its_two_units():
+    """36 MFLOP per frame at 96 and 48, forward and backward, calculated by hand."""
     flops = tied._flops(tied._model("gru", tied.Sizes(96, 48, 1)))
     by_hand = 3 * 2 * 88 * 3 * (96 * (58 + 96) + 48 * (96 + 25 + 48))
     assert flops / (tied.BATCH * tied.FRAMES) == by_hand

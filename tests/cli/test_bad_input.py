@@ -1,4 +1,4 @@
-"""Each mistake of a user: one line on stderr, the right status, and nothing left behind."""
+"""User mistakes: one line on stderr, the right exit status, and nothing left behind."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ from seqmodel.training import loop
 
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory, music: Path, data: Path, run: Path) -> Path:
-    """A folder of everything that can be wrong with files."""
+    """A folder of every kind of bad file."""
     folder = tmp_path_factory.mktemp("bad")
     make_bad_files(folder, music, data, run)
     return folder
@@ -29,10 +29,10 @@ def listing(*folders: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_said_in_one_line(
+def test_a_mistake_is_a_one_line_error(
     command: str, call: Call, bad: Path, music: Path, data: Path, run: Path, here: Path
 ):
-    """Guards against tracebacks, vague errors, wrong statuses and things left behind."""
+    """Guards against tracebacks, vague errors, wrong exit statuses and leftover files."""
     if any(not Path(path).exists() for path in re.findall("/proc|/dev/full", command)):
         pytest.skip("this system has no such path")
     paths = {"bad": bad, "music": music, "data": data, "run": run}
@@ -44,8 +44,8 @@ def test_a_mistake_is_said_in_one_line(
     assert listing(here, bad, music, data, run) == before
 
 
-def test_a_dataset_that_changed_is_not_resumed_on(call: Call, music: Path, run: Path, here: Path):
-    """Guards against going on, with a wrong order of data, on other pieces than were learned."""
+def test_resume_rejects_a_changed_dataset(call: Call, music: Path, run: Path, here: Path):
+    """Guards against resuming on pieces other than those trained on, in the wrong order."""
     call_ok("prepare", music, "-o", "data")
     small = ("--hidden", 4, "--epochs", 1, "--schedule", "constant")
     call_ok("train", "data", *small, "--run", "r")
@@ -60,7 +60,7 @@ def test_a_dataset_that_changed_is_not_resumed_on(call: Call, music: Path, run: 
 
 
 def test_diverged_training_says_so(call: Call, data: Path):
-    """Guards against nan being trained on for hours."""
+    """Guards against hours of training on NaN."""
     result = call("train", data, "--hidden", 4, "--lr", 1e38, "-q")
     assert result.status == 1
     assert re.fullmatch(
@@ -70,31 +70,32 @@ def test_diverged_training_says_so(call: Call, data: Path):
     )
 
 
-def test_force_does_not_take_a_run_away_before_the_new_one_can_begin(
-    call: Call, data: Path, run: Path
-):
-    """Guards against losing a good run to a mistyped option of the one that was to replace it.
+def test_force_keeps_the_old_run_until_the_new_one_can_start(call: Call, data: Path, run: Path):
+    """Guards against losing a good run to a mistyped option of its replacement.
 
-    The last ones come out only when the model is built.
+    The last ones surface only when the model is built or makes its first update.
     """
     shutil.copytree(run, "r")
     before = listing(Path())
-    for mistake in (
-        ["--unit", "gnu"],
-        ["--init-from", str(run), "--hidden", "5"],
-        ["--hidden", "1000000"],
-        ["--hidden", "1000000", "--lr", "search"],
-        ["--unit", "tanh", "--activation", "relu", "--weight-noise", "1e30"],
-        ["--unit", "tanh", "--activation", "relu", "--weight-noise", "1e30", "--lr", "search"],
+    noise = ["--unit", "tanh", "--activation", "relu", "--weight-noise", "1e30"]
+    for mistake, said in (
+        (["--unit", "gnu"], "there is no unit 'gnu'"),
+        (["--init-from", str(run), "--hidden", "5"], "weights do not fit the model"),
+        (["--hidden", "1000000"], "out of memory"),
+        (["--hidden", "1000000", "--lr", "search"], "out of memory"),
+        (noise, "training diverged at update 0"),
+        ([*noise, "--lr", "search"], "training diverged at update 0"),
     ):
-        assert call("train", data, "--run", "r", "--force", *mistake).status != 0
+        result = call("train", data, "--run", "r", "--force", *mistake)
+        assert result.status != 0
+        assert said in result.err
         assert listing(Path()) == before
 
 
-def test_force_does_not_take_a_run_away_on_a_disk_that_takes_no_checkpoint(
+def test_force_keeps_the_old_run_if_no_checkpoint_can_be_written(
     call: Call, data: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Guards against two runs lost to a full disk, the old one and the new."""
+    """Guards against losing both runs, the old and the new, to a full disk."""
     shutil.copytree(run, "r")
     before = listing(Path())
 
@@ -108,7 +109,7 @@ def test_force_does_not_take_a_run_away_on_a_disk_that_takes_no_checkpoint(
 
 
 def test_all_awkward_files(call: Call, shared_data: Path):
-    """Guards against a traceback from anybody's test suite of odd MIDI files."""
+    """Guards against tracebacks on the odd MIDI files of other projects' test suites."""
     result = call("prepare", shared_data / "awkward" / "midi", "-o", "d")
     assert result.status == 0
     assert result.err.startswith("skipped 10 files:\n")
@@ -122,10 +123,10 @@ def test_all_awkward_files(call: Call, shared_data: Path):
         ("eval {run}", "try a smaller --batch-size"),
     ],
 )
-def test_memory_that_runs_out_is_told_in_the_commands_own_terms(
+def test_out_of_memory_advice_fits_the_command(
     call: Call, music: Path, run: Path, monkeypatch: pytest.MonkeyPatch, command: str, advice: str
 ):
-    """prepare, which has no model, was told to make it smaller."""
+    """`prepare` has no model, but its error used to advise a smaller one."""
 
     def full(*_: object, **__: object) -> None:
         raise MemoryError
@@ -138,7 +139,7 @@ def test_memory_that_runs_out_is_told_in_the_commands_own_terms(
 
 
 def test_an_infinite_score_is_an_error(call: Call, run: Path, data: Path):
-    """It was a 0 with NaN in the table, and a traceback as JSON."""
+    """Used to exit 0 with NaN in the table, and with a traceback under --json."""
     shutil.copytree(run, "r")
     tensors, content = load_checkpoint(Path("r/best.safetensors"))
     for tensor in tensors.values():

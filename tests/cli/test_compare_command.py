@@ -1,4 +1,4 @@
-"""compare from the command line: the figures are eval's, and no kill changes the table."""
+"""`compare` from the command line: the figures are eval's, and no kill changes the table."""
 
 import csv
 import json
@@ -33,8 +33,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     return out
 
 
-def test_the_table_holds_what_eval_says_of_the_runs(call: Call, data: Path, undisturbed: Path):
-    """Guards against a winner chosen on test, other seeds than told, and sums of means."""
+def test_the_table_agrees_with_eval(call: Call, data: Path, undisturbed: Path):
+    """Guards against a winner chosen on test, misreported seeds, and averages of averages."""
     with (undisturbed / "table.csv").open() as file:
         lines = list(csv.DictReader(file))
     values = json.loads((undisturbed / "table.json").read_text())
@@ -60,7 +60,7 @@ def test_the_table_holds_what_eval_says_of_the_runs(call: Call, data: Path, undi
         assert cell in (undisturbed / "table.md").read_text()
 
 
-def test_what_is_printed_and_what_is_left(call: Call, data: Path, undisturbed: Path):
+def test_what_is_printed_and_what_is_written(call: Call, data: Path, undisturbed: Path):
     again = call("compare", data, *PAPER, "--out", undisturbed)
     assert (again.status, again.err) == (0, f"written to {undisturbed}\n")
     lines = again.out.splitlines()
@@ -83,7 +83,7 @@ def test_what_is_printed_and_what_is_left(call: Call, data: Path, undisturbed: P
 
 
 def test_no_kill_changes_the_table(data: Path, undisturbed: Path):
-    """Workers or all processes at once, as a run goes on, and the same command again."""
+    """Kills workers, or all processes at once, as a run progresses, and repeats the command."""
     chance, kills, command = random.Random(1), 0, begin(data)
     try:
         while kills < 20:
@@ -123,7 +123,7 @@ def epochs() -> dict[Path, bytes]:
 
 
 def begin(data: Path) -> "subprocess.Popen[str]":
-    """The command, as the leader of a process group of its own, its messages in a file."""
+    """Start the command as the leader of its own process group, with its messages in a file."""
     options = [*PAPER, "--jobs", 2, "--out", "e", "-q"]
     with Path("messages").open("w") as file:
         streams = {"stdout": subprocess.DEVNULL, "stderr": file}
@@ -135,7 +135,7 @@ def said() -> str:
 
 
 def children(parent: int) -> list[int]:
-    """The worker processes: those of its children that run the experiment."""
+    """The worker processes: the children that run the experiment."""
     workers = []
     with suppress(FileNotFoundError):  # ended meanwhile
         for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
@@ -158,8 +158,8 @@ def test_ctrl_c_keeps_what_is_done(data: Path, call: Call):
     assert call("compare", data, *PAPER, "--jobs", 1, "--out", "e", "-q").status == 0
 
 
-def test_status_tells_from_outside_what_runs(data: Path, call: Call):
-    """Guards a run whose progress within its epoch, of ten minutes say, only its parent knows."""
+def test_status_shows_what_another_process_runs(data: Path, call: Call):
+    """Guards against progress within an epoch (of ten minutes, say) that only the parent knows."""
     options = ["--units", "gru", "--search", "paper", "--trials", 2, "--jobs", 1, *OPTIONS]
     options += ["--set", "epochs=100000", "--set", "patience=100000", "--out", "e", "-q"]
     with start("compare", data, *options) as command:
@@ -183,8 +183,8 @@ def test_status_tells_from_outside_what_runs(data: Path, call: Call):
     assert lines[2].startswith("0/5 runs done, about ")
 
 
-def test_data_may_be_elsewhere_when_it_goes_on(data: Path, tmp_path: Path, undisturbed: Path):
-    """On another host, say: guards against processes that open the path of the first."""
+def test_the_data_may_have_moved_on_resume(data: Path, tmp_path: Path, undisturbed: Path):
+    """On another host, say: guards against processes that open the original path."""
     first, then, out = (tmp_path / name for name in ("first/data", "then/data", "e"))
     shutil.copytree(data, first)
     with start("compare", first, *PAPER, "--jobs", 1, "--out", out, "-q") as experiment:
@@ -206,15 +206,15 @@ def test_another_setting_is_compared_without_a_search(call: Call, data: Path):
     assert result.err.splitlines()[0].startswith("1/4  data/hidden=2/trial-0  ")
 
 
-def test_the_first_seed_is_told_with_the_figure_of_the_trial_that_won(call: Call, data: Path):
-    """It goes on with that run, of which nothing is left to train and so nothing heard again."""
+def test_the_first_seed_is_reported_with_the_figure_of_the_winning_trial(call: Call, data: Path):
+    """It resumes that run, which has nothing left to train and so reports no new epoch."""
     options = ["--units", "gru", "--search", "none", "--seeds", 1, *OPTIONS, "--jobs", 1]
     trial, seed, _ = call_ok("compare", data, *options, "--out", "o").err.splitlines()
     assert trial.split()[1:3] == ["data/gru/trial-0", seed.split()[2]]
     assert re.fullmatch(r"2/2  data/gru/seed-0  \d+\.\d{4}  complete", seed)
 
 
-def test_tpe_prunes_and_says_that_it_depends(call: Call, data: Path):
+def test_tpe_prunes_and_warns_that_a_rerun_may_differ(call: Call, data: Path):
     options = ["--units", "gru", "--search", "tpe", "--trials", 8, "--tune", "hidden=2..6"]
     options += ["--seeds", 1, *OPTIONS[:2], "--set", "epochs=6", "--jobs", 1, "--out", "t"]
     result = call("compare", data, *options, "--set", "batch_size=8", "-q")
@@ -231,7 +231,7 @@ def test_tpe_prunes_and_says_that_it_depends(call: Call, data: Path):
 
 @pytest.mark.parametrize(("preset", "trials"), [("default", 12), ("paper", 3)])
 def test_train_searches_as_compare_does(data: Path, preset: str, trials: int):
-    """Guards one search in two places: other rates, other runs given up, another winner."""
+    """Guards against `train` and `compare` differing in their rates, pruned runs or winner."""
     Path("c.yaml").write_text("\n".join(SETTINGS).replace("=", ": ") + f"\npreset: {preset}\n")
     both = [data, "--config", "c.yaml", "--trials", trials, "-q"]
     call_ok("compare", *both, "--units", "gru", "--seeds", 1, "--jobs", 1, "--out", "e")
@@ -251,7 +251,7 @@ def test_train_searches_as_compare_does(data: Path, preset: str, trials: int):
     assert Path("r/best.safetensors").read_bytes() == winner.read_bytes()
 
 
-def test_a_trial_that_diverges_is_told_and_does_not_win(call: Call, data: Path):
+def test_a_trial_that_diverges_is_reported_and_does_not_win(call: Call, data: Path):
     options = ["--vary", "learning_rate=0.01,1e30", "--search", "none", "--seeds", 1, *OPTIONS]
     result = call(
         "compare",
@@ -302,11 +302,11 @@ def test_mistakes_are_one_line_and_leave_nothing(call: Call, data: Path, options
     assert (result.status, result.out) == (status, "")
     assert said in result.err
     assert result.err.count("\n") == 1
-    assert not list(Path().rglob("*.log"))
+    assert not list(Path().iterdir())
 
 
 def test_a_file_with_a_wrong_setting_is_named(call: Call, data: Path):
-    """The wrong name is met where models are built, far from the file."""
+    """The wrong name surfaces only where models are built, far from the file."""
     Path("c.yaml").write_text("hidden: 4\nactivation: step\n")
     result = call("compare", data, "--config", "c.yaml")
     assert (result.status, result.err) == (
@@ -316,8 +316,8 @@ def test_a_file_with_a_wrong_setting_is_named(call: Call, data: Path):
     )
 
 
-def test_no_experiment_is_begun_in_a_dataset(call: Call, data: Path, run: Path):
-    """Guards a folder of data, or a run, that fills with an experiment's files."""
+def test_no_experiment_starts_in_a_dataset_or_run(call: Call, data: Path, run: Path):
+    """Guards against filling a dataset or run folder with an experiment's files."""
     before = sorted(path.name for path in [*data.iterdir(), *run.iterdir()])
     for folder, what in ((data, "dataset"), (run, "run")):
         result = call("compare", data, "--quick", "--out", folder)
@@ -329,7 +329,7 @@ def test_no_experiment_is_begun_in_a_dataset(call: Call, data: Path, run: Path):
 
 
 def test_ctrl_c_while_processes_load_is_one_line(data: Path):
-    """Their traceback would be all that a terminal shows of a command typed wrongly."""
+    """Otherwise their tracebacks would fill the terminal after a mistyped command is stopped."""
     command, deadline = begin(data), time.monotonic() + 60
     while len(workers := children(command.pid)) < 2 or not all(map(heeds_ctrl_c, workers)):
         assert time.monotonic() < deadline
@@ -340,14 +340,14 @@ def test_ctrl_c_while_processes_load_is_one_line(data: Path):
 
 
 def heeds_ctrl_c(process: int) -> bool:
-    """Whether Python has begun in a process, and would raise KeyboardInterrupt were it let."""
+    """Whether Python has started in a process and would raise KeyboardInterrupt if allowed to."""
     status = Path(f"/proc/{process}/status").read_text()
     (caught,) = re.findall(r"^SigCgt:\t(\w+)", status, re.MULTILINE)
     return bool(int(caught, 16) & 1 << signal.SIGINT - 1)
 
 
-def test_another_experiment_of_the_name_is_not_mixed_in(call: Call, data: Path, undisturbed: Path):
-    """Nor are other data under the same name."""
+def test_another_experiment_of_the_same_name_is_rejected(call: Call, data: Path, undisturbed: Path):
+    """Guards the table of an experiment against a rerun with another seed."""
     before = (undisturbed / "table.md").read_bytes()
     result = call("compare", data, *PAPER, "--set", "seed=2", "--out", undisturbed)
     assert (result.status, result.err) == (
@@ -357,8 +357,8 @@ def test_another_experiment_of_the_name_is_not_mixed_in(call: Call, data: Path, 
     assert (undisturbed / "table.md").read_bytes() == before
 
 
-def test_units_are_added_to_an_experiment(call: Call, data: Path, undisturbed: Path):
-    """What was trained before stays, and the table is that of all from the start."""
+def test_units_can_be_added_to_an_experiment(call: Call, data: Path, undisturbed: Path):
+    """Earlier runs stay, and the table is as if all units had been there from the start."""
     one, both = PAPER.copy(), PAPER
     one[1] = "gru"
     call_ok("compare", data, *one, "--jobs", 1, "--out", "e", "-q")
@@ -377,7 +377,7 @@ def test_units_are_added_to_an_experiment(call: Call, data: Path, undisturbed: P
 
 
 def test_the_page_holds_the_table(undisturbed: Path):
-    """Guards a page that lags behind the tables, or lacks a winner's sample."""
+    """Guards against a page that lags behind the tables, or lacks a winner's sample."""
     page = (undisturbed / "report.html").read_text()
     lines = (undisturbed / "table.md").read_text().splitlines()
     for line in lines[2:5]:

@@ -23,7 +23,7 @@ def bundled_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_eval_scores_it_beside_the_trivial_models(call: Call, bundled_run: Path):
+def test_eval_scores_it_alongside_the_trivial_models(call: Call, bundled_run: Path):
     values = json.loads(call("eval", bundled_run, "--json").out)
     best = min(read_metrics(bundled_run), key=lambda line: line["valid_nats_per_frame"])
     for name in ("nats_per_frame", "accuracy", "precision", "recall", "end_nats_per_piece"):
@@ -41,8 +41,8 @@ def test_eval_scores_it_beside_the_trivial_models(call: Call, bundled_run: Path)
     ]
 
 
-def test_a_stopped_run_goes_on_as_if_never_stopped(call: Call, bundled_run: Path):
-    """Guards the output's own weights, and its size, against being lost on the way."""
+def test_a_run_trained_further_equals_the_longer_run(call: Call, bundled_run: Path):
+    """Guards against losing the output's own weights, or its size, on resume."""
     call_ok(*TRAIN, "--epochs", 1, "--run", "short", "-q")
     call_ok("train", "--resume", "--run", "short", "--epochs", 2, "-q")
     call_ok("sample", "ours.npy", "--run", "short", "-q", "--length", 40)
@@ -68,7 +68,7 @@ def test_it_writes_music(call: Call, bundled_run: Path):
     assert Path("a.mid").read_bytes() == first
 
 
-def test_inspect_says_what_the_output_is(call: Call, bundled_run: Path):
+def test_inspect_shows_the_output(call: Call, bundled_run: Path):
     best = json.loads(call("inspect", bundled_run, "--json").out)["best"]
     assert call("inspect", bundled_run).out == (
         f"{bundled_run}: run of 2 epochs\n"
@@ -81,7 +81,7 @@ def test_inspect_says_what_the_output_is(call: Call, bundled_run: Path):
     )
 
 
-def test_the_size_of_an_output_that_is_not_a_nade_is_not_told(call: Call, run: Path):
+def test_inspect_omits_the_nade_size_of_other_outputs(call: Call, run: Path):
     assert "nade" not in call("inspect", run).out
 
 
@@ -94,7 +94,7 @@ def test_a_size_out_of_range_is_refused(call: Call, data: Path, size: int, said:
 
 
 def test_weights_of_another_size_are_refused(call: Call, bundled_run: Path):
-    """Guards --init-from against a traceback."""
+    """Guards against a traceback from --init-from."""
     shutil.copytree(bundled_run, "r")
     result = call(*TRAIN[:3], "--hidden", 6, "--end", "--nade-hidden", 5, "--init-from", "r")
     assert result.status == 1

@@ -1,4 +1,4 @@
-"""`seqmodel sample` asked for what a run of audio, or of music, does not do: one line each."""
+"""`seqmodel sample` asked for what a run of audio, or of music, cannot do: one-line errors."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from calling import Call
 from test_sample_audio_command import record
 
 from seqmodel.media.audio import sampling
+from seqmodel.sampling.sampler import Sampler
 
 TRAINED = "{audio} was trained on audio (8,000 Hz, frames of 10 samples, context 20)"
 MUSIC = "{run} was trained on music (88 notes, 4 steps per beat)"
@@ -93,10 +94,10 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_said_in_one_line(
+def test_a_mistake_is_a_one_line_error(
     command: str, call: Call, run: Path, audio_run_folder: Path, here: Path
 ):
-    """Guards against tracebacks, vague errors, wrong statuses and things left behind."""
+    """Guards against tracebacks, vague errors, wrong exit statuses and leftover files."""
     record("short.wav", 9)
     record("fine.wav", 40)
     Path("text.wav").write_text("no sound")
@@ -118,10 +119,10 @@ def test_a_mistake_is_said_in_one_line(
     assert sorted(here.iterdir()) == before
 
 
-def test_a_primer_too_long_to_be_held_is_refused(
+def test_a_primer_too_long_for_memory_is_refused(
     call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Guards against a day of sound read into memory."""
+    """Guards against reading a day of sound into memory."""
     record("p.wav", 20_000)
     monkeypatch.setattr(sampling, "MAX_PRIMER_SAMPLES", 16_000)
     result = call("sample", "o.wav", "--prime", "p.wav", "--run", audio_run_folder)
@@ -131,10 +132,11 @@ def test_a_primer_too_long_to_be_held_is_refused(
     )
 
 
-def test_a_flac_that_cannot_have_the_rate_of_the_run_is_refused_before_drawing(
+def test_a_flac_that_cannot_have_the_rate_of_the_run_is_refused_before_sampling(
     call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sampling, "MAX_FLAC_RATE", 7999)
+    monkeypatch.setattr(Sampler, "draw", None)
     result = call("sample", "o.flac", "--run", audio_run_folder)
     assert (result.status, result.err) == (
         2,

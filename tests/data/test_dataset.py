@@ -1,4 +1,4 @@
-"""The prepared dataset: what is written is what is read, and damage is said in one line."""
+"""The prepared dataset: it reads back as written, and damage is reported in one line."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ ROLLS = st.integers(1, 40).flatmap(lambda t: arrays(np.uint8, (t, 88), elements=
 
 @pytest.fixture
 def copy(dataset, tmp_path):
-    """A dataset of one's own to damage."""
+    """A copy of the dataset to damage."""
     return Path(shutil.copytree(dataset.folder, tmp_path / "copy"))
 
 
@@ -64,7 +64,7 @@ def test_every_piece_is_read_back(dataset, rolls):
 
 
 def test_a_split_is_a_sequence(dataset, rolls):
-    """Whoever writes `for roll in split` or `split[-1]` gets every piece, once, and an end."""
+    """`for roll in split` yields every piece once and ends; `split[-1]` is the last one."""
     split = dataset["train"]
     assert [len(roll) for roll in split] == [len(roll) for roll in rolls["train"]]
     np.testing.assert_array_equal(split[-1], rolls["train"][-1])
@@ -92,8 +92,8 @@ def test_a_shard_is_read_piece_by_piece(tmp_path, write_dataset):
     assert peak < 5 * pieces[0].nbytes / 8  # of 40
 
 
-def test_part_of_a_piece_is_that_part(dataset, rolls):
-    """Guards windows: at the ends of a piece nothing of its neighbours is read."""
+def test_part_of_a_piece_is_a_slice_of_it(dataset, rolls):
+    """Guards windows: nothing is read beyond the ends of a piece."""
     split, roll = dataset["train"], np.packbits(rolls["train"][2], axis=1)
     for begin, end in ((0, None), (0, 3), (5, 9), (20, 99), (24, None), (30, 40)):
         np.testing.assert_array_equal(split.stored(2, begin, end), roll[begin:end])
@@ -110,8 +110,8 @@ def test_part_of_a_piece_is_that_part(dataset, rolls):
     ],
 )
 def test_a_shard_that_changes_while_it_is_read_is_an_error(copy, harm, line):
-    """Guards against the bus error of a file cut short under a memory map, and against going on
-    with pieces that nobody will find again."""
+    """Guards against a bus error if a memory-mapped file is truncated, and against continuing with
+    data that is no longer on disk."""
     split = open_dataset(copy)["train"]
     split[0]
     harm(copy / "train.npy")
@@ -121,8 +121,8 @@ def test_a_shard_that_changes_while_it_is_read_is_an_error(copy, harm, line):
         one_line(caught, str(copy), line)
 
 
-def test_a_shard_cut_short_between_two_looks_is_an_error(copy):
-    """Guards the read itself: a look at the size beforehand leaves a moment."""
+def test_a_shard_truncated_after_the_size_check_is_an_error(copy):
+    """Guards the read itself: the file may be truncated after its size was checked."""
     rows = Shard(copy / "train.npy")
     os.truncate(copy / "train.npy", 200)
     with pytest.raises(LostError, match="cut short"):
@@ -133,8 +133,8 @@ def test_a_shard_cut_short_between_two_looks_is_an_error(copy):
 def test_a_changed_byte_is_found_when_its_piece_is_read(
     dataset, audio_dataset, tmp_path, monkeypatch, media
 ):
-    """Guards training and evaluation: a flipped bit gave a figure like any other. Pieces that
-    were read before are checked again if the file was written to."""
+    """Guards training and evaluation: a flipped bit used to give a figure like any other. The file
+    is changed after it was opened, then restored and opened again."""
     monkeypatch.setattr("seqmodel.data.dataset.FRAMES_HASHED_AT_ONCE", 7)
     original = {"music": dataset, "audio": audio_dataset}[media]
     folder = Path(shutil.copytree(original.folder, tmp_path / "copy"))
@@ -159,7 +159,21 @@ def test_a_changed_byte_is_found_when_its_piece_is_read(
             np.testing.assert_array_equal(split[-1], expected[-1])
 
 
-def test_the_index_and_the_manifest_say_what_is_there(dataset, rolls):
+def test_a_piece_is_checked_again_once_its_file_was_written_to(copy):
+    """Guards later epochs: a byte may change after the piece was read and found to be sound."""
+    split = open_dataset(copy)["train"]
+    first, last = split[0], len(split) - 1
+    assert len(split[last])  # read, and found to be as it was prepared
+    with (copy / "train.npy").open("r+b") as shard:
+        shard.seek(-1, 2)
+        shard.write(b"\xff")
+    os.utime(copy / "train.npy", ns=(1, 1))
+    np.testing.assert_array_equal(split[0], first)
+    with pytest.raises(LostError, match="no longer matches its hash"):
+        split[last]
+
+
+def test_the_index_and_the_manifest_describe_the_pieces(dataset, rolls):
     manifest = json.loads((dataset.folder / "manifest.json").read_text())
     assert (manifest["format"], manifest["version"]) == ("seqmodel-dataset", 1)
     assert manifest["media"] == "music"
@@ -189,8 +203,8 @@ def test_the_same_pieces_make_the_same_bytes(tmp_path, dataset, rolls, write_dat
 
 
 @pytest.mark.parametrize("change", ["note", "order", "split"])
-def test_other_music_has_another_fingerprint(tmp_path, dataset, rolls, write_dataset, change):
-    """Resuming on changed data would go on silently with something else."""
+def test_other_music_has_a_different_fingerprint(tmp_path, dataset, rolls, write_dataset, change):
+    """Otherwise a run would silently resume on changed data."""
     other = {name: list(pieces) for name, pieces in rolls.items()}
     if change == "note":
         other["train"][4] = other["train"][4] ^ (np.arange(88) == 3).astype(np.uint8)
@@ -203,7 +217,7 @@ def test_other_music_has_another_fingerprint(tmp_path, dataset, rolls, write_dat
 
 @pytest.mark.parametrize("source", ["Bört/é.mid", "a\nb\u2028c.mid", "no utf-8: \udcff.mid"])
 def test_any_file_name_can_be_a_source(tmp_path, source):
-    """Names on a disk are bytes; one that is no UTF-8 must not end an hour's work."""
+    """File names are bytes; one that is not UTF-8 must not abort an hour's work."""
     roll = np.ones((2, 88), np.uint8)
     frame = PianoRollFrames(Grid.of_seconds("0.1"), "discard", drums=True, transpose_to_c=True)
     with DatasetWriter(tmp_path, frame) as writer:
@@ -223,7 +237,7 @@ def test_no_dataset(tmp_path):
     one_line(caught, str(tmp_path / "nowhere"), "no manifest.json", "seqmodel prepare")
 
 
-def test_a_split_that_is_not_there(tmp_path, dataset, rolls, write_dataset):
+def test_a_missing_split_is_an_error(tmp_path, dataset, rolls, write_dataset):
     small = write_dataset(tmp_path / "small", {"train": rolls["train"]})
     for name, there in (("valid", "train"), ("dev", "train")):
         with pytest.raises(SeqmodelError) as caught:
@@ -240,8 +254,8 @@ def test_another_version_is_refused_by_name(copy, change):
     one_line(caught, str(copy / "manifest.json"), str(*change.values()), "reads seqmodel-dataset")
 
 
-def test_a_damaged_manifest_is_said_to_be(copy):
-    """Whatever is cut off or put in the place of a value, there is no traceback."""
+def test_a_damaged_manifest_is_reported(copy):
+    """Whatever is cut off or replaced, there is no traceback."""
     file = copy / "manifest.json"
     good = json.loads(file.read_text())
     texts = ["", "[]", "3", "null", file.read_text()[:-20], "\x00", '"a"']
@@ -267,7 +281,7 @@ def test_a_truncated_shard_is_an_error(copy, keep):
 
 
 def test_a_damaged_shard_header_is_an_error(copy):
-    """No byte of the header leads to a traceback, or to frames of another shape."""
+    """No changed byte of the header leads to a traceback, or to other frames."""
     shard, good = copy / "test.npy", (copy / "test.npy").read_bytes()
     there = open_dataset(copy)["test"][0]
     for place in range(128):
@@ -282,7 +296,7 @@ def test_a_damaged_shard_header_is_an_error(copy):
 
 @pytest.mark.parametrize("media", ["music", "audio"])
 def test_any_changed_byte_of_a_shard_is_found(dataset, audio_dataset, tmp_path, monkeypatch, media):
-    """Also past the first block of a piece; sizes and shapes alone cannot tell."""
+    """Also past the first block of a piece; sizes and shapes alone would not show it."""
     monkeypatch.setattr("seqmodel.data.dataset.FRAMES_HASHED_AT_ONCE", 7)
     original = {"music": dataset, "audio": audio_dataset}[media]
     copy = Path(shutil.copytree(original.folder, tmp_path / "copy"))
@@ -336,7 +350,7 @@ def test_a_damaged_index_is_an_error(copy, how):
     ],
 )
 def test_a_damaged_manifest_names_the_field(copy, path, value, says):
-    """Each was a traceback, or was not noticed before something else failed on it."""
+    """Each used to be a traceback, or to go unnoticed until something else failed on it."""
     file = copy / "manifest.json"
     manifest = json.loads(file.read_text())
     *parents, last = path.split(":")
@@ -356,7 +370,7 @@ def test_a_damaged_manifest_names_the_field(copy, path, value, says):
 @pytest.mark.parametrize(
     "text", ["[" * 3000, '{"version": ' + "1" * 5001 + "}", '{"a": NaN}', '{"a": 1e999}', "\xff"]
 )
-def test_a_manifest_of_any_json_is_one_line(copy, text):
+def test_a_manifest_of_extreme_json_is_a_one_line_error(copy, text):
     (copy / "manifest.json").write_text(text, encoding="latin-1")
     with pytest.raises(SeqmodelError) as caught:
         open_dataset(copy)
@@ -386,7 +400,7 @@ def test_a_damaged_index_names_line_and_field(copy, change, says):
         one_line(caught, f"{copy} is damaged: train.jsonl, line 4: {says}", "seqmodel prepare")
 
 
-def test_an_index_with_a_number_beyond_all_is_one_line(copy):
+def test_an_index_with_a_number_out_of_range_is_a_one_line_error(copy):
     index = copy / "train.jsonl"
     index.write_text(index.read_text().replace('"frames": 9', '"frames": 1e400', 1))
     with pytest.raises(SeqmodelError) as caught:

@@ -1,4 +1,4 @@
-"""The tied model: what each note hears, that time and pitch go one way, and that keys are alike."""
+"""The tied model: each note's inputs, causality in time and pitch, invariance to transposition."""
 
 import numpy as np
 import pytest
@@ -41,8 +41,8 @@ def nats(model, frames):
 
 @pytest.mark.parametrize("onsets", [False, True])
 @pytest.mark.parametrize("notes", [1, 11, 12, 30, 88])
-def test_a_note_hears_the_frame_before(notes, onsets):
-    """The definition again, note by note: a window, classes of pitch counted from n, a count."""
+def test_a_note_reads_the_frame_before(notes, onsets):
+    """The definition, note by note: a window, pitch classes counted from n, a count."""
     random = torch.Generator().manual_seed(2)
     past = (torch.rand(3, notes * (1 + onsets), generator=random) < 0.3).double()
     ours = heard_inputs(past, onsets=onsets).view(3, notes, -1)
@@ -73,7 +73,7 @@ def test_compiled_inputs_are_the_plain_ones(frames, notes, onsets, dtype):
 
 
 @OUTPUTS
-def test_a_frame_depends_on_those_before_it_and_all_of_them(output):
+def test_a_frame_depends_on_all_frames_before_it_and_no_later_ones(output):
     """A model that sees its target would score wonderfully and compose nothing."""
     model, T = tied(output), 6
     frames = (torch.rand(T, 88) < 0.1).double()
@@ -86,19 +86,19 @@ def test_a_frame_depends_on_those_before_it_and_all_of_them(output):
         same = slice(None, 40) if output == "note-unit" else [n for n in range(88) if n != 40]
         assert torch.equal(after[t, same], before[t, same])
         assert ((after != before)[t + 1 :]).any(1).all()
-        # Of its own frame a note hears those below it, where notes depend on each other.
+        # Within a frame a note depends on the notes below it, with note-unit only.
         assert bool((after != before)[t, 41:].any()) == (output == "note-unit")
 
 
 @OUTPUTS
 @pytest.mark.parametrize("semitones", [-5, 1, 7])
 def test_transposing_a_piece_transposes_its_likelihood(output, semitones):
-    """But for the inputs that tell absolute pitch, and for the keyboard's two ends."""
+    """Except for the inputs that give absolute pitch, and for the two ends of the keyboard."""
     model = tied(output)
     (time_axis,) = model.layers()
     with torch.no_grad():
-        time_axis.W[:, HEARD:] = 0
-        if output == "note-unit":  # forgets within a few notes how far the lowest is
+        time_axis.W[:, HEARD : HEARD + PITCH] = 0
+        if output == "note-unit":  # so that it forgets the lowest note within a few notes
             model.output.unit.U.mul_(0.3)
     roll = np.zeros((8, 88), np.uint8)
     roll[:, 40:50] = np.random.default_rng(4).random((8, 10)) < 0.4
@@ -121,7 +121,7 @@ def test_figures_do_not_depend_on_batch_or_window(output, batch_size, rows, data
 
 
 def test_windows_bound_the_rows_and_not_only_the_frames():
-    """Guards the memory of long pieces: 8,192 frames of 88 rows each would take gigabytes."""
+    """Guards memory use for long pieces: 8,192 frames of 88 rows each would take gigabytes."""
     assert tied().window(1) * 88 <= sequence.ROWS_AT_ONCE < (tied().window(1) + 1) * 88
     assert tied().window(4) == tied().window(1) // 4
     assert tied().window(10**6) == 1
@@ -174,7 +174,7 @@ def test_sizes_along_pitch_follow_those_along_time_unless_given():
         ({"model": "tied", "note_unit": "grue"}, FRAMES, "there is no unit 'grue'"),
     ],
 )
-def test_what_does_not_fit_is_said_in_one_line(options, frame, message):
+def test_options_that_do_not_fit_are_rejected(options, frame, message):
     with pytest.raises(UsageError, match=message):
         model_of(options, frame)
 

@@ -1,4 +1,4 @@
-"""Sampling audio: the compiled draws beside the plain one, and the stated stream."""
+"""Sampling audio: the compiled draws against the plain one, and the specified stream."""
 
 import copy
 from itertools import islice
@@ -22,7 +22,7 @@ SMALL = AudioFrames(8000, 3, 7, mean=0.1, deviation=0.25)
 
 
 def make_model(kind, frame=SMALL, *, unit="gru", hidden=9, components=4, layers=1):
-    """A model with nothing at zero, of components unlike each other, whose past matters."""
+    """A model with no parameter at zero and components unlike each other, whose past matters."""
     torch.manual_seed(5)
     config = {"unit": unit, "hidden": hidden, "layers": layers, "components": components}
     model = build_model(resolve(config | {"output": kind}, presets=AUDIO.presets), frame)
@@ -48,7 +48,7 @@ def make_model(kind, frame=SMALL, *, unit="gru", hidden=9, components=4, layers=
 
 
 def draw(model, chunks=3, uniforms=None, temperature=1.0, prime=None):
-    """The first frames (T, F), in so many chunks."""
+    """The first `chunks` chunks, as frames (T, F)."""
     sampler = sample.Sampler(model, temperature=temperature)
     drawn = list(islice(sampler.draw(uniforms or Uniforms(3, 1), prime=prime), chunks))
     assert not any(ended for _, ended in drawn)
@@ -56,7 +56,7 @@ def draw(model, chunks=3, uniforms=None, temperature=1.0, prime=None):
 
 
 def plainly(model, *args, **options):
-    """As `draw`, by the plain path."""
+    """Like `draw`, by the plain path."""
     model = copy.deepcopy(model)
     for layer in model.layers():
         layer.backend = "reference"
@@ -74,15 +74,17 @@ def assert_same(model, *args, stream=Uniforms, **options):
 
 @pytest.fixture
 def short_chunks(monkeypatch):
-    """Chunks of 20 frames: the plain path takes its time."""
+    """Chunks of 20 frames: the plain path is slow."""
     monkeypatch.setattr(sample, "CHUNK", 20)
 
 
 @kinds
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_draws_follow_the_stated_stream(kind, temperature):
-    """So that another program or release can draw the same piece: in order, frame by frame,
-    whatever the chunk."""
+    """So that another program or release can draw the same piece.
+
+    Uniforms are taken in order, frame by frame, whatever the chunk.
+    """
     model = make_model(kind)
     double = copy.deepcopy(model).double()
     stream, frames = Uniforms(3, 1), []
@@ -105,7 +107,7 @@ def test_draws_follow_the_stated_stream(kind, temperature):
 @kinds
 @pytest.mark.parametrize("unit", ["lstm", "gru", "tanh"])
 def test_a_thousand_frames_of_the_papers_models_are_the_same(kind, unit):
-    """Guards roundings that add up over time, and weights read from beyond a panel's end."""
+    """Guards against rounding errors that add up over time, and reads beyond a panel's end."""
     frame = AudioFrames(8000, mean=0.001, deviation=0.08)
     model = make_model(kind, frame, unit=unit, hidden=AUDIO.paper_hidden[unit], components=20)
     ours = assert_same(model, 4)
@@ -118,7 +120,7 @@ def test_a_thousand_frames_of_the_papers_models_are_the_same(kind, unit):
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("unit", UNITS)
 def test_compiled_and_plain_sampling_draw_the_same(kind, unit, layers):
-    """Every unit, stacks, temperatures and primers, over the borders of chunks."""
+    """Every unit, stacks, temperatures and primers, across chunk boundaries."""
     model = make_model(kind, unit=unit, layers=layers)
     prime = np.random.default_rng(0).integers(-9000, 9000, (5, 3)) / 32768
     for temperature in (1.0, 0.5, 0.0):
@@ -132,16 +134,18 @@ def test_compiled_and_plain_sampling_draw_the_same(kind, unit, layers):
     ("frame_size", "context"), [(1, 1), (1, 9), (8, 8), (5, 3), (9, 20), (2, 57), (17, 2)]
 )
 def test_any_sizes(kind, components, frame_size, context):
-    """Vectors that are full, partial or a single number; contexts within one frame, over several,
-    and (57) over more than a chunk."""
+    """Vectors that are full, partial or a single number.
+
+    Contexts lie within one frame, span several, or (57) span more than a chunk.
+    """
     frame = AudioFrames(8000, frame_size, context, mean=0.1, deviation=0.25)
     assert_same(make_model(kind, frame, components=components))
 
 
 @pytest.mark.usefixtures("short_chunks")
 @kinds
-def test_float64_weights_are_read_as_they_are(kind):
-    """Guards weights rounded to float32, and ones of the model changed in place."""
+def test_float64_weights_are_read_unchanged(kind):
+    """Guards against weights rounded to float32, or changed in place in the model."""
     model = make_model(kind).double()
     with torch.no_grad():
         for weight in model.parameters():
@@ -153,7 +157,7 @@ def test_float64_weights_are_read_as_they_are(kind):
 
 
 class Extremes(Uniforms):
-    """The least, the middle and the greatest uniforms."""
+    """The smallest, the middle and the largest uniforms."""
 
     def take(self, *shape):
         extremes = np.array([0.0, 2.0**-53, 0.5, 1 - 2.0**-53])
@@ -164,8 +168,10 @@ class Extremes(Uniforms):
 @kinds
 @pytest.mark.parametrize("temperature", [1.0, 1e-3, 0.0])
 def test_the_outermost_uniforms(kind, temperature):
-    """Guards infinite noise, a component past the last, and one of no weight at all that is taken
-    for a uniform of 0."""
+    """Guards against infinite noise, and against choosing a component past the last.
+
+    Also against choosing a component without weight for a uniform of 0.
+    """
     model = make_model(kind)
     biases = model.output.linear.bias if kind == "gaussian" else model.output.mixture.bias
     with torch.no_grad():
@@ -177,7 +183,7 @@ def test_the_outermost_uniforms(kind, temperature):
 @pytest.mark.usefixtures("short_chunks")
 @kinds
 def test_samples_are_16_bit_levels_within_their_range(kind):
-    """Guards samples that a WAV file would wrap around, and a model that hears them unclamped."""
+    """Guards against samples that wrap around in a WAV file, or that the model reads unclamped."""
     frame = AudioFrames(8000, 3, 7, mean=0.1, deviation=3.0)
     levels = assert_same(make_model(kind, frame)) * 32768
     assert levels.min() == -32768
@@ -186,8 +192,8 @@ def test_samples_are_16_bit_levels_within_their_range(kind):
 
 
 @kinds
-def test_where_the_learned_scale_vanishes_the_floor_is_left(kind):
-    """Guards a scale of nan or of 0: the Gaussian's floor is a level, the logistic's a tenth."""
+def test_where_the_learned_scale_vanishes_the_floor_remains(kind):
+    """Guards against a scale of nan or 0: the floor is a level, or a tenth for the logistic."""
     model = make_model(kind, components=1)
     output = model.output
     with torch.no_grad():
@@ -212,19 +218,22 @@ def test_temperature_zero_leaves_nothing_to_chance(kind):
 
 @pytest.mark.usefixtures("short_chunks")
 @kinds
-def test_of_components_as_likely_temperature_zero_takes_the_first(kind):
-    """Guards a choice that is left to chance after all where logits are equal."""
+def test_temperature_zero_takes_the_first_of_equally_likely_components(kind):
+    """Guards against leaving the choice to chance where logits are equal."""
     model = make_model(kind)
     linear = model.output.linear if kind == "gaussian" else model.output.mixture
     with torch.no_grad():
         linear.weight[:4].zero_()
         linear.bias[:4] = torch.tensor([-1.0, 2.0, 2.0, 2.0])
-    assert_same(model, temperature=0.0)
+    drawn = assert_same(model, temperature=0.0)
+    with torch.no_grad():
+        linear.bias[2:4] -= 1
+    np.testing.assert_array_equal(assert_same(model, temperature=0.0), drawn)
 
 
 @kinds
-def test_a_primer_is_heard_to_its_last_sample(kind):
-    """Guards a primer cut off, or put where the unit or the samples' own windows do not look."""
+def test_a_primer_is_read_to_its_last_sample(kind):
+    """Guards against a primer cut off, or missing from the unit's input or the samples' windows."""
     model = make_model(kind)
     prime = np.random.default_rng(0).integers(-9000, 9000, (4, 3)) / 32768
     other = prime.copy()

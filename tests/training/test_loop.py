@@ -1,4 +1,4 @@
-"""The loop: what is kept, when it ends, what it says, and what goes wrong in words."""
+"""The loop: what it saves, when it ends, what it reports, and its error messages."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ from seqmodel.training.update import Sums
 
 @pytest.fixture
 def scripted(monkeypatch, make_config, dataset, tmp_path):
-    """A function that trains while valid's figures follow a script; it returns what was heard."""
+    """A function that trains with scripted figures on valid and returns what was reported."""
 
     def scripted(figures, **options):
         left = iter(figures)
@@ -67,8 +67,8 @@ def test_the_best_checkpoint_is_the_best_epochs(scripted, tmp_path):
     assert not torch.equal(last["model.unit.W"], heard[1][2]["unit.W"])
 
 
-def test_the_runs_own_figures_are_evaluations(run_folder, dataset):
-    """metrics.jsonl says what `seqmodel eval` will say of the same epoch."""
+def test_a_runs_figures_match_an_evaluation(run_folder, dataset):
+    """metrics.jsonl agrees with `seqmodel eval` on the same epoch."""
     run = load_run(run_folder)
     lines = read_metrics(run_folder)
     scores = likelihood(run.model, dataset["valid"])
@@ -105,7 +105,7 @@ def test_training_starts_at_the_marginals(tmp_path, make_config, dataset, rolls,
 
 @pytest.mark.parametrize("truncate", [2, 7, 30, 100])
 def test_windows_carry_the_state(tmp_path, make_config, train, dataset, truncate):
-    """At a rate of 0 the loss is that of whole pieces; a state lost between windows shows."""
+    """At a learning rate of 0 the loss is that of whole pieces; a state that is lost shows."""
     options = {"epochs": 1, "learning_rate": 0.0, "unit": "lstm", "seed": 5}
     trainer = train(make_config(**options, truncate=truncate), tmp_path / "cut")
     (line,) = read_metrics(tmp_path / "cut")
@@ -113,7 +113,7 @@ def test_windows_carry_the_state(tmp_path, make_config, train, dataset, truncate
     assert line["train_nats_per_frame"] == pytest.approx(whole, rel=1e-6)
 
 
-def test_a_window_is_not_trained_through_its_beginning(make_config, dataset, tmp_path):
+def test_gradients_stop_at_the_start_of_a_window(make_config, dataset, tmp_path):
     """Truncation must cut the graph, or its memory would grow with the piece."""
     trainer = Trainer(make_config(truncate=5, batch_size=11), dataset, tmp_path)
     graphs = []
@@ -126,7 +126,9 @@ def test_a_window_is_not_trained_through_its_beginning(make_config, dataset, tmp
 
 
 @pytest.mark.parametrize("options", [{}, {"dropout": 0.3, "layers": 2, "weight_noise": 0.1}])
-def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path, make_config, train, options):
+def test_the_same_seed_gives_the_same_run_and_another_does_not(
+    tmp_path, make_config, train, options
+):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         torch.manual_seed(len(name) + seed)
         train(make_config(**options, seed=seed, epochs=1), tmp_path / name)
@@ -148,13 +150,13 @@ def test_keys_are_transposed_only_when_asked(tmp_path, make_config, train, datas
     loads.clear()
     train(make_config(epochs=2, augment_keys=True), tmp_path / "keys")
     keys = [tuple(k.tolist()) for k in loads if k is not None]
-    assert len(keys) == 6  # of training; valid is never transposed
+    assert len(keys) == 6  # batches of train; valid is never transposed
     assert len(set(keys)) == 6
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
-def test_divergence_is_said_and_names_the_option(tmp_path, make_config, train, optimizer):
-    """A loss of nan that trains on for hours helps nobody."""
+def test_divergence_is_an_error_that_names_the_option(tmp_path, make_config, train, optimizer):
+    """Guards against training on for hours with a loss of nan."""
     config = make_config(learning_rate=1e38, clip=0.0, optimizer=optimizer, unit="tanh")
     with pytest.raises(SeqmodelError, match=r"diverged at update \d+ .*--learning-rate") as caught:
         train(config, tmp_path / "run")
@@ -163,7 +165,7 @@ def test_divergence_is_said_and_names_the_option(tmp_path, make_config, train, o
 
 @pytest.fixture
 def wild_from_the_third_epoch_on(monkeypatch):
-    """A rate at which every run diverges, but only when two epochs are done."""
+    """A learning rate at which every run diverges, but only once two epochs are done."""
 
     def rate(config, progress):
         return 1e38 if progress * config.epochs >= 2 else config.learning_rate
@@ -172,10 +174,10 @@ def wild_from_the_third_epoch_on(monkeypatch):
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
-def test_divergence_leaves_the_epochs_before_it(
+def test_divergence_keeps_the_epochs_before_it(
     tmp_path, make_config, train, optimizer, wild_from_the_third_epoch_on
 ):
-    """A best checkpoint of wild weights would cost all that had been learned."""
+    """A best checkpoint of diverged weights would lose all that had been learned."""
     config = make_config(epochs=5, clip=0.0, optimizer=optimizer, unit="tanh")
     with pytest.raises(DivergedError, match="of epoch 3 "):
         train(config, tmp_path / "run")
@@ -188,8 +190,8 @@ def test_divergence_leaves_the_epochs_before_it(
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_a_valid_figure_that_is_not_finite_ends_the_run_in_words(scripted, tmp_path, wrong):
-    """It was taken for an epoch: no best was written, and metrics.jsonl was no JSON."""
+def test_a_non_finite_valid_figure_is_an_error_that_ends_the_run(scripted, tmp_path, wrong):
+    """Used to count as an epoch: no best was saved, and metrics.jsonl was not valid JSON."""
     message = rf"the valid split scores {wrong} nats per frame after epoch 2: lower --learning-rate"
     with pytest.raises(DivergedError, match=message) as caught:
         scripted([5.0, wrong, 4.0])
@@ -201,10 +203,10 @@ def test_a_valid_figure_that_is_not_finite_ends_the_run_in_words(scripted, tmp_p
     assert load_run(tmp_path / "run").epoch == 1
 
 
-def test_one_sample_beyond_all_scale_is_told_to_be_in_valid(
+def test_one_sample_far_beyond_full_scale_is_reported_as_in_valid(
     tmp_path, make_audio_config, train, recordings
 ):
-    """A float recording with one sample of 1e25, as damaged files have: valid scored nan."""
+    """A float recording with one sample of 1e25, as in damaged files: valid scores nan or inf."""
     data = write_float_dataset(tmp_path / "data", recordings)
     config = make_audio_config(epochs=1, output="gaussian")
     with pytest.raises(DivergedError, match=r"the valid split scores (nan|inf) nats per frame"):
@@ -228,7 +230,7 @@ def write_float_dataset(folder, recordings):
 
 
 def test_the_callback_ends_the_run_and_it_can_be_resumed(tmp_path, make_config, dataset):
-    """What prunes trials: the epochs so far stay on disk, whole, and the rest can follow."""
+    """This is how trials are pruned: the epochs so far stay on disk, complete; more can follow."""
     config, heard = make_config(epochs=4), []
 
     def epoch(metrics, is_best):
@@ -247,8 +249,8 @@ def test_the_callback_ends_the_run_and_it_can_be_resumed(tmp_path, make_config, 
     assert resumed.epoch == whole.epoch == 4
 
 
-def test_a_run_trained_again_keeps_nothing_of_the_former(tmp_path, make_config, dataset, train):
-    """A best checkpoint left over would be evaluated as if it were the new run's."""
+def test_a_run_trained_again_keeps_nothing_of_the_old_one(tmp_path, make_config, dataset, train):
+    """A leftover best checkpoint would be evaluated as if it were the new run's."""
     train(make_config(epochs=1), tmp_path / "run")
     with pytest.raises(InterruptError):
         train(make_config(epochs=1), tmp_path / "run", stop_at=lambda seen, tick: True)
@@ -259,12 +261,12 @@ def test_a_dataset_without_valid_is_refused_before_anything_is_written(
     tmp_path, make_config, train, rolls, write_dataset
 ):
     data = write_dataset(tmp_path / "data", {"train": rolls["train"]})
-    with pytest.raises(SeqmodelError, match="no pieces in a split 'valid'"):
+    with pytest.raises(SeqmodelError, match="no pieces in split 'valid'"):
         train(make_config(), tmp_path / "run", data=data)
     assert not (tmp_path / "run").exists()
 
 
-def test_ticks_count_every_frame_and_the_time_left(tmp_path, make_config, train):
+def test_ticks_report_all_frames_and_the_time_left(tmp_path, make_config, train):
     ticks = []
     train(make_config(truncate=7, epochs=2), tmp_path / "run", tick=ticks.append)
     for epoch in (1, 2):
@@ -274,15 +276,13 @@ def test_ticks_count_every_frame_and_the_time_left(tmp_path, make_config, train)
         assert (scoring[-1].done, scoring[-1].total) == (67, 67)
         assert [t.done for t in training] == sorted({t.done for t in training})
         assert all(t.frames_per_second > 0 for t in training)
-        if epoch == 2:  # with the pass over valid, whose pace the first epoch has told
+        if epoch == 2:  # includes the pass over valid, timed in the first epoch
             assert all(t.seconds_left > (145 - t.done) / t.frames_per_second for t in training)
     assert all(math.isfinite(t.nats_per_frame) for t in ticks if t.nats_per_frame is not None)
 
 
-def test_ctrl_c_before_the_first_update_is_answered_at_once(
-    tmp_path, make_config, dataset, monkeypatch
-):
-    """It waited until the update had been compiled and made; what it says to do works."""
+def test_ctrl_c_before_the_first_update_stops_at_once(tmp_path, make_config, dataset, monkeypatch):
+    """Used to wait for the update to be compiled and made; resuming, as it advises, works."""
 
     def compiling(*arguments, **options):
         os.kill(os.getpid(), signal.SIGINT)
@@ -316,10 +316,10 @@ def test_ctrl_c_before_the_first_update_is_answered_at_once(
         ),
     ],
 )
-def test_a_first_update_that_diverges_blames_no_learning_rate_and_leaves_nothing(
+def test_divergence_at_the_first_update_leaves_no_files_and_blames_no_learning_rate(
     tmp_path, make_config, dataset, monkeypatch, options, advice
 ):
-    """No step has been taken yet; and what it left was resumed only to diverge again."""
+    """No step has been taken yet; the files it used to leave would diverge again when resumed."""
     if not options["weight_noise"]:
         monkeypatch.setattr(loop, "update", lambda *a, **k: (Sums(math.nan, 1, None), math.nan))
     with pytest.raises(DivergedError, match=advice):

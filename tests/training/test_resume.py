@@ -1,4 +1,4 @@
-"""Resuming: a run that was stopped, anywhere, ends as one that never was, bit for bit."""
+"""Resuming: a run stopped anywhere ends bit for bit like one that was never stopped."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def without_times(metrics):
 
 
 def outcome(folder):
-    """All that a run leaves behind, but for how long it took."""
+    """The metrics, checkpoints and config of a run, without times."""
     left = {"metrics": without_times(read_metrics(folder))}
     for name in (runs.BEST, runs.LAST):
         tensors, content = load_checkpoint(folder / name)
@@ -68,7 +68,7 @@ def outcome(folder):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, make_config, train):
-    """A function: the outcome of an uninterrupted run, and at which ticks one could stop it."""
+    """A function that returns the outcome of an uninterrupted run, and the ticks it can stop at."""
     done = {}
 
     def whole(options):
@@ -102,12 +102,14 @@ def test_a_stopped_run_ends_as_if_never_stopped(
     with pytest.raises(InterruptError, match=r"--resume --run .*run`$") as caught:
         train(config, tmp_path / "run", stop_at=tick_number(stops(options, whole)[where]))
     assert caught.value.exit_status == 128 + 15
-    torch.randn(7)  # another process has other generators
+    torch.randn(7)  # a new process has other generator states
     train(config, tmp_path / "run", resume=True)
     assert outcome(tmp_path / "run") == whole(options)[0]
 
 
-def test_a_run_stopped_at_every_update_ends_all_the_same(tmp_path, make_config, train, whole):
+def test_a_run_stopped_at_every_update_ends_as_if_never_stopped(
+    tmp_path, make_config, train, whole
+):
     options = TRUNCATED
     config, resume = make_config(**options), False
     for _ in range(1000):
@@ -121,28 +123,30 @@ def test_a_run_stopped_at_every_update_ends_all_the_same(tmp_path, make_config, 
     assert ours == theirs
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(
+def test_a_killed_run_resumes_from_its_last_checkpoint(
     tmp_path, make_config, train, whole, monkeypatch
 ):
-    """kill -9 and power cuts save nothing at the end: what was saved in passing must do."""
+    """kill -9 and power cuts leave no time to save: what was saved along the way must do."""
     monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
     config = make_config(**EVERYTHING)
 
-    def killed(metrics, is_best):
-        if metrics["epoch"] == 2:
+    def killed(tick):
+        if tick.epoch == 2 and tick.done > tick.total / 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "run", epoch=killed)
+        train(config, tmp_path / "run", tick=killed)
+    _, content = load_checkpoint(tmp_path / "run/last.safetensors")
+    assert (content["epoch"], content["place"]["frames"] > 0) == (1, True)  # amid the second
     train(config, tmp_path / "run", resume=True)
     assert outcome(tmp_path / "run") == whole(EVERYTHING)[0]
 
 
 @pytest.mark.parametrize("options", [{}, {"learning_rate_draws": 2}])
-def test_a_run_killed_before_anything_was_due_to_be_saved_goes_on(
+def test_a_run_killed_before_a_save_was_due_resumes(
     tmp_path, make_config, dataset, run_folder, options
 ):
-    """From other weights too, of which nobody tells on --resume."""
+    """Also one started from other weights, which are not given again on --resume."""
     config, start = make_config(end=True, hidden=7, epochs=1, **options), load_run(run_folder)
 
     def killed(tick):
@@ -156,15 +160,13 @@ def test_a_run_killed_before_anything_was_due_to_be_saved_goes_on(
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
-def test_the_windows_of_the_stop_really_differ(whole):
-    """Guards the tests above: stopping within a batch must have a carry to save."""
+def test_the_truncated_run_has_several_windows_per_batch(whole):
+    """Validates the tests above: a stop within a batch must have a carry to save."""
     assert len([t for t in whole(TRUNCATED)[1] if t.nats_per_frame is not None]) > 12
 
 
-def test_lines_written_after_the_last_checkpoint_are_taken_back(
-    tmp_path, make_config, train, dataset
-):
-    """A run killed between two files must not tell an epoch twice."""
+def test_lines_written_after_the_last_checkpoint_are_dropped(tmp_path, make_config, train, dataset):
+    """A run killed between writing two files must not list an epoch twice."""
     config = make_config()
     with pytest.raises(InterruptError):
         train(config, tmp_path / "run", stop_at=tick_number(6))
@@ -174,7 +176,7 @@ def test_lines_written_after_the_last_checkpoint_are_taken_back(
     assert [line["epoch"] for line in read_metrics(tmp_path / "run")] == [1]
 
 
-def test_more_epochs_may_be_asked_for(tmp_path, make_config, train):
+def test_epochs_can_be_added_on_resume(tmp_path, make_config, train):
     options = {"schedule": "constant"}
     train(make_config(epochs=2, **options), tmp_path / "short")
     train(make_config(epochs=4, **options), tmp_path / "short", resume=True)
@@ -183,8 +185,8 @@ def test_more_epochs_may_be_asked_for(tmp_path, make_config, train):
 
 
 @pytest.mark.parametrize("epochs", [2, 5])
-def test_other_epochs_do_not_make_a_cosine_jump(tmp_path, make_config, train, epochs):
-    """The rate depends on how many epochs there will be: it jumped, up or down, without a word."""
+def test_epochs_cannot_change_under_a_cosine_schedule(tmp_path, make_config, train, epochs):
+    """The rate depends on the number of epochs: it used to jump up or down silently."""
     with pytest.raises(InterruptError):
         train(make_config(), tmp_path / "run", stop_at=tick_number(6))
     before = outcome_of_files(tmp_path / "run")
@@ -205,8 +207,10 @@ def test_other_epochs_do_not_make_a_cosine_jump(tmp_path, make_config, train, ep
         ({"batch_size": 3}, "batch_size 4, not 3"),
     ],
 )
-def test_the_checkpoint_tells_how_a_run_was_trained(tmp_path, make_config, train, change, words):
-    """A config.yaml edited by hand made another run of it, half way, and nothing said so."""
+def test_settings_that_differ_from_the_checkpoint_are_refused(
+    tmp_path, make_config, train, change, words
+):
+    """A hand-edited config.yaml used to turn a run into a different one half way, silently."""
     with pytest.raises(InterruptError):
         train(make_config(), tmp_path / "run", stop_at=tick_number(6))
     before = outcome_of_files(tmp_path / "run")
@@ -217,7 +221,7 @@ def test_the_checkpoint_tells_how_a_run_was_trained(tmp_path, make_config, train
 
 
 def test_a_dataset_may_have_moved(tmp_path, make_config, train, dataset, whole):
-    """Its content is what counts, so a run can go on where the data lie elsewhere."""
+    """Only its content counts, so a run can resume with the data at another path."""
     with pytest.raises(InterruptError):
         train(make_config(**PLAIN), tmp_path / "run", stop_at=tick_number(6))
     shutil.copytree(dataset.folder, tmp_path / "moved")

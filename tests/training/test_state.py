@@ -1,4 +1,4 @@
-"""The training state: saved as before, strict JSON, refused in words where it cannot be read."""
+"""The training state: a stable format, strict JSON, clear errors where it cannot be read."""
 
 import json
 from pathlib import Path
@@ -16,14 +16,14 @@ FIELDS = ["epoch", "batch", "window", "update", "nats", "frames", "learning_rate
 FIELDS += ["best_nats", "best_epoch", "metrics"]
 
 
-def test_the_names_in_a_checkpoint_stay(run_folder):
-    """Version 1 wrote these; a renamed one would make every run on disk impossible to resume."""
+def test_the_names_in_a_checkpoint_are_stable(run_folder):
+    """Version 1 wrote these; renaming one would make every run on disk impossible to resume."""
     content = load_checkpoint(run_folder / LAST)[1]
     assert list(content["place"]) == FIELDS
 
 
-def test_a_run_without_an_epoch_is_json_that_older_readers_read():
-    """Infinity is not valid JSON; left out, it is what older versions take for missing too."""
+def test_a_run_without_an_epoch_is_json_that_older_versions_read():
+    """Infinity is not valid JSON, so it is left out; older versions use it as the default too."""
     values = json.loads(json.dumps(Progress(update=3).to_json(), allow_nan=False))
     assert list(values) == [name for name in FIELDS if name != "best_nats"]
     assert Progress.from_json(values, ORIGIN) == Progress(update=3)
@@ -32,20 +32,20 @@ def test_a_run_without_an_epoch_is_json_that_older_readers_read():
 
 
 def test_progress_of_a_newer_version_is_refused_by_name():
-    with pytest.raises(SeqmodelError, match=f"{ORIGIN} has 'tempo', .* newer seqmodel"):
+    with pytest.raises(SeqmodelError, match=f"{ORIGIN} has the unknown setting 'tempo': .* newer"):
         Progress.from_json({**Progress().to_json(), "tempo": 3}, ORIGIN)
 
 
 def test_a_run_whose_valid_figure_was_nan_is_not_resumed():
-    """Older versions went on; its metrics.jsonl would be no JSON once more."""
+    """Older versions continued; its metrics.jsonl would again not be valid JSON."""
     line = {"epoch": 2, "valid_nats_per_frame": float("nan"), "learning_rate": 0.01}
     with pytest.raises(DivergedError, match=r"valid split scores nan .* after epoch 2"):
         Progress.from_json({"epoch": 2, "metrics": [line]}, ORIGIN)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
-def test_all_tensors_come_back(make_config, dataset, optimizer):
-    """The optimizer's memory, the average, and the carry of a batch's rows."""
+def test_all_tensors_are_restored(make_config, dataset, optimizer):
+    """The optimizer's state, the average, and the carry of a batch."""
     config = make_config(optimizer=optimizer, average=0.9, layers=2, unit="lstm")
     train, cpu = dataset["train"], torch.device("cpu")
     state, other = (TrainingState(config, train, cpu) for _ in range(2))
@@ -71,8 +71,8 @@ def test_all_tensors_come_back(make_config, dataset, optimizer):
         assert torch.equal(tensor, other.tensors()[name]), name
 
 
-def test_the_optimizer_keeps_no_memory_of_a_checkpoints_file(make_config, dataset):
-    """Guards against state that lies wherever the file's bytes do; see `TrainingState.load`."""
+def test_the_optimizer_does_not_share_memory_with_a_checkpoint(make_config, dataset):
+    """Guards against state aligned like the file's bytes; see `TrainingState._load_carry`."""
     state = TrainingState(make_config(), dataset["train"], torch.device("cpu"))
     for weight in state.model.parameters():
         weight.grad = torch.ones_like(weight)

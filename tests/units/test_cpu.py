@@ -23,8 +23,8 @@ __all__ = ["guarded"]  # buffers are guarded in every test here
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
-# Relative to the largest entry of each tensor, or to 0.1 if that is less. In float32 sums of a few
-# thousand terms come in another order than the specification's, and more so after 200 steps.
+# Relative to each tensor's largest entry, or to 0.1 if that entry is smaller. In float32, sums of a
+# few thousand terms are added in another order than the specification's, more so over 200 steps.
 BOUND = {torch.float64: 1e-10, torch.float32: 2e-5}
 SIZES = [  # T, B, H, I
     (1, 1, 1, 1),
@@ -41,13 +41,13 @@ SIZES = [  # T, B, H, I
 
 @pytest.fixture(params=[False, True], ids=["afterwards", "step by step"])
 def summed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways in which the gradients of W and U are summed, whatever the number of rows."""
+    """Both ways of summing the gradients of W and U, whatever the number of rows."""
     monkeypatch.setattr(recurrence, "WIDE", 1 if request.param else 1 << 20)
 
 
 @contextmanager
 def threads_for(backend: object) -> Iterator[None]:
-    """One thread for the specification: its many small products crawl on two of a busy machine."""
+    """One thread for the specification: on two of a busy machine its many small products crawl."""
     before = torch.get_num_threads()
     torch.set_num_threads(1 if backend in (specification.run, "reference") else before)
     yield
@@ -109,7 +109,7 @@ def compare(
         assert ours is not None, what
         assert ours.shape == right.shape, what
         assert bool(torch.isfinite(ours).all()), what
-        # A net input of thousands is right to its own last digit, which is no small number.
+        # A net input in the thousands is exact to its last digit, which is not small in itself.
         bound = BOUND[dtype] * (5 if T > 100 else 1) * max(1.0, scale / 20)
         error = float(
             (ours - right).abs().max().detach() / right.abs().max().detach().clamp(min=0.1)
@@ -131,7 +131,7 @@ def test_values_and_gradients(
 @pytest.mark.parametrize("size", [(63, 7, 33, 88), (40, 16, 100, 88), (200, 1, 256, 41)], ids=str)
 @pytest.mark.parametrize("name", UNITS)
 def test_piano_rolls(name: str, size: tuple[int, int, int, int], dtype: torch.dtype) -> None:
-    """Sums of columns where few notes sound; a silent frame and a full one among them."""
+    """Sums of columns for sparse frames, with a silent frame and a full one among them."""
     torch.manual_seed(0)
     T, B, H, inputs = size
     weights = random_weights(name, inputs, H, dtype, bias=True)
@@ -161,8 +161,8 @@ def listed(x: Tensor, threads: int = 1) -> SparseFrames:
 
 @pytest.mark.parametrize("inputs", [88, 64, 130, 7])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
-def test_notes_are_listed_as_they_sound(dtype: torch.dtype, inputs: int) -> None:
-    """Guards against a place lost where a word of 64 columns or a vector ends."""
+def test_the_notes_that_sound_are_listed(dtype: torch.dtype, inputs: int) -> None:
+    """Guards against notes lost at the end of a word of 64 columns or of a vector."""
     torch.manual_seed(0)
     roll = (torch.rand(40, 3, inputs) < 0.1).to(dtype)
     roll[3, 0], roll[4, 1] = 0, 1
@@ -209,7 +209,7 @@ def test_saturation(name: str, scale: float, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.parametrize("value", [float("nan"), 1e30, -1e30, float("inf")])
-def test_what_is_not_finite_stays_where_it_is(name: str, value: float) -> None:
+def test_non_finite_values_spread_as_in_the_reference(name: str, value: float) -> None:
     unit, plain = make(name, 4, 20, backend="cpu"), make(name, 4, 20, backend="reference")
     plain.load_state_dict(unit.state_dict())
     x = torch.randn(6, 3, 4)
@@ -242,7 +242,7 @@ def test_finite_differences(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "gru3", "tanh"])
 def test_module_stacked_ragged_and_carried(name: str) -> None:
-    """Through Unit and Stack: lengths with 0 and T among them, state carried between calls."""
+    """Through Unit and Stack: lengths that include 0 and T, state carried between calls."""
     torch.manual_seed(1)
     units = [make(name, 6, 21, backend=b, layers=2).double() for b in ("cpu", "reference")]
     units[1].load_state_dict(units[0].state_dict())
@@ -270,10 +270,10 @@ def gradients(outputs: Sequence[Tensor], given: Sequence[Tensor], leaves: Sequen
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("kind", ["data", "roll", "input with gradient"])
 @pytest.mark.parametrize("name", UNITS)
-def test_ragged_rows_are_those_run_alone(
+def test_ragged_rows_equal_rows_run_alone(
     name: str, kind: str, dtype: torch.dtype, threads: int
 ) -> None:
-    """Values, final states and every gradient; what stands behind a length reaches nothing."""
+    """Values, final states and every gradient; nothing beyond a row's length has any effect."""
     torch.manual_seed(0)
     torch.set_num_threads(threads)
     T, lengths, inputs, H = 11, [11, 0, 3, 1, 10, 0, 7], 9, 21
@@ -318,8 +318,8 @@ def test_ragged_rows_are_those_run_alone(
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_what_comes_before_the_end_is_the_same_to_the_last_bit(name: str) -> None:
-    """Guards the ragged loops against other roundings than the dense ones'."""
+def test_ragged_and_dense_loops_are_bit_identical(name: str) -> None:
+    """Guards against ragged loops that round differently from the dense ones."""
     torch.manual_seed(0)
     unit = make(name, 9, 21, backend="cpu")
     x = torch.randn(11, 5, 9)
@@ -334,8 +334,8 @@ def test_what_comes_before_the_end_is_the_same_to_the_last_bit(name: str) -> Non
 
 @pytest.mark.usefixtures("summed")
 @pytest.mark.parametrize("needs_x", [False, True])
-def test_nothing_blows_up_behind_the_length(needs_x: bool) -> None:
-    """A mask by multiplication gives inf * 0 = nan in h, and in U's gradient."""
+def test_nothing_blows_up_beyond_the_length(needs_x: bool) -> None:
+    """Masking by multiplication would give inf * 0 = nan in h and in U's gradient."""
     torch.manual_seed(0)
     unit = make("tanh", 3, 8, backend="cpu", activation="relu")
     with torch.no_grad():
@@ -357,8 +357,10 @@ def test_nothing_blows_up_behind_the_length(needs_x: bool) -> None:
 @pytest.mark.parametrize("lengths", [None, torch.zeros(0, dtype=torch.int64)])
 @pytest.mark.parametrize("needs_x", [False, True])
 @pytest.mark.parametrize("name", UNITS)
-def test_no_rows_give_gradients_of_zero(name: str, needs_x: bool, lengths: Tensor | None) -> None:
-    """Guards buffers that no row fills from being handed out as gradients."""
+def test_an_empty_batch_gives_zero_gradients(
+    name: str, needs_x: bool, lengths: Tensor | None
+) -> None:
+    """Guards against unfilled buffers being returned as gradients."""
     unit = make(name, 9, 21, backend="cpu")
     x = torch.empty(5, 0, 9, requires_grad=needs_x)
     h, final = unit(x, lengths=lengths)
@@ -372,20 +374,18 @@ def test_no_rows_give_gradients_of_zero(name: str, needs_x: bool, lengths: Tenso
 
 @pytest.mark.parametrize("name", ["lstm", "mgu"])
 def test_gradients_only_where_asked(name: str) -> None:
-    unit = make(name, 6, 21, backend="cpu")
-    h, _ = unit(torch.randn(4, 3, 6))
-    h[2].sum().backward()  # of one step, and none for c
-    whole = {n: p.grad.clone() for n, p in unit.named_parameters()}
-    for p in unit.parameters():
-        p.grad = None
-    unit.W.requires_grad_(False)
-    torch.manual_seed(0)
-    x = torch.randn(4, 3, 6, requires_grad=True)
-    unit(x)[0].sum().backward()
-    assert unit.W.grad is None
-    assert x.grad is not None
-    assert unit.U.grad is not None
-    assert all(torch.isfinite(g).all() for g in whole.values())
+    """Of one step only, none of c; then with W frozen, which leaves the others as they were."""
+    unit, plain = (make(name, 6, 21, backend=b).double() for b in ("cpu", "reference"))
+    plain.load_state_dict(unit.state_dict())
+    x = torch.randn(4, 3, 6, dtype=torch.float64, requires_grad=True)
+    for frozen in (False, True):
+        gradients = []
+        for one in (unit, plain):
+            one.W.requires_grad_(not frozen)
+            asked = [x, *(p for p in one.parameters() if p.requires_grad)]
+            gradients.append(torch.autograd.grad(one(x)[0][2].sum(), asked))
+        for ours, right in zip(*gradients, strict=True):
+            torch.testing.assert_close(ours, right)
     with torch.no_grad():
         assert not unit(x)[0].requires_grad
 
@@ -406,14 +406,14 @@ def test_inputs_and_gradients_of_any_layout() -> None:
         assert torch.allclose(ours, right, rtol=1e-10, atol=1e-12)
 
 
-def test_backward_again_and_changed_outputs() -> None:
+def test_backward_twice_and_modified_outputs() -> None:
     unit = make("gru", 3, 20, backend="cpu")
     h, _ = unit(torch.randn(5, 2, 3))
     first = torch.autograd.grad(h.sum(), unit.U, retain_graph=True)[0]
     assert torch.equal(first, torch.autograd.grad(h.sum(), unit.U, retain_graph=True)[0])
     loss = h.sum()
     with torch.no_grad():
-        h.mul_(2)  # the backward pass needs h as it was
+        h.mul_(2)  # the backward pass needs h unchanged
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
@@ -421,7 +421,7 @@ def test_backward_again_and_changed_outputs() -> None:
 @pytest.mark.parametrize("name", ["lstm", "gru", "gru3", "gru-reset-after"])
 @pytest.mark.parametrize("lengths", [None, torch.tensor([1, 3])], ids=["dense", "ragged"])
 def test_second_derivatives(name: str, lengths: Tensor | None) -> None:
-    """They go through the specification, whatever the backend."""
+    """The cpu backend computes them through the specification."""
     torch.set_num_threads(1)
     unit = make(name, 3, 4, backend="cpu").double()
     x = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
@@ -452,7 +452,7 @@ def test_auto_runs_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     h.sum().backward()
     assert ran == ["pack", "backward", "fold", "outer", "outer"]
     assert type(h.grad_fn).__name__ != "StackBackward0"
-    monkeypatch.setattr(specification, "NetInput", None)  # nothing of the specification runs
+    monkeypatch.setattr(specification, "NetInput", None)  # the specification cannot run
     unit(torch.randn(5, 2, 3))
     with pytest.raises(TypeError):
         make("lstm", 3, 4, backend="reference")(torch.randn(5, 2, 3))
@@ -480,14 +480,14 @@ def test_any_number_of_threads(threads: int) -> None:
     compare("gru", (300, 4, 120, 30), torch.float64)
 
 
-def test_python_threads_where_openmp_is_not_gnus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_threads_without_gnu_openmp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "forked", lambda: True)
     compare("lstm", (9, 7, 33, 5), torch.float64)
     compare("gru", (300, 4, 120, 30), torch.float64)
 
 
 def test_several_graphs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against one call's buffers in the hands of another."""
+    """Guards against a call that takes buffers that another still needs."""
     monkeypatch.setattr(memory, "buffer", buffer)
     monkeypatch.setattr(memory, "LARGE", 1)
     units = {b: make("lstm", 8, 60, backend=b) for b in ("cpu", "reference")}

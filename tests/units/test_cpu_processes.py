@@ -20,8 +20,8 @@ __all__ = ["guarded"]  # buffers are guarded in every test here
 pytestmark = pytest.mark.usefixtures("two_threads")
 
 
-def test_fewer_threads_than_asked_for() -> None:
-    """OpenMP may wake fewer; nobody else's share may be left undone."""
+def test_fewer_threads_than_requested() -> None:
+    """OpenMP may provide fewer; the missing threads' shares must still be done."""
     code = """
 import torch
 from seqmodel.units import make
@@ -39,8 +39,8 @@ for ours, right in zip(unit.parameters(), plain.parameters()):
     subprocess.run([sys.executable, "-c", code], env=limited, check=True)
 
 
-def test_one_thread_is_for_the_calling_thread_alone() -> None:
-    """A thread whose first torch operation fell into the block kept one thread for good."""
+def test_one_thread_affects_only_the_calling_thread() -> None:
+    """A thread whose first torch operation fell into the block used to keep one thread for good."""
     counts = []
 
     def work() -> None:
@@ -91,7 +91,7 @@ def _step(unit: Unit) -> list[Tensor]:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_forked_children() -> None:
-    """After the parent has used its threads: two children at once, and the parent beside them."""
+    """After the parent has used its threads: two children and the parent run concurrently."""
     unit = Unit("lstm", 8, 40)
     right = _step(unit)
     _ = torch.ones(600, 600) @ torch.ones(600, 600)
@@ -99,7 +99,7 @@ def test_forked_children() -> None:
     children = [context.Process(target=_child, args=(unit, right)) for _ in range(2)]
     for child in children:
         child.start()
-    _step(unit)
+    beside = _step(unit)
     for child in children:
         child.join(60)
     alive = [child for child in children if child.is_alive()]
@@ -107,6 +107,7 @@ def test_forked_children() -> None:
         child.kill()
     assert not alive, "a forked child hangs"
     assert [child.exitcode for child in children] == [0, 0]
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(beside, right, strict=True))
 
 
 def test_compiler_loads_at_first_use() -> None:
