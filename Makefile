@@ -29,7 +29,7 @@ demo: install
 	$(BIN)/seqmodel inspect demo/out.wav --plot demo/speech.png
 	@echo "listen to demo/music.wav and demo/out.wav, look at demo/*.png and demo/*/learning-curve.png"
 
-# The speed of everything on this machine, in some minutes.
+# Benchmarks everything on this machine, in a few minutes.
 bench: install
 	$(BIN)/seqmodel bench
 
@@ -42,7 +42,7 @@ lint: install
 test: lint
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
-# What should not break it, tried again and again for up to an hour; see tests/torture.
+# Repeated attempts to break it, for up to an hour; see tests/torture.
 torture: install
 	$(BIN)/python tests/torture
 

@@ -1,14 +1,14 @@
-"""What the sample music knows: its chords and where they lead, its cadences, forms and rhythms.
+"""The grammar of the sample music: chords and their successors, cadences, forms and rhythms.
 
-Everything is thought in C major or A minor, and transposed when it is written down.
+Everything is in C major or A minor, and transposed when it is written down.
 """
 
 from functools import cache
 from typing import NamedTuple
 
 # ---- Harmony ------------------------------------------------------------------------------------
-# A chord's tones stand with the bass first; an arrow says where a tone must go: B↑ rises to C, F↓
-# falls to E. Then come the chords that may follow; one that is named twice is twice as likely.
+# A chord's tones, bass first; an arrow shows where a tone must resolve: B↑ rises to C, F↓ falls to
+# E. Then come the chords that may follow; one that is listed twice is twice as likely.
 MAJOR = {
     "I": ("C E G", "I6 IV IV ii6 V V6 vi vi V43 vii°6 iii V65/ii V65/V V65/vi"),
     "I6": ("E G C", "IV IV ii6 ii65 V I vii°6 V65/V"),
@@ -70,11 +70,11 @@ CADENCES = {
         "plagal": ["i iv I", "V i iv i", "V7 VI iv I"],
     },
 }
-OPENINGS = {"C": "I I I I6 vi", "A": "i i i i6"}  # the first phrase opens with the first
-OMITS_FIFTH = {"I", "i", "V7"}  # these may do without: C C C E, G G B F
+OPENINGS = {"C": "I I I I6 vi", "A": "i i i i6"}  # the first phrase opens with the first chord
+OMITS_FIFTH = {"I", "i", "V7"}  # these may be without it: C C C E, G G B F
 
 # ---- Form ---------------------------------------------------------------------------------------
-# A phrase that comes again begins as it did before and ends in its own way.
+# A phrase that returns begins as before but ends in its own way.
 FORMS = [
     "A half, A authentic, B half, C authentic",
     "A half, A authentic, B deceptive, A authentic",
@@ -83,14 +83,14 @@ FORMS = [
     "A deceptive, A authentic, B half, B plagal",
     "A half, B deceptive, A authentic",
 ]
-# The beats of each chord, bar by bar. The last chord of all is held one bar longer.
+# The beats of each chord, bar by bar. The final chord is held one bar longer.
 RHYTHMS = {
     4: ["1111 112", "211 112", "1111 112", "112 112", "1111 22"],
     3: ["111 111 111 3", "21 111 21 3", "21 21 111 3", "111 21 111 3"],
 }
 STRONG = {4: (0, 2), 3: (0, 1)}  # beats that may carry a cadential six-four chord
 
-# What MIDI calls the key, where it is thought, and how many semitones lie between.
+# The key in MIDI, the key it is transposed from, and the interval in semitones.
 KEYS = [("C", "C", 0), ("G", "C", -5), ("F", "C", 5), ("D", "C", 2)]
 KEYS += [("Am", "A", 0), ("Em", "A", -5), ("Dm", "A", 5)]
 

@@ -5,7 +5,7 @@
 writes FOLDER/music/{train,valid,test}/NNN.mid (FOLDER: this one). No tune in it is anybody's: the
 grammar in harmony.py chooses the chords, a search finds four voices that obey the rules of
 part-writing, and passing notes, neighbours and suspensions set them in motion. A piece's only seed
-is its own name, so every run writes the same bytes, and more pieces leave the others as they are.
+is its own name, so every run writes the same bytes, and adding pieces leaves the others unchanged.
 """
 
 import sys
@@ -40,10 +40,10 @@ RANGES = ((60, 79), (55, 74), (48, 67), (40, 62))  # C4-G5, G3-D5, C3-G4, E2-D4
 SPACING = (12, 12, 19)  # the widest gap from each voice down to the next
 LEAPS = (9, 5, 5, 12)  # the widest leap of each voice
 UNSINGABLE = (6, 10, 11)  # leaps of a tritone or a seventh
-MELODY = (4, 0, 0, 1, 1, 4, 99, 7, 12, 12)  # what it costs the soprano to move by so many semitones
+MELODY = (4, 0, 0, 1, 1, 4, 99, 7, 12, 12)  # the soprano's cost of moving by so many semitones
 PERFECT, CONSONANT = (0, 7), (0, 3, 4, 5, 7, 8, 9)
-BEAM = 48  # unfinished settings kept at each chord
-PASS, NEIGHBOUR, SUSPEND = 0.7, 0.1, 0.5  # how often what is possible is done
+BEAM = 48  # partial settings kept at each chord
+PASS, NEIGHBOUR, SUSPEND = 0.7, 0.1, 0.5  # how often each is used where possible
 DIVISION, VELOCITY = 480, 72
 
 Voicing = tuple[int, ...]  # four MIDI pitches, soprano first
@@ -55,11 +55,11 @@ class Step(NamedTuple):
     chord: Chord
     beats: int
     place: float  # within its phrase, 0 to 1
-    echo: int | None  # the earlier step whose notes come again here
+    echo: int | None  # the earlier step whose notes are repeated here
 
 
 class DeadEndError(Exception):
-    """No way on from here: begin the piece again."""
+    """No way to continue: begin the piece again."""
 
 
 def compose(name: str) -> MidiFile:
@@ -84,7 +84,7 @@ def compose(name: str) -> MidiFile:
     return write(head, [[pitch + shift for pitch in pitches] for pitches in grid], struck)
 
 
-# ---- From the form to a row of chords -----------------------------------------------------------
+# ---- From the form to a chord progression -------------------------------------------------------
 def plan(rng: Random, home: str, bar: int, form: str) -> list[Step]:
     steps: list[Step] = []
     begun: dict[str, tuple[int, list[int], list[str]]] = {}  # theme: first step, rhythm, opening
@@ -106,7 +106,7 @@ def plan(rng: Random, home: str, bar: int, form: str) -> list[Step]:
 def harmonize(
     rng: Random, home: str, bar: int, rhythm: list[int], opening: list[str], cadences: list[str]
 ) -> list[str]:
-    """Walk through the grammar from the opening until a cadence fits in the time that is left."""
+    """Walk through the grammar from the opening until a cadence fits in the remaining time."""
     for _ in range(100):
         names, cadence = list(opening), rng.choice(cadences).split()
         while len(names) < len(rhythm) - len(cadence):
@@ -122,7 +122,7 @@ def harmonize(
 
 # ---- From chords to four voices -----------------------------------------------------------------
 def lead_voices(rng: Random, steps: list[Step], shift: int) -> list[Voicing]:
-    """Beam search for an easy way through the chords; a little chance keeps the pieces apart."""
+    """Beam search for a cheap path through the chords; some noise keeps the pieces different."""
     starts = voicings(steps[0].chord, shift)
     paths = [(abs(voicing[0] + shift - 66) + rng.random(), [voicing]) for voicing in starts]
     for before, step in pairwise(steps):
@@ -145,7 +145,7 @@ def lead_voices(rng: Random, steps: list[Step], shift: int) -> list[Voicing]:
 
 @cache
 def voicings(chord: Chord, shift: int) -> list[Voicing]:
-    """Every way to sound the chord: in range, well spaced, complete and soundly doubled."""
+    """Every voicing of the chord that is in range, well spaced, complete and correctly doubled."""
     needed = set(chord.tones) - ({chord.tones[2]} if chord.name in OMITS_FIFTH else set())
     ranges = [range(low - shift, high - shift + 1) for low, high in RANGES]
     found = []
@@ -164,7 +164,7 @@ def voicings(chord: Chord, shift: int) -> list[Voicing]:
 
 @cache
 def moves(old: Voicing, here: Chord, there: Chord, shift: int) -> list[tuple[float, Voicing]]:
-    """The voicings that may follow, each with what it costs to go there."""
+    """The voicings that may follow, each with the cost of moving there."""
     return [
         (effort(old, new, there), new)
         for new in voicings(there, shift)
@@ -192,7 +192,7 @@ def leads(old: Voicing, new: Voicing, here: Chord, there: Chord) -> bool:
 def sings(p: int, q: int, leap: int, here: Chord, there: Chord) -> bool:
     """Whether one voice may go from p to q."""
     step = q - p
-    if p % 12 in here.rising | here.falling:  # it stays while it can, then goes where it must
+    if p % 12 in here.rising | here.falling:  # it stays while it can, then resolves
         if p % 12 in there.tones:
             return step == 0
         return step == 1 if p % 12 in here.rising else step in (-1, -2)
@@ -210,7 +210,7 @@ def parallel(old: Sequence[int], new: Sequence[int]) -> bool:
 
 
 def effort(old: Voicing, new: Voicing, there: Chord) -> float:
-    """What a move costs: the melody likes steps, the middle likes rest, the bass likes to go."""
+    """The cost of a move: the melody prefers steps, the inner voices rest, the bass motion."""
     soprano, alto, tenor, bass = (abs(q - p) for p, q in zip(old, new, strict=True))
     cost = MELODY[soprano] + 0.7 * (alto + tenor) + (bass / 4 if bass else 2)
     classes = [pitch % 12 for pitch in new]
@@ -223,7 +223,7 @@ def effort(old: Voicing, new: Voicing, there: Chord) -> float:
 
 # ---- From chords to music -----------------------------------------------------------------------
 def ornament(rng: Random, steps: list[Step], setting: list[Voicing]) -> tuple[Grid, set[Place]]:
-    """Set the voices in motion. Tells also where a note is struck anew rather than held."""
+    """Set the voices in motion; also return where a note is struck again rather than held."""
     grid = [list(v) for step, v in zip(steps, setting, strict=True) for _ in range(2 * step.beats)]
     onsets = [0, *accumulate(2 * step.beats for step in steps)]
     struck = {(t, v) for t in onsets for v in range(4)}
@@ -234,7 +234,7 @@ def ornament(rng: Random, steps: list[Step], setting: list[Voicing]) -> tuple[Gr
             grid[start:end] = [list(pitches) for pitches in grid[source : source + end - start]]
             struck -= {(start, v) for v in range(4) if (source, v) not in struck}
             continue
-        if step.place > 0:  # suspensions: a note stays behind, grates, and falls into its place
+        if step.place > 0:  # suspensions: a note is held over, clashes, and resolves downwards
             for v in rng.sample(range(3), 3):
                 old, new = setting[i - 1][v], setting[i][v]
                 prepared = grid[start - 2][v] == grid[start - 1][v] == old
@@ -257,13 +257,13 @@ def ornament(rng: Random, steps: list[Step], setting: list[Voicing]) -> tuple[Gr
 
 
 def between(p: int, q: int) -> list[int]:
-    """The neighbours of one note, or what fills a third: in the scale if it can be."""
+    """The neighbours of one note, or what fills a third: in the scale if possible."""
     near = [r for r in range(p - 2, p + 3) if r not in (p, q) and abs(r - q) <= 2]
     return [r for r in near if r % 12 in SCALE] or near
 
 
 def change(grid: Grid, times: range, voice: int, pitch: int) -> bool:
-    """Let a voice have a pitch for a while, if that leaves the part-writing clean."""
+    """Give a voice a pitch at these times, if that leaves the part-writing clean."""
     before = grid[times[0]][voice]
     for t in times:
         grid[t][voice] = pitch
@@ -287,7 +287,7 @@ def is_clean(grid: Grid, t: int, voice: int) -> bool:
 
 # ---- From music to MIDI -------------------------------------------------------------------------
 def write(head: list[MetaMessage], grid: Grid, struck: set[Place]) -> MidiFile:
-    """One track a voice, each on its own channel, so that none cuts off another's note."""
+    """One track per voice, each on its own channel, so that none cuts off another's note."""
     midi = MidiFile(ticks_per_beat=DIVISION, tracks=[MidiTrack(head)])
     for voice, name in enumerate(VOICES):
         track = MidiTrack([MetaMessage("track_name", name=name)])

@@ -1,12 +1,12 @@
-"""Speaks the sample speech: babble of six voices, by rule and by chance.
+"""Synthesises the sample speech: babble in six voices, by rule and by chance.
 
     python sample_data/make_speech.py [FOLDER]
 
 writes FOLDER/speech/{train,valid,test}/NNN.flac (FOLDER: this one), 8 kHz, mono, 16 bits. Nobody's
-voice is in it. As in a vocal tract, a source is shaped by resonances: pulses of a glottis whose
-pitch follows the melody of a phrase, breath, and the hiss of narrow places, through formants that
-glide from sound to sound of made-up syllables. A piece's only seed is its own name, so every run
-writes the same samples, and more pieces leave the others as they are.
+voice is in it. As in a vocal tract, resonances shape the sources: glottal pulses, whose pitch
+follows the melody of a phrase, and breath pass through formants that glide from sound to sound of
+made-up syllables; the hiss of constrictions has a resonance of its own. A piece's only seed is its
+own name, so every run writes the same samples, and adding pieces leaves the others unchanged.
 """
 
 import math
@@ -21,16 +21,16 @@ import soundfile
 
 SPLITS = {"train": 45, "valid": 8, "test": 8}
 RATE = 8000
-TICK = 16  # samples, 2 ms: as often the tract moves
-HISS = 0.16  # beside the pulses: an s is some 10 dB below an a
-FLOOR = 3e-4  # of full scale, the hiss of the room: a recording is never quite silent
+TICK = 16  # samples, 2 ms: how often the tract moves
+HISS = 0.16  # relative to the pulses: an s is some 10 dB below an a
+FLOOR = 3e-4  # of full scale, room noise: a recording is never quite silent
 
 
 class Voice(NamedTuple):
     pitch: float  # Hz, of a relaxed phrase
-    tract: float  # formants, times those of the table: a short tract's are higher
-    breath: float  # beside the pulses, how much noise the glottis lets through
-    pace: float  # syllables' lengths, times those of the rules
+    tract: float  # factor on the table's formants: a shorter tract's are higher
+    breath: float  # noise of the glottis, relative to the pulses
+    pace: float  # factor on the rules' syllable lengths
 
 
 VOICES = (
@@ -44,11 +44,11 @@ VOICES = (
 
 
 class Sound(NamedTuple):
-    """What the tract is set to while a sound lasts."""
+    """The settings of the tract while a sound lasts."""
 
     formants: tuple[float, float, float]  # Hz
     voiced: float = 0.0  # how strong the pulses are
-    hiss: float = 0.0  # how strong the noise of a narrow place is
+    hiss: float = 0.0  # how strong the noise of a constriction is
     centre: float = 2500.0  # Hz, where that noise is strongest
     width: float = 1000.0  # Hz
 
@@ -94,8 +94,8 @@ BANDWIDTHS = (70.0, 90.0, 140.0)
 class Event(NamedTuple):
     seconds: float
     sound: Sound
-    glide: float  # seconds in which the formants come near to it
-    accent: float = 0.0  # what it adds to the pitch, as a share
+    glide: float  # time constant of the formants' approach, in seconds
+    accent: float = 0.0  # what it adds to the pitch, as a fraction
 
 
 def speak(name: str) -> list[float]:
@@ -153,7 +153,7 @@ def consonant(rng: Random, voice: Voice, name: str) -> Iterator[Event]:
 
 # ---- From syllables to sound --------------------------------------------------------------------
 class Resonance:
-    """A resonance of two poles, whose place may change while it sounds."""
+    """A two-pole resonance, which may be retuned while it sounds."""
 
     def __init__(self) -> None:
         self.a, self.b, self.c, self.y, self.z = 1.0, 0.0, 0.0, 0.0, 0.0
@@ -174,11 +174,11 @@ def synthesize(rng: Random, voice: Voice, events: list[Event]) -> list[float]:
     narrow = Resonance()
     tract[3].tune(FOURTH[0] * min(voice.tract, 1.08), FOURTH[1])
     total = sum(event.seconds for event in events)
-    rises = rng.random() < 0.25  # as a question does
+    rises = rng.random() < 0.25  # as in a question
     wave: list[float] = []
     formants = list(events[0].sound.formants)
     voiced = hiss = accent = 0.0
-    place, flow, strength, wobble = 0.0, 0.0, 1.0, 1.0  # where in its period the glottis is
+    place, flow, strength, wobble = 0.0, 0.0, 1.0, 1.0  # `place`: in the glottis's period
     for event in events:
         sound = event.sound
         narrow.tune(sound.centre * voice.tract, sound.width)
@@ -211,7 +211,7 @@ def synthesize(rng: Random, voice: Voice, events: list[Event]) -> list[float]:
 
 
 def glottis(place: float) -> float:
-    """The air let through at a place in the period: it opens slowly and closes at once."""
+    """The airflow at a place in the period: the glottis opens slowly and closes quickly."""
     if place < 0.4:
         return 0.5 - 0.5 * math.cos(math.pi * place / 0.4)
     if place < 0.56:

@@ -1,4 +1,4 @@
-"""What all tests share: the real music; datasets and runs small enough for every test."""
+"""Fixtures for all tests: the real music; datasets and runs small enough for every test."""
 
 import os
 from pathlib import Path
@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-# Tests run side by side; threads of torch that wait for each other would take ten times as long.
+# Tests run in parallel; torch's threads, waiting for each other, would take ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Compiled once for all workers and commands, and not among the user's own.
+# Kernels are compiled once for all workers and commands, outside the user's own cache.
 os.environ.setdefault("SEQMODEL_CACHE", str(REPOSITORY / ".pytest_cache" / "kernels"))
 
 SHARED_DATA = Path(os.environ.get("SEQMODEL_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest test first: begun last, it would keep one worker busy and the other waiting."""
+    """The longest test first: started last, it would keep one worker busy and the other waiting."""
     items.sort(key=lambda item: item.name != "test_commands_of_the_readme_print_what_it_shows")
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real music; tests that need it skip where it is absent."""
+    """The folder of real music; tests that need it are skipped if it is absent."""
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no real data at {SHARED_DATA}")
     return SHARED_DATA
@@ -30,7 +30,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def rolls():
-    """Split -> piano-rolls (T, 88): chords that climb and fall back, of very different lengths."""
+    """Split -> piano-rolls (T, 88) of very different lengths: chords that climb and fall back."""
     random = np.random.default_rng(7)
     lengths = {"train": [9, 1, 24, 17, 30, 9, 12, 5, 21, 14, 3], "valid": [13, 2, 26, 7, 19]}
     lengths["test"] = [11, 1, 6]
@@ -83,7 +83,7 @@ def dataset(tmp_path_factory, rolls, write_dataset):
 
 @pytest.fixture(scope="session")
 def struck_dataset(tmp_path_factory, rolls, write_dataset):
-    """The `rolls` with onsets: notes that sound on are struck again by chance, low ones often."""
+    """The `rolls` with onsets: held notes are struck again at random, low ones often."""
     from seqmodel.media.music.onsets import with_onsets
 
     random, found = np.random.default_rng(3), {}
@@ -101,7 +101,7 @@ def make_config(dataset):
     from seqmodel.config import resolve
 
     quick = {"data": str(dataset.folder), "hidden": 5, "batch_size": 4, "epochs": 3, "seed": 3}
-    # Said, since the defaults are whatever predicts best.
+    # Explicit, since the defaults are whatever predicts best.
     plain = {"dropout": 0.0, "weight_noise": 0.0, "average": 0.0, "clip": 1.0}
     quick |= plain | {"optimizer": "adam", "learning_rate": 0.01, "schedule": "cosine"}
     return lambda **options: resolve(quick | options)
@@ -111,7 +111,7 @@ def make_config(dataset):
 def train(dataset):
     """A function that trains and returns the Trainer.
 
-    It goes on to the end, or stops as after a signal where `stop_at(number of ticks, tick)`.
+    Training runs to the end, or stops as after a signal once `stop_at(number of ticks, tick)`.
     """
     from seqmodel.training.loop import Listener, Trainer
     from seqmodel.training.stopping import StopRequest
@@ -139,7 +139,7 @@ def train(dataset):
 
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory, make_config, train):
-    """A trained run folder: an lstm that also says when pieces end."""
+    """A trained run folder: an lstm that also predicts when pieces end."""
     folder = tmp_path_factory.mktemp("runs") / "tiny-lstm-1"
     options = {"learning_rate": 0.05, "epochs": 30, "patience": 30}
     train(make_config(end=True, hidden=7, **options), folder)

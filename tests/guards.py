@@ -9,21 +9,21 @@ from torch import Tensor
 
 from seqmodel.kernels.run import memory
 
-_GUARD = 256  # bytes on either side; a multiple of the alignment that kernels may like
+_GUARD = 256  # bytes on either side; a multiple of any alignment that kernels may prefer
 _BYTE = 0xA5
 
 
 class Guards:
-    """Makes buffers, and tells which have been written beyond their ends."""
+    """Makes buffers, and reports which have been written beyond their ends."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[Tensor, tuple[int, ...]]] = []
 
     def buffer(self, dtype: torch.dtype, *shape: int) -> Tensor:
-        """As `memory.buffer`: floats start as nan, integers as a number far off."""
+        """As `memory.buffer`: floats start as nan, integers as a huge number."""
         size = int(np.prod(shape)) * dtype.itemsize
         block = torch.empty(size + 2 * _GUARD, dtype=torch.uint8)
-        block.numpy().fill(_BYTE)  # on one thread: torch's hang in a forked child
+        block.numpy().fill(_BYTE)  # on one thread: torch's threads hang in a forked child
         self._blocks.append((block, shape))
         made = block[_GUARD : _GUARD + size].view(dtype).view(shape)
         made.numpy().fill(float("nan") if dtype.is_floating_point else 1 << 30)

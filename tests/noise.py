@@ -1,4 +1,4 @@
-"""Recordings of noise, no two alike, and what must become of them."""
+"""Recordings of noise, no two alike, and helpers that check what becomes of them."""
 
 import hashlib
 
@@ -11,7 +11,7 @@ RATE = 8000
 
 
 def record(path, samples=1000, *, seed=0, rate=RATE, channels=1, subtype="PCM_16", container=None):
-    """A file of noise, no two seeds alike; returns its samples (N, channels) as soundfile does."""
+    """Write noise that depends on `seed`; return its samples (N, channels) as soundfile does."""
     random = np.random.default_rng(seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     noise = random.uniform(-0.9, 0.9, (samples, channels)) + 0.05
@@ -20,7 +20,7 @@ def record(path, samples=1000, *, seed=0, rate=RATE, channels=1, subtype="PCM_16
 
 
 def pieces(out):
-    """Source -> (split, samples in [-1, 1) as one array), of every piece of a dataset."""
+    """Source -> (split, samples in [-1, 1) as one array), for every piece of a dataset."""
     found = open_dataset(out)
     return {
         source: (name, frames.ravel())
@@ -37,7 +37,7 @@ def split_by_hash(samples):
 
 
 def make_corpus(folder):
-    """Forty recordings of different lengths, mono and of 16 bits, without split folders."""
+    """Forty 16-bit mono recordings of different lengths, without split folders."""
     for k in range(40):
         record(folder / f"{k:02}.wav", 300 + 7 * k, seed=100 + k)
     return folder

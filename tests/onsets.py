@@ -1,4 +1,4 @@
-"""Frames with onsets for tests: notes off, struck or held, note by note as the rule is told."""
+"""Frames with onsets for tests: each note off, struck or held, as the rule is stated."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ OFF, STRUCK, HELD = 0, 1, 2
 
 
 def random_states(seed, *shape, density=0.5):
-    """States (T, ..., N): a note that was off is struck or off, one that sounds may be held too."""
+    """States (T, ..., N): a note is off or struck after off; after sounding it may also be held."""
     random = np.random.default_rng(seed)
     drawn = np.where(random.random(shape) < density, random.integers(1, 3, shape), OFF)
     states = np.zeros(shape, np.uint8)

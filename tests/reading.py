@@ -1,4 +1,4 @@
-"""A report page read back: a tree of its elements, and the values its charts show."""
+"""Reads report pages back: a tree of elements, and the values shown in charts."""
 
 import base64
 import re
@@ -23,7 +23,7 @@ class Element:
         return set((self.attributes.get("class") or "").split())
 
     def all(self, name: str = "", kind: str = "") -> list["Element"]:
-        """The elements below of a name, of a class."""
+        """The elements below this one, of a given name and class."""
         found = []
         for part in self.content:
             if isinstance(part, Element):
@@ -38,7 +38,7 @@ class Element:
 
 
 class _Parser(HTMLParser):
-    """Fails where an element is not closed, or closed twice."""
+    """Fails if an element is not closed, or closed twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class _Parser(HTMLParser):
 
 
 def read(page: str) -> Element:
-    """The page as a tree; an AssertionError where it is not well-formed."""
+    """The page as a tree; AssertionError if it is not well-formed."""
     parser = _Parser()
     parser.feed(page)
     parser.close()
@@ -68,7 +68,7 @@ def read(page: str) -> Element:
 
 
 def rows(table: Element) -> list[list[str]]:
-    """The cells of a table, its head first; a detail is set off by a bar."""
+    """The cells of a table, its header first; a detail follows a bar."""
     found = []
     for row in table.all("tr"):
         cells = [cell for cell in row.content if isinstance(cell, Element)]
@@ -82,7 +82,7 @@ def _set_off(cell: Element) -> str:
 
 
 def sounds(page: Element) -> list[bytes]:
-    """The files that are embedded."""
+    """The embedded audio files."""
     sources = [audio.attributes["src"] or "" for audio in page.all("audio")]
     return [base64.b64decode(source.partition(",")[2]) for source in sources]
 
@@ -99,7 +99,7 @@ def power(text: str) -> float:
 
 
 def ticks(plot: Element, axis: str, value=number) -> tuple[list[float], list[float]]:
-    """Where the ticks of an axis are, in percent, and what they say."""
+    """The positions of an axis's ticks, in percent, and their values."""
     found = plot.all("text", f"{axis}-tick")
     return [number(t.attributes[axis]) for t in found], [value(t.text) for t in found]
 

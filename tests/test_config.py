@@ -1,4 +1,4 @@
-"""Settings: which of option, file, preset and default counts, and what a wrong one is told."""
+"""Settings: which of option, file, preset and default applies, and errors for invalid ones."""
 
 import math
 from dataclasses import asdict, dataclass, fields
@@ -33,7 +33,7 @@ def test_option_before_file_before_preset_before_default():
     assert resolve({"preset": "default"}, file).learning_rate_draws == 0
 
 
-def test_a_mediums_presets_lie_between_the_general_ones_and_what_is_given():
+def test_a_mediums_presets_override_general_ones_and_are_overridden_by_given_values():
     presets = {"default": {"dropout": 0.1, "epochs": 3}, "paper": {"epochs": 5, "clip": 2.0}}
     config = resolve({"epochs": 9}, {"preset": "paper", "seed": 7}, presets)
     assert (config.epochs, config.clip, config.seed) == (9, 2.0, 7)
@@ -42,13 +42,13 @@ def test_a_mediums_presets_lie_between_the_general_ones_and_what_is_given():
     assert resolve({}, {"dropout": 0.2}, presets).dropout == 0.2
 
 
-def test_the_papers_preset_is_what_the_paper_states():
+def test_the_paper_preset_is_what_the_paper_states():
     config = resolve({"preset": "paper"})
     assert (config.optimizer, config.weight_noise, config.clip) == ("rmsprop", 0.075, 1.0)
     assert (config.learning_rate_draws, config.schedule) == (10, "constant")
 
 
-def test_a_named_rate_is_not_searched_unless_draws_are_named_too():
+def test_a_given_rate_is_not_searched_unless_draws_are_given_too():
     assert resolve({"preset": "paper", "learning_rate": 0.001}).learning_rate_draws == 0
     assert resolve({"preset": "paper"}, {"learning_rate": 0.001}).learning_rate_draws == 0
     assert resolve({"learning_rate": 0.001}, {"learning_rate_draws": 3}).learning_rate_draws == 0
@@ -56,8 +56,8 @@ def test_a_named_rate_is_not_searched_unless_draws_are_named_too():
     assert both.learning_rate_draws == 3
 
 
-def test_a_named_search_takes_the_place_of_another():
-    """A preset's, or the file's; and a file from before there were two means what it did."""
+def test_a_given_search_replaces_another():
+    """A preset's, or the file's; files from before there were two searches keep their meaning."""
     searches = lambda config: (config.learning_rate_draws, config.tpe_trials)  # noqa: E731
     assert searches(resolve({}, {"learning_rate": 0.01, "learning_rate_draws": 3})) == (3, 0)
     assert searches(resolve({"tpe_trials": 4}, {"preset": "paper"})) == (0, 4)
@@ -68,14 +68,14 @@ def test_a_named_search_takes_the_place_of_another():
 
 
 def test_size_and_budget_exclude_each_other(read):
-    """Unless one is an option: that overrules what the file says of either."""
+    """Unless one is an option: it overrides both in the file."""
     with pytest.raises(UsageError, match="--hidden and --params exclude each other"):
         resolve({"hidden": 5, "params": 100}, {})
     with pytest.raises(SeqmodelError, match=r"c.yaml: hidden and params exclude each other"):
         read("hidden: 5\nparams: 100")
     assert resolve({"params": 100}, {"hidden": 5}).hidden is None
     assert resolve({"hidden": 5}, {"params": 100}).params is None
-    assert resolve({"params": 100}).hidden is None  # the preset's size gives way to a budget
+    assert resolve({"params": 100}).hidden is None  # a budget overrides the preset's size
     assert resolve({"hidden": 7}).hidden == 7
 
 
@@ -104,14 +104,14 @@ def test_a_value_out_of_range_is_a_usage_error_that_names_the_option(name, value
 
 
 def test_every_number_has_a_range():
-    """A new setting without one would let nan through to the training."""
+    """A new setting without one would let nan through to training."""
     numbers = [f.name for f in fields(Config) if f.type in (int, float, int | None)]
     for name in numbers:
         with pytest.raises(UsageError):
             resolve({name: -1})
 
 
-def test_an_unknown_key_suggests_the_near_one(read, tmp_path):
+def test_an_unknown_key_suggests_the_nearest_one(read, tmp_path):
     with pytest.raises(SeqmodelError, match="no setting 'learning_rat'; did you mean") as caught:
         read("learning_rat: 0.1")
     assert str(tmp_path / "c.yaml") in str(caught.value)
@@ -162,7 +162,7 @@ def test_a_value_of_the_wrong_type_is_named(read, text, wrong):
     ],
 )
 def test_a_value_out_of_range_names_the_file_and_no_option(read, tmp_path, text, wrong):
-    """Who has typed no option is not told to change one; and no number is too long to say so."""
+    """A user who typed no option is not told to change one; no number is too long to report."""
     with pytest.raises(SeqmodelError) as caught:
         read(text)
     assert str(caught.value) == f"{tmp_path / 'c.yaml'}: {wrong}"
@@ -182,8 +182,8 @@ def test_a_value_out_of_range_names_the_file_and_no_option(read, tmp_path, text,
     ],
     ids=["list", "value", "keys", "number", "text", "aliases", "lines"],
 )
-def test_what_would_cost_much_is_refused_at_once(read, tmp_path, text):
-    """3,000 brackets were a traceback, aliases of aliases took over a minute."""
+def test_expensive_yaml_is_refused_at_once(read, tmp_path, text):
+    """3,000 brackets used to cause a traceback; aliases of aliases took over a minute."""
     with pytest.raises(SeqmodelError) as caught:
         read(text)
     assert str(tmp_path / "c.yaml") in str(caught.value)
@@ -191,14 +191,14 @@ def test_what_would_cost_much_is_refused_at_once(read, tmp_path, text):
 
 
 @pytest.mark.parametrize("name", ["2001-13-45", "2024-02-30", "2024-02-03", "=", "<<"])
-def test_what_looks_like_a_date_is_a_name(read, name):
-    """A dataset called 2024-02-03 was refused, and one called 2024-02-30 was a traceback."""
+def test_what_looks_like_a_date_stays_a_name(read, name):
+    """A dataset called 2024-02-03 used to be refused; 2024-02-30 caused a traceback."""
     assert read(f"data: {name}") == {"data": name}
     assert parse_setting("data", name, "--set") == name
 
 
 @pytest.mark.parametrize("text", ["[", "[1]", "*x", "1: 2", "!!int x", "1" * 5000])
-def test_an_options_value_that_is_none_is_refused(text):
+def test_an_invalid_option_value_is_refused(text):
     with pytest.raises(UsageError, match="--set: seed"):
         parse_setting("seed", text, "--set")
     with pytest.raises(UsageError, match="--set: hidden must be 1 or more, not 0"):
@@ -206,22 +206,22 @@ def test_an_options_value_that_is_none_is_refused(text):
 
 
 @pytest.mark.parametrize(("text", "rate"), [("1", 1.0), ("1e-3", 0.001), ("1.0e-3", 0.001)])
-def test_a_rate_may_be_written_as_people_write_it(read, text, rate):
-    """YAML takes 1e-3 for a text, which nobody who writes it means."""
+def test_a_rate_may_be_written_in_any_common_notation(read, text, rate):
+    """YAML reads 1e-3 as a string, which nobody who writes it means."""
     value = read(f"learning_rate: {text}")["learning_rate"]
     assert type(value) is float
     assert value == rate
 
 
 @pytest.mark.parametrize("text", ["- a\n- b", "lstm", "{", "a: b: c", "\x00", "\t- x"])
-def test_a_file_that_is_no_yaml_of_keys_is_said_to_be(read, tmp_path, text):
+def test_a_file_that_is_not_a_yaml_mapping_is_refused_by_name(read, tmp_path, text):
     with pytest.raises(SeqmodelError) as caught:
         read(text)
     assert str(tmp_path / "c.yaml") in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_bytes_that_are_no_text_and_files_that_are_not_there(tmp_path):
+def test_binary_and_missing_files_are_refused_by_name(tmp_path):
     (tmp_path / "c.yaml").write_bytes(b"\xff\xfe\xff")
     for name in ("c.yaml", "nowhere.yaml"):
         with pytest.raises(SeqmodelError, match=name):
@@ -247,14 +247,14 @@ def test_an_empty_file_sets_nothing(read):
         {"learning_rate": 1e-5, "data": "a: b #c", "bias": False, "hidden": 3},
     ],
 )
-def test_what_is_printed_is_read_back(read, options):
-    """`train --print-config > c.yaml; train --config c.yaml` is the same run, resumed too."""
+def test_a_printed_config_is_read_back_unchanged(read, options):
+    """`train --print-config > c.yaml; train --config c.yaml` is the same run, also when resumed."""
     config = resolve(options)
     assert list(read(to_yaml(config))) == [field.name for field in fields(Config)]
     assert asdict(resolve({}, read(to_yaml(config)))) == asdict(config)
 
 
-# ---- how versions meet --------------------------------------------------------------------------
+# ---- compatibility between versions -------------------------------------------------------------
 
 ORIGIN = Path("runs/x/best.safetensors")
 VERSION_1 = (
@@ -267,26 +267,26 @@ VERSION_1 = (
 
 @dataclass(frozen=True)
 class Newer(Config):
-    """A version with two more settings; neither was there before, so nothing was tied or tiered."""
+    """A version with two more settings; before they existed, nothing was tied or tiered."""
 
     tiers: int = added(2, neutral=1)
     tied: bool = added(True, neutral=False)
 
 
-def test_the_settings_of_version_1_stay_in_checkpoints_as_they_are():
-    """Golden: equal runs have equal bytes, those of version 1 among them."""
+def test_the_settings_of_version_1_stay_in_checkpoints_unchanged():
+    """Golden: equal runs have equal bytes, including runs from version 1."""
     assert tuple(Config().to_json())[: len(VERSION_1)] == VERSION_1
 
 
 def test_an_older_checkpoint_takes_neutral_values_and_not_defaults():
-    """A default that came later would describe another model than the one that was trained."""
+    """A default chosen later would describe a different model from the one that was trained."""
     newer = Newer.from_json(Config(hidden=3).to_json(), ORIGIN)
     assert (newer.hidden, newer.tiers, newer.tied) == (3, 1, False)
     before_audio = {k: v for k, v in Config().to_json().items() if k != "components"}
     assert Config.from_json(before_audio, ORIGIN) == Config()
 
 
-def test_a_neutral_setting_is_not_written_so_that_older_readers_read_on():
+def test_a_neutral_setting_is_not_written_so_that_older_versions_can_read_the_rest():
     newer = Newer(tiers=1, tied=False)
     assert Config.from_json(newer.to_json(), ORIGIN) == Config()
     assert Newer.from_json(newer.to_json(), ORIGIN) == newer
@@ -294,7 +294,7 @@ def test_a_neutral_setting_is_not_written_so_that_older_readers_read_on():
 
 
 def test_an_unknown_setting_is_refused_by_name():
-    """It was a TypeError with a traceback; ignored, it would be another model without a word."""
+    """Used to be a TypeError with a traceback; ignoring it would silently change the model."""
     with pytest.raises(SeqmodelError) as caught:
         Config.from_json(Newer(tied=False).to_json(), ORIGIN)
     assert str(caught.value) == (
@@ -313,7 +313,7 @@ def test_an_unknown_setting_is_refused_by_name():
         ({"clip": True}, "clip must be float, not True"),
     ],
 )
-def test_a_checkpoints_setting_is_checked_as_a_files_is(change, wrong):
+def test_settings_in_a_checkpoint_are_checked_like_those_in_a_file(change, wrong):
     with pytest.raises(SeqmodelError) as caught:
         Config.from_json(Config().to_json() | change, ORIGIN)
     assert str(caught.value) == f"{ORIGIN}: {wrong}"

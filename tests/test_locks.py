@@ -1,4 +1,4 @@
-"""Locks: one process at a time, none left by the dead, and no file left by anybody."""
+"""Locks: one process at a time, released when the process dies, and no file left behind."""
 
 import multiprocessing
 import os
@@ -25,7 +25,7 @@ def refused(target):
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_the_second_is_refused_and_the_first_leaves_nothing(tmp_path, there):
+def test_a_second_lock_is_refused_and_the_first_leaves_nothing(tmp_path, there):
     target = tmp_path / "deep" / "run"
     if there:
         target.mkdir(parents=True)
@@ -38,7 +38,7 @@ def test_the_second_is_refused_and_the_first_leaves_nothing(tmp_path, there):
     assert list(tmp_path.rglob("*")) == ([target.parent, target] if there else [])
 
 
-def test_a_link_and_the_folder_it_stands_for_share_a_lock(tmp_path):
+def test_a_link_and_its_target_share_a_lock(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "link").symlink_to("run")
     (tmp_path / "loop").symlink_to("loop")
@@ -46,8 +46,8 @@ def test_a_link_and_the_folder_it_stands_for_share_a_lock(tmp_path):
         assert refused(tmp_path / "run") == busy(tmp_path / "run")
 
 
-def test_a_folder_that_takes_the_place_of_another_is_still_locked(tmp_path):
-    """--force renames one over the other: a lock on the folder alone would go with the old one."""
+def test_a_folder_that_replaces_another_is_still_locked(tmp_path):
+    """--force renames one over the other: a lock on the folder itself would go with the old one."""
     target, new = tmp_path / "run", tmp_path / "new"
     target.mkdir()
     new.mkdir()
@@ -65,7 +65,7 @@ def hold(lock, path, told):
 
 @contextmanager
 def held_by_one_who_dies(lock, path):
-    """Another process has the lock for the length of the block; behind it that one is killed."""
+    """Another process holds the lock for the duration of the block, and is then killed."""
     context = multiprocessing.get_context("spawn")
     told = context.Queue()
     process = context.Process(target=hold, args=(lock, path, told))
@@ -78,7 +78,7 @@ def held_by_one_who_dies(lock, path):
         process.join()
 
 
-def test_a_dead_process_keeps_nothing(tmp_path):
+def test_a_dead_process_does_not_keep_its_target_locked(tmp_path):
     """Guards against a lock file whose owner was killed: nobody could ever train there again."""
     with held_by_one_who_dies(locked, tmp_path / "run"):
         assert refused(tmp_path / "run") == busy(tmp_path / "run")
@@ -95,8 +95,8 @@ def test_a_dead_process_holds_no_lock(tmp_path):
         assert free
 
 
-def test_whoever_waits_gets_it_alone(tmp_path):
-    """The one who leaves removes the file: one who waited for it must not take what is no more."""
+def test_one_waiter_at_a_time_gets_the_lock(tmp_path):
+    """The holder removes the lock file at the end: a waiter must not take the removed file."""
     inside, most = [], []
 
     def enter():
@@ -116,8 +116,8 @@ def test_whoever_waits_gets_it_alone(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_no_file_can_be_made_the_folder_itself_is_locked(tmp_path):
-    """As beside a folder in one that belongs to somebody else; here the name is too long."""
+def test_the_folder_itself_is_locked_if_no_file_can_be_created(tmp_path):
+    """As when someone else owns the parent folder; here the name is too long."""
     target = Path(tmp_path, "x" * 252)
     target.mkdir()
     with locked(target):
@@ -126,8 +126,8 @@ def test_where_no_file_can_be_made_the_folder_itself_is_locked(tmp_path):
         pass
 
 
-def test_without_locks_the_work_goes_on(tmp_path, monkeypatch):
-    """Some network file systems know none."""
+def test_without_locks_the_work_proceeds(tmp_path, monkeypatch):
+    """Some network file systems have none."""
 
     def unsupported(file, how):
         raise OSError(95, "Operation not supported")

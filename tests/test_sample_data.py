@@ -1,4 +1,4 @@
-"""The sample music, judged from its MIDI files alone: nothing here asks the generator's opinion."""
+"""The sample music, judged from its MIDI files alone, independently of the generator's code."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ class Piece:
 
     @property
     def chords(self) -> list[tuple[int, ...]]:
-        """What sounds at every eighth, as semitones above the tonic's pitch class 0."""
+        """What sounds at every eighth, transposed so that the tonic has pitch class 0."""
         return [tuple(p - TONICS[self.key] for p in chord) for chord in self.eighths]
 
     @property
@@ -68,7 +68,7 @@ def pieces() -> list[Piece]:
 
 
 def test_the_script_writes_what_is_committed(tmp_path: Path) -> None:
-    """Guards a script changed without its music, and chance that is not seeded."""
+    """Guards against a script changed without its music, and unseeded randomness."""
     subprocess.run([sys.executable, ROOM / "make_music.py", tmp_path], check=True)
 
     def contents(folder: Path) -> dict[str, bytes]:
@@ -79,7 +79,7 @@ def test_the_script_writes_what_is_committed(tmp_path: Path) -> None:
 
 
 def test_enough_pieces_in_little_space() -> None:
-    """Guards a split lost or a corpus grown too heavy for the wheel."""
+    """Guards against a lost split, and a corpus too large for the wheel."""
     paths = list((ROOM / "music").rglob("*.mid"))
     assert {s: sum(path.parent.name == s for path in paths) for s in SPLITS} == SPLITS
     assert len(paths) == sum(SPLITS.values())
@@ -87,7 +87,7 @@ def test_enough_pieces_in_little_space() -> None:
 
 
 def test_no_piece_twice(pieces: list[Piece]) -> None:
-    """Guards two names that draw the same music, transposed or not: valid would not be unseen."""
+    """Guards against names that draw the same music, even transposed: valid would not be unseen."""
     seen = {
         tuple((v, s, e, p - piece.notes[0][3]) for v, s, e, p in piece.notes): piece.name
         for piece in pieces
@@ -96,7 +96,7 @@ def test_no_piece_twice(pieces: list[Piece]) -> None:
 
 
 def test_both_modes_and_both_metres_in_every_split(pieces: list[Piece]) -> None:
-    """Guards a choice that stopped choosing, and a last chord that ends off the bar line."""
+    """Guards against a choice that never varies, and a last chord that ends off the bar line."""
     for split in SPLITS:
         mine = [piece for piece in pieces if piece.name.startswith(split)]
         assert {piece.bar for piece in mine} == {6, 8}
@@ -105,12 +105,12 @@ def test_both_modes_and_both_metres_in_every_split(pieces: list[Piece]) -> None:
 
 
 def test_voices_keep_their_ranges_and_their_order(pieces: list[Piece]) -> None:
-    """Guards a range shifted the wrong way with the key, and ornaments that cross a neighbour."""
+    """Guards against ranges shifted the wrong way with the key, and ornaments that cross voices."""
     faults = [
         (piece.name, name)
         for piece in pieces
         for (name, (low, high)), line in zip(RANGES.items(), piece.voices, strict=True)
-        if not low - 2 <= min(line) <= max(line) <= high + 2  # a neighbour note may lean out
+        if not low - 2 <= min(line) <= max(line) <= high + 2  # a neighbour note may exceed it
     ]
     assert faults == []
     crossed = [
@@ -177,7 +177,7 @@ def test_every_piece_closes_on_its_tonic(pieces: list[Piece]) -> None:
 
 
 def test_notes_fit_the_key_that_is_named(pieces: list[Piece]) -> None:
-    """Guards a transposition that the key signature does not follow, and too much chromaticism."""
+    """Guards against a key signature that ignores transposition, and too much chromaticism."""
     major, minor = {0, 2, 4, 5, 7, 9, 11}, {0, 2, 3, 5, 7, 8, 10, 11}
     for piece in pieces:
         scale = minor if piece.key.endswith("m") else major

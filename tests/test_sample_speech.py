@@ -1,4 +1,4 @@
-"""The sample speech, judged from its sound alone: nothing here asks the synthesizer's opinion."""
+"""The sample speech, judged from its sound alone, independently of the synthesiser's code."""
 
 import subprocess
 import sys
@@ -16,12 +16,12 @@ WINDOW = 320  # 40 ms
 
 
 def windows(samples):
-    """(K, WINDOW) of one piece, half overlapping."""
+    """(K, WINDOW) of one piece, overlapping by half."""
     return np.lib.stride_tricks.sliding_window_view(samples, WINDOW)[:: WINDOW // 2]
 
 
 def periodicity(windows):
-    """(K,) greatest autocorrelation at lags of 70 to 320 Hz, and the lag: near 1 is a pitch."""
+    """(K,) greatest autocorrelation at lags of 70 to 320 Hz, near 1 if pitched, and its lag."""
     centred = windows - windows.mean(axis=1, keepdims=True)
     spectrum = np.abs(np.fft.rfft(centred, 2 * WINDOW)) ** 2
     correlation = np.fft.irfft(spectrum)[:, :WINDOW]
@@ -40,10 +40,10 @@ def speech():
     }
 
 
-def test_the_script_speaks_what_is_committed(tmp_path):
-    """Guards a script changed without its speech, and chance that is not seeded.
+def test_the_script_writes_what_is_committed(tmp_path):
+    """Guards against a script changed without its speech, and unseeded randomness.
 
-    Samples are compared: the bytes around them carry the encoder's version.
+    Only samples are compared: the bytes around them carry the encoder's version.
     """
     subprocess.run([sys.executable, ROOM / "make_speech.py", tmp_path], check=True)
     made, there = tmp_path / "speech", ROOM / "speech"
@@ -56,7 +56,7 @@ def test_the_script_speaks_what_is_committed(tmp_path):
 
 
 def test_enough_speech_in_little_space(speech):
-    """Guards a split lost, a format changed, or a corpus grown too heavy for the wheel."""
+    """Guards against a lost split, a changed format, or a corpus too large for the wheel."""
     paths = list((ROOM / "speech").rglob("*.*"))
     assert sum(path.stat().st_size for path in paths) < 1_000_000
     for split, (pieces, seconds) in SPLITS.items():
@@ -71,7 +71,7 @@ def test_enough_speech_in_little_space(speech):
 
 
 def test_it_is_loud_enough_never_clips_and_is_never_quite_silent(speech):
-    """Runs of one and the same sample would let a density be as great as one likes."""
+    """Runs of equal samples would let a density grow without bound."""
     for samples in chain.from_iterable(speech.values()):
         assert 0.3 < np.abs(samples).max() < 0.8
         assert abs(samples.mean()) < 0.02
@@ -80,13 +80,13 @@ def test_it_is_loud_enough_never_clips_and_is_never_quite_silent(speech):
 
 
 def test_no_piece_twice(speech):
-    """Guards two names that draw the same babble: valid would not be unseen."""
+    """Guards against two names that draw the same babble: valid would not be unseen."""
     pieces = list(chain.from_iterable(speech.values()))
     assert len({samples.tobytes() for samples in pieces}) == len(pieces)
 
 
 def test_every_split_has_voices_hisses_and_silences(speech):
-    """Guards a source that fell silent: vowels without pitch, or consonants without noise."""
+    """Guards against a silent source: vowels without pitch, or consonants without noise."""
     for pieces in speech.values():
         frames = np.concatenate([windows(samples) for samples in pieces])
         level = np.sqrt((frames**2).mean(axis=1))
@@ -102,8 +102,8 @@ def test_every_split_has_voices_hisses_and_silences(speech):
         assert level[hissing].mean() < level[voiced].mean()
 
 
-def test_pitches_are_those_of_several_voices_and_move(speech):
-    """Guards babble on one tone: there would be no melody to learn, and no speakers to tell."""
+def test_pitches_vary_within_and_between_voices(speech):
+    """Guards against monotone babble: no melody to learn, and no speakers to tell apart."""
     medians, moves = [], []
     for samples in speech["train"]:
         pitched, lags = periodicity(windows(samples))
@@ -118,7 +118,7 @@ def test_pitches_are_those_of_several_voices_and_move(speech):
 def test_a_linear_predictor_learns_half_of_it_and_not_all(speech):
     """Guards against noise, which nothing predicts, and tones, which everything does.
 
-    Real digits over the telephone's band leave 0.42 of the deviation, so fitted.
+    Real spoken digits in the telephone band, fitted like this, leave 0.42 of the deviation.
     """
     rows = {
         split: np.concatenate(

@@ -1,4 +1,4 @@
-"""Ways to call the command line, in this process and in one of its own, and small MIDI files."""
+"""Calls of the command line, in this process or a separate one, and small MIDI files."""
 
 import io
 import os
@@ -16,16 +16,16 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi_writer import midi_bytes
 
 SEQMODEL = [sys.executable, "-m", "seqmodel"]
-# One thread a process, since the tests run side by side; no colours unless a test asks for them.
+# One thread per process, since the tests run in parallel; NO_COLOR only if a test sets it.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"}
 ENVIRONMENT.pop("NO_COLOR", None)
 PNG = b"\x89PNG\r\n\x1a\n"
-"""What a picture begins with."""
+"""The signature of a PNG file."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a command left behind."""
+    """The result of a command."""
 
     status: int
     out: str
@@ -63,14 +63,14 @@ def call_ok(*arguments: object) -> Result:
 
 
 def start(*arguments: object, **options: object) -> "subprocess.Popen[str]":
-    """Start the command line as a process of its own, its output piped unless said otherwise."""
+    """Start the command line in a separate process, with piped output unless overridden."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [*SEQMODEL, *map(str, arguments)]
     return subprocess.Popen(command, text=True, env=ENVIRONMENT, **{**streams, **options})
 
 
 def write_piece(path: Path, seed: int, frames: int = 32) -> None:
-    """A MIDI file of a scale-like walk in two voices, on four steps per beat."""
+    """Write a MIDI file of a scale-like walk in two voices, at four steps per beat."""
     random = np.random.default_rng(seed)
     roll = np.zeros((frames, 88), np.uint8)
     walk = 40 + np.cumsum(random.integers(-2, 3, frames // 2)).repeat(2)

@@ -32,7 +32,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the shared files lie: music/, data/, run/ and what else a fixture makes."""
+    """The folder of shared files: music/, data/, run/ and whatever else a fixture creates."""
     return tmp_path_factory.mktemp("shared")
 
 
@@ -53,7 +53,7 @@ def data(shared: Path, music: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def run(shared: Path, data: Path) -> Path:
-    """A run of the frame-wise model of two epochs; its pieces never end."""
+    """A two-epoch run of the frame-wise model; its pieces never end."""
     options = ("--hidden", 4, "--epochs", 2, "--model", "frame-wise", "--no-end")
     call_ok("train", data, *options, "--run", shared / "run")
     return shared / "run"
@@ -61,7 +61,7 @@ def run(shared: Path, data: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def seconds_run(shared: Path, music: Path) -> Path:
-    """A run on frames of 0.1 s that knows when pieces end."""
+    """A run on frames of 0.1 s that models when pieces end."""
     call_ok("prepare", music, "-o", shared / "seconds", "--step-seconds", "0.1")
     call_ok(
         *("train", shared / "seconds", "--unit", "gru", "--hidden", 4, "--epochs", 1, "--end"),

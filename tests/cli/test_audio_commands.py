@@ -1,4 +1,4 @@
-"""train and eval on audio: what they print and write, and each mistake in one line."""
+"""`train` and `eval` on audio: what they print and write, and one-line errors."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def audio(audio_dataset: Dataset) -> Path:
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory, recordings: dict[str, list[np.ndarray]]) -> Path:
-    """A folder of the same recordings, prepared otherwise: frame, context, rate."""
+    """A folder of the same recordings, prepared with another frame, context or rate."""
     odd = tmp_path_factory.mktemp("odd")
     for split, pieces in recordings.items():
         (odd / "in" / split).mkdir(parents=True)
@@ -84,8 +84,8 @@ def printed(call: Call, *arguments: object) -> dict[str, str]:
     return pairs
 
 
-def test_defaults_are_those_of_the_medium(call: Call, audio: Path, data: Path):
-    """Guards against whole recordings unrolled at once, or speech learned at music's rate."""
+def test_defaults_depend_on_the_medium(call: Call, audio: Path, data: Path):
+    """Guards against unrolling whole recordings, or training speech at music's learning rate."""
     ours = printed(call, audio)
     musics = printed(call, data, "--model", "frame-wise", "--no-end")
     told = {name: value for name, value in ours.items() if value != musics[name]}
@@ -105,7 +105,7 @@ def test_defaults_are_those_of_the_medium(call: Call, audio: Path, data: Path):
 
 
 @pytest.mark.parametrize(("unit", "hidden"), [("lstm", 195), ("gru", 227), ("tanh", 400)])
-def test_the_paper_preset_is_speechs_on_audio(call: Call, audio: Path, unit: str, hidden: int):
+def test_audio_uses_the_paper_preset_for_speech(call: Call, audio: Path, unit: str, hidden: int):
     told = printed(call, audio, "--preset", "paper", "--unit", unit)
     expected = {
         **{"hidden": str(hidden), "optimizer": "rmsprop", "learning_rate_draws": "10"},
@@ -116,7 +116,7 @@ def test_the_paper_preset_is_speechs_on_audio(call: Call, audio: Path, unit: str
 
 
 def test_a_printed_config_trains_the_same(call: Call, audio: Path):
-    """Guards against a file of which the medium's own defaults take something back."""
+    """Guards against the medium's defaults overriding settings in the file."""
     options = (audio, "--hidden", 3, "--components", 2, "--epochs", 1, "--dropout", 0.2)
     Path("c.yaml").write_text(call_ok("train", *options, "--print-config").out)
     call_ok("train", *options, "--run", "a")
@@ -125,7 +125,7 @@ def test_a_printed_config_trains_the_same(call: Call, audio: Path):
     assert Path("a/best.safetensors").read_bytes() == Path("b/best.safetensors").read_bytes()
 
 
-def test_a_run_is_resumed_and_started_from(call: Call, audio: Path):
+def test_a_run_can_be_resumed_or_initialised_from(call: Call, audio: Path):
     call_ok("train", audio, "--hidden", 3, "--components", 2, "--epochs", 1, "--run", "r")
     result = call("train", "--resume", "--run", "r", "--epochs", 2)
     assert (result.status, result.out.endswith("of 2\n")) == (0, True)
@@ -140,7 +140,7 @@ def test_a_run_is_resumed_and_started_from(call: Call, audio: Path):
 # ---- eval ---------------------------------------------------------------------------------------
 
 
-def test_eval_of_densities_says_what_they_refer_to(call: Call, audio: Path, audio_run_folder: Path):
+def test_eval_states_what_densities_refer_to(call: Call, audio: Path, audio_run_folder: Path):
     told = json.loads(call_ok("eval", audio_run_folder, "--data", audio, "--json").out)
     result = call("eval", audio_run_folder)
     assert (result.status, result.err) == (0, "")
@@ -175,7 +175,7 @@ def verdicts(told: dict) -> list[str]:
     ]
 
 
-def test_eval_of_levels_says_bits(call: Call, audio: Path, logistic_run_folder: Path):
+def test_eval_of_levels_reports_bits(call: Call, audio: Path, logistic_run_folder: Path):
     told = json.loads(call_ok("eval", logistic_run_folder, "--split", "test", "--json").out)
     result = call("eval", logistic_run_folder, "--split", "test", "--batch-size", 1)
     assert (result.status, result.err) == (0, "")
@@ -196,8 +196,8 @@ def test_eval_of_levels_says_bits(call: Call, audio: Path, logistic_run_folder: 
     assert told["bits_per_sample"] == pytest.approx(told["nats_per_sample"] / np.log(2))
 
 
-def test_another_rate_is_scored_with_a_remark(call: Call, odd: Path, audio_run_folder: Path):
-    """It can be read, but a model of 8 kHz knows nothing of 4 kHz."""
+def test_another_rate_is_scored_with_a_warning(call: Call, odd: Path, audio_run_folder: Path):
+    """The data can be read, but a model trained at 8 kHz has never seen 4 kHz."""
     result = call("eval", audio_run_folder, "--data", odd / "rate")
     assert result.status == 0
     assert result.err == (
@@ -309,7 +309,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_said_in_one_line(
+def test_a_mistake_is_a_one_line_error(
     command: str,
     call: Call,
     audio: Path,
@@ -319,7 +319,7 @@ def test_a_mistake_is_said_in_one_line(
     audio_run_folder: Path,
     here: Path,
 ):
-    """Guards against tracebacks, torch's own words, and runs begun that cannot be."""
+    """Guards against tracebacks, torch's own messages, and starting runs that cannot work."""
     paths = {"audio": audio, "data": data, "run": run, "odd": odd, "audio_run": audio_run_folder}
     status, line = MISTAKES[command]
     result = call(*(word.format(**paths) for word in command.split()))
@@ -328,8 +328,8 @@ def test_a_mistake_is_said_in_one_line(
     assert list(here.iterdir()) == []
 
 
-def test_the_same_samples_cut_otherwise_are_not_resumed_on(call: Call, odd: Path):
-    """Guards against an error of shapes, which would send one looking for an option."""
+def test_resume_rejects_the_same_samples_with_another_context(call: Call, odd: Path):
+    """Guards against a shape error, which would send the user looking for an option."""
     call_ok("prepare", odd / "in", "--out", "d")
     call_ok("train", "d", "--hidden", 2, "--components", 2, "--epochs", 1, "--run", "r")
     shutil.rmtree("d")
@@ -342,8 +342,8 @@ def test_the_same_samples_cut_otherwise_are_not_resumed_on(call: Call, odd: Path
     )
 
 
-def test_silence_is_called_silence(call: Call):
-    """A silent corpus trained without a word, and what was sampled from it was noise."""
+def test_silent_training_data_is_reported(call: Call):
+    """Used to train on a silent corpus without a warning, and samples from it were noise."""
     for split in ("train", "valid"):
         Path("in", split).mkdir(parents=True)
         soundfile.write(f"in/{split}/a.wav", np.zeros(800), 8000)

@@ -1,4 +1,4 @@
-"""Live displays on terminals of any width: what they show there, and what they leave."""
+"""Live displays on terminals of any width: what they show, and what they leave behind."""
 
 import io
 import re
@@ -24,7 +24,7 @@ EPOCH |= {"frames_per_second": 3559}
 
 
 class Terminal(io.StringIO):
-    """What was written to it, screen by screen."""
+    """A terminal that records what is written to it."""
 
     def isatty(self) -> bool:
         return True
@@ -39,7 +39,7 @@ class Terminal(io.StringIO):
 
 
 class Prompt(Bars):
-    """Bars that are drawn at each change, rather than ten times a second."""
+    """Bars that are redrawn at each change, rather than ten times a second."""
 
     def update(self, *arguments: Any, **fields: Any) -> None:
         super().update(*arguments, **fields)
@@ -64,7 +64,7 @@ def bars(lines: list[str]) -> list[str]:
 
 
 def test_training_shows_its_bar_and_epoch_at_any_width(width: int, terminal: Terminal):
-    """Guards against a narrow terminal that shows the news alone, cut in the middle."""
+    """Guards against a narrow terminal that shows only the figures, truncated in the middle."""
     with (
         redirect_stderr(terminal),
         training_progress(resolve({"epochs": 14}), "a title", quiet=False) as listener,
@@ -81,7 +81,7 @@ def test_training_shows_its_bar_and_epoch_at_any_width(width: int, terminal: Ter
 
 
 def test_no_full_bar_is_left_between_epochs(width: int, terminal: Terminal):
-    """Guards against "valid" at its end while checkpoints are written and curves drawn."""
+    """Guards against a full "valid" bar while checkpoints are written and curves are drawn."""
     with (
         redirect_stderr(terminal),
         training_progress(resolve({"epochs": 14}), "a title", quiet=False) as listener,
@@ -97,7 +97,7 @@ def test_no_full_bar_is_left_between_epochs(width: int, terminal: Terminal):
 
 
 def test_compare_shows_runs_and_figures_at_any_width(width: int, terminal: Terminal):
-    """Guards against names of runs that push bars and figures off the terminal."""
+    """Guards against run names that push bars and figures off the terminal."""
     counts = {"音楽/[gru]": Counts(18, 0, 2, 0), "nottingham/gru": Counts(8, 2, 2, 0)}
     with redirect_stderr(terminal), shown(counts, 2, quiet=False) as take:
         take(Event("nottingham/lstm-nopeephole/trial-3", 10, 14, 3.4567))
@@ -119,7 +119,7 @@ def test_compare_shows_runs_and_figures_at_any_width(width: int, terminal: Termi
 def test_bars_of_compare_move_within_an_epoch(
     width: int, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ):
-    """Guards long epochs, behind which nothing would move, and the time left of all runs."""
+    """Guards against bars that stand still in long epochs, and a wrong time left for all runs."""
     now = [100.0]
     monkeypatch.setattr(live, "monotonic", lambda: now[0])
     with (
@@ -132,7 +132,7 @@ def test_bars_of_compare_move_within_an_epoch(
         take(Event("a/trial-0", 0, 4, None, share=0.5, seconds_left=70.0))
         whole, run = bars(terminal.take())[-2:]
         assert re.search("[╸╺]", run)
-        # 80 s each: 70 s of this one and two that wait, on two processes.
+        # 80 s each: 70 s left of this run and two waiting runs, on two processes.
         if width >= 40:
             assert whole.endswith("2/6  1:55 left")
             assert run.endswith("0/4  1:10 left")
@@ -146,8 +146,8 @@ def test_the_counter_keeps_its_numbers(width: int, terminal: Terminal):
     assert re.search(r"━ 3/1,200", last)
 
 
-def test_what_matters_most_stays_longest():
-    """Guards the order in which news go, and names that lose their end."""
+def test_the_most_important_figures_are_dropped_last():
+    """Guards the order in which figures are dropped, and against names that lose their end."""
     news = [["1.5", "2:00 left", "30 frames/s"]]
     assert fitted(80, ["epoch 1/2"], news) == (40, ["epoch 1/2"], ["1.5  2:00 left  30 frames/s"])
     assert fitted(30, ["epoch 1/2"], news) == (5, ["epoch 1/2"], ["1.5  2:00 left"])

@@ -29,7 +29,7 @@ TIED = (Sizes(4, 3, 1), Sizes(3, 2, 2))
 
 @pytest.fixture(scope="module")
 def result(data: Path) -> dict[str, Any]:
-    """A whole report, its sizes, product and dataset tiny; what is short is not repeated."""
+    """A complete report with tiny sizes, product and dataset; short timings are not repeated."""
     sizes = [Size(size.name, 2, 3, 2, 2) for size in SIZES[:2]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tied, "TRAINED", TIED[:1])
@@ -41,9 +41,9 @@ def result(data: Path) -> dict[str, Any]:
 
 
 def test_bench_prints_tables(call: Call, result: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
-    """Guards against rows left out, columns that run into each other, and lines too long to read.
+    """Guards against missing rows, columns that run together, and lines too long to read.
 
-    The figures are made as wide as they get.
+    The figures are as wide as they get.
     """
     for row in result["units"]:
         for timing in row["timings"].values():
@@ -76,15 +76,15 @@ def test_bench_prints_tables(call: Call, result: dict[str, Any], monkeypatch: py
 def test_bench_json_is_the_report(
     call: Call, result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
-    """Guards against figures that only the table has."""
+    """Guards against figures that appear only in the table."""
     monkeypatch.setattr(report_module, "report", lambda *args, **kwargs: result)
     values = json.loads(call("bench", "--json").out)
     assert values == result
     assert set(values) == KEYS
 
 
-def test_what_is_named_is_measured(call: Call, monkeypatch: pytest.MonkeyPatch):
-    """Guards against options that go nowhere, and against a case measured twice."""
+def test_only_what_is_named_is_measured(call: Call, monkeypatch: pytest.MonkeyPatch):
+    """Guards against options that have no effect, and against measuring a case twice."""
     asked: list[Any] = []
 
     def report(
@@ -116,9 +116,9 @@ def test_what_is_named_is_measured(call: Call, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_short_bench_is_short(call: Call, monkeypatch: pytest.MonkeyPatch):
-    """Guards against a budget that is not kept: in processor time, since tests share the cores.
+    """Guards against exceeding the budget: in processor time, since the tests share the cores.
 
-    All at its own size but for the tied models: a few rounds of theirs take longer than the rest.
+    Everything runs at full size but the tied models, a few rounds of which outlast the rest.
     """
     monkeypatch.setattr(tied, "TRAINED", TIED[:1])
     monkeypatch.setattr(report_module, "TIED_SIZES", TIED)
@@ -166,10 +166,10 @@ def test_each_row_is_shown_as_it_is_measured(
     assert call("bench", "--json", "-q").err == ""
 
 
-def test_a_gpu_and_what_it_cannot_run_are_told(
+def test_the_gpu_and_skipped_parts_are_reported(
     call: Call, result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
-    """Guards against rows that do not say on which device they ran, and parts left out silently."""
+    """Guards against rows that do not name their device, and against parts skipped silently."""
     row = dict(result["units"][0], device="cuda", over_specification=None, scaling=None)
     peaks = {"cuda": {"gflops": 40000.0, "spread_percent": 1.0}}
     about = dict(result["machine"], gpu="a GPU", sgemm=peaks)
@@ -185,7 +185,7 @@ def test_a_gpu_and_what_it_cannot_run_are_told(
     assert lines[-1] == "skipped training: measured on the CPU only"
 
 
-def test_a_gpu_that_is_not_there_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_gpu_is_a_one_line_error(call: Call, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     shown = call("bench", "--device", "cuda")
     assert (shown.status, shown.out) == (2, "")

@@ -1,4 +1,4 @@
-"""Completion by the shell: what `--show-completion` prints works in bash and says what there is."""
+"""Shell completion: what `--install-completion` installs works in bash and is up to date."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ HEAVY = ("torch", "numpy", "numba", "matplotlib")
 
 @pytest.fixture(scope="module")
 def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home folder where bash has completion, and a `seqmodel` to be completed."""
+    """A home folder with bash completion installed, and a `seqmodel` command to complete."""
     if shutil.which("bash") is None:
         pytest.skip("no bash")
     home = tmp_path_factory.mktemp("home")
@@ -44,7 +44,7 @@ def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def completed(home: Path, *words: str) -> list[str]:
-    """What bash offers for the last of the words."""
+    """What bash offers for the last word."""
     script = (
         'source ~/.bashrc\nCOMP_WORDS=("$@")\nCOMP_CWORD=$(($# - 1))\n'
         '_seqmodel_completion seqmodel\nprintf "%s\\n" "${COMPREPLY[@]}"'
@@ -83,16 +83,16 @@ def named(names: list[str] | tuple[str, ...], beginning: str) -> list[str]:
         ("prepare --drums k", ["keep"]),
         ("sample --format f", ["flac"]),
         ("sample x.mid --device c", ["cpu", "cuda"]),
-        ("eval ", []),  # paths: bash's own
+        ("eval ", []),  # paths: left to bash
     ],
 )
 def test_bash_completes(bash: Path, words: str, expected: list[str]):
-    """Guards against a script that bash cannot use, and names left behind by what there is."""
+    """Guards against a script that bash cannot use, and names that are out of date."""
     assert completed(bash, *words.split(" ")) == expected
 
 
 def test_completion_loads_nothing_heavy():
-    """Guards against a second of waiting for torch at every press of the key."""
+    """Guards against waiting a second for torch at every press of Tab."""
     script = (
         "import atexit, sys\nfrom seqmodel.cli.main import main\n"
         f"atexit.register(lambda: print('LOADED', [n for n in {HEAVY} if n in sys.modules]))\n"
@@ -106,7 +106,7 @@ def test_completion_loads_nothing_heavy():
     assert shown.stdout == "mgu\nLOADED []\n"
 
 
-def test_the_script_completes_seqmodel_whatever_it_was_called():
+def test_the_script_completes_seqmodel_however_it_was_started():
     """Guards against a script for a command called "python -m seqmodel"."""
     environment = {**ENVIRONMENT, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     command = [*SEQMODEL, "--show-completion", "zsh"]
@@ -114,8 +114,8 @@ def test_the_script_completes_seqmodel_whatever_it_was_called():
     assert shown.stdout.startswith("#compdef seqmodel\n")
 
 
-def test_names_kept_beside_their_owners_are_theirs():
-    """Guards against a backend or an activation that was added, and completion not told."""
+def test_repeated_names_match_their_originals():
+    """Guards against a new backend or activation that is missing from completion."""
     from seqmodel.units.backends import AUTO, BACKENDS, DEVICES
     from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 

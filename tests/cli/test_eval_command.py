@@ -15,7 +15,7 @@ SCORES = ("accuracy", "precision", "recall")
 
 
 def test_eval_prints_what_its_json_says(call: Call, data: Path, run: Path):
-    """Guards against a table and a JSON that disagree; keys are those of the design."""
+    """Guards against a table and JSON that disagree; the keys are those of the design."""
     values = json.loads(call("eval", run, "--json").out)
     counts = {"run", "data", "split", "epoch", "pieces", "frames"}
     assert set(values) == {*counts, *FIGURES, *SCORES, "baselines"}
@@ -61,8 +61,8 @@ def cell(value: float | None) -> str:
     return "" if value is None else str(value) if isinstance(value, int) else f"{value:.4f}"
 
 
-def test_eval_sets_samples_beside_the_data(call: Call, data: Path, run: Path):
-    """Guards the table, line by line, against its JSON; the data's figures are counted here."""
+def test_eval_compares_samples_with_the_data(call: Call, data: Path, run: Path):
+    """Checks the table line by line against its JSON, and some of the data's figures directly."""
     plain = call("eval", run).out
     told = json.loads(call("eval", run, "--samples", 4, "--json").out)["samples"]
     header = {
@@ -106,7 +106,7 @@ def test_eval_draws_the_same_samples_for_the_same_seed(call: Call, run: Path):
     assert told[2]["drawn"] != told[0]["drawn"]
 
 
-def test_eval_on_train_sets_samples_beside_train_alone(call: Call, run: Path):
+def test_eval_on_train_compares_samples_with_train_alone(call: Call, run: Path):
     out = call("eval", run, "--split", "train", "--samples", 2).out
     assert f"{'':27}{'samples':>10}{'training':>10}\n" in out
 
@@ -120,7 +120,7 @@ def test_eval_with_end_scores_the_end(call: Call, seconds_run: Path):
 
 
 def test_eval_on_frames_of_another_kind_warns(call: Call, data: Path, seconds_run: Path):
-    """Guards against comparing figures per frame of different frames unawares."""
+    """Guards against unknowingly comparing per-frame figures of different frames."""
     warned = call("eval", seconds_run, "--data", data)
     assert warned.status == 0
     assert warned.err == (
@@ -138,10 +138,10 @@ def test_eval_on_frames_of_another_kind_warns(call: Call, data: Path, seconds_ru
         (("--transpose-to-c",), "transposed to C, not in its own key"),
     ],
 )
-def test_eval_on_notes_prepared_otherwise_warns(
+def test_eval_on_notes_prepared_differently_warns(
     call: Call, music: Path, run: Path, option: tuple[str, ...], difference: str
 ):
-    """Guards differences that the size and name of a frame do not show."""
+    """Guards against missing differences that the size and name of a frame do not show."""
     assert call("prepare", music, "-o", "d", *option).status == 0
     warned = call("eval", run, "--data", "d")
     assert warned.status == 0

@@ -1,4 +1,4 @@
-"""Help texts, settings and their order: what a user can say, and what the command makes of it."""
+"""Help texts, settings and their precedence."""
 
 import inspect
 import os
@@ -71,13 +71,13 @@ def test_every_option_has_a_help_text(command: str, call: Call):
 
 
 def sections(text: str) -> dict[str, str]:
-    """The groups of a help text, each with what stands below it."""
+    """The groups of a help text, each with the text below its title."""
     parts = re.split(r"^([A-Z][a-z ]+):$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def test_options_of_train_stand_in_groups(call: Call):
-    """Guards against one list of thirty options, and an option that no group took."""
+def test_options_of_train_are_grouped(call: Call):
+    """Guards against one list of thirty options, and an option without a group."""
     found = sections(call("train", "--help").out)
     assert list(found) == ["Data", "Model", "Training", "Search", "Run", "Options"]
     placed = {"Data": "--batch-size", "Model": "--unit", "Training": "--epochs"}
@@ -89,7 +89,7 @@ def test_options_of_train_stand_in_groups(call: Call):
 
 @pytest.mark.parametrize("command", FUNCTIONS)
 def test_types_and_ranges_are_plain_words(command: str, call: Call):
-    """Guards against `<int range>`, `list[str]` and `x>=1`, which speak to programmers."""
+    """Guards against `<int range>`, `list[str]` and `x>=1`, which are for programmers."""
     shown = call(command, "--help").out
     assert not re.search(r"<|>|list\[|x=", shown), shown
     for entry in entries(shown):
@@ -97,7 +97,7 @@ def test_types_and_ranges_are_plain_words(command: str, call: Call):
             assert entry.endswith((" N", "--help"))
 
 
-def test_ranges_say_the_numbers_of_the_option(call: Call):
+def test_ranges_are_those_of_the_option(call: Call):
     found = entries(call("sample", "--help").out)
     assert found["--tempo NUMBER"].endswith("[4 to 1000]")
     assert found["--seconds NUMBER"].endswith("[at least 0.001]")
@@ -114,7 +114,7 @@ def test_the_list_of_commands_is_not_cut_short(call: Call):
     assert max(map(len, shown.out.splitlines())) <= 80
 
 
-def test_without_a_command_help_is_shown_and_no_error_beside_it(call: Call):
+def test_without_a_command_help_is_shown_without_an_error(call: Call):
     """Guards against an empty error message under the help."""
     result = call()
     assert (result.status, result.err) == (2, "")
@@ -122,7 +122,7 @@ def test_without_a_command_help_is_shown_and_no_error_beside_it(call: Call):
 
 
 def test_defaults_in_the_help_are_those_of_the_config(call: Call):
-    """Guards against a help text that was left behind when a default changed."""
+    """Guards against a help text that was not updated when a default changed."""
     found = entries(call("train", "--help").out)
     for name, value in asdict(resolve({}, presets=MUSIC.presets)).items():
         if name in ("data", *SEARCHES.values()) or value is None:
@@ -146,8 +146,8 @@ def test_help_loads_nothing_heavy():
     assert shown.stdout.endswith("LOADED []\n")
 
 
-def test_help_is_there_at_once():
-    """Guards the 0.3 s of the design, in processor time since the tests share their cores."""
+def test_help_is_shown_at_once():
+    """Guards the design's limit of 0.3 s, in processor time since the tests share the cores."""
 
     def seconds() -> float:
         before = os.times()
@@ -176,7 +176,7 @@ def test_version(call: Call):
         "--lr search --trials 3 --schedule constant --optimizer rmsprop --weight-noise 1e-3",
     ],
 )
-def test_printed_config_says_the_same_when_read_back(options: str, call: Call):
+def test_printed_config_is_unchanged_when_read_back(options: str, call: Call):
     """Guards against settings that are lost, or mean something else, in the YAML file."""
     printed = call("train", "--print-config", *options.split())
     assert (printed.status, printed.err) == (0, "")
@@ -197,11 +197,11 @@ FILE = "unit: gru\nepochs: 7\nhidden: 30\n"
         ("", "", {**asdict(resolve({}, presets=MUSIC.presets)), **NOTES, "unit": "lstm"}),
         (FILE, "", {"unit": "gru", "hidden": 30, "epochs": 7, "seed": 1}),
         (FILE, "--epochs 9", {"unit": "gru", "hidden": 30, "epochs": 9}),
-        # An option overrules its rival in the file too.
+        # An option also overrides a setting in the file that it excludes.
         (FILE, "--params 5000 --model frame-wise", {"hidden": 16, "params": None}),
         ("params: 5000", "--hidden 9", {"hidden": 9, "params": None}),
         ("learning_rate_draws: 3", "--lr 0.5", {"learning_rate": 0.5, **NO_SEARCH}),
-        ("learning_rate_draws: 3", "", {"learning_rate_draws": 3}),  # as ever, on any preset
+        ("learning_rate_draws: 3", "", {"learning_rate_draws": 3}),  # as always, with any preset
         ("learning_rate_draws: 3", "--lr search", {**NO_SEARCH, "tpe_trials": 10}),
         ("learning_rate: 0.5", "--lr search", {**NO_SEARCH, "tpe_trials": 10}),
         ("tpe_trials: 3", "--trials 5", {**NO_SEARCH, "tpe_trials": 5}),
@@ -223,7 +223,7 @@ FILE = "unit: gru\nepochs: 7\nhidden: 30\n"
 def test_option_before_file_before_preset_before_default(
     file: str, options: str, expected: dict[str, object], call: Call
 ):
-    """Guards the order in which settings count, where one excludes another too."""
+    """Guards the precedence of settings, including those that exclude each other."""
     Path("c.yaml").write_text(file)
     printed = call("train", "--config", "c.yaml", "--print-config", *options.split())
     assert printed.err == ""

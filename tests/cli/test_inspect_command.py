@@ -30,7 +30,7 @@ def test_inspect_midi(call: Call, here: Path):
 
 
 def test_inspect_roll(call: Call, run: Path):
-    """Guards a sampled roll's notes: those of the same piece's MIDI file."""
+    """A sampled roll has the same notes as the MIDI file of the same piece."""
     for name in ("o.npy", "o.mid"):
         call_ok("sample", name, "--run", run, "--length", 50)
     result = call("inspect", "o.npy", "--plot", "p.png")
@@ -68,7 +68,7 @@ def test_inspect_dataset(call: Call, data: Path):
     assert values["splits"]["valid"] == {"pieces": 3, "frames": 96, "longest": 32}
 
 
-def test_inspect_says_what_a_recording_and_its_dataset_hold(call: Call):
+def test_inspect_describes_a_recording_and_its_dataset(call: Call):
     tone = 0.5 * np.sin(np.arange(16000) * 0.1)
     soundfile.write("a.wav", tone, 8000)
     shown = call("inspect", "a.wav", "--plot", "a.png")
@@ -138,7 +138,7 @@ def test_units_solves_the_size(call: Call):
     assert all(abs(unit["parameters"] - 20000) < 1000 for unit in values)
 
 
-def test_the_mark_of_a_silent_end_is_not_counted_as_a_note(call: Call, run: Path):
+def test_the_marker_of_a_silent_end_is_not_counted_as_a_note(call: Call, run: Path):
     call("sample", "o.mid", "--run", run, "--temperature", 0, "--length", 8)
     shown = json.loads(call("inspect", "o.mid", "--json").out)
     assert (shown["notes"], shown["frames"], shown["lowest"]) == (0, 8, None)
@@ -147,7 +147,7 @@ def test_the_mark_of_a_silent_end_is_not_counted_as_a_note(call: Call, run: Path
 
 @pytest.mark.parametrize("name", ["a.mat", "a.npz", "a.pickle"])
 def test_inspect_reads_the_rolls_that_prepare_reads(call: Call, name: str):
-    """Guards figures against those counted here, and files of rolls against being refused."""
+    """Guards against wrong figures, and against refusing files of rolls."""
     rolls = {"train": [np.eye(5, 88, dtype=np.uint8), np.eye(9, 88, dtype=np.uint8)]}
     rolls["valid"] = [np.ones((2, 88), np.uint8)]
     if name == "a.npz":
@@ -187,7 +187,7 @@ def test_inspect_reads_the_rolls_that_prepare_reads(call: Call, name: str):
 
 
 def test_inspect_reads_midi_of_any_name(call: Call, music: Path):
-    """Guards what prepare reads: files whose names say nothing."""
+    """Guards against refusing files without a telling name, which `prepare` reads."""
     shutil.copy(music / "train" / "0.mid", "tune")
     shutil.copy(music / "train" / "0.mid", "tune.mid")
     named = call("inspect", "tune.mid")
@@ -197,7 +197,7 @@ def test_inspect_reads_midi_of_any_name(call: Call, music: Path):
 
 
 def test_verify_reads_every_byte(call: Call, run: Path, data: Path, music: Path):
-    """Guards the last checkpoint, which nothing else reads until it is resumed from."""
+    """Guards the last checkpoint, which nothing else reads until a resume."""
     shutil.copytree(run, "r")
     assert "unchanged: best.safetensors, last.safetensors" in call("inspect", "r", "--verify").out
     assert "every piece matches its hash" in call("inspect", data, "--verify").out

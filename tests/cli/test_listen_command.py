@@ -15,7 +15,7 @@ SOUNDS = ("wav", "flac", "ogg", "mp3")
 
 @pytest.mark.parametrize("kind", SOUNDS)
 def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, run: Path):
-    """Guards reproducible sound, in a file and on stdout alike, and what is said of it."""
+    """Guards reproducible sound, in a file and on stdout alike, and the message about it."""
     options = ["--run", run, "--length", 12]
     first = call("sample", f"a.{kind}", *options)
     said = f"a.{kind}: 12 frames, 1.6 s from {run}\n"
@@ -31,8 +31,8 @@ def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, run: Path):
     assert info.frames == 12 * 44_100 / 8 + 4410
 
 
-def test_a_pipe_is_sent_what_the_file_holds(call: Call, run: Path):
-    """Guards `| aplay`: a pipe, in which nothing can be corrected later."""
+def test_a_pipe_receives_the_same_bytes_as_a_file(call: Call, run: Path):
+    """Guards `| aplay`: nothing sent to a pipe can be corrected later."""
     options = ["--run", run, "--seconds", 20]
     call_ok("sample", "a.wav", *options)
     with start("sample", "-", "--format", "wav", *options) as process:
@@ -41,10 +41,10 @@ def test_a_pipe_is_sent_what_the_file_holds(call: Call, run: Path):
     assert process.returncode == 0
 
 
-def test_sound_is_of_the_notes_that_are_drawn(call: Call, run: Path, seconds_run: Path):
-    """Guards -n, --tempo, --temperature, --length and --seconds, and both kinds of grid.
+def test_the_sound_is_that_of_the_sampled_notes(call: Call, run: Path, seconds_run: Path):
+    """Covers -n, --tempo, --temperature, --length and --seconds, and both kinds of grid.
 
-    Each must do to the sound what it does to the frames, which are rendered apart.
+    Each must do to the sound what it does to the frames, which are rendered separately.
     """
     for trained, options, listen in (
         (run, ["--length", 40, "--temperature", 1.5], []),
@@ -60,7 +60,7 @@ def test_sound_is_of_the_notes_that_are_drawn(call: Call, run: Path, seconds_run
 
 
 def test_the_sound_of_a_midi_file_is_that_of_its_roll(call: Call, run: Path):
-    """Guards the file's own tempo, and frames cut by the samples they begin at."""
+    """Guards the file's own tempo, and the samples at which frames begin."""
     for name in ("o.mid", "o.npy"):
         call_ok("sample", name, "--run", run, "--length", 50, "--tempo", 125)
     shown = call("inspect", "o.mid", "--listen", "new/mid.wav")
@@ -72,7 +72,7 @@ def test_the_sound_of_a_midi_file_is_that_of_its_roll(call: Call, run: Path):
     assert len(sound) / rate == pytest.approx(mido.MidiFile("o.mid").length + 0.1, abs=1e-4)
 
 
-def test_the_grid_is_heard(call: Call):
+def test_the_grid_changes_the_sound(call: Call):
     write_piece(Path("p.mid"), seed=3)
     call_ok("inspect", "p.mid", "--listen", "4.wav")
     call_ok("inspect", "p.mid", "--listen", "1.wav", "--steps-per-beat", 1)
@@ -81,8 +81,8 @@ def test_the_grid_is_heard(call: Call):
     assert not np.array_equal(four, one)
 
 
-def test_a_primer_is_heard_first_when_asked(call: Call, music: Path, run: Path):
-    """Guards a primer that slips into the sound, and what is new put in the wrong place."""
+def test_a_primer_comes_first_when_asked_for(call: Call, music: Path, run: Path):
+    """Guards against a primer that slips into the sound, and new music in the wrong place."""
     primer = music / "train" / "0.mid"  # 32 frames
     options = ["--run", run, "--length", 20, "--prime", primer]
     call_ok("sample", "new.wav", *options)
@@ -96,7 +96,7 @@ def test_a_primer_is_heard_first_when_asked(call: Call, music: Path, run: Path):
     assert np.abs(both[border:] - new)[4410:].mean() < np.abs(new).mean()
 
 
-def test_a_silent_sample_is_called_silent(call: Call, run: Path):
+def test_a_silent_sample_is_reported(call: Call, run: Path):
     result = call("sample", "o.wav", "--run", run, "--temperature", 0, "--length", 8)
     assert result.err == f"o.wav: 8 frames, 1.1 s from {run}, silent: try a higher --temperature\n"
     assert not soundfile.read("o.wav")[0].any()
@@ -149,8 +149,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_said_in_one_line(command: str, call: Call, run: Path, data: Path, here: Path):
-    """Guards against tracebacks, vague errors, wrong statuses and things left behind."""
+def test_a_mistake_is_a_one_line_error(command: str, call: Call, run: Path, data: Path, here: Path):
+    """Guards against tracebacks, vague errors, wrong exit statuses and leftover files."""
     soundfile.write("a.wav", np.zeros(100), 8000)
     write_piece(Path("p.mid"), seed=1)
     Path("text.npy").write_text("no array")
@@ -164,10 +164,10 @@ def test_a_mistake_is_said_in_one_line(command: str, call: Call, run: Path, data
     assert {path: path.read_bytes() for path in here.iterdir()} == before
 
 
-def test_what_cannot_be_encoded_is_said_before_anything_is_drawn(
+def test_an_unsupported_format_is_reported_before_sampling(
     call: Call, run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Guards an hour of drawing, or a primer read, for a format that libsndfile does not know."""
+    """Guards against an hour of sampling for a format that libsndfile does not support."""
     monkeypatch.setattr(soundfile, "available_formats", lambda: {"WAV": "Microsoft"})
     monkeypatch.setattr("seqmodel.sampling.sampler.Sampler.piece", None)
     write_piece(Path("p.mid"), seed=1)
@@ -182,10 +182,10 @@ def test_what_cannot_be_encoded_is_said_before_anything_is_drawn(
 @pytest.mark.parametrize(
     "command", ["sample o.flac --run {run} --length 5", "inspect p.mid --listen o.wav"]
 )
-def test_a_full_disk_leaves_no_half_of_a_file(
+def test_a_full_disk_leaves_no_partial_file(
     command: str, call: Call, run: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Guards against sound that breaks off, where there was none or an older one before."""
+    """Guards against truncated sound files."""
     write_piece(Path("p.mid"), seed=1)
 
     def full(descriptor: int) -> None:

@@ -1,4 +1,4 @@
-"""Two commands, one target: the first is left in peace, the second is told so in one line."""
+"""Two commands, one target: the first is undisturbed, the second fails with a one-line error."""
 
 import json
 import re
@@ -15,7 +15,7 @@ IN_USE = "seqmodel: another process is writing {}: wait until it has ended, or n
 
 
 def test_a_second_training_leaves_the_first_alone(call: Call, data: Path):
-    """It used to mix: the config of one, the weights of the other, and 0 from both."""
+    """Used to mix the config of one with the weights of the other, and exit 0 from both."""
     first = start("train", data, *LONG, "--unit", "lstm", "--run", "run")
     for line in first.stderr:
         if re.match("epoch +1/", line):
@@ -36,7 +36,7 @@ def test_a_second_training_leaves_the_first_alone(call: Call, data: Path):
 
 
 @pytest.mark.parametrize("options", [(), ("--force",)])
-def test_a_second_prepare_is_told_before_it_works(call: Call, music: Path, options: tuple):
+def test_a_second_prepare_fails_before_it_starts(call: Call, music: Path, options: tuple):
     with locked(Path("data")):
         result = call("prepare", music, "--out", "data", *options)
         assert (result.status, result.out) == (1, "")

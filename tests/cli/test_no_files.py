@@ -1,4 +1,4 @@
-"""What is named like a file and is none: a pipe that nobody writes to, a device without an end."""
+"""Non-files that are named like files: a pipe that nobody writes to, an endless device."""
 
 import json
 import os
@@ -13,7 +13,7 @@ NAMES = ("a.mid", "b.npy", "c.npz", "d.mat", "e.pickle")
 
 @pytest.fixture
 def pipes(here: Path) -> Path:
-    """Pipes of every suffix of music; to open one waits for ever, which is how these tests fail."""
+    """Pipes with every suffix of music; opening one blocks for ever, which fails these tests."""
     for name in NAMES:
         os.mkfifo(here / name)
     return here
@@ -30,14 +30,14 @@ def test_prepare_skips_pipes(call: Call, pipes: Path):
 
 
 @pytest.mark.parametrize("prime", ["a.mid", "b.npy", "/dev/zero"])
-def test_a_primer_is_a_file(call: Call, run: Path, pipes: Path, prime: str):
-    """Guards memory as well: /dev/zero holds more than any."""
+def test_a_primer_must_be_a_file(call: Call, run: Path, pipes: Path, prime: str):
+    """Guards memory as well: /dev/zero is endless."""
     result = call("sample", "o.mid", "--run", run, "--prime", prime)
     assert (result.status, result.err) == (1, f"seqmodel: --prime {prime}: is not a file\n")
 
 
 def with_pipe(folder: Path, name: str) -> Path:
-    """A copy of a folder, here, in which this file is a pipe."""
+    """Copy a folder to ./copy, with the file `name` replaced by a pipe."""
     copy = Path("copy")
     shutil.copytree(folder, copy)
     (copy / name).unlink()
@@ -46,7 +46,7 @@ def with_pipe(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "train.jsonl", "train.npy"])
-def test_a_dataset_is_of_files(call: Call, data: Path, name: str):
+def test_a_pipe_in_a_dataset_is_an_error(call: Call, data: Path, name: str):
     result = call("inspect", with_pipe(data, name))
     assert result.status == 1
     assert result.err.count("\n") == 1
@@ -54,7 +54,7 @@ def test_a_dataset_is_of_files(call: Call, data: Path, name: str):
 
 
 @pytest.mark.parametrize("name", ["best.safetensors", "config.yaml", "metrics.jsonl"])
-def test_a_run_is_of_files(call: Call, run: Path, name: str):
+def test_a_pipe_in_a_run_does_not_block(call: Call, run: Path, name: str):
     copy = with_pipe(run, name)
     for command in (("inspect", copy), ("train", "--resume", "--run", copy, "--epochs", 3, "-q")):
         result = call(*command)
@@ -62,7 +62,7 @@ def test_a_run_is_of_files(call: Call, run: Path, name: str):
 
 
 def test_settings_may_come_from_a_pipe(call: Call, data: Path):
-    """Guards `--config <(...)`, a shell's way to write a file for one command."""
+    """Guards `--config <(...)`, the shell's process substitution."""
     reader, writer = os.pipe()
     os.write(writer, b"hidden: 3\n")
     os.close(writer)

@@ -1,4 +1,4 @@
-"""Names that are no UTF-8, control the terminal, or lack a glyph: shown escaped, worked with."""
+"""Names that are not UTF-8, control the terminal, or lack a glyph: usable, and shown escaped."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ ODD = [NO_TEXT, RAW, "音楽", "$\\frac$", "a$b$", "\u202egpj"]
 
 
 def clean(text: str) -> bool:
-    """Whether nothing but lines of printable characters is in the text."""
+    """Whether the text consists of lines of printable characters."""
     return text.replace("\n", "").isprintable()
 
 
@@ -30,8 +30,8 @@ def odd(request: pytest.FixtureRequest, here: Path) -> str:
 
 
 @pytest.mark.parametrize("odd", ODD, indirect=True, ids=ascii)
-def test_a_file_of_any_name_is_inspected_and_drawn(odd: str, call: Call):
-    """Guards against names that reach the terminal raw, matplotlib's warnings and its formulas."""
+def test_a_file_of_any_name_can_be_inspected_and_plotted(odd: str, call: Call):
+    """Guards against names that reach the terminal raw, matplotlib's warnings and its mathtext."""
     path = Path(f"{odd}.mid")
     write_piece(path, 1)
     with warnings.catch_warnings():
@@ -49,8 +49,8 @@ def test_a_file_of_any_name_is_inspected_and_drawn(odd: str, call: Call):
 
 
 @pytest.mark.parametrize("odd", [NO_TEXT, RAW], indirect=True, ids=ascii)
-def test_a_run_folder_of_any_name_is_worked_with(odd: str, data: Path, call: Call):
-    """Guards against a run that trains and then counts as damaged, because of its name."""
+def test_a_run_folder_may_have_any_name(odd: str, data: Path, call: Call):
+    """Guards against a run that trains but then counts as damaged because of its name."""
     given = Path(odd, "data")
     shutil.copytree(data, given)
     run = Path(odd, "run")
@@ -67,6 +67,6 @@ def test_a_run_folder_of_any_name_is_worked_with(odd: str, data: Path, call: Cal
     ):
         shown = call(*arguments)
         assert (shown.status, clean(shown.out), clean(shown.err)) == (0, True, True), arguments
-    call_ok("train", given, *options, "--run", run, "--force", "-q")  # known as ours
+    call_ok("train", given, *options, "--run", run, "--force", "-q")  # recognised as a run
     (run / "best.safetensors").write_bytes(b"x")
     assert "best.safetensors is damaged" in call("eval", run).err

@@ -1,4 +1,4 @@
-"""Notes struck and held through all commands: `prepare --onsets` and what follows from it."""
+"""Struck and held notes in all commands: `prepare --onsets` and what follows from it."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ SAYS_NOT = (
 
 @pytest.fixture(scope="module")
 def struck(shared: Path) -> Path:
-    """MIDI files of chords whose notes are struck and held by chance."""
+    """MIDI files of chords whose notes are struck and held at random."""
     for number, (split, count) in enumerate({"train": 8, "valid": 3, "test": 2}.items()):
         (shared / "struck" / split).mkdir(parents=True)
         for k in range(count):
@@ -51,7 +51,7 @@ def only(folder: str) -> "np.ndarray":
     return data[data.splits[0]][0]
 
 
-def test_prepare_and_inspect_say_that_there_are_onsets(call: Call, struck: Path, struck_data: Path):
+def test_prepare_and_inspect_report_onsets(call: Call, struck: Path, struck_data: Path):
     result = call("prepare", struck, "--onsets", "-o", "d")
     assert (result.status, result.err) == (0, "")
     assert result.out.startswith("d: 88 notes struck or held, 4 steps per beat\n")
@@ -68,9 +68,9 @@ def test_prepare_and_inspect_say_that_there_are_onsets(call: Call, struck: Path,
     assert Path("p.png").read_bytes().startswith(PNG)
 
 
-def test_what_is_sampled_and_prepared_again_is_what_was_drawn(call: Call, struck_run: Path):
-    """Guards the circle, bit for bit: strikes in the frame after another's end among them."""
-    whole = ("--split-by", "piece")  # alone, a file would be cut by time
+def test_samples_prepared_again_are_what_was_drawn(call: Call, struck_run: Path):
+    """Guards the round trip, bit for bit, including notes struck again without a gap."""
+    whole = ("--split-by", "piece")  # a single file would be cut in time
     for k, temperature in enumerate((1.0, 1.7)):
         options = ("--run", struck_run, "--length", 300, "--temperature", temperature)
         for suffix in ("npy", "mid", "png"):
@@ -93,8 +93,8 @@ def test_what_is_sampled_and_prepared_again_is_what_was_drawn(call: Call, struck
         assert shown.out.endswith(f", {values['struck_share']:.1%} of them struck\n")
 
 
-def test_eval_says_what_strikes_cost(call: Call, struck_data: Path, struck_run: Path):
-    """Guards figures of rolls and of frames with onsets that cannot be told apart."""
+def test_eval_reports_the_cost_of_strikes(call: Call, struck_data: Path, struck_run: Path):
+    """Guards against figures of rolls and of frames with onsets that cannot be told apart."""
     values = json.loads(call("eval", struck_run, "--json").out)
     run, nats, first = seqmodel.load_run(struck_run), 0.0, 0.0
     for piece in seqmodel.open_dataset(struck_data)["valid"]:
@@ -105,7 +105,7 @@ def test_eval_says_what_strikes_cost(call: Call, struck_data: Path, struck_run: 
     line = f"  of it, struck or held  {values['onset_nats_per_frame']:9.4f}\n"
     assert line in call("eval", struck_run).out
     impossible = np.zeros((2, 176), np.uint8)
-    impossible[1, 3] = 1  # sounds, and was never struck
+    impossible[1, 3] = 1  # sounds, but was never struck
     assert run.nll(impossible).tolist()[1] == np.inf
 
 
@@ -132,7 +132,7 @@ def test_runs_and_data_must_agree_on_onsets(
         assert (result.status, result.out, result.err) == (1, "", told)
 
 
-def test_a_nade_takes_them_too(call: Call, struck_data: Path):
+def test_a_nade_supports_onsets_too(call: Call, struck_data: Path):
     """Its samples, written as MIDI and prepared again, are what was drawn."""
     call_ok(
         "train", struck_data, "--output", "nade", "--nade-hidden", 5, "--epochs", 1, "--run", "n"
@@ -144,7 +144,7 @@ def test_a_nade_takes_them_too(call: Call, struck_data: Path):
 
 
 def test_rolls_cannot_have_onsets(call: Call, music: Path):
-    """Guards against strikes made up, alone or among files that say it."""
+    """Guards against made-up strikes, for rolls alone or among files that state them."""
     np.save("r.npy", np.ones((3, 88), np.uint8))
     result = call("prepare", "r.npy", "--onsets", "-o", "d")
     assert (result.status, result.out, result.err) == (1, "", f"seqmodel: r.npy: {SAYS_NOT}\n")
@@ -154,7 +154,7 @@ def test_rolls_cannot_have_onsets(call: Call, music: Path):
 
 
 def primed(call: Call, run: Path, prime: str, *options: object) -> tuple["np.ndarray", str]:
-    """What is sampled behind a primer, and what was said."""
+    """The frames sampled after a primer, and the messages."""
     options = ("--run", run, "--length", 60, "--seed", 2, "--prime", prime, *options)
     result = call("sample", "p.npy", "--force", *options)
     assert result.status == 0, result.err
@@ -162,7 +162,7 @@ def primed(call: Call, run: Path, prime: str, *options: object) -> tuple["np.nda
 
 
 def test_primers_with_onsets_and_without(call: Call, struck: Path, struck_run: Path, run: Path):
-    """Guards each kind of primer: what it says is heard, and what it cannot say is remarked on."""
+    """For each kind of primer, the onsets it states are used, and missing ones are reported."""
     said = f"p.npy: 120 frames from {struck_run}\n"
     middle = random_states(5, 60, 88, density=0.0)
     middle[:, 40:46] = random_states(5, 60, 6, density=0.8)
@@ -184,7 +184,7 @@ def test_primers_with_onsets_and_without(call: Call, struck: Path, struck_run: P
     assert not np.array_equal(derived[60:], whole[60:])
     rest, _ = primed(call, struck_run, "s.npy")
     assert np.array_equal(rest[1:], whole[61:])
-    assert np.array_equal(rest[0], np.minimum(whole[60], STRUCK))  # a file follows silence
+    assert np.array_equal(rest[0], np.minimum(whole[60], STRUCK))  # in a file, silence precedes it
     assert (whole[60] == HELD).any()
     plain, told = primed(call, run, "s.npy", "--include-prime")
     assert told == f"p.npy: 120 frames from {run}\n"

@@ -25,7 +25,7 @@ def write_sounds(folder: Path, count: int, seed: int = 0) -> Path:
     return folder
 
 
-def test_prepare_sums_up_in_columns(call: Call, music: Path):
+def test_prepare_prints_a_summary_in_columns(call: Call, music: Path):
     """Guards the summary: counts that can be compared at a glance, and nothing on stderr."""
     result = call("prepare", music, "-o", "d")
     assert result.err == ""
@@ -38,7 +38,7 @@ def test_prepare_sums_up_in_columns(call: Call, music: Path):
 
 
 def test_prepare_explains_what_it_skips(call: Call, music: Path):
-    """Guards against files that vanish from the count unseen; names stay on one line each."""
+    """Guards against files that silently vanish from the count; each name stays on one line."""
     shutil.copytree(music, "m")
     for k in range(7):
         Path(f"m/train/bad\n{k}.mid").write_text("x")
@@ -55,8 +55,8 @@ def test_prepare_explains_what_it_skips(call: Call, music: Path):
     assert call("prepare", "m", "-o", "d", "--force", "-q").err == ""
 
 
-def test_prepare_says_what_is_odd_about_splits(call: Call, music: Path):
-    """Guards against a silent dataset without valid, or with a piece in two splits."""
+def test_prepare_warns_about_odd_splits(call: Call, music: Path):
+    """Guards against silence about an empty valid split, or about a piece in two splits."""
     for split in ("train", "test"):
         Path(f"m/{split}").mkdir(parents=True)
         shutil.copy(music / "train" / "0.mid", f"m/{split}")
@@ -68,8 +68,8 @@ def test_prepare_says_what_is_odd_about_splits(call: Call, music: Path):
     ]
 
 
-def test_one_recording_in_clips_is_told_how_to_get_splits(call: Call):
-    """Guards against "add files" to whom has one long recording, and advice that does not help."""
+def test_prepare_advises_how_to_split_one_recording_in_clips(call: Call):
+    """Guards against advising "add files" on one long recording, and against useless advice."""
     sound = np.random.default_rng(0).uniform(-1, 1, 40_000)
     soundfile.write("long.wav", sound, 8000)
     advice = (
@@ -117,7 +117,7 @@ def test_prepare_json_is_the_manifest(call: Call, music: Path):
 
 
 def test_prepare_reads_paths_globs_and_odd_names(call: Call, music: Path):
-    """Guards names with spaces, brackets, accents and bytes that are no text."""
+    """Guards names with spaces, brackets, accents and bytes that are not UTF-8."""
     odd = b"caf\xe9.mid".decode("utf-8", "surrogateescape")
     names = ["a b.mid", "[x]*?.mid", "überraschung 音.mid", "-dash.mid", odd]
     Path("m").mkdir()
@@ -134,7 +134,7 @@ def test_prepare_reads_paths_globs_and_odd_names(call: Call, music: Path):
 
 
 def test_paths_on_stdin_may_end_with_a_zero_byte(call: Call, music: Path):
-    """Guards `find -print0 | seqmodel prepare -0 -`: a name may hold a line break."""
+    """Guards `find -print0 | seqmodel prepare -0 -`: a name may contain a newline."""
     for k, name in enumerate(("a.mid", "b\nc.mid")):
         shutil.copy(music / "train" / f"{k}.mid", name)
     result = call("prepare", "-", "-0", "-o", "d", stdin="a.mid\0b\nc.mid\0")
@@ -148,15 +148,15 @@ def test_paths_on_stdin_may_end_with_a_zero_byte(call: Call, music: Path):
 
 
 @pytest.mark.parametrize("source", ["rolls", "rolls/*.npz", "rolls/r.npz"])
-def test_published_rolls_have_two_steps_per_beat_however_they_are_named(call: Call, source: str):
-    """Guards against sampled music at double speed because the rolls were named by their folder."""
+def test_published_rolls_have_two_steps_per_beat_however_they_are_given(call: Call, source: str):
+    """Guards against sampled music at double speed because the rolls were given as a folder."""
     Path("rolls").mkdir()
     np.savez("rolls/r.npz", train=np.ones((5, 88), np.uint8))
     assert "2 steps per beat" in call("prepare", source, "-o", "d").out
     assert "3 steps per beat" in call("prepare", source, "-o", "e", "--steps-per-beat", 3).out
 
 
-def test_prepare_sums_up_audio_in_columns_with_seconds(call: Call):
+def test_prepare_prints_a_summary_of_audio_with_seconds(call: Call):
     write_sounds(Path("s/train"), 3)
     write_sounds(Path("s/valid"), 1, seed=1)
     result = call("prepare", "s", "-o", "d", "--frame", 20, "--context", 30)
@@ -173,7 +173,7 @@ def test_prepare_sums_up_audio_in_columns_with_seconds(call: Call):
 
 @pytest.mark.parametrize("media", OPTIONS)
 def test_options_of_the_other_medium_are_refused(call: Call, music: Path, media: str):
-    """Guards against an option that is taken, and then means nothing."""
+    """Guards against an option that is accepted but has no effect."""
     sounds = write_sounds(Path("s"), 1)
     right, wrong = (music, sounds) if media == "music" else (sounds, music)
     for option in OPTIONS[media].split():
@@ -187,8 +187,8 @@ def test_options_of_the_other_medium_are_refused(call: Call, music: Path, media:
         assert call("prepare", right, "-o", "d", "--force", option).status == 0
 
 
-def test_rolls_mixed_with_midi_say_whose_grid_counts(call: Call, music: Path):
-    """Guards against rolls of eighth notes labelled as sixteenths in silence."""
+def test_prepare_reports_the_grid_of_rolls_mixed_with_midi(call: Call, music: Path):
+    """Guards against rolls of eighth notes silently labelled as sixteenths."""
     shutil.copytree(music, "m")
     np.save("m/train/roll.npy", np.eye(88, dtype=np.uint8))
     told = "rolls do not state a grid: that of the MIDI files is used\n"

@@ -1,4 +1,4 @@
-"""Signals, pipes, full disks and terminals: what only shows in a real process, or beside one."""
+"""Signals, pipes, full disks and terminals: what shows only in or around a real process."""
 
 import io
 import json
@@ -15,7 +15,7 @@ import pytest
 from calling import SEQMODEL, Call, Result, call_main, call_ok, start
 from safetensors.numpy import load_file
 
-# Everything random at once, in windows, so that a stop falls into the middle of all of it.
+# All sources of randomness at once, in windows, so that a stop falls in the middle of them all.
 LONG = (
     *("--hidden", 32, "--epochs", 20, "--batch-size", 2, "--truncate", 12, "--dropout", 0.2),
     *("--weight-noise", 0.05, "--augment-keys", "--patience", 99),
@@ -36,8 +36,8 @@ def stop_at(epoch: int, number: int, *arguments: object) -> tuple[int, str, str]
     return process.returncode, out, err + rest
 
 
-def test_a_stopped_run_goes_on_as_if_never_stopped(call: Call, data: Path):
-    """Guards Ctrl-C and kill: the status, the work saved, and the same weights in the end."""
+def test_a_stopped_run_resumes_as_if_never_stopped(call: Call, data: Path):
+    """Guards Ctrl-C and kill: the exit status, the saved work, and the same final weights."""
     call_ok("train", data, *LONG, "--run", "whole", "-q")
     for epoch, number, arguments in (
         (3, signal.SIGINT, ("train", data, *LONG, "--run", "parts")),
@@ -76,8 +76,8 @@ def test_a_closed_pipe_ends_quietly():
     assert process.returncode == 128 + signal.SIGPIPE
 
 
-def test_a_full_stdout_is_said_in_one_line():
-    """Guards `> file` on a full disk: an error and a status, not a cut file and a 0."""
+def test_a_full_stdout_is_a_one_line_error():
+    """Guards `> file` on a full disk: an error and status 1, not a truncated file and status 0."""
     with Path("/dev/full").open("w") as full:
         process = start("units", stdout=full)
         err = process.communicate(timeout=60)[1]
@@ -88,8 +88,8 @@ def test_a_full_stdout_is_said_in_one_line():
 
 
 @pytest.mark.parametrize("command", ["units", "sample - --format mid", "inspect {run}"])
-def test_a_closed_stdout_is_said_in_one_line(run: Path, command: str):
-    """Guards `seqmodel eval >&-` against a 0 for a result that nobody has."""
+def test_a_closed_stdout_is_a_one_line_error(run: Path, command: str):
+    """Guards against `seqmodel units >&-` exiting 0 although its result is lost."""
     words = command.format(run=run).split() + (["--run", str(run)] if "sample" in command else [])
     process = subprocess.run(
         ["sh", "-c", '"$@" >&-', "sh", *SEQMODEL, *words],
@@ -101,7 +101,7 @@ def test_a_closed_stdout_is_said_in_one_line(run: Path, command: str):
     assert process.stderr == "seqmodel: cannot write to stdout: it is closed\n"
 
 
-def test_who_says_nothing_needs_no_stdout(music: Path):
+def test_a_quiet_command_needs_no_stdout(music: Path):
     command = [*SEQMODEL, "prepare", str(music), "--out", "d", "-q"]
     process = subprocess.run(
         ["sh", "-c", '"$@" >&- 2>&-', "sh", *command], capture_output=True, check=False
@@ -111,11 +111,11 @@ def test_who_says_nothing_needs_no_stdout(music: Path):
 
 
 @pytest.mark.parametrize("module", ["typer", "seqmodel.cli.train"])
-def test_ctrl_c_while_it_loads_is_no_traceback(module: str):
-    """In the first tenth of a second there was nobody to catch it."""
+def test_ctrl_c_while_loading_gives_no_traceback(module: str):
+    """Used to be uncaught in the first tenth of a second."""
     script = (
         "import os, runpy, signal, sys\n"
-        # As in a terminal: what a script has put into the background ignores Ctrl-C.
+        # As in a terminal: a script's background processes ignore Ctrl-C.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Press:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
@@ -134,7 +134,7 @@ def test_ctrl_c_while_it_loads_is_no_traceback(module: str):
 def test_a_full_disk_leaves_the_old_file_and_no_new_one(
     call: Call, run: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Guards against half a file where the disk is full."""
+    """Guards against a partial file when the disk is full."""
     Path("o.mid").write_text("old")
 
     def full(descriptor: int) -> None:
@@ -147,9 +147,9 @@ def test_a_full_disk_leaves_the_old_file_and_no_new_one(
     assert [(path.name, path.read_text()) for path in Path().iterdir()] == [("o.mid", "old")]
 
 
-def test_a_signal_takes_the_unfinished_dataset_away(music: Path, here: Path):
-    """Guards against half a dataset, or its temporary folder, after kill."""
-    for k in range(4000):  # as many as take a second
+def test_a_signal_removes_the_unfinished_dataset(music: Path, here: Path):
+    """Guards against a partial dataset, or its temporary folder, after kill."""
+    for k in range(4000):  # enough to take a second
         os.link(music / "train" / "0.mid", f"{k}.mid")
     process = start("prepare", music, *here.glob("*.mid"), "-o", "d")
     while not list(here.glob(".d.*/train.npy")):
@@ -161,7 +161,7 @@ def test_a_signal_takes_the_unfinished_dataset_away(music: Path, here: Path):
 
 
 def on_terminal(*arguments: object) -> tuple[Result, str]:
-    """Run the command line with a terminal for stderr; returns what the terminal was sent too."""
+    """Run the command line with a terminal as stderr; also returns what the terminal received."""
     master, slave = pty.openpty()
     chunks: list[bytes] = []
 
@@ -184,10 +184,10 @@ def on_terminal(*arguments: object) -> tuple[Result, str]:
 COLOUR = re.compile(r"\x1b\[(?:[39]\d|38;5;\d+)m")
 
 
-def test_the_bar_is_for_terminals(
+def test_the_bar_is_shown_on_a_terminal(
     data: Path, music: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Guards the live bar on a terminal, its silence with -q, and NO_COLOR."""
+    """Guards the live bar on a terminal, its absence with -q, and NO_COLOR."""
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     training = ("train", data, "--hidden", 4, "--epochs", 2)
@@ -212,7 +212,7 @@ def test_the_bar_is_for_terminals(
 
 
 def test_an_error_on_a_terminal_is_one_plain_line(data: Path):
-    """Guards against errors within boxes, or behind a bar that was never taken away."""
+    """Guards against errors in boxes, or after a bar that was never removed."""
     shown = on_terminal("train", data, "--unit", "gnu")[1]
     assert shown.startswith("seqmodel: there is no unit 'gnu'; choose one of tanh, ")
     assert shown.count("\n") == 1
@@ -223,7 +223,7 @@ def test_an_error_on_a_terminal_is_one_plain_line(data: Path):
     [({}, "5000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
 )
 def test_threads_wait_briefly_unless_told_otherwise(said: dict[str, str], expected: str):
-    """Guards against training that crawls beside another program, or overrules what was said."""
+    """Guards against training that crawls alongside another program, or ignores user settings."""
     code = (
         "import os, sys\n"
         "from seqmodel.cli.main import main\n"

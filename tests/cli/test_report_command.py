@@ -1,4 +1,4 @@
-"""`seqmodel report`: its page says what the other commands say, and its mistakes are one line."""
+"""`seqmodel report`: its page agrees with the other commands, and its errors are one line."""
 
 import json
 import re
@@ -30,7 +30,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def test_the_figures_are_those_of_eval(call: Call, run: Path, here: Path):
-    """Guards every number of the tables: eval, inspect and metrics.jsonl say the same."""
+    """Checks every number in the tables against eval, inspect and metrics.jsonl."""
     result = call("report", run, "--out", "r.html", "--samples", 0)
     page = Path("r.html")
     size = f"{page.stat().st_size / 1000:,.0f} kB"
@@ -75,7 +75,7 @@ def test_the_figures_are_those_of_eval(call: Call, run: Path, here: Path):
 
 
 def test_samples_are_those_of_sample(call: Call, seconds_run: Path, here: Path):
-    """Guards the sound, byte by byte, and each note of the piano-rolls."""
+    """Checks the sound byte by byte, and each note of the piano-rolls."""
     call_ok("report", seconds_run, "--out", "r.html", "--samples", 2, "--seed", 5)
     page = page_of("r.html")
     options = ("--run", seconds_run, "--seconds", 30, "--seed", 5, "-n", 2)
@@ -88,7 +88,7 @@ def test_samples_are_those_of_sample(call: Call, seconds_run: Path, here: Path):
         assert sound == Path(f"s-{k}.mp3").read_bytes()
         roll = np.load(f"s-{k}.npy")
         heard, rate = soundfile.read(BytesIO(sound))
-        assert len(heard) == round(rate * 0.1 * (len(roll) + 1))  # 0.1 s a frame, and to fade
+        assert len(heard) == round(rate * 0.1 * (len(roll) + 1))  # 0.1 s per frame, and to fade
         notes = np.zeros_like(roll)
         top = np.flatnonzero(roll.any(axis=0)).max() + 2.5  # two notes above the highest
         for x, y, width, height in boxes(drawn):
@@ -98,7 +98,7 @@ def test_samples_are_those_of_sample(call: Call, seconds_run: Path, here: Path):
 
 
 def test_several_runs_share_a_page(call: Call, run: Path, seconds_run: Path, data: Path):
-    """Guards one section for each dataset, with each run once however often it is named."""
+    """Each dataset has one section, with each run once however often it is named."""
     call_ok("train", data, "--hidden", 3, "--epochs", 1, "--model", "frame-wise", "--run", "a/b")
     call_ok("report", run, "a/b", seconds_run, "a/../a/b", "--out", "r.html", "--samples", 0)
     assert [h.text for h in page_of("r.html").all("h2")][:2] == ["data", "seconds"]
@@ -124,8 +124,8 @@ def test_without_a_run_the_newest_is_taken(call: Call, data: Path):
     assert tables_of("report.html")[0][1][0] == "data-gru-1|gru 3, bernoulli"
 
 
-def test_a_dataset_that_is_gone_leaves_a_gap_that_is_stated(call: Call, run: Path, data: Path):
-    """Guards against a run that cannot be shown any more, and against silence about why."""
+def test_a_missing_dataset_leaves_an_explained_gap(call: Call, run: Path, data: Path):
+    """Guards against a run that can no longer be shown, and against an unexplained gap."""
     shutil.copytree(data, "data")
     options = ("--hidden", 3, "--epochs", 2, "--model", "frame-wise", "--unit", "tanh")
     call_ok("train", "data", *options, "--run", "gone")
@@ -142,10 +142,10 @@ def test_a_dataset_that_is_gone_leaves_a_gap_that_is_stated(call: Call, run: Pat
     missing = Path.cwd() / "data"
     assert f"gone could not be scored: {missing} is not a prepared dataset" in text
     assert "The valid figure of gone was recorded in training." in text
-    assert len(sounds(page_of("r.html"))) == 2  # drawing needs no dataset
+    assert len(sounds(page_of("r.html"))) == 2  # sampling needs no dataset
 
 
-def test_the_command_and_settings_are_told(call: Call, run: Path):
+def test_the_page_shows_the_command_and_settings(call: Call, run: Path):
     call_ok("report", run, "--out", "a file.html", "--samples", 0, "-q")
     text = page_of("a file.html").one("main").text
     assert f"seqmodel report {run} --out 'a file.html' --samples 0 -q" in text
@@ -170,7 +170,7 @@ def test_nothing_is_overwritten_unasked(call: Call, run: Path):
     assert Path("r.html").read_text().startswith("<!DOCTYPE html>")
 
 
-def test_what_is_no_run_is_an_error(call: Call, run: Path, data: Path):
+def test_a_folder_that_is_not_a_run_is_an_error(call: Call, run: Path, data: Path):
     """Guards against work done, or a page written, before the mistake is found."""
     shutil.copytree(run, "begun")
     Path("begun/best.safetensors").unlink()

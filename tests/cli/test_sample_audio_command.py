@@ -1,4 +1,4 @@
-"""`seqmodel sample` from runs of audio: files, pipes, primers, and what is said."""
+"""`seqmodel sample` from runs of audio: files, pipes, primers and messages."""
 
 import os
 import re
@@ -27,7 +27,7 @@ RATE, FRAME = 8000, 10
 
 @pytest.fixture(params=["gaussian", "logistic"])
 def speech(request: pytest.FixtureRequest) -> Path:
-    """A run of audio, of either output."""
+    """A run of audio, with either output."""
     names = {"gaussian": "audio_run_folder", "logistic": "logistic_run_folder"}
     return request.getfixturevalue(names[request.param])
 
@@ -48,7 +48,7 @@ def record(path: str, samples: int, rate: int = RATE, channels: int = 1) -> np.n
 
 
 def test_sampled_audio_prepared_again_gives_the_sampled_values(call: Call, speech: Path):
-    """Guards the whole circle, bit for bit, and the rate, which is the run's."""
+    """Guards the round trip, bit for bit, and the rate, which is the run's."""
     for name in ("o.npy", "o.wav", "o.flac"):
         call_ok("sample", name, "--run", speech, "--length", 300)
     drawn = np.load("o.npy")
@@ -62,7 +62,7 @@ def test_sampled_audio_prepared_again_gives_the_sampled_values(call: Call, speec
         assert np.array_equal(again[again.splits[0]][0], drawn)
 
 
-def test_other_readers_hear_the_same(call: Call, audio_run_folder: Path):
+def test_other_readers_read_the_same(call: Call, audio_run_folder: Path):
     """Guards against a file that only our own reader understands."""
     for name in ("o.npy", "o.wav", "o.raw"):
         call_ok("sample", name, "--run", audio_run_folder, "--length", 30)
@@ -92,7 +92,7 @@ def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, speech: Path)
 
 
 def test_number_length_and_names(call: Call, audio_run_folder: Path):
-    """Guards numbered files: the first is the one a single sample gives, all are named."""
+    """Guards numbered files: the first equals a single sample, and all are listed."""
     options = ["--run", audio_run_folder, "--length", 9]
     result = call("sample", "new/o.wav", "-n", 3, *options)
     assert result.err == "".join(
@@ -113,12 +113,12 @@ def test_number_length_and_names(call: Call, audio_run_folder: Path):
     [([], 1600), (["--seconds", 0.5], 400), (["--seconds", 0.001], 1), (["--length", 7], 7)],
 )
 def test_lengths(options: list[object], frames: int, call: Call, audio_run_folder: Path):
-    """Guards two seconds without a word, and seconds that count at the run's rate."""
+    """Guards the default of two seconds, and seconds converted at the run's rate."""
     call_ok("sample", "o.npy", "--run", audio_run_folder, *options)
     assert len(np.load("o.npy")) == frames
 
 
-def test_the_temperature_counts(call: Call, audio_run_folder: Path):
+def test_the_temperature_has_an_effect(call: Call, audio_run_folder: Path):
     options = ["--run", audio_run_folder, "--length", 300]
     for temperature in (0.5, 1):
         call_ok("sample", f"{temperature}.npy", "--temperature", temperature, *options)
@@ -140,7 +140,7 @@ LOUD = (
         ((-1.0, 0.2, 0.1, 7658.0), LOUD.format(50)),
     ],
 )
-def test_a_sample_that_is_silent_or_overdriven_is_called_so(
+def test_a_silent_or_overdriven_sample_is_reported(
     values: tuple[float, float],
     said: str,
     call: Call,
@@ -149,7 +149,7 @@ def test_a_sample_that_is_silent_or_overdriven_is_called_so(
 ):
     """Guards against a plain success where nothing can be heard, a constant included.
 
-    One at full scale throughout was called silent, and to be made wilder still.
+    A sample at full scale throughout used to be called silent, with advice to raise --temperature.
     """
     frames = np.resize(np.array(values, np.float32), (8, FRAME))
     monkeypatch.setattr(Sampler, "piece", lambda *_, **options: iter([frames]))
@@ -157,7 +157,7 @@ def test_a_sample_that_is_silent_or_overdriven_is_called_so(
     assert result.err == (f"o.wav: 0.0 s (80 samples at 8,000 Hz) from {audio_run_folder}{said}\n")
 
 
-def test_samples_that_are_no_numbers_are_an_error(
+def test_non_finite_samples_are_an_error(
     call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     frames = np.full((8, FRAME), np.nan, np.float32)
@@ -170,9 +170,9 @@ def test_samples_that_are_no_numbers_are_an_error(
 def test_the_newest_run_that_can_write_the_file_is_taken(
     call: Call, run: Path, audio_run_folder: Path, logistic_run_folder: Path
 ):
-    """Guards against `sample out.raw` refused for a run of music trained since.
+    """Guards against refusing `sample out.raw` because of a run of music trained since.
 
-    And against `sample out.wav` from an older run than the newest, which can write it too.
+    Also against `sample out.wav` from an older run when the newest can write it too.
     """
     for k, folder in enumerate([audio_run_folder, logistic_run_folder, run]):
         shutil.copytree(folder, f"runs/{k}")
@@ -202,13 +202,13 @@ def test_the_newest_run_that_can_write_the_file_is_taken(
 # ---- pipes --------------------------------------------------------------------------------------
 
 
-def test_a_pipe_plays_while_it_grows(audio_run_folder: Path):
-    """Guards `| aplay`: sound comes long before the end, behind a header that knows its length."""
+def test_a_pipe_plays_while_sampling_continues(audio_run_folder: Path):
+    """Guards `| aplay`: sound arrives long before the end, after a header with its length."""
     options = ["--format", "wav", "--run", audio_run_folder, "--seconds", 3600]
     with start("sample", "-", *options) as process:
         header, sound = (process.stdout.buffer.read(count) for count in (44, 4000))
-        assert process.poll() is None  # an hour is far from drawn
-        process.stdout.close()  # and the command ends without a word
+        assert process.poll() is None  # most of the hour is yet to be sampled
+        process.stdout.close()  # and the command ends silently
         assert process.stderr.read() == ""
     assert process.returncode == 128 + signal.SIGPIPE
     assert (header[:4], header[36:40]) == (b"RIFF", b"data")
@@ -217,7 +217,7 @@ def test_a_pipe_plays_while_it_grows(audio_run_folder: Path):
     assert np.array_equal(np.frombuffer(sound, "<i2"), begin.reshape(-1) * 32768)
 
 
-def test_a_full_stdout_is_said_in_one_line(audio_run_folder: Path):
+def test_a_full_stdout_is_a_one_line_error(audio_run_folder: Path):
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     with Path("/dev/full").open("w") as full:
@@ -229,7 +229,7 @@ def test_a_full_stdout_is_said_in_one_line(audio_run_folder: Path):
     )
 
 
-def test_a_closed_stdout_is_said_in_one_line(audio_run_folder: Path):
+def test_a_closed_stdout_is_a_one_line_error(audio_run_folder: Path):
     """Guards `seqmodel sample - --format wav >&-`, where Python has no stdout at all."""
     process = start(
         *("sample", "-", "--format", "wav", "--run", audio_run_folder),
@@ -239,8 +239,8 @@ def test_a_closed_stdout_is_said_in_one_line(audio_run_folder: Path):
     assert (process.returncode, err) == (1, "seqmodel: cannot write to stdout: it is closed\n")
 
 
-def test_a_signal_takes_the_unfinished_file_away(audio_run_folder: Path, here: Path):
-    """Guards against half a file, its temporary one or its folder, and against collecting first."""
+def test_a_signal_removes_the_unfinished_file(audio_run_folder: Path, here: Path):
+    """Guards against a leftover file, temporary file or folder, and against buffering it all."""
     process = start("sample", "new/o.wav", "--run", audio_run_folder, "--seconds", 3600)
     while not [path for path in here.glob("new/.o.wav.*") if path.stat().st_size > 10_000]:
         assert process.poll() is None
@@ -251,7 +251,7 @@ def test_a_signal_takes_the_unfinished_file_away(audio_run_folder: Path, here: P
     assert not list(here.iterdir())
 
 
-def test_the_bar_is_for_terminals(audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_bar_is_shown_on_a_terminal(audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     command = ("sample", "o.wav", "--run", audio_run_folder, "--length", 300, "--force")
     shown = on_terminal(*command)[1]
@@ -263,8 +263,8 @@ def test_the_bar_is_for_terminals(audio_run_folder: Path, monkeypatch: pytest.Mo
 # ---- primers ------------------------------------------------------------------------------------
 
 
-def test_prime_is_heard_at_the_rate_of_the_run_to_its_very_end(call: Call, speech: Path):
-    """Guards the mean of the channels, the resampling, and a remainder dropped where it is heard.
+def test_a_primer_is_read_at_the_rate_of_the_run_to_its_very_end(call: Call, speech: Path):
+    """Guards the mean of the channels, the resampling, and against dropping the end of the primer.
 
     A primer must also not slip into the file unless it is asked for.
     """
@@ -288,10 +288,10 @@ def test_prime_is_heard_at_the_rate_of_the_run_to_its_very_end(call: Call, speec
     assert np.array_equal(after, sample_piece(run, 50, prime=whole[:-50]))
 
 
-def test_a_long_primer_is_heard_whole(
+def test_a_long_primer_is_read_whole(
     call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Guards the windows in which a primer is read: each goes on where the last one ended."""
+    """Guards the windows in which a primer is read: each continues where the last one ended."""
     record("p.wav", 900)
     options = ["--run", audio_run_folder, "--length", 50, "--prime", "p.wav"]
     call_ok("sample", "once.npy", *options)
@@ -300,9 +300,7 @@ def test_a_long_primer_is_heard_whole(
     assert np.array_equal(np.load("once.npy"), np.load("windows.npy"))
 
 
-def test_a_primer_of_the_runs_rate_stands_before_the_new_as_it_is(
-    call: Call, audio_run_folder: Path
-):
+def test_a_primer_at_the_rate_of_the_run_is_included_unchanged(call: Call, audio_run_folder: Path):
     samples = record("p.wav", 300)
     prime = ["--prime", "p.wav", "--include-prime"]
     options = ["--run", audio_run_folder, "--length", 50, *prime]
@@ -318,7 +316,7 @@ def test_a_primer_of_the_runs_rate_stands_before_the_new_as_it_is(
 
 
 def test_sampled_frames_prime_like_their_recording(call: Call, speech: Path):
-    """Guards against frames that were written here and cannot be used again."""
+    """Guards against sampled frames that cannot be used as a primer."""
     for name in ("o.npy", "o.wav"):
         call_ok("sample", name, "--run", speech, "--length", 30, "--seed", 2)
     for name in ("npy", "wav"):
@@ -330,8 +328,8 @@ def test_sampled_frames_prime_like_their_recording(call: Call, speech: Path):
     assert Path("npy.npy").read_bytes() == Path("wav.npy").read_bytes()
 
 
-def test_what_is_wrong_with_a_primer_is_said(call: Call, audio_run_folder: Path):
-    """Guards against a cut primer taken for a whole one."""
+def test_a_truncated_primer_is_reported(call: Call, audio_run_folder: Path):
+    """Guards against taking a truncated primer for a whole one."""
     record("p.wav", 500)
     data = Path("p.wav").read_bytes()
     Path("p.wav").write_bytes(data[:-400])
@@ -343,8 +341,8 @@ def test_what_is_wrong_with_a_primer_is_said(call: Call, audio_run_folder: Path)
 # ---- inspect ------------------------------------------------------------------------------------
 
 
-def test_a_run_of_audio_inspected(call: Call, speech: Path):
-    """Guards figures that do not compare, densities and probabilities, shown as if they did."""
+def test_inspect_describes_a_run_of_audio(call: Call, speech: Path):
+    """Guards against showing densities and probabilities as if they were comparable."""
     output = "logistic" if speech.name.endswith("2") else "gaussian"
     lines = call_ok("inspect", speech).out.splitlines()
     assert lines[0] == f"{speech}: run of 3 epochs"

@@ -1,4 +1,4 @@
-"""What `sample` prints and writes of music when all is well."""
+"""What `sample` prints and writes for music when all is well."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ import seqmodel
 def test_a_sampled_midi_file_prepared_again_gives_the_sampled_frames(
     call: Call, data: Path, run: Path, seconds_run: Path
 ):
-    """Guards the whole circle, at any tempo and for both kinds of grid, bit for bit."""
+    """Guards the round trip, at any tempo and for both kinds of grid, bit for bit."""
     circles = [
         (run, [], []),
         (run, ["--tempo", "93"], []),
@@ -45,7 +45,7 @@ def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, run: Path):
 
 
 def test_number_length_and_names(call: Call, run: Path):
-    """Guards numbered files: the first is the one a single sample gives, all are named."""
+    """Guards numbered files: the first equals a single sample, and all are listed."""
     result = call("sample", "new/o.npy", "-n", 3, "--run", run, "--length", 9)
     assert result.err == "".join(f"new/o-{k}.npy: 9 frames from {run}\n" for k in (1, 2, 3))
     call_ok("sample", "o.NPY", "--run", run, "--length", 9)
@@ -67,7 +67,7 @@ def test_seconds_count_at_the_tempo(
 
 
 def test_the_file_has_the_tempo_that_was_asked_for(call: Call, run: Path, seconds_run: Path):
-    """Guards against --tempo that only counts seconds; frames in seconds keep their length."""
+    """Guards against a --tempo that only affects --seconds; frames in seconds keep their length."""
     for trained, seconds in ((run, 62 * 60 / 93 / 4), (seconds_run, 6.2)):
         options = ["--run", trained, "--length", 62, "--tempo", 93, "--force"]
         call_ok("sample", "o.mid", *options)
@@ -77,14 +77,14 @@ def test_the_file_has_the_tempo_that_was_asked_for(call: Call, run: Path, second
         assert values["seconds"] == pytest.approx(seconds * len(np.load("o.npy")) / 62, abs=0.01)
 
 
-def test_a_run_with_end_is_no_longer_than_what_it_heard(call: Call, seconds_run: Path):
+def test_samples_with_end_are_no_longer_than_training_pieces(call: Call, seconds_run: Path):
     call_ok("sample", "o.npy", "--run", seconds_run, "-n", 5)
     longest = json.loads((seconds_run.parent / "seconds" / "manifest.json").read_text())
     lengths = [len(np.load(f"o-{k}.npy")) for k in range(1, 6)]
     assert max(lengths) <= longest["splits"]["train"]["longest"]
 
 
-def test_prime_is_heard_and_put_before_only_when_asked(call: Call, music: Path, run: Path):
+def test_a_primer_is_used_but_included_only_when_asked_for(call: Call, music: Path, run: Path):
     """Guards against a primer that changes nothing, or that slips into the file."""
     primer = music / "train" / "0.mid"
     options = ["--run", run, "--length", 300]
@@ -102,7 +102,7 @@ def test_prime_is_heard_and_put_before_only_when_asked(call: Call, music: Path, 
 
 
 def test_a_sampled_roll_primes_like_its_midi_file(call: Call, run: Path):
-    """Guards against frames that were written here and cannot be used again."""
+    """Guards against sampled frames that cannot be used as a primer."""
     for name in ("o.npy", "o.mid"):
         call_ok("sample", name, "--run", run, "--length", 50, "--seed", 2)
     for name in ("npy", "mid"):
@@ -113,8 +113,8 @@ def test_a_sampled_roll_primes_like_its_midi_file(call: Call, run: Path):
     assert Path("npy.npy").read_bytes() == Path("mid.npy").read_bytes()
 
 
-def test_a_silent_sample_is_called_silent(call: Call, run: Path):
-    """Guards against a plain success where temperature 0 leaves no note likelier on than off."""
+def test_a_silent_sample_is_reported(call: Call, run: Path):
+    """Guards against a plain success where, at temperature 0, no note is likelier on than off."""
     result = call("sample", "o.npy", "--run", run, "--temperature", 0, "--length", 8)
     assert not np.load("o.npy").any()
     assert result.err == f"o.npy: 8 frames from {run}, silent: try a higher --temperature\n"

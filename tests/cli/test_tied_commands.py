@@ -15,7 +15,7 @@ OPTIONS = ["--model", "tied", "--unit", "gru", "--hidden", "4", "--note-hidden",
 
 
 def test_from_training_to_music(call: Call, data: Path):
-    """Everything there is for the frame-wise model works for this one."""
+    """Everything that works for the frame-wise model works for this one."""
     trained = call_ok("train", data, *OPTIONS, "--end", "--epochs", 2, "--run", "run")
     assert trained.err.splitlines()[0] == (f"run: gru of 4 units, gru of 3 along pitch, on {data}")
     config = yaml.safe_load(Path("run/config.yaml").read_text())
@@ -33,7 +33,7 @@ def test_from_training_to_music(call: Call, data: Path):
     assert json.loads(call_ok("inspect", "run", "--json").out)["output"] == "note-unit"
 
 
-def test_struck_notes_come_back_from_a_file_as_they_were_drawn(call: Call, music: Path):
+def test_struck_notes_survive_a_round_trip_through_a_file(call: Call, music: Path):
     call_ok("prepare", music, "--onsets", "--out", "struck")
     call_ok("train", "struck", *OPTIONS, "--epochs", 1, "--run", "run")
     for name in ("new.npy", "new.mid"):

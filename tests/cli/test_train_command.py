@@ -21,7 +21,7 @@ from seqmodel.training.trials import paper_rates
 EPOCH = r"epoch {}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}\*  +[\d,]+ frames/s"
 
 
-def test_train_speaks_in_plain_lines_when_nobody_watches(call: Call, data: Path, run: Path):
+def test_train_prints_plain_lines_without_a_terminal(call: Call, data: Path, run: Path):
     """Guards the log of a job: one line per epoch, no control characters, the result on stdout."""
     result = call("train", data, "--hidden", 4, "--epochs", 2)
     lines = result.err.splitlines()
@@ -41,10 +41,10 @@ def test_train_speaks_in_plain_lines_when_nobody_watches(call: Call, data: Path,
     assert {f.name for f in Path("runs/data-lstm-1").iterdir()} == files | {"metrics.jsonl"}
 
 
-def test_train_says_when_a_trivial_model_is_better_and_only_then(
+def test_train_warns_only_when_a_trivial_model_is_better(
     call: Call, data: Path, audio_dataset: Dataset
 ):
-    """Guards against a run that learned nothing taken for a success; the figures are eval's."""
+    """Guards against taking a run that learned nothing for a success; the figures are eval's."""
     audio, logistic = audio_dataset.folder, ["--output", "logistic", "--components", 2]
     for run, name, options, worse in [
         ("m", data, [], True),
@@ -84,7 +84,7 @@ def test_a_search_names_each_rate(call: Call, data: Path):
 
 
 def test_settings_from_a_file_train_the_same_run(call: Call, data: Path, run: Path):
-    """Guards against --config losing what the options said."""
+    """Guards against --config losing what the options set."""
     options = ["--hidden", 4, "--epochs", 2, "--model", "frame-wise", "--no-end"]
     Path("c.yaml").write_text(call("train", data, *options, "--print-config").out)
     call_ok("train", "--config", "c.yaml", "--run", "r")
@@ -95,7 +95,7 @@ def test_settings_from_a_file_train_the_same_run(call: Call, data: Path, run: Pa
 
 
 def test_init_from_starts_from_the_weights(call: Call, data: Path, run: Path):
-    """Guards against --init-from that is taken in and forgotten."""
+    """Guards against an --init-from that is accepted but ignored."""
     options = ("--hidden", 4, "--epochs", 1, "--lr", 0, "--model", "frame-wise", "--no-end")
     call_ok("train", data, *options, "--init-from", run, "--run", "r")
     mine, theirs = (seqmodel.load_run(path).model.state_dict() for path in ("r", run))
@@ -104,10 +104,10 @@ def test_init_from_starts_from_the_weights(call: Call, data: Path, run: Path):
 
 @pytest.mark.parametrize("options", [[], ["--trials", 2]])
 @pytest.mark.parametrize("start", [False, True])
-def test_a_run_that_replaces_another_is_the_run_that_a_new_folder_gets(
+def test_a_run_that_replaces_another_equals_one_in_a_new_folder(
     call: Call, data: Path, run: Path, options: list[object], start: bool
 ):
-    """Guards against something of the old run left in the new, and against --init-from lost."""
+    """Guards against remains of the old run in the new one, and against losing --init-from."""
     shutil.copytree(run, "old")
     Path("old/draws/7").mkdir(parents=True)
     Path("link").symlink_to("old")  # which stays a link
@@ -129,7 +129,7 @@ def test_a_run_that_replaces_another_is_the_run_that_a_new_folder_gets(
 
 
 def test_the_same_dataset_may_be_named_again_on_resume(call: Call, data: Path, run: Path):
-    """Guards the command one gets with arrow up and --resume; the run is finished already."""
+    """Guards the previous command recalled with --resume added; the run is finished already."""
     result = call("train", data, "--hidden", 4, "--resume", "--run", run)
     assert result.out.startswith(f"{run}  best valid ")
     told = f"{run} is already complete: to train further, start a new run with --init-from {run}"
@@ -139,7 +139,7 @@ def test_the_same_dataset_may_be_named_again_on_resume(call: Call, data: Path, r
 def test_resume_takes_the_newest_run_with_or_without_a_best_epoch(
     call: Call, data: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A run stopped in its first epoch, or an unfinished search, was passed over for an older."""
+    """Used to pass over a run stopped in its first epoch, or an unfinished search, for an older."""
     small = ["--hidden", 4, "--epochs", 1]
     for number, options in enumerate(([], [], ["--lr", "search", "--trials", 2]), 1):
         stops = number > 1
@@ -174,10 +174,10 @@ for left in map(int, sys.argv.pop(1).split()):
 
 
 @pytest.mark.parametrize("options", [[], ["--trials", 2], ["--trials", 2, "--init-from", True]])
-def test_a_kill_at_the_beginning_leaves_what_can_be_begun_or_resumed(
+def test_a_run_killed_at_its_start_can_be_restarted_or_resumed(
     call: Call, data: Path, run: Path, options: list[object]
 ):
-    """At each of the first files written: a checkpoint without config.yaml was neither."""
+    """Killed at each of the first writes; a checkpoint without config.yaml used to be neither."""
     options = [run if option is True else option for option in options]
     train = ["train", data, "--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end"]
     train += [*options, "-q"]
@@ -194,10 +194,10 @@ def test_a_kill_at_the_beginning_leaves_what_can_be_begun_or_resumed(
             assert Path(f"r{point}", name).read_bytes() == Path("whole", name).read_bytes()
 
 
-def test_a_search_of_an_older_version_goes_on(
+def test_a_search_of_an_older_version_can_be_resumed(
     call: Call, data: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Its config.yaml knows one search, the paper's, whatever the preset."""
+    """Its config.yaml has only one search, the paper's, whatever the preset."""
     Path("c.yaml").write_text("learning_rate_draws: 2\nhidden: 4\nepochs: 1\n")
     call_ok("train", data, "--config", "c.yaml", "--run", "whole", "-q")
     with monkeypatch.context() as patch:
@@ -218,8 +218,8 @@ def interrupted(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_newer_versions_run_is_named_in_one_line(call: Call, run: Path):
-    """Guards eval, sample, resume and --init-from against a TypeError for a setting to come."""
+def test_a_run_of_a_newer_version_is_a_one_line_error(call: Call, run: Path):
+    """Guards eval, sample, resume and --init-from against a TypeError for a future setting."""
     shutil.copytree(run, "r")
     for name in ("best", "last"):
         tensors, content = load_checkpoint(Path("r", f"{name}.safetensors"))
@@ -239,7 +239,7 @@ def test_a_newer_versions_run_is_named_in_one_line(call: Call, run: Path):
         )
 
 
-def test_a_gpu_that_is_not_there_is_one_line(call: Call, data: Path, monkeypatch):
+def test_a_missing_gpu_is_a_one_line_error(call: Call, data: Path, monkeypatch):
     """Guards against torch's own error, after the run folder has been made."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = call("train", data, "--hidden", 4, "--device", "cuda")
@@ -261,7 +261,7 @@ def test_epochs_may_change_on_resume_but_not_with_a_cosine(call: Call, data: Pat
     )
 
 
-def test_a_backend_that_cannot_run_the_unit_leaves_everything_as_it_was(call: Call, data: Path):
+def test_a_backend_that_cannot_run_the_unit_leaves_everything_unchanged(call: Call, data: Path):
     """Guards a good run against being replaced, with --force, before the mistake is noticed."""
     quick = ("--hidden", 3, "--epochs", 1, "-q")
     call_ok("train", data, *quick, "--run", "good")

@@ -1,4 +1,4 @@
-"""Batches: every piece once, in an order that seed and epoch alone decide, padded with silence."""
+"""Batches: every piece once, in an order set by seed and epoch alone, padded with silence."""
 
 import hashlib
 
@@ -19,7 +19,7 @@ def plan(seed=1, epoch=0, size=8):
 
 @pytest.mark.parametrize("size", [1, 8, 203, 1000])
 def test_every_piece_comes_once_an_epoch(size):
-    """A dropped last batch would leave pieces unseen, a twin would count them twice."""
+    """A dropped last batch would leave pieces unseen; a duplicate would count twice."""
     for some in (plan(size=size), batches.in_order(LENGTHS, size)):
         assert sorted(np.concatenate(some)) == list(range(203))
         assert [len(batch) for batch in some].count(size) >= 203 // size
@@ -27,7 +27,7 @@ def test_every_piece_comes_once_an_epoch(size):
 
 
 def test_the_order_depends_on_seed_and_epoch_alone():
-    """Resuming builds the plan anew: it must be the same, whatever was drawn in between."""
+    """Resuming rebuilds the plan: it must be the same, whatever was drawn in between."""
     first = [batch.tolist() for batch in plan()]
     np.random.default_rng().random(10)
     assert [batch.tolist() for batch in plan()] == first
@@ -35,13 +35,13 @@ def test_the_order_depends_on_seed_and_epoch_alone():
         assert [batch.tolist() for batch in other] != first
 
 
-def test_pieces_change_company_between_epochs():
-    """Were only the batches shuffled, the same pieces would share every gradient."""
+def test_the_makeup_of_batches_changes_between_epochs():
+    """If only the order of batches changed, the same pieces would share every gradient."""
     company = [{tuple(sorted(batch)) for batch in plan(epoch=epoch)} for epoch in (0, 1)]
     assert len(company[0] & company[1]) < len(company[0]) / 4
 
 
-def test_like_lengths_are_together_and_long_pieces_not_last():
+def test_similar_lengths_share_a_batch_and_long_pieces_are_not_last():
     """Random batches of these lengths would spend nearly half the work on padding."""
     work = sum(len(batch) * LENGTHS[batch].max() for batch in plan())
     assert work < 1.15 * LENGTHS.sum()
@@ -51,7 +51,7 @@ def test_like_lengths_are_together_and_long_pieces_not_last():
     assert ordered == sorted(ordered)
 
 
-def test_a_batch_is_its_pieces_and_silence_behind_them(dataset, rolls):
+def test_a_batch_holds_its_pieces_padded_with_silence(dataset, rolls):
     indices = np.array([4, 1, 9])
     batch = batches.load(dataset["train"], indices)
     assert (batch.frames.shape, batch.frames.dtype) == ((30, 3, 88), np.uint8)
@@ -92,7 +92,7 @@ def test_transposed_pieces_keep_their_shape_in_time(dataset, rolls):
         np.testing.assert_array_equal(batch.frames[: len(roll), k], moved)
 
 
-def test_keys_are_all_twelve_and_drawn_anew_for_each_batch_and_epoch(dataset):
+def test_each_batch_and_epoch_draws_anew_from_all_twelve_keys(dataset):
     def drawn(*place):
         return batches.random_variants(dataset.frame, 1200, *place)
 
@@ -105,8 +105,8 @@ def test_keys_are_all_twelve_and_drawn_anew_for_each_batch_and_epoch(dataset):
         assert (keys != drawn(*other)).mean() > 0.8
 
 
-def test_a_window_is_that_part_of_the_whole(dataset):
-    """Guards against every window of a truncated piece being its first: training would go on."""
+def test_a_window_is_a_slice_of_the_whole_batch(dataset):
+    """Guards against every window of a piece being its first, which training would not notice."""
     split, indices = dataset["train"], np.array([2, 0, 4, 1])
     whole = batches.load(split, indices)
     for begin, window in ((0, 5), (5, 5), (20, 7), (7, None)):

@@ -1,4 +1,4 @@
-"""The bundled samples: prepared where one works on first use, and only then."""
+"""The bundled samples: prepared in the runs folder on first use, and only then."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +25,8 @@ def test_the_sample_is_prepared_once(tmp_path, monkeypatch, sample):
     assert sample_sources() == sample_sources("music")
 
 
-def test_two_processes_may_need_it_at_once(tmp_path, monkeypatch):
-    """The slower one waits, and finds it there."""
+def test_concurrent_first_uses_prepare_the_sample_once(tmp_path, monkeypatch):
+    """The slower callers wait and find it prepared."""
     prepare, times = bundled.prepare, []
 
     def slow(*args):
@@ -42,7 +42,7 @@ def test_two_processes_may_need_it_at_once(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["sample-data"]
 
 
-def test_an_error_of_the_sample_is_an_error(tmp_path, monkeypatch):
+def test_an_error_in_preparing_the_sample_is_raised(tmp_path, monkeypatch):
     def fails(*args):
         raise SeqmodelError("no space left")
 

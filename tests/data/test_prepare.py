@@ -1,4 +1,4 @@
-"""From files to a dataset: which split a piece goes to, what is skipped, what is said of it."""
+"""From files to a dataset: which split a piece goes to, what is skipped and how it is reported."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ def tune(path, *pitches, transposed_by=0):
 
 
 def roll_of(*pitches):
-    """What `tune` must become, by hand."""
+    """The roll that `tune` must become, built by hand."""
     roll = np.zeros((2 * len(pitches), 88), np.uint8)
     for k, pitch in enumerate(pitches):
         roll[2 * k : 2 * k + 2, pitch - 21] = 1
@@ -44,7 +44,7 @@ def roll_of(*pitches):
 def split_by_hash(content):
     """The published rule: the first 32 bits of the SHA-256 of the content, 80:10:10.
 
-    Of a roll that is its packed frames; of MIDI see `content_of_tune`.
+    The content of a roll is its packed frames; for MIDI see `content_of_tune`.
     """
     if isinstance(content, np.ndarray):
         content = np.packbits(content, axis=1).tobytes()
@@ -53,9 +53,9 @@ def split_by_hash(content):
 
 
 def content_of_tune(*pitches):
-    """What is hashed of `tune`, whatever the grid: one beat's ticks, then each note in beats.
+    """What is hashed of `tune`, whatever the grid: ticks per beat, SMPTE or not, then the notes.
 
-    On, off and pitch rows of the notes sorted by their columns; quarter notes are one tick.
+    The notes are three rows, on, off and pitch, sorted in that order; a quarter note is one tick.
     """
     notes = sorted((k, k + 1, pitch) for k, pitch in enumerate(pitches))
     return b"1 False" + np.array(notes, "<i8").T.tobytes()
@@ -75,7 +75,7 @@ def corpus(tmp_path):
     return tmp_path / "corpus"
 
 
-def test_a_piece_is_its_files_notes(tmp_path):
+def test_a_piece_holds_the_notes_of_its_file(tmp_path):
     tune(tmp_path / "a.mid", 21, 60, 64, 108)
     manifest = prepare([str(tmp_path / "a.mid")], tmp_path / "out", FRAME, split_by="piece")
     expected = roll_of(21, 60, 64, 108)
@@ -85,7 +85,7 @@ def test_a_piece_is_its_files_notes(tmp_path):
 
 
 def test_folders_decide_the_split_the_nearest_first(tmp_path):
-    top = tmp_path / "test"  # above the source: of no account
+    top = tmp_path / "test"  # above the source: ignored
     files = {
         "a.mid": None,
         "train/a.mid": "train",
@@ -147,7 +147,7 @@ def test_identical_pieces_never_straddle_splits(corpus, tmp_path):
 
 
 def test_a_loose_copy_of_a_piece_in_a_folder_joins_its_split(tmp_path):
-    """Guards against a test piece that is trained on because a copy of it lay outside."""
+    """Guards against training on a test piece because a copy of it lies outside the folder."""
     for k in range(20):
         tune(tmp_path / f"in/test/{k}.mid", 40 + k, 60)
         tune(tmp_path / f"in/zz/{k}.mid", 40 + k, 60)
@@ -177,11 +177,11 @@ def test_globs_stand_for_the_files_they_match(corpus, tmp_path):
     found = [s.path.relative_to(corpus) for s in find_sources([str(corpus / "**" / "05.*")])]
     assert sorted(map(str, found)) == ["05.mid", "deep/er/05.mid"]
     odd = tune(tmp_path / "a[1].mid", 60)
-    assert [s.path for s in find_sources([str(odd)])] == [odd]  # a name before it is a pattern
+    assert [s.path for s in find_sources([str(odd)])] == [odd]  # a name first, then a pattern
 
 
 @pytest.mark.parametrize("name", ["nowhere", "nowhere/*.mid", "empty", "text"])
-def test_a_name_that_stands_for_nothing_is_an_error(tmp_path, name):
+def test_a_name_that_matches_nothing_is_an_error(tmp_path, name):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "notes.txt").write_text("no music")
@@ -192,7 +192,7 @@ def test_a_name_that_stands_for_nothing_is_an_error(tmp_path, name):
 
 
 def test_the_order_in_which_the_disk_lists_files_does_not_matter(corpus, tmp_path, monkeypatch):
-    """Two machines must make the same bytes of the same files."""
+    """Two machines must make the same bytes from the same files."""
     monkeypatch.chdir(corpus.parent)
     prepare(["corpus"], tmp_path / "a", FRAME)
     rglob = Path.rglob
@@ -206,7 +206,7 @@ def test_the_order_in_which_the_disk_lists_files_does_not_matter(corpus, tmp_pat
 
 
 def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
-    """One bad file among thousands must not end the work, nor vanish without a word."""
+    """One bad file among thousands must neither abort the work nor vanish silently."""
     (corpus / "text.mid").write_text("Dear Sir or Madam")
     (corpus / "empty.mid").touch()
     (corpus / "roll.npz").write_bytes(b"PK not quite")
@@ -240,7 +240,7 @@ def test_when_nothing_can_be_used_the_error_names_a_file_and_nothing_is_left(tmp
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"{k}.mid" for k in range(files)]
 
 
-def test_a_file_that_vanishes_while_the_work_goes_on_is_skipped(corpus, tmp_path, monkeypatch):
+def test_a_file_that_vanishes_during_the_work_is_skipped(corpus, tmp_path, monkeypatch):
     def vanished(path):
         if path.name == "11.mid":
             path.unlink()
@@ -318,7 +318,7 @@ def test_published_rolls_of_no_split_go_by_folder_or_hash(tmp_path):
     }
 
 
-def test_transposing_to_c_is_noted_and_refused_for_rolls(tmp_path):
+def test_transposing_to_c_is_recorded_and_refused_for_rolls(tmp_path):
     """A roll has lost what the estimate needs; moving it by a guess would be silent damage."""
     scale = (60, 62, 64, 65, 67, 69, 71, 72, 67, 64, 60)
     tune(tmp_path / "in/train/g.mid", *scale, transposed_by=-5)

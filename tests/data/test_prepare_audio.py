@@ -1,4 +1,4 @@
-"""From recordings to a dataset: told from soundfile, soxr, hashlib and NumPy on files made here."""
+"""Recordings to a dataset, checked with soundfile, soxr, hashlib and NumPy on files made here."""
 
 import hashlib
 import json
@@ -28,8 +28,8 @@ def corpus(tmp_path):
     return make_corpus(tmp_path / "corpus")
 
 
-def test_16_bits_are_stored_as_they_are(tmp_path):
-    """Guards against a sample shifted or scaled, and a remainder kept or too much dropped."""
+def test_16_bit_samples_are_stored_unchanged(tmp_path):
+    """Guards against shifting or scaling samples, keeping a remainder, or dropping too much."""
     path = tmp_path / "train/a.wav"
     samples = record(path, 1009)
     manifest = prepare([str(path)], tmp_path / "out", AudioSettings(frame_size=20, context=50))
@@ -74,7 +74,7 @@ def test_a_shard_holds_the_samples_one_piece_after_another(tmp_path):
     ],
 )
 def test_all_samples_become_16_bit_levels(tmp_path, how, rounded):
-    """Bits per sample count 16-bit levels: samples between two levels would have none."""
+    """Bits per sample are those of 16-bit levels: a sample between two levels would have none."""
     record(tmp_path / "in/plain.wav", 300)
     samples = record(tmp_path / "in/other.wav", 800, seed=1, **how)
     settings = AudioSettings(rate=RATE)
@@ -99,7 +99,7 @@ def test_all_samples_become_16_bit_levels(tmp_path, how, rounded):
 
 
 def test_samples_beyond_full_scale_are_clipped_and_counted(tmp_path):
-    """Guards end levels that nobody hears of, and a full-scale 1.0 called clipped."""
+    """Guards against clipping that goes unreported, and counting a full-scale 1.0 as clipped."""
     sound = np.linspace(-0.5, 0.5, 400)
     sound[[3, 50, 399]] = (1.5, -2.25, 1.0)
     (tmp_path / "train").mkdir()
@@ -118,7 +118,7 @@ def test_samples_beyond_full_scale_are_clipped_and_counted(tmp_path):
 
 @pytest.mark.parametrize("scale", [20_000.0, 128.0, 4.1, 1e25])
 def test_floats_of_another_scale_are_refused(tmp_path, scale):
-    """An amplitude of 20000 is nothing but end levels, which score 2.5 "bits per sample"."""
+    """An amplitude of 20000 clips to nothing but end levels, which score 2.5 "bits per sample"."""
     record(tmp_path / "in/train/good.wav")
     sound = scale * np.sin(np.arange(1000))
     soundfile.write(tmp_path / "in/train/loud.wav", sound, RATE, subtype="FLOAT")
@@ -131,8 +131,8 @@ def test_floats_of_another_scale_are_refused(tmp_path, scale):
     assert manifest["splits"]["train"]["pieces"] == 1
 
 
-def test_a_dataset_of_floats_made_before_is_still_read(tmp_path, recordings):
-    """Version 1 stored float32 where 16 bits would have lost something."""
+def test_an_older_dataset_of_floats_is_still_read(tmp_path, recordings):
+    """Version 1 stored float32 where 16 bits would have lost precision."""
     frame = AudioFrames(RATE, 10, 20, "float32", 0.01, 0.2)
     samples = [np.float32(piece) / np.float32(30000) for piece in recordings["train"]]
     with DatasetWriter(tmp_path, frame) as writer:
@@ -148,7 +148,7 @@ def test_a_dataset_of_floats_made_before_is_still_read(tmp_path, recordings):
 
 
 def test_without_folders_the_content_decides_however_it_is_stored(corpus, tmp_path):
-    """A FLAC of a WAV is the same recording, and a file of 24 bits moves no other."""
+    """A FLAC copy of a WAV is the same recording, and adding a 24-bit file moves no other."""
     prepare([str(corpus)], tmp_path / "wav", AudioSettings())
     before = pieces(tmp_path / "wav")
     assert len({split for split, _ in before.values()}) == 3
@@ -168,7 +168,7 @@ def test_without_folders_the_content_decides_however_it_is_stored(corpus, tmp_pa
 
 
 def test_the_standardisation_is_that_of_the_training_split(corpus, tmp_path):
-    """Figures of valid must not depend on valid itself, nor on the order or size of blocks."""
+    """Figures on valid must not depend on valid itself, nor on the order or size of blocks."""
     record(corpus / "long.wav", 5 * BLOCK + 123, seed=77)
     manifest = prepare([str(corpus)], tmp_path / "out", AudioSettings())
     train = open_dataset(tmp_path / "out")["train"]
@@ -188,7 +188,7 @@ def test_silence_can_still_be_divided_by_its_deviation(tmp_path, folder):
 
 
 def test_identical_recordings_never_straddle_splits(tmp_path):
-    """A loose copy joins its twin in a folder, whatever its own hash, its format and remainder."""
+    """A loose copy joins its twin in a folder, whatever its own hash, format and remainder."""
     for k in range(20):
         samples = record(tmp_path / f"in/test/{k}.wav", 400, seed=k)
         (tmp_path / "in/zz").mkdir(exist_ok=True)
@@ -234,7 +234,7 @@ def test_rerunning_gives_the_same_bytes(corpus, tmp_path):
 
 
 def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
-    """One bad file among thousands must not end the work, nor vanish without a word."""
+    """One bad file among thousands must neither abort the work nor vanish silently."""
     (corpus / "text.wav").write_text("Dear Sir or Madam")
     (corpus / "empty.flac").touch()
     (corpus / "gone.ogg").symlink_to(corpus / "nowhere.ogg")
@@ -250,7 +250,7 @@ def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
     assert reasons["tiny.wav"] == "is shorter than a frame of 10 samples at 8,000 Hz"
     assert reasons["inf.wav"] == "holds inf at 0.015 s (sample 123)"
     assert sum(counts["pieces"] for counts in manifest["splits"].values()) == 40
-    for name in sorted(set(bad) - {"folder.mp3"}):  # which alone is a folder to look into
+    for name in sorted(set(bad) - {"folder.mp3"}):  # given alone, it is a folder to search
         with pytest.raises(SeqmodelError) as caught:
             prepare([str(corpus / name)], tmp_path / "alone", AudioSettings())
         assert str(caught.value) == f"{corpus / name}: {reasons[name]}"
@@ -273,7 +273,7 @@ def test_repairs_are_in_the_manifest(corpus, tmp_path):
 
 
 def test_when_no_file_can_be_opened_the_first_is_named(tmp_path):
-    """Guards against an error about rates where there is none to speak of."""
+    """Guards against an error about rates when no file states one."""
     for name in "ab":
         (tmp_path / f"{name}.wav").write_text("text")
     names = [str(tmp_path / f"{name}.wav") for name in "ab"]
@@ -285,7 +285,7 @@ def test_when_no_file_can_be_opened_the_first_is_named(tmp_path):
 
 
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
-    """Nor is a full disk a reason to skip a file: the next would not fit either."""
+    """Nor does it make `prepare` skip the file: the next would not fit either."""
     record(tmp_path / "a.wav", 30_000)
     for kept in (100, 2**22):
         monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", kept)
@@ -306,7 +306,7 @@ def test_music_and_audio_do_not_mix(tmp_path):
 
 
 def test_damaged_frames_in_a_manifest_are_an_error(tmp_path):
-    """Whatever stands there, nothing is divided by 0 and nothing has a traceback."""
+    """Whatever the values, there is no division by 0 and no traceback."""
     record(tmp_path / "train/a.wav")
     prepare([str(tmp_path / "train")], tmp_path / "out", AudioSettings())
     file = tmp_path / "out/manifest.json"
@@ -325,7 +325,7 @@ def test_damaged_frames_in_a_manifest_are_an_error(tmp_path):
 
 
 def test_a_stray_array_among_recordings_is_skipped(tmp_path):
-    """Guards the folder: labels.npy beside the recordings ended all of it as "not both"."""
+    """A labels.npy next to the recordings used to fail the whole folder with "not both"."""
     for k in range(3):
         record(tmp_path / "in" / f"{k}.wav", 500, seed=k)
     np.save(tmp_path / "in/labels.npy", np.arange(3))
@@ -343,7 +343,7 @@ def test_a_stray_array_among_recordings_is_skipped(tmp_path):
         prepare([str(tmp_path / "in")], tmp_path / "both", AudioSettings())
 
 
-def test_real_speech_is_kept_to_the_sample(shared_data, tmp_path):
+def test_real_speech_is_stored_sample_for_sample(shared_data, tmp_path):
     folder = shared_data / "speech/fsdd/valid"
     manifest = prepare([str(folder)], tmp_path / "out", AudioSettings())
     assert (manifest["frame"]["rate"], manifest["frame"]["dtype"]) == (RATE, "int16")

@@ -1,4 +1,4 @@
-"""Splits that a hash would leave empty: cut by time where works are few, else whole works move."""
+"""Splits that the hash leaves empty: few works are cut by time, else whole works move."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def spans(frames, context):
-    """Of each part, by the published rule."""
+    """The first frame of each part and the one after its last, by the published rule."""
     gap = max(frames // 100, context)
     cuts = frames * 8 // 10, frames * 9 // 10
     return {
@@ -35,8 +35,8 @@ def hash_of(split, k):
 
 @pytest.mark.parametrize("clip", [None, 0.31])
 def test_one_recording_is_cut_by_time(tmp_path, monkeypatch, clip):
-    """Guards each sample's place, also where blocks and clips end elsewhere than parts; no sample
-    is in two parts, and train alone tells the mean."""
+    """Guards the place of each sample, also where blocks and clips do not end with parts; no sample
+    is in two parts, and mean and deviation are those of train alone."""
     monkeypatch.setattr(recordings, "COPIED_AT_ONCE", 77)
     levels = np.rint(record(tmp_path / "a.wav", 20_007)[:, 0].astype(float) * 32768)
     settings = AudioSettings(clip_seconds=clip)
@@ -62,7 +62,7 @@ def test_one_recording_is_cut_by_time(tmp_path, monkeypatch, clip):
 
 @pytest.mark.parametrize("onsets", [False, True])
 def test_a_few_tunes_are_cut_by_time(tmp_path, onsets):
-    """Guards rolls; with onsets, a note held over a cut begins behind it."""
+    """The same for rolls; with onsets, a note held over a cut is struck after it."""
     frame = PianoRollFrames(Grid.of_beats(2), onsets=onsets)
     held = np.zeros((200, 88), np.uint8)
     held[:, 40] = 2 if onsets else 1
@@ -85,7 +85,7 @@ def test_a_few_tunes_are_cut_by_time(tmp_path, onsets):
 
 
 def tunes(folder, count):
-    """Rolls whose hashes all say train, and theirs."""
+    """Write rolls whose hashes all give train; returns source -> hash."""
     folder.mkdir()
     found, k = {}, 0
     while len(found) < count:
@@ -102,7 +102,7 @@ def tunes(folder, count):
 
 @pytest.mark.parametrize(("count", "split_by"), [(12, None), (12, "piece"), (4, "piece")])
 def test_whole_tunes_move_where_there_are_enough(tmp_path, count, split_by):
-    """Guards against pieces that move without need: the two nearest the border, by their hash."""
+    """Guards against moving pieces needlessly: only the two with hashes nearest the border."""
     hashes = tunes(tmp_path / "in", count)
     frame = PianoRollFrames(Grid.of_beats(2))
     manifest = prepare([str(tmp_path / "in")], tmp_path / "out", frame, split_by=split_by)
@@ -120,7 +120,7 @@ def test_whole_tunes_move_where_there_are_enough(tmp_path, count, split_by):
 
 
 def test_no_split_changes_where_none_is_empty(tmp_path):
-    """Guards datasets that are there: their splits, and what their manifests say."""
+    """Guards existing datasets: their splits, and what their manifests say."""
     tunes(tmp_path / "in", 3)
     (tmp_path / "folders").mkdir()
     for name in SPLITS:
@@ -140,7 +140,7 @@ def test_no_split_changes_where_none_is_empty(tmp_path):
     assert {name: c["pieces"] for name, c in cut["splits"].items()} == dict.fromkeys(SPLITS, 63)
 
 
-def test_what_is_too_short_to_be_cut_goes_to_train(tmp_path):
+def test_a_recording_too_short_to_cut_goes_to_train(tmp_path):
     record(tmp_path / "a.wav", 150, rate=RATE)
     manifest = prepare([str(tmp_path / "a.wav")], tmp_path / "out", AudioSettings())
     assert [manifest["splits"][name]["pieces"] for name in SPLITS] == [1, 0, 0]

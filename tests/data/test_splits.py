@@ -1,4 +1,4 @@
-"""Which split a source goes to: the same one whatever `prepare` was asked to make of it."""
+"""Which split a source goes to: the same one whatever the options of `prepare`."""
 
 import io
 
@@ -38,7 +38,7 @@ NOTES = st.lists(
 
 
 def midi(notes, division=96, *, tracks=1, tempo=500_000, start=0):
-    """(beat quarter, length, pitch, channel) as MIDI; a quarter of a beat is division / 4 ticks."""
+    """Notes (on, length, pitch, channel) as MIDI; times in quarter beats of division / 4 ticks."""
     events = [[] for _ in range(tracks)]
     for k, (on, length, pitch, channel) in enumerate(notes):
         for time, kind in ((on, "note_on"), (on + length, "note_off")):
@@ -119,9 +119,9 @@ def content(file):
 
 @settings(max_examples=60, deadline=None)
 @given(notes=NOTES, data=st.data())
-def test_one_piece_encoded_in_two_ways_is_one_content(notes, data):
+def test_a_piece_encoded_in_two_ways_has_one_content(notes, data):
     """Guards copies of a piece from another sequencer: other ticks, tempo, order and tracks."""
-    # One voice a pitch, so that what a note-off ends does not depend on the order of tracks.
+    # One note per pitch and channel: which one a note-off ends cannot depend on track order.
     notes = list({note[2:]: note for note in notes}.values())
     other = data.draw(st.permutations(notes))
     division = data.draw(st.sampled_from([4, 96, 480, 1024]))
@@ -131,8 +131,8 @@ def test_one_piece_encoded_in_two_ways_is_one_content(notes, data):
 
 @settings(max_examples=60, deadline=None)
 @given(notes=NOTES, which=st.integers(0, 3), place=st.integers(0, 11))
-def test_another_note_is_another_content(notes, which, place):
-    """Guards a hash that leaves something out: different pieces would share a split for nothing."""
+def test_a_changed_note_changes_the_content(notes, which, place):
+    """Guards against an incomplete hash: different pieces would share a split needlessly."""
     notes = [(20 * k, n, pitch, channel) for k, (_, n, pitch, channel) in enumerate(notes)]
     place %= len(notes)
     changed = list(notes[place])
@@ -147,7 +147,7 @@ def work(content, prepared):
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["", "test"]))))
 def test_equal_works_share_a_split_and_all_others_go_by_their_content(works):
-    """Twins by source or by frames: whichever came first decides, unless a folder does."""
+    """Works equal in source or frames follow the first one, unless a folder decides."""
     tally, split_of = Tally(), {}
     for number, frames, folder in works:
         source = f"{number * 429_496_729:08x}"
@@ -160,11 +160,11 @@ def test_equal_works_share_a_split_and_all_others_go_by_their_content(works):
 
 
 def test_pieces_that_a_coarse_grid_makes_equal_share_a_split(tmp_path):
-    """Guards identical frames in train and test, which differ only in what the grid has dropped."""
+    """Guards against equal frames in train and test whose sources only the grid makes equal."""
     for k in range(20):
         midi([(0, 8, 50 + k, 0), (8, 8, 60, 0)]).save(tmp_path / f"{k:02}-a.mid")
         file = midi([(0, 8, 50 + k, 0), (8, 8, 60, 0)], division=960)
-        file.tracks[0][1].time += 3  # a late beginning, far below a step
+        file.tracks[0][1].time += 3  # begins late, by far less than a step
         file.tracks[0][2].time -= 3
         file.save(tmp_path / f"{k:02}-b.mid")
     manifest = prepare([str(tmp_path)], tmp_path / "out", PianoRollFrames(Grid.of_beats(2)))

@@ -1,4 +1,4 @@
-"""Evaluation, recomputed from the checkpoint's file alone: NumPy, float64, one piece at a time."""
+"""Evaluation, recomputed from the checkpoint file alone: NumPy, float64, one piece at a time."""
 
 import json
 
@@ -20,7 +20,7 @@ def sigmoid(a):
 
 
 def logits_of(weights, roll):
-    """The design's lstm with peepholes over one piece: logits (T, 89), the last of the end."""
+    """The lstm with peepholes over one piece: logits (T, 89), the last for the end."""
     W, U, b = (weights[f"model.unit.{term}"] for term in "WUb")
     Vi, Vf, Vo = weights["model.unit.V"]
     n = len(Vi)
@@ -44,7 +44,7 @@ def log_p(logits, x):
 
 @pytest.fixture(scope="session")
 def recomputed(run_folder, rolls):
-    """Every figure of the run on valid, by hand."""
+    """The nats of each piece of valid, and every figure of the run, by hand."""
     stored = safetensors.numpy.load_file(run_folder / "best.safetensors")
     weights = {name: tensor.astype(np.float64) for name, tensor in stored.items()}
     nats, ends, predicted = [], [], []
@@ -59,7 +59,7 @@ def recomputed(run_folder, rolls):
         np.concatenate(predicted),
     )
     tp, fp, fn = (said & on).sum(), (said & ~on).sum(), (~said & on).sum()
-    assert tp > 0  # else accuracy would be no test
+    assert tp > 0  # else accuracy would test nothing
     return nats, {
         "pieces": 5,
         "frames": 67,
@@ -94,8 +94,8 @@ def test_run_nll_is_each_frames_score(run, rolls, recomputed):
     assert total / 67 == pytest.approx(recomputed[1]["nats_per_frame"], abs=1e-5)
 
 
-def test_a_run_without_end_says_nothing_of_it(tmp_path, make_config, train, dataset):
-    """And a split whose pieces have one frame each has nothing behind the first."""
+def test_a_run_without_end_does_not_report_it(tmp_path, make_config, train, dataset):
+    """It also scores a piece of a single frame."""
     train(make_config(unit="gru", layers=2, dropout=0.3, epochs=1), tmp_path / "run")
     run = load_run(tmp_path / "run")
     values = report(run, dataset, "test")
@@ -105,10 +105,10 @@ def test_a_run_without_end_says_nothing_of_it(tmp_path, make_config, train, data
     assert run.nll(single).sum() > 0
 
 
-def test_scores_are_taken_without_dropout_and_training_goes_on(
+def test_scores_are_taken_without_dropout_and_the_mode_is_restored(
     make_config, train, tmp_path, dataset
 ):
-    """Dropout at evaluation would make every figure worse and no two the same."""
+    """Dropout at evaluation would make every figure worse and different each time."""
     trainer = train(make_config(layers=2, dropout=0.5, epochs=1), tmp_path / "run")
     trainer.state.model.train()
     first = likelihood(trainer.state.model, dataset["valid"])
@@ -119,7 +119,8 @@ def test_scores_are_taken_without_dropout_and_training_goes_on(
     assert not trainer.state.model.training
 
 
-def test_silence_predicted_as_silence_has_no_accuracy_but_no_error(tmp_path, write_dataset, run):
+def test_silence_predicted_as_silence_has_accuracy_0_and_no_error(tmp_path, write_dataset, run):
+    """A split of one-frame pieces is no error either: without first frames its score is 0."""
     silent = write_dataset(tmp_path, {"valid": [np.zeros((4, 88), np.uint8)]})
     with torch.no_grad():
         bias = run.model.output.linear.bias.clone()
@@ -142,7 +143,7 @@ def test_progress_ends_at_every_frame_once(run, dataset, monkeypatch):
     assert calls[-1] == (67, 67)
 
 
-def test_the_report_is_the_designs_json(run, dataset, recomputed):
+def test_the_report_is_the_documented_json(run, dataset, recomputed):
     values = json.loads(json.dumps(report(run, dataset, "valid")))
     assert values["run"] == str(run.folder)
     assert values["data"] == str(dataset.folder)

@@ -1,4 +1,4 @@
-"""Evaluation of audio, recomputed from the checkpoint's file alone: NumPy, float64, by samples."""
+"""Evaluation of audio, recomputed from the checkpoint file alone: NumPy, float64, by sample."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ def weights_of(folder):
 
 
 def hidden(weights, windows):
-    """The design's lstm with peepholes over windows (T, C): h (T, H)."""
+    """The lstm with peepholes over windows (T, C): h (T, H)."""
     W, U, b = (weights[f"unit.{term}"] for term in "WUb")
     Vi, Vf, Vo = weights["unit.V"]
     h = c = np.zeros(len(Vi))
@@ -55,7 +55,7 @@ def hidden(weights, windows):
 
 
 def gaussian_nats(weights, h, block, floor):
-    """-log of the density of a standardised block (F,), and the samples that the floor decides."""
+    """-log of the density of a standardised block (F,), and the share that the floor decides."""
     outputs = weights["output.linear.weight"] @ h + weights["output.linear.bias"]
     logits, means, logs = np.split(outputs.reshape(2 * F + 1, K), [1, F + 1])
     joint = special.log_softmax(logits[0]) + np.array(
@@ -65,7 +65,7 @@ def gaussian_nats(weights, h, block, floor):
 
 
 def logistic_nats(weights, h, line, deviation):
-    """-log of the chances of the block (F,) at the end of the standardised `line` (C + F,)."""
+    """-log P of the block (F,) at the end of the standardised `line` (C + F,)."""
     states = (weights["output.linear.weight"] @ h).reshape(F, M)
     nats, step = 0.0, STEP / deviation
     for j in range(F):
@@ -108,7 +108,7 @@ def by_hand(weights, frame, pieces):
 
 
 def figures(nats, shares, kind):
-    """What `likelihood` says of such nats."""
+    """What `likelihood` reports for these nats and shares."""
     every = np.concatenate(nats)
     of_kind = {"floor_share": np.concatenate(shares).mean()}
     if kind == "logistic":
@@ -172,7 +172,7 @@ def test_progress_ends_at_every_frame_once(recomputed, audio_dataset, monkeypatc
 
 
 def test_no_more_is_read_at_a_time_than_a_window(recomputed, audio_dataset, monkeypatch):
-    """Guards against long recordings that are wholly in memory, 32 of them side by side."""
+    """Guards against holding whole long recordings in memory, 32 of them at once."""
     monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", 10)
     sizes, load = [], evaluate.batches.load
 
@@ -214,7 +214,7 @@ def write(folder, frame, **splits):
 def test_baselines_of_a_dataset_without_train_are_the_runs(
     recomputed, audio_dataset, recordings, tmp_path
 ):
-    """Fitted to what the run was trained on, and in its standardisation, not the dataset's own."""
+    """Fitted to the run's training data, and in its standardisation, not the dataset's own."""
     run, frame = recomputed[0], audio_dataset.frame
     other = AudioFrames(8000, F, C, "int16", mean=0.3, deviation=0.7)
     alone = write(tmp_path / "alone", other, test=recordings["test"])
@@ -224,12 +224,12 @@ def test_baselines_of_a_dataset_without_train_are_the_runs(
     assert ours["nats_per_frame"] == theirs["nats_per_frame"]
 
 
-def test_exact_digital_silence_is_scored_by_the_floor_and_the_share_says_so(
+def test_exact_digital_silence_is_scored_by_the_floor_and_the_share_shows_it(
     tmp_path, audio_run_folder
 ):
-    """Density rises without end where samples repeat exactly: that must not pass for skill.
+    """Density is unbounded where samples repeat exactly: that must not pass for skill.
 
-    Nor may padding, which is silence too. The first component is made to know silence, of the
+    Nor may padding, which is silence too. The first component is set to predict silence, the
     first six samples of a block more exactly than the floor allows.
     """
     random = np.random.default_rng(3)
@@ -248,7 +248,7 @@ def test_exact_digital_silence_is_scored_by_the_floor_and_the_share_says_so(
         bias[F + 7 :, 0] = -3
     weights = {name: tensor.double().numpy() for name, tensor in run.model.state_dict().items()}
     expected = figures(*by_hand(weights, frame, pieces), "gaussian")
-    assert expected["floor_share"] == pytest.approx(0.6 * 60 / 120)  # of 60 blocks, and no other
+    assert expected["floor_share"] == pytest.approx(0.6 * 60 / 120)  # in 60 blocks, and no others
     data = write(tmp_path / "data", frame, valid=pieces)
     for batch_size in (1, 2, 3):
         scores = likelihood(run.model, data["valid"], batch_size=batch_size)

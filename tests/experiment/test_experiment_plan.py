@@ -1,4 +1,4 @@
-"""Plans: what follows from them, and what keeps two from being the same experiment."""
+"""Plans: what follows from them, and what makes two of them different experiments."""
 
 import json
 from dataclasses import replace
@@ -27,7 +27,7 @@ def plan(dataset):
     )
 
 
-def test_a_plan_survives_its_storage(plan):
+def test_a_plan_survives_storage_as_json(plan):
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
@@ -38,7 +38,7 @@ def test_variants_are_all_combinations():
 
 
 def test_every_unit_gets_the_size_that_meets_the_budget(plan, dataset):
-    """Guards fairness: one more unit would be nearer to the budget, or one less."""
+    """Guards fairness: no other hidden size is nearer to the budget."""
     for cell in plan.cells():
         config = plan.config(cell, dataset, {"learning_rate": 0.001}, 2)
         assert (config.seed, config.learning_rate, config.params) == (7, 0.001, None)
@@ -49,8 +49,10 @@ def test_every_unit_gets_the_size_that_meets_the_budget(plan, dataset):
 
 
 @pytest.mark.parametrize(("share", "epochs"), [(0.5, 1), (1, 1), (2.9, 2), (500, 60)])
-def test_a_quick_run_has_epochs_by_the_size_of_its_data(plan, dataset, monkeypatch, share, epochs):
-    """Guards four epochs for all: a few updates of a small dataset, ten minutes of a large one."""
+def test_the_size_of_the_data_sets_the_epochs_of_a_quick_run(
+    plan, dataset, monkeypatch, share, epochs
+):
+    """Guards against a fixed four epochs: a few updates on small data, ten minutes on large."""
     monkeypatch.setattr(planning, "QUICK_FRAMES", int(share * dataset["train"].frames))
     cell = plan.cells()[0]
     quick = replace(plan, quick=True, settings={"model": "frame-wise", "params": 2000})
@@ -59,7 +61,7 @@ def test_a_quick_run_has_epochs_by_the_size_of_its_data(plan, dataset, monkeypat
     assert Plan.from_json(json.loads(json.dumps(quick.to_json()))).quick
 
 
-def test_experiments_differ_in_what_is_asked_and_not_in_where_data_lie(plan):
+def test_experiments_differ_in_data_and_settings_but_not_in_paths(plan):
     moved = replace(plan, sources=(replace(plan.sources[0], path="/elsewhere"),))
     assert plan.same_experiment(moved) is None
     other = replace(plan, sources=(replace(plan.sources[0], fingerprint="0"),))
@@ -76,7 +78,7 @@ def test_the_papers_rates_are_log_uniform_and_the_same_for_all():
     assert paper_rates(1, 10) == paper_rates(1, 10) != paper_rates(2, 10)
 
 
-def test_a_range_is_of_its_settings_type():
+def test_a_range_has_the_type_of_its_setting():
     from seqmodel.config import field_types
 
     assert tuned("learning_rate=1e-4..1e-2", field_types) == (
@@ -98,7 +100,7 @@ def test_a_range_is_of_its_settings_type():
         ("hiden=1..2", "there is no setting 'hiden'; did you mean hidden?"),
     ],
 )
-def test_other_ranges_are_refused(text, said):
+def test_invalid_ranges_are_refused(text, said):
     from seqmodel.config import field_types
 
     with pytest.raises(UsageError, match=None) as caught:

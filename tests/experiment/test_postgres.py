@@ -1,4 +1,4 @@
-"""Two hosts that share nothing but a database come to the table of one process."""
+"""Two hosts that share only a database arrive at the tables of a single process."""
 
 import os
 import pwd
@@ -22,16 +22,16 @@ TABLES = ("table.md", "table.csv", "table.tex")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a PostgreSQL server of our own."""
+    """The address of a PostgreSQL server started for these tests."""
     if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
         pytest.skip("there is no PostgreSQL server here (initdb, pg_ctl)")
     pytest.importorskip("psycopg")
     user = None
-    if os.getuid() == 0:  # the server refuses to be root
+    if os.getuid() == 0:  # the server refuses to run as root
         user = next((name for name in ("postgres", "nobody") if has_user(name)), None)
         if user is None:
             pytest.skip("PostgreSQL does not run as root, and there is no other user")
-    # Not below pytest's own folder, which other users may not enter.
+    # Not under pytest's own folder, which other users cannot enter.
     folder = Path(subprocess.check_output(["mktemp", "-d"], text=True, user=user).strip())
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -58,7 +58,7 @@ def has_user(name: str) -> bool:
 
 
 def begin(data: Path, out: Path, *more: str) -> "subprocess.Popen[bytes]":
-    """The command in a process group of its own, its messages beside its folder."""
+    """Start the command in its own process group; its messages go to a log next to `out`."""
     out.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "seqmodel", "compare", str(data), *OPTIONS, *more]
     with Path(f"{out}.log").open("ab") as file:
@@ -88,14 +88,16 @@ def test_two_hosts_on_a_database_and_kills_change_nothing(server, dataset, tmp_p
     for name in TABLES:
         expected = (tmp_path / "alone" / "e" / name).read_bytes()
         assert [(place / name).read_bytes() for place in places] == [expected, expected]
-    for place in places:  # pages name the command, and are made to be sent
+    for place in places:  # pages show the command, and are meant to be shared
         page = (place / "report.html").read_text()
         assert "seqmodel:***@127.0.0.1" in page
         assert "secret" not in page
 
 
-def test_other_data_under_the_name_are_refused(server, dataset, write_dataset, rolls, tmp_path):
-    """Guards a host whose copy of the data is an old one."""
+def test_other_data_under_the_same_name_are_refused(
+    server, dataset, write_dataset, rolls, tmp_path
+):
+    """Guards against a host whose copy of the data is outdated."""
     place = tmp_path / "first" / "other"
     assert begin(dataset.folder, place, "--storage", server, "--jobs", "1").wait(180) == 0
     fewer = {split: pieces[:-1] for split, pieces in rolls.items()}
@@ -109,7 +111,7 @@ def test_other_data_under_the_name_are_refused(server, dataset, write_dataset, r
     )
 
 
-def test_a_server_that_does_not_answer_is_told_in_a_line(dataset, tmp_path):
+def test_a_server_that_does_not_answer_is_a_one_line_error(dataset, tmp_path):
     pytest.importorskip("psycopg")
     place = tmp_path / "host" / "e"
     url = "postgresql+psycopg://seqmodel@127.0.0.1:1/postgres"

@@ -1,4 +1,4 @@
-"""How far an experiment is: the time it will take, and what is read from outside."""
+"""The progress of an experiment: the time left, and events passed between processes."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ from seqmodel.experiment.progress import (
 )
 
 
-def test_runs_that_wait_take_as_long_as_others_of_their_cell():
-    """Guards against an lstm that is thought to take as long as a tanh."""
+def test_waiting_runs_take_as_long_as_others_of_their_cell():
+    """Guards against assuming that an lstm takes as long as a tanh."""
     at_hand = [AtHand("a", 20.0, 40.0), AtHand("b", 10.0, None)]
     waiting, took = {"a": 2, "b": 1, "c": 3}, {"a": [90.0], "b": [30.0]}
-    a, b = (90 + 60) / 2, 30.0  # c is not known: as long as those two
+    a, b = (90 + 60) / 2, 30.0  # c is unknown: the mean of those two
     expected = (40 + (b - 10) + 2 * a + b + 3 * (a + b) / 2) / 2
     assert seconds_left(at_hand, waiting, took, 2) == pytest.approx(expected)
 
@@ -30,12 +30,12 @@ def test_a_run_that_takes_longer_than_all_others_is_about_to_end():
     assert seconds_left([AtHand("a", 70.0, None)], {"a": 0}, {"a": [50.0]}, 1) == 0
 
 
-def test_nothing_known_is_no_time():
+def test_without_known_times_there_is_no_estimate():
     assert seconds_left([AtHand("a", 3.0, None)], {"a": 4}, {"a": []}, 1) is None
 
 
 def test_the_last_event_is_read_from_the_file(tmp_path: Path):
-    """Guards against the end of a longer event behind a shorter one."""
+    """Guards against the tail of a longer event left after a shorter one."""
     path = tmp_path / "lock"
     path.touch()
     assert read_event(path) is None
@@ -48,7 +48,7 @@ def test_the_last_event_is_read_from_the_file(tmp_path: Path):
     assert read_event(path) is None
 
 
-def test_an_event_that_cannot_be_written_stops_nothing(tmp_path: Path):
-    """Guards a training that would end where somebody cleared the folder of locks."""
+def test_an_event_that_cannot_be_written_is_ignored(tmp_path: Path):
+    """Guards against training that fails because somebody cleared the folder of locks."""
     write_event(tmp_path / "gone" / "lock", Event("a/b/trial-0", 0, 1, None))
     assert read_event(tmp_path / "gone" / "lock") is None

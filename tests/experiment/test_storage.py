@@ -1,4 +1,4 @@
-"""Where processes meet: what the dead leave behind is found, and what they tore is mended."""
+"""The shared storage: trials of dead processes are found, and torn lines are repaired."""
 
 import json
 import resource
@@ -15,7 +15,7 @@ from seqmodel.experiment.studies import WORKER, Study
 
 
 def test_a_line_torn_by_a_kill_is_cut_off(tmp_path):
-    """Without the cut the next line joins the torn one, and nobody can read the journal again."""
+    """Otherwise the next line would join the torn one, and the journal would be unreadable."""
     study = optuna.create_study(study_name="a", storage=open_storage(tmp_path, None))
     study.set_user_attr("one", 1)
     with (tmp_path / JOURNAL).open("ab") as file:
@@ -26,7 +26,7 @@ def test_a_line_torn_by_a_kill_is_cut_off(tmp_path):
     assert last.user_attrs == {"one": 1, "two": 2}
 
 
-def test_a_journal_that_is_none_is_told_in_a_line(tmp_path):
+def test_a_file_that_is_no_journal_is_a_one_line_error(tmp_path):
     (tmp_path / JOURNAL).write_text("no journal\nat all\n")
     with pytest.raises(SeqmodelError) as caught:
         open_storage(tmp_path, None)
@@ -35,7 +35,7 @@ def test_a_journal_that_is_none_is_told_in_a_line(tmp_path):
     )
 
 
-def test_a_line_that_was_changed_is_named(tmp_path, kept):
+def test_a_changed_line_is_named(tmp_path, kept):
     figure = next(k for k, line in enumerate(kept) if b"8.5" in line)
     kept[figure] = kept[figure].replace(b"8.5", b"8.1")
     assert f"is damaged (line {figure + 1})" in read(tmp_path, b"".join(kept))
@@ -50,7 +50,7 @@ def kept(tmp_path):
 
 
 def read(folder, content):
-    """The figures in a journal of this content, or the error."""
+    """The figures in a journal with this content, or the error."""
     (folder / JOURNAL).write_bytes(content)
     try:
         study = optuna.load_study(study_name="a", storage=open_storage(folder, None))
@@ -60,9 +60,9 @@ def read(folder, content):
 
 
 def test_every_flipped_byte_of_a_journal_is_noticed(tmp_path, kept):
-    """A figure that reads 8.1 for 8.5 makes another unit the winner.
+    """A figure read as 8.1 instead of 8.5 would make another unit the winner.
 
-    Only a last line may be as if it had never been written, which is what a kill leaves.
+    Only the last line may seem never to have been written, as after a kill.
     """
     whole = b"".join(kept)
     for at in range(len(whole)):
@@ -74,7 +74,7 @@ def test_every_flipped_byte_of_a_journal_is_noticed(tmp_path, kept):
 
 
 @pytest.mark.parametrize("lost", range(1, 5))
-def test_a_journal_that_lacks_a_line_is_told_in_a_line_or_has_less(tmp_path, kept, lost):
+def test_a_journal_that_lacks_a_line_is_an_error_or_has_less(tmp_path, kept, lost):
     found = read(tmp_path, b"".join(kept[:lost] + kept[lost + 1 :]))
     assert "is damaged (Optuna cannot read it)" in found or found in ([], [None], [8.5])
 
@@ -89,8 +89,8 @@ def test_a_journal_of_a_version_without_checksums_is_read(tmp_path):
     assert again.user_attrs == {"one": 1}
 
 
-def test_a_disk_that_fills_is_told_in_a_line_and_the_journal_goes_on(tmp_path):
-    """Optuna's own error came as a traceback."""
+def test_a_full_disk_is_a_one_line_error_and_the_journal_stays_usable(tmp_path):
+    """Optuna's own error used to end in a traceback."""
     study = optuna.create_study(study_name="a", storage=open_storage(tmp_path, None))
     size = (tmp_path / JOURNAL).stat().st_size
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -113,19 +113,19 @@ def study(tmp_path):
 
 
 def begin(study, worker=None):
-    """A trial that runs in a process of this name."""
+    """A trial that runs in the process of this name."""
     trial = study._study.ask()
     if worker is not None:
         trial.set_user_attr(WORKER, worker)
     return trial
 
 
-def test_what_a_dead_process_left_is_queued_under_its_index(study):
-    """Guards against a trial that is lost, run twice, or takes the place of another."""
+def test_the_trial_of_a_dead_process_is_queued_under_its_index(study):
+    """Guards against a trial that is lost, runs twice, or takes the place of another."""
     begin(study, "alive")
     begin(study, "dead")
     study.queue_what_was_left(lambda worker: worker == "dead")
-    study.queue_what_was_left(lambda worker: worker == "dead")  # once is enough
+    study.queue_what_was_left(lambda worker: worker == "dead")  # the second call changes nothing
     states = {k: trial.state for k, trial in study.indexed().items()}
     assert states == {0: TrialState.RUNNING, 1: TrialState.WAITING}
     assert study.waits()
@@ -134,14 +134,14 @@ def test_what_a_dead_process_left_is_queued_under_its_index(study):
     begin(study, "alive")
     assert list(study.indexed()) == [0, 1, 2]
     assert not study.waits()
-    begin(study, "alive")  # two took the last at once
+    begin(study, "alive")  # two processes took the last one at once
     assert list(study.indexed()) == [0, 1, 2]
     study._study.tell(taken, 1.0)
     assert (study.done(), study.complete()) == (1, False)
 
 
-def test_a_trial_just_begun_is_nobodys_for_a_while(study, monkeypatch):
-    """It has no time to say whose it is; later on its process must have died."""
+def test_a_trial_may_stay_unclaimed_for_a_while(study, monkeypatch):
+    """Its process has had no time to claim it; later, that process must have died."""
     begin(study)
     study.queue_what_was_left(lambda worker: True)
     assert study.indexed()[0].state == TrialState.RUNNING
@@ -150,7 +150,7 @@ def test_a_trial_just_begun_is_nobodys_for_a_while(study, monkeypatch):
     assert study.indexed()[0].state == TrialState.WAITING
 
 
-def test_the_first_of_equals_wins_and_a_pruned_one_never(study):
+def test_the_first_of_equals_wins_and_a_pruned_one_never_does(study):
     for value in (2.0, 1.0, 1.0):
         study._study.tell(begin(study), value)
     index, trial = study.winner()
@@ -161,20 +161,20 @@ def test_the_first_of_equals_wins_and_a_pruned_one_never(study):
     assert other.winner() is None
 
 
-def test_a_database_that_is_not_there_is_told_in_a_line(tmp_path: Path):
+def test_a_missing_database_is_a_one_line_error(tmp_path: Path):
     with pytest.raises(SeqmodelError) as caught:
         open_storage(tmp_path, "sqlite:////nowhere/at/all.db")
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("--storage sqlite:////nowhere/at/all.db cannot be used: ")
 
 
-def test_a_host_that_gives_no_sign_of_life_loses_its_trial(tmp_path, monkeypatch):
-    """In a database nobody sees the locks of another host, and the dead one may never come back."""
+def test_a_host_without_heartbeats_loses_its_trial(tmp_path, monkeypatch):
+    """Locks are not visible across the hosts of a database, and a dead host may never return."""
     monkeypatch.setattr("seqmodel.experiment.storage.HEARTBEAT", 1)
     monkeypatch.setattr("seqmodel.experiment.storage.GRACE", 1)
     storage = open_storage(tmp_path, f"sqlite:///{tmp_path}/database")
     study = Study(optuna.create_study(study_name="a", storage=storage), 1)
-    with pytest.warns(UserWarning, match="Heartbeat"):  # without optimize it does not beat
+    with pytest.warns(UserWarning, match="Heartbeat"):  # heartbeats are only sent in optimize
         lost = begin(study, "elsewhere")
     storage.record_heartbeat(lost._trial_id)
     study.queue_what_was_left(lambda worker: False)

@@ -1,4 +1,4 @@
-"""What tables and pages say of figures: who leads, and who learned nothing."""
+"""The verdicts of tables and pages: which variant leads, and which learned nothing."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ PIECES = np.random.default_rng(5).normal(20, 2, 30)
 
 
 def outcome(name: str, *shifts: float) -> Outcome:
-    """A seed for each shift, in nats per frame; each piece differs by chance too."""
+    """A seed for each shift, in nats per frame; pieces differ at random, too."""
     chance = np.random.default_rng(len(name)).normal(0, 0.3, (len(shifts), 30))
     nats = PIECES + chance - chance.mean() + LENGTHS * np.array(shifts)[:, None]
     lines = [
@@ -39,8 +39,8 @@ CLOSE = comparison(
 )
 
 
-def test_the_best_and_what_is_not_told_apart_are_marked():
-    """Guards against one winner where the bootstrap finds none."""
+def test_the_best_and_those_not_told_apart_from_it_are_marked():
+    """Guards against a single winner where the bootstrap finds none."""
     line = next(x for x in table.markdown([CLOSE], []).splitlines() if x.startswith("| test"))
     cells = line.strip("| ").split(" | ")[1:]
     assert [cell.startswith("**") for cell in cells] == [True, True, False]
@@ -52,8 +52,8 @@ def test_one_variant_alone_is_not_marked():
     assert "**" not in table.markdown([comparison(outcome("gru", 0.0), trivial=9.0)], [])
 
 
-def test_who_is_no_better_than_a_trivial_model_is_said_to_be():
-    """The best trivial model, on the split that decides."""
+def test_variants_no_better_than_a_trivial_model_are_reported():
+    """Compared with the best trivial model, on the split that decides."""
     said = "tanh is no better than a trivial model on test"
     assert said in table.text([CLOSE], [])
     assert said in table.markdown([CLOSE], [])
@@ -61,7 +61,7 @@ def test_who_is_no_better_than_a_trivial_model_is_said_to_be():
     assert "no better" not in table.text([fine], [])
 
 
-def test_the_text_tells_the_time_and_tables_do_not():
+def test_the_text_has_the_training_time_and_tables_do_not():
     """Tables are the same wherever they are made."""
     row = next(x for x in table.text([CLOSE], []).splitlines() if x.startswith("training time"))
     assert row.split("  ")[-1].strip() == "1 min 30 s"
@@ -84,8 +84,8 @@ def test_the_text_tells_the_time_and_tables_do_not():
         ),
     ],
 )
-def test_the_page_begins_with_the_winner_and_its_doubts(tmp_path, trivial, verdict):
-    """Guards a headline that hides a tie, or a model that learned nothing."""
+def test_the_page_begins_with_the_winner_and_its_caveats(tmp_path, trivial, verdict):
+    """Guards against a headline that hides a tie, or a model that learned nothing."""
     found = comparison(*CLOSE.outcomes, trivial=trivial)
     variants = [o.cell.variant for o in found.outcomes]
     plan = Plan([Source("set", "/set", "")], variants, {}, "paper", 1, 2)
@@ -96,7 +96,7 @@ def test_the_page_begins_with_the_winner_and_its_doubts(tmp_path, trivial, verdi
     assert page.lead[0].endswith(f"predicts test of set best, {verdict.format(nats)}")
 
 
-def test_a_handful_of_pieces_is_said_to_be_too_few():
+def test_a_handful_of_pieces_is_reported_as_too_few():
     nats = {"test": np.array([[20.0, 18.0]])}
     few = [replace(outcome(name, 0.0), nats=nats) for name in ("gru", "lstm")]
     told = Comparison("set", {"test": np.array([10, 9])}, {}, few)

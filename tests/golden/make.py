@@ -1,12 +1,12 @@
-"""Makes the golden datasets and runs, with the seqmodel that was current before the redesign.
+"""Makes the golden datasets and runs, with seqmodel as it was before the redesign.
 
-They stand for what users already have on disk, so never remake them with newer code. From the root
-of the repository, with a checkout of commit 7c90286 in OLD:
+They stand for what users already have on disk, so never regenerate them with newer code. From the
+root of the repository, with a checkout of commit 7c90286 in OLD:
 
     PYTHONPATH=OLD OMP_NUM_THREADS=1 python tests/golden/make.py
 
-Datasets are named relative to this folder, which therefore is the working folder here and in
-test_golden.py.
+Datasets are named relative to this folder, which is therefore the working folder here; that of
+test_golden.py is a copy of it.
 """
 
 import contextlib
@@ -87,7 +87,7 @@ def train(name: str, options: dict, stop_after: int | None = None, *, resume: bo
 
 
 def evaluated(run: str) -> dict:
-    """The figures of a run that do not depend on where it lies."""
+    """The figures of a run that do not depend on its location."""
     report = json.loads(seqmodel("eval", run, "--json", "-q"))
     return {name: value for name, value in report.items() if name not in ("run", "data")}
 

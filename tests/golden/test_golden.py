@@ -1,6 +1,6 @@
 """Datasets and runs written before the redesign: they load, score, resume and sample as they did.
 
-They stand for what users have on disk. `make.py` tells how they were made, once.
+They stand for what users have on disk. `make.py` shows how they were made, once.
 """
 
 import json
@@ -26,7 +26,7 @@ RUNS = [name for name in FIGURES if name != "stopped"]
 
 @pytest.fixture(autouse=True)
 def golden(tmp_path, monkeypatch):
-    """A copy as working folder: the runs name their datasets relative to it."""
+    """A copy as the working folder: the runs name their datasets relative to it."""
     shutil.copytree(HERE, tmp_path / "golden", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     monkeypatch.chdir(tmp_path / "golden")
 
@@ -84,8 +84,8 @@ def test_a_stopped_run_ends_as_it_did():
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_configs_are_those_of_the_checkpoints(name):
-    """What --resume compares, and what makes the folder one that --force may replace."""
+def test_configs_match_the_checkpoints(name):
+    """--resume compares them, and they let --force replace the folder."""
     content = load_checkpoint(Path(name, BEST))[1]
     config = resolve({}, read_config_file(Path(name, "config.yaml")))
     assert Config.from_json(content["config"], Path(name, BEST)) == config

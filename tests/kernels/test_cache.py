@@ -1,4 +1,4 @@
-"""Compiled code that is kept on disk: found again, never believed blindly, never needed."""
+"""Compiled code cached on disk: reused, never trusted blindly, never required."""
 
 import ctypes
 import os
@@ -17,14 +17,14 @@ from seqmodel.kernels.code.jit import Library, call_at
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of the test's own."""
+    """A separate cache for the test."""
     monkeypatch.setenv("SEQMODEL_CACHE", str(tmp_path / "kernels"))
     return tmp_path / "kernels"
 
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The IR of what was compiled, not found."""
+    """The IR of the modules that were compiled rather than found in the cache."""
     made = []
 
     def compile_it(source: str, machine: object) -> bytes:
@@ -60,17 +60,17 @@ def result(library: Library, name: str, x: int) -> int:
     return int(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(library.address(name))(x))
 
 
-def test_a_module_is_compiled_once_and_another_is_another(folder: Path, compiled: list[str]):
+def test_each_module_is_compiled_once(folder: Path, compiled: list[str]):
     assert [result(Library(adding(n)), "add", 1) for n in (2, 2, 3)] == [3, 3, 4]
     assert len(compiled) == 2
     assert len(list(folder.iterdir())) == 2
 
 
 @pytest.mark.parametrize("name", ["get_host_cpu_name", "_COMPILER"])
-def test_code_for_another_processor_or_of_another_compiler_is_not_taken(
+def test_code_for_another_processor_or_by_another_compiler_is_not_used(
     folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    """A home that several machines share, or an upgrade, must not run the wrong instructions."""
+    """A home shared by several machines, or an upgrade, must not run the wrong instructions."""
     Library(adding(2))
     if name == "_COMPILER":
         monkeypatch.setattr(jit, name, ("another",))
@@ -80,8 +80,8 @@ def test_code_for_another_processor_or_of_another_compiler_is_not_taken(
     assert len(compiled) == 2
 
 
-def test_callers_of_other_modules_are_found_by_a_process_whose_addresses_differ(folder: Path):
-    """Guards against a name by address, under which each process would keep another copy."""
+def test_callers_of_other_modules_are_found_where_addresses_differ(folder: Path):
+    """Guards against keys that depend on addresses: each process would cache its own copy."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from test_cache import adding, calling, result, Library\n"
@@ -106,7 +106,7 @@ def test_damaged_code_is_compiled_again(folder: Path, compiled: list[str], damag
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(folder: Path, compiled: list[str]):
-    """Whoever writes there would have us run it."""
+    """We would run whatever others write there."""
     folder.mkdir()
     for mode in (0o777, 0o770):
         folder.chmod(mode)
@@ -138,9 +138,9 @@ def unknown(number: int) -> None:
 def test_a_user_without_a_home_has_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: list[str], place, name, instead
 ):
-    """Guards against a folder called ~ wherever a container's nameless user happens to be.
+    """Guards against a folder called ~ in the working directory of a container's nameless user.
 
-    Newer versions of platformdirs raise an error where older ones answer with that.
+    Without a home, newer versions of platformdirs raise an error, older ones return that folder.
     """
     monkeypatch.setattr(place, name, instead)
     for variable in ("HOME", "XDG_CACHE_HOME", "SEQMODEL_CACHE"):
@@ -151,7 +151,7 @@ def test_a_user_without_a_home_has_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_is_not_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def full(descriptor: int) -> None:
         raise OSError(28, os.strerror(28))
 
@@ -160,7 +160,7 @@ def test_a_full_disk_is_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert list(folder.iterdir()) == []
 
 
-def test_what_nobody_has_used_for_a_month_is_removed(folder: Path):
+def test_files_unused_for_a_month_are_removed(folder: Path):
     for number in (2, 3):
         Library(adding(number))
     used, unused = folder.iterdir()
@@ -180,7 +180,7 @@ def test_what_nobody_has_used_for_a_month_is_removed(folder: Path):
     assert letter.exists(), "what is somebody's own"
 
 
-def test_a_cache_that_may_only_be_read_is_used(
+def test_a_read_only_cache_is_used(
     folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     def read_only(path: Path) -> None:

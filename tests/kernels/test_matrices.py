@@ -1,4 +1,4 @@
-"""The matrix kernels around the loops, against torch's own, where edges could be cut off."""
+"""The matrix kernels around the loops, against torch's own, at sizes that could lose edges."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Draws: the generator and what is made of its words, recomputed; their distribution; the seed."""
+"""Random draws: the generator and its transforms, recomputed; the distribution; the seed."""
 
 import numpy as np
 import pytest
@@ -24,8 +24,8 @@ def words(seed, turns):
 
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 1000])
-def test_normals_are_box_and_mullers_of_the_generators_words(count):
-    """In float64 from the words' floats: a term too few, an octant lost would show."""
+def test_normals_are_the_box_muller_transform_of_the_words(count):
+    """In float64 from the words' floats: a missing term or a lost octant would show."""
     pairs = words(3, 2 * -(-count // 32)).reshape(-1, 2, 16)
     half = np.float32(0.5)
     radius = np.sqrt(-2 * np.log((pairs[:, 0].astype(np.float32) + half) / np.float64(2**32)))
@@ -52,7 +52,7 @@ def test_factors_compare_the_halves_of_the_words(count, kept):
 
 
 def test_normals_are_normal_and_independent():
-    """All of them, the far tail, neighbours, and those of one generator or of one pair."""
+    """Overall, in the far tail, between neighbours, within a generator and within a pair."""
     torch.manual_seed(0)
     z = normals(4_000_000).numpy().astype(np.float64)
     assert stats.kstest(z, "norm").pvalue > 1e-3
@@ -65,7 +65,7 @@ def test_normals_are_normal_and_independent():
             assert abs(np.corrcoef(a, b)[0, 1]) < 4 / np.sqrt(len(a)), (lag, power)
 
 
-def test_torchs_seed_decides_and_each_call_draws_anew():
+def test_draws_follow_torchs_seed_and_differ_per_call():
     torch.manual_seed(5)
     first, second = normals(1000), normals(1000)
     torch.manual_seed(5)

@@ -1,4 +1,4 @@
-"""Fields by name: what is not as declared is an error, not a wild read."""
+"""Fields by name: one that is not as declared is an error, not a wild read."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def fields(**others):
 
 
 def compiled():
-    """b = factor a, in whole numbers, row by row of the stride that `a` has."""
+    """b = factor a, for an integer factor, row by row with the stride of `a`."""
     module = ir.Module("scale")
     with function(module, "scale", [POINTER, INT, INT], 4) as (e, array, *_):
         f, b = SCALE.load(e, array), e.builder
@@ -70,13 +70,13 @@ def test_a_kernel_finds_its_fields_by_name():
         ({"b": None}, "b must be|NoneType"),
     ],
 )
-def test_what_is_not_as_declared_is_refused(wrong, message):
+def test_fields_not_as_declared_are_refused(wrong, message):
     with pytest.raises(ValueError, match=f"kernel scale: .*(?:{message})"):
         compiled().job(fields(**wrong))
 
 
 @pytest.mark.parametrize("name", ["T", "a", "sums", "threads"])
-def test_what_is_missing_is_named(name):
+def test_missing_fields_are_named(name):
     given = fields()
     del given[name]
     with pytest.raises(ValueError, match=f"kernel scale: missing {name}"):
@@ -95,7 +95,7 @@ def test_packed_matrices_may_be_narrower():
 
 
 def test_new_arrays_are_made_as_declared():
-    """Else the kernel would write beyond them; the guards see whether this one does."""
+    """Otherwise the kernel would write beyond them, which the guards here would detect."""
     given = fields(a=torch.arange(30.0).view(5, 6)[:, :3], b=NEW, sums=NEW, counts=NEW, w=NEW)
     job = compiled().job(given)
     found = {name: (array.dtype, array.shape) for name, array in job.made.items()}
@@ -111,7 +111,7 @@ def test_new_arrays_are_made_as_declared():
 
 
 def test_buffers_for_another_number_of_threads_are_refused():
-    """A thread more than there are tables would write behind them."""
+    """With more threads than tables, a thread would write beyond them."""
     total = torch.zeros(2, 3)
     job = folding(torch.zeros(2, padded(6, 4)), total)
     with pytest.raises(ValueError, match="fold has buffers for 2 threads, not 3"):
@@ -126,7 +126,7 @@ def test_slots_in_an_arena_are_checked_too():
         Call(0, signature, 8, taken)
 
 
-def test_guards_notice_a_write_behind_a_buffer():
+def test_guards_detect_a_write_beyond_a_buffer():
     guards = Guards()
     made = guards.buffer(torch.float32, 3, 5)
     assert made.isnan().all()
@@ -146,7 +146,7 @@ def test_the_ir_is_dumped_with_names(tmp_path, monkeypatch):
 
 
 def test_the_allocator_is_left_alone_at_import():
-    """Process-wide settings are the command line's to make; without torch, for --help is quick."""
+    """Only the command line changes process-wide settings; no torch, as --help must be quick."""
     code = (
         "import ctypes, sys; made = []; real = ctypes.CDLL\n"
         "class Watched(real):\n"

@@ -1,4 +1,4 @@
-"""The stream of random numbers: the published generator's, whatever is taken at a time."""
+"""The random stream: the published generator's, however much is taken at a time."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from seqmodel.kernels.uniforms import Uniforms
 
 
 def splitmix64(key, count):
-    """The generator as published, a number at a time."""
+    """The generator as published, one number at a time."""
     state, numbers = key, []
     for _ in range(count):
         state = (state + 0x9E3779B97F4A7C15) % 2**64
@@ -25,7 +25,7 @@ def by_hand(seed, number, count):
 
 
 def test_the_generator_is_the_published_one():
-    """Its first numbers from 1234567, as other programs state them."""
+    """Its first numbers for the seed 1234567, as other programs give them."""
     assert splitmix64(1234567, 3) == [
         6457827717110365317,
         3203168211198807973,
@@ -41,8 +41,8 @@ def test_uniforms_follow_the_stated_rule(seed, number):
     assert 0.3 < ours.mean() < 0.7
 
 
-def test_what_is_taken_or_left_out_at_a_time_changes_nothing():
-    """Guards pieces that depend on the chunks in which they are drawn."""
+def test_chunks_and_skips_do_not_change_the_stream():
+    """Guards against pieces that depend on the chunks in which they are drawn."""
     uniforms = Uniforms(5, 1)
     first = uniforms.take(7)
     uniforms.skip(11)

@@ -1,4 +1,4 @@
-"""What a frame of audio is: stored and read back exactly, and never what it cannot be."""
+"""Frames of audio: stored and read back exactly, with impossible settings rejected."""
 
 import json
 
@@ -17,7 +17,7 @@ RATE = 8000
 
 @given(arrays(np.int16, st.integers(1, 20).map(lambda t: 10 * t)))
 def test_encoded_samples_decode(samples):
-    """The round trip of every 16-bit value, the lowest and the highest among them."""
+    """The round trip of any 16-bit values, including the lowest and the highest."""
     values = samples.astype(np.float32) / 32768
     for dtype in ("int16", "float32"):
         frame = AudioFrames(RATE, dtype=dtype)
@@ -46,7 +46,7 @@ def test_settings_out_of_range_are_usage_errors(wrong, option):
     assert "\n" not in str(caught.value)
 
 
-def test_frames_are_what_their_json_says():
+def test_a_frame_definition_survives_json():
     frame = AudioFrames(11025, 7, 33, "int16", -0.25, 1e-7)
     values = json.loads(json.dumps(frame.to_json()))
     assert definition_from_json("audio", values) == frame

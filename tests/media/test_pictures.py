@@ -1,4 +1,4 @@
-"""Pictures of drawn pieces: every note a box, every stretch of a waveform its extremes."""
+"""Pictures of sampled pieces: a box per note, the extremes of each stretch of a waveform."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ from seqmodel.media.music.medium import MUSIC
 from seqmodel.media.pictures import Box
 
 
-def test_notes_are_boxes_and_struck_ones_are_apart():
-    """Guards against notes struck again that look like one, and notes held into the beginning."""
+def test_notes_are_boxes_and_restruck_ones_are_separate():
+    """Guards against restruck notes that look like one, and losing notes held from before."""
     frames = np.zeros((6, 176), np.uint8)
     frames[0:5, 39] = 1  # middle C sounds for five frames,
     frames[[0, 2], 88 + 39] = 1  # struck twice
@@ -36,7 +36,7 @@ def test_silence_has_a_picture_too():
 
 @pytest.mark.parametrize("frames", [1, 7, 80, 81, 3200])
 def test_a_waveform_covers_every_sample(frames: int):
-    """Guards against peaks between two columns, for pieces shorter and longer than the picture."""
+    """Guards against peaks lost between columns, for pieces shorter and longer than the picture."""
     samples = np.random.default_rng(frames).uniform(-0.5, 0.5, (frames, 10)).astype(np.float32)
     picture = AUDIO.picture(samples, AudioFrames(8000, 10, 20))
     line = samples.reshape(-1).astype(float)

@@ -1,4 +1,4 @@
-"""Sound files told by soundfile, by NumPy and by Ogg's own rules."""
+"""Sound files checked with soundfile, NumPy and the rules of the Ogg format."""
 
 import io
 
@@ -24,19 +24,19 @@ def written(kind):
     ("kind", "container", "error"),
     [("wav", "WAV", 0), ("flac", "FLAC", 0), ("ogg", "OGG", 0.01), ("mp3", "MP3", 0.01)],
 )
-def test_every_kind_is_read_again(kind, container, error):
+def test_every_kind_reads_back(kind, container, error):
     """Guards the rate, the length and the sound of each format; two of them are lossy."""
     data = written(kind)
     info = soundfile.info(io.BytesIO(data))
     assert (info.format, info.samplerate, info.channels) == (container, RATE, 1)
     sound, _ = soundfile.read(io.BytesIO(data))
     assert len(sound) == len(TONE)
-    middle = slice(RATE, 4 * RATE)  # a lossy one is rough where the tone is switched on and off
+    middle = slice(RATE, 4 * RATE)  # lossy ones are rough where the tone starts and stops
     assert np.abs(sound - LEVELS / 32_768)[middle].max() <= error
 
 
 def pages(data):
-    """An Ogg file's pages, by the letter of RFC 3533."""
+    """The pages of an Ogg file, according to RFC 3533."""
     while data:
         assert data[:4] == b"OggS"
         end = 27 + data[26] + sum(data[27 : 27 + data[26]])
@@ -55,9 +55,9 @@ def crc(data):
 
 
 def test_an_ogg_does_not_depend_on_the_clock():
-    """Guards `sample --seed`, whose bytes a random serial number would change, and players.
+    """Guards `sample --seed`, whose bytes a random serial number would change.
 
-    They skip a page whose checksum is wrong.
+    The checksums must be right too: players skip a page with a wrong one.
     """
     found = list(pages(written("ogg")))
     assert len(found) > 3
@@ -67,8 +67,8 @@ def test_an_ogg_does_not_depend_on_the_clock():
         assert int.from_bytes(page[22:26], "little") == crc(blank)
 
 
-def test_a_libsndfile_that_cannot_encode_is_told_of_beforehand(monkeypatch):
-    """Guards against a traceback of libsndfile 1.0 once everything has been drawn."""
+def test_a_libsndfile_that_cannot_encode_is_reported_beforehand(monkeypatch):
+    """Guards against a traceback from libsndfile 1.0 once everything has been sampled."""
     monkeypatch.setattr(soundfile, "available_formats", lambda: {"WAV": "", "FLAC": ""})
     monkeypatch.setattr(soundfile, "__libsndfile_version__", "1.0.31")
     for kind in ("wav", "raw", "npy", "png", "flac"):

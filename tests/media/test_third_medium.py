@@ -1,4 +1,4 @@
-"""A medium is one folder and one row: with only these, every command below knows it."""
+"""A medium is one folder and one row in the registry: these alone make every command support it."""
 
 import io
 import json
@@ -25,7 +25,7 @@ from seqmodel.media.registry import MEDIA, definition_from_json
 
 @pytest.fixture
 def registered(monkeypatch):
-    """The row in the registry."""
+    """Add the row to the registry."""
     monkeypatch.setitem(MEDIA, "dna", DNA)
 
 
@@ -74,7 +74,7 @@ def test_a_dataset_of_it_is_prepared_read_and_batched(registered, corpus, tmp_pa
     assert 0 < figures["marginal"] < 3
 
 
-def test_the_commands_know_it(registered, corpus, tmp_path):
+def test_the_commands_support_it(registered, corpus, tmp_path):
     out = tmp_path / "out"
     result = call_main("prepare", corpus, "-o", out)
     assert result.status == 0, result.err
@@ -94,7 +94,7 @@ def test_the_commands_know_it(registered, corpus, tmp_path):
 
 
 def test_a_model_of_it_is_trained_scored_and_sampled(registered, corpus, tmp_path, monkeypatch):
-    """From files to new files, through every command, with nothing but the folder and the row."""
+    """From files to new files, through each command, with nothing but the folder and the row."""
     monkeypatch.chdir(tmp_path)
     for command in (
         ("prepare", corpus, "-o", "d"),
@@ -118,8 +118,8 @@ def test_a_model_of_it_is_trained_scored_and_sampled(registered, corpus, tmp_pat
     assert "dropout: 0.1\n" in config  # its own preset
 
 
-def test_its_options_are_those_of_the_command(registered, tmp_path):
-    """Guards a list of options that is kept in the command and not with the medium."""
+def test_its_options_become_options_of_the_command(registered, tmp_path):
+    """Guards against options listed in the command instead of the medium."""
     given: dict[str, Any] = {}
 
     def rows(medium):
@@ -156,8 +156,8 @@ def test_without_its_row_it_is_unknown(corpus, tmp_path):
         prepare([str(corpus)], tmp_path / "out", Letters())
 
 
-def test_nothing_outside_its_folder_names_a_medium():
-    """Guards the claim of the README in media/: a branch on a medium would need a third."""
+def test_nothing_outside_its_folder_branches_on_a_medium():
+    """Guards the claim of media/README.md: code with a branch per medium would need a third."""
     import ast
 
     import seqmodel

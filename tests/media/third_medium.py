@@ -1,4 +1,4 @@
-"""A third medium in one file, as one would write it in a folder of its own: letters of DNA."""
+"""A third medium, letters of DNA, in one file; otherwise as it would be in its own folder."""
 
 import hashlib
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Letters:
         return rows.tobytes()
 
     def vary(self, frames, variant):
-        return frames[:, ::-1] if variant else frames  # A and T, C and G change places
+        return frames[:, ::-1] if variant else frames  # A and T swap places, as do C and G
 
     def duration(self, frames):
         return None
@@ -66,7 +66,7 @@ class Letters:
 
 
 class Sequences:
-    """One sequence a file."""
+    """One sequence per file."""
 
     facts: ClassVar = {"alphabet": LETTERS}
 

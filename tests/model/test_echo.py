@@ -1,4 +1,4 @@
-"""What followed when a piece was last as it is now: the definition again, and compiled equal."""
+"""The echo: against a brute-force definition, and compiled against plain."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ SIZES = pytest.mark.parametrize("size", [1, 63, 88, 129, 176])
 
 
 def pieces(T, B, size, kinds=3, seed=0):
-    """Frames (T, B, size) that are among few, so that stretches recur."""
+    """Frames (T, B, size) of only a few kinds, so that stretches recur."""
     random = np.random.default_rng(seed)
     kind = random.random((kinds, size)) < 0.3
     kind[0] = False
@@ -27,20 +27,20 @@ def pieces(T, B, size, kinds=3, seed=0):
 
 
 def by_hand(heard):
-    """The rule over a list of frames: what followed the longest stretch, and how long it is."""
+    """The rule over a list of frames: the longest stretch's length, and the frame that followed."""
     last, best, after = len(heard) - 1, 0, None
     for j in range(max(0, last - REACH_BACK + 1), last):
         length = 0
         while length < min(j + 1, LONGEST) and heard[j - length] == heard[last - length]:
             length += 1
-        if length and length >= best:  # the latest of equals
+        if length and length >= best:  # the latest wins a tie
             best, after = length, heard[j + 1]
     return best, after
 
 
 @SIZES
 def test_what_followed_is_found_where_the_definition_finds_it(size):
-    """Guards against the frame itself, the one after, an older stretch, and a bit of the next."""
+    """Guards against finding the frame itself, the next, an older stretch or a bit of the next."""
     frames = pieces(70, 2, size)
     for piece in range(2):
         memory = start_memory(1, size, torch.device("cpu"))
@@ -59,7 +59,7 @@ def test_compiled_echoes_are_the_plain_ones(size, dtype):
     plain = memory = start_memory(3, size, torch.device("cpu"))
     first = compiled_echoes(frames[:37], memory)
     second = compiled_echoes(frames[37:], first[2])
-    assert torch.equal(memory, start_memory(3, size, torch.device("cpu")))  # left as it was
+    assert torch.equal(memory, start_memory(3, size, torch.device("cpu")))  # unchanged
     for t, frame in enumerate(frames):
         plain = remember(plain, frame)
         after, length = followed(plain, size)
@@ -69,12 +69,12 @@ def test_compiled_echoes_are_the_plain_ones(size, dtype):
     assert torch.equal(second[2], plain)
 
 
-def test_what_lies_too_far_back_is_forgotten():
-    """Guards the ring: a frame that a newer one overwrote must not be found, nor a run past it."""
+def test_frames_too_far_back_are_forgotten():
+    """Guards the ring buffer: an overwritten frame must not be found, nor a run beyond it."""
     frames = torch.zeros(REACH_BACK + 60, 1, 8, dtype=torch.float64)
     numbers = torch.arange(len(frames)) % 200 + 1  # recurs after 200 frames
     frames[:, 0] = (numbers.unsqueeze(1) >> torch.arange(8)) & 1
-    frames[20] = 0  # once, and again where the first is just within reach, then just without
+    frames[20] = 0  # recurs once with the first just within reach, then just out of reach
     for again, known in ((20 + REACH_BACK - 1, 1), (20 + REACH_BACK, 0)):
         piece = frames[: again + 1].clone()
         piece[again] = 0
@@ -89,8 +89,8 @@ def test_what_lies_too_far_back_is_forgotten():
 
 
 @pytest.mark.parametrize("onsets", [False, True])
-def test_notes_are_told_what_they_did_then(onsets):
-    """The inputs' last numbers, by hand: how long the stretch is, and with it whether to sound."""
+def test_notes_read_whether_they_sounded_then(onsets):
+    """The last inputs by hand: the stretch's length, and the same if the note sounded after it."""
     notes = 5
     encoder = NoteEncoder(notes, onsets=onsets, echo=True)
     size = notes * (1 + onsets)
@@ -113,7 +113,7 @@ def test_notes_are_told_what_they_did_then(onsets):
 
 @pytest.mark.parametrize("onsets", [False, True])
 def test_plain_inputs_are_the_compiled_ones(onsets, monkeypatch):
-    """The plain ones serve devices that compiled code does not know."""
+    """The plain ones serve devices without compiled code."""
     encoder = NoteEncoder(30, onsets=onsets, echo=True)
     frames = torch.from_numpy(pieces(20, 2, 30 * (1 + onsets), seed=5))
     past = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
@@ -127,8 +127,8 @@ def test_plain_inputs_are_the_compiled_ones(onsets, monkeypatch):
     assert torch.equal(encoder.inputs(plain.last).x, one.x)
 
 
-def test_frames_appended_one_by_one_are_frames_encoded():
-    """Guards against a memory that hears a frame twice, or not at all, where sampling begins."""
+def test_appending_frames_one_by_one_equals_encoding_them():
+    """Guards against a memory that reads a frame twice, or not at all, where sampling begins."""
     encoder = NoteEncoder(20, echo=True)
     frames = torch.from_numpy(pieces(15, 1, 20))
     past = encoder.start(torch.zeros(1, dtype=torch.float64), 1)
@@ -139,13 +139,13 @@ def test_frames_appended_one_by_one_are_frames_encoded():
 
 
 @pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
-def test_samples_hear_their_echo_compiled_as_plainly(output):
+def test_compiled_and_plain_sampling_read_the_same_echo(output):
     torch.manual_seed(4)
     options = {"model": "tied", "output": output, "unit": "gru", "hidden": 6, "end": True}
     model = build_model(with_sizes(resolve(options), FRAMES), FRAMES).eval()
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.5)
-    with torch.no_grad():  # it repeats what it heard, mostly
+    with torch.no_grad():  # so that it mostly repeats its input
         model.output.linear.bias -= 3
     prime = pieces(40, 1, 88)[:, 0]
     sampler = Sampler(model)
@@ -158,7 +158,7 @@ def test_samples_hear_their_echo_compiled_as_plainly(output):
 
 
 def test_without_echo_there_is_no_memory():
-    """So that old checkpoints are the models they were."""
+    """So that old checkpoints still give the same models."""
     options = {"model": "tied", "unit": "gru", "hidden": 6, "echo": False}
     model = build_model(with_sizes(resolve(options), FRAMES), FRAMES)
     assert model.start(2).past.memory is None

@@ -1,4 +1,4 @@
-"""The model: frame t is predicted from frames before t, and a carry is all of the past."""
+"""The model: frame t is predicted from the frames before t, and a carry holds all of the past."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def model_and_frames(unit, layers, **options):
 
 
 def predict(model, frames, carry):
-    """The output's parameters for each frame, and the carry behind the last."""
+    """The output's parameters for each frame, and the carry after the last."""
     reading = model.read(frames, carry)
     return model.output(reading.h), reading.after
 
@@ -43,7 +43,7 @@ def test_the_first_frame_is_predicted_from_a_zero_frame_and_zero_state(unit, lay
 
 
 @kinds
-def test_a_frame_is_predicted_from_those_before_it_and_all_of_them(unit, layers):
+def test_a_frame_is_predicted_from_all_frames_before_it_and_no_others(unit, layers):
     """A model that sees its target would score wonderfully and compose nothing."""
     model, frames = model_and_frames(unit, layers)
     logits, _ = predict(model, frames, model.start(B))
@@ -58,7 +58,7 @@ def test_a_frame_is_predicted_from_those_before_it_and_all_of_them(unit, layers)
 
 @kinds
 @pytest.mark.parametrize("cuts", [(3,), (1, 2, 6)])
-def test_windows_with_a_carry_are_one_run(unit, layers, cuts):
+def test_windows_with_a_carry_equal_one_run(unit, layers, cuts):
     model, frames = model_and_frames(unit, layers)
     whole, end = predict(model, frames, model.start(B))
     carry, parts = model.start(B), []
@@ -71,8 +71,8 @@ def test_windows_with_a_carry_are_one_run(unit, layers, cuts):
 
 
 @kinds
-def test_step_by_step_is_one_run(unit, layers):
-    """Sampling steps, evaluation runs: both must be the same model."""
+def test_step_by_step_equals_one_run(unit, layers):
+    """Sampling goes by steps, evaluation by windows: both must be the same model."""
     model, frames = model_and_frames(unit, layers)
     whole, _ = predict(model, frames, model.start(B))
     carry = model.start(B)
@@ -126,13 +126,13 @@ def test_the_papers_sizes_and_equal_budgets(frame):
     for unit, config in sizes.items():
         count = build_model(config, frame).unit.parameter_count()
         assert count == pytest.approx(20_000, rel=0.03), unit
-        assert config.params is None  # solved: the size now stands for it
+        assert config.params is None  # solved: the size now replaces it
     assert with_sizes(resolve({"hidden": 9}), frame).hidden == 9
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "logistic"])
-def test_audio_is_heard_in_windows_of_the_line(kind):
-    """The unit sees the last 7 numbers before each frame of 3, standardised; zeros before all."""
+def test_audio_is_read_in_windows_of_the_line(kind):
+    """The unit reads the 7 numbers before each frame of 3, standardised; zeros before the first."""
     model = audio_model(kind)
     frames = torch.randn(T, B, 3, dtype=torch.float64)
     seen = []
@@ -146,8 +146,8 @@ def test_audio_is_heard_in_windows_of_the_line(kind):
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "logistic"])
-def test_audio_in_pieces_with_a_carry_is_audio_at_once(kind):
-    """Guards against samples lost or heard twice where one window of training meets the next."""
+def test_audio_in_windows_with_a_carry_equals_audio_at_once(kind):
+    """Guards against samples lost or read twice where one training window meets the next."""
     model = audio_model(kind)
     frames = torch.randn(T, B, 3, dtype=torch.float64)
     whole, end = predict(model, frames, model.start(B))
@@ -175,7 +175,7 @@ def audio_model(kind):
         ({"augment_keys": True}, SOUND, "--augment-keys is for music"),
     ],
 )
-def test_what_a_medium_has_not_is_refused(options, frame, said):
-    """Guards against an option that is silently without effect."""
+def test_options_that_do_not_fit_the_medium_are_rejected(options, frame, said):
+    """Guards against options that are silently ignored."""
     with pytest.raises(UsageError, match=said):
         build_model(resolve({"hidden": 4} | options), frame)

@@ -1,4 +1,4 @@
-"""Adding an output takes a folder and a row: README's own example, from training to sampling."""
+"""Adding an output takes a folder and a row: the README's example, from training to sampling."""
 
 import itertools
 import re
@@ -32,7 +32,7 @@ def chain(tmp_path, monkeypatch):
 
 
 def test_its_likelihood_sums_to_one(chain):
-    """Guards the example: a note that saw itself or the notes above would not be a probability."""
+    """Guards the example: were a note to see itself or those above it, the sum would not be 1."""
     torch.manual_seed(0)
     output = registry.OUTPUTS["chain"].load("frame-wise")(5, 6).double()
     torch.nn.init.normal_(output.below)
@@ -44,7 +44,7 @@ def test_its_likelihood_sums_to_one(chain):
 
 
 def test_it_trains_evaluates_and_samples(chain, make_config, dataset, train, tmp_path):
-    """Guards any place that still asks which output it has."""
+    """Guards against code that still asks which output it has."""
     config = make_config(output="chain", epochs=12, learning_rate=0.05, batch_size=2, patience=12)
     train(config, tmp_path / "run")
     run = load_run(tmp_path / "run")
@@ -57,8 +57,8 @@ def test_it_trains_evaluates_and_samples(chain, make_config, dataset, train, tmp
     assert set(np.unique(roll)) == {0, 1}
 
 
-def test_what_it_draws_is_as_likely_as_its_score_says(chain, make_config):
-    """Guards a draw that is another distribution than the score: frequencies against exp(-nats)."""
+def test_its_draws_are_as_likely_as_its_score_says(chain, make_config):
+    """Guards against a draw and a score that disagree: frequencies against exp(-nats)."""
     torch.manual_seed(1)
     output = registry.OUTPUTS["chain"].load("frame-wise")(3, 3).double()
     torch.nn.init.normal_(output.below)

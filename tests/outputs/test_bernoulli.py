@@ -1,4 +1,4 @@
-"""The Bernoulli output: exact from logits, started at the marginals, drawn as often as it says."""
+"""The Bernoulli output: exact nats, a start at the marginals, and draws that follow the nats."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def logits_and_frames(notes=6, scale=3.0, more=0):
 
 @pytest.mark.parametrize("end", [False, True])
 def test_nats_are_those_of_independent_bernoullis(end):
-    """With `end` the further logit must not leak into the frame's score."""
+    """With `end` the extra logit must not leak into the frame's score."""
     logits, frames = logits_and_frames(more=int(end))
     ours = BernoulliOutput(3, 6, end=end).nats(logits, frames)
     theirs = -Bernoulli(logits=logits[..., :6]).log_prob(frames).sum(-1)
@@ -26,7 +26,7 @@ def test_nats_are_those_of_independent_bernoullis(end):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_nats_of_a_sure_model_are_finite_and_exact(dtype):
+def test_nats_of_a_confident_model_are_finite_and_exact(dtype):
     """log(sigmoid(-1e4)) is -inf, and log(1 - sigmoid(40)) is log(0) in float32."""
     logits = torch.tensor([[1e4, -1e4, 1e4, -1e4, 40.0, -40.0]], dtype=dtype, requires_grad=True)
     frames = torch.tensor([[1, 0, 0, 1, 0, 1]], dtype=dtype)
@@ -59,7 +59,7 @@ def test_gradients_are_those_of_the_score():
 
 @pytest.mark.parametrize("end", [False, True])
 def test_it_starts_at_the_marginals(end):
-    """A note never heard stays possible, one always heard can stop: half a count to each side."""
+    """A note that never or always sounds may still change: half a count for either outcome."""
     counts = np.array([0, 1, 30, 99, 100])
     output = BernoulliOutput(3, 5, end=end)
     output.start_at_marginals(counts, frames=100, pieces=4)
@@ -87,12 +87,12 @@ def test_notes_are_drawn_as_often_as_their_probability_says(temperature):
 
 
 def test_a_uniform_below_the_probability_is_a_note():
-    """The stated rule by which a seed's music can be recomputed; [0, 1) so that p = 0 is never."""
+    """The documented rule that makes draws reproducible; [0, 1), so that p = 0 never sounds."""
     p = torch.tensor([0.25, 0.25, 0.25, 0.75])
     uniforms = torch.tensor([0.2499, 0.2501, 0.0, 0.0, 0.0])
     output = BernoulliOutput(3, 4)
     assert output.draw(torch.logit(p), None, uniforms, 1.0).tolist() == [1, 0, 1, 1]
-    assert not output.ends(torch.logit(p), uniforms)  # without `end` no piece ever does
+    assert not output.ends(torch.logit(p), uniforms)  # without `end` no piece ever ends
     never = torch.full((5,), -200.0)
     assert output.draw(never, None, torch.zeros(5), 1.0).sum() == 0
 
@@ -111,7 +111,7 @@ def test_temperature_zero_takes_the_likelier_value():
 @pytest.mark.parametrize("end", [False, True])
 @pytest.mark.parametrize("size", [(1, 1, 1, 1), (7, 5, 33, 88), (200, 1, 195, 17), (33, 4, 3, 31)])
 def test_compiled_score_is_the_plain_one(size, end, dtype):
-    """In value and every gradient, with sure and saturated logits; the compiled path has run."""
+    """In value and every gradient, with large and saturated logits; the compiled path must run."""
     T, B, H, D = size
     torch.manual_seed(0)
     output = BernoulliOutput(H, D, end=end).to(dtype)
@@ -138,7 +138,7 @@ def test_compiled_score_is_the_plain_one(size, end, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("end", [False, True])
 def test_weighted_score_is_the_weighted_sum(end, dtype):
-    """In value and every gradient; what flows back from behind the sum must not be lost."""
+    """In value and every gradient; the gradient that arrives at the sum must not be lost."""
     torch.manual_seed(0)
     output = BernoulliOutput(33, 17, end=end).to(dtype)
     h = torch.randn(40, 5, 33, dtype=dtype, requires_grad=True)
@@ -158,8 +158,8 @@ def test_weighted_score_is_the_weighted_sum(end, dtype):
             torch.testing.assert_close(a / scale, b / scale, rtol=0, atol=bound)
 
 
-def test_compiled_score_keeps_the_digits_of_a_sure_model():
-    """log1p(exp(-30)) vanishes beside 30 if the logit is taken off again."""
+def test_compiled_score_keeps_the_digits_of_a_confident_model():
+    """log1p(exp(-30)) is rounded away next to 30 if the logit is subtracted afterwards."""
     output = BernoulliOutput(1, 1).double()
     with torch.no_grad():
         output.linear.weight.fill_(1)
@@ -173,8 +173,8 @@ def test_compiled_score_keeps_the_digits_of_a_sure_model():
     np.testing.assert_allclose(h.grad.flatten(), [-slope, slope], rtol=1e-14)
 
 
-def test_compiled_score_tells_nan_from_numbers():
-    """Guards against a diverged model that is scored as a sound one."""
+def test_compiled_score_propagates_nan():
+    """Guards against scoring a diverged model as a sound one."""
     output = BernoulliOutput(2, 3)
     h = torch.zeros(2, 1, 2)
     h[1, 0, 0] = float("nan")
@@ -189,8 +189,8 @@ def test_end_score_is_end_nats():
     torch.testing.assert_close(output.end_score(h, last), output.end_nats(output(h), last))
 
 
-def test_a_score_refuses_an_h_of_the_wrong_width():
-    """It read beyond the buffers."""
+def test_score_rejects_h_and_frames_of_the_wrong_width():
+    """It used to read beyond the buffers."""
     output = BernoulliOutput(33, 17)
     frames = torch.zeros(4, 3, 17)
     with pytest.raises(ValueError, match=r"bernoulli_forward: h must be float32 \(12, 33\)"):

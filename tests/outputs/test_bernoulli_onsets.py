@@ -1,4 +1,4 @@
-"""The Bernoulli output over notes struck and held: exact, normalised, and never impossible."""
+"""The Bernoulli output with onsets: exact, normalised, and without impossible frames."""
 
 import itertools
 
@@ -14,14 +14,14 @@ from seqmodel.outputs.shared import onsets
 
 
 def tensors(states, dtype=torch.float64):
-    """Frames and those before them, from states (T, ..., N)."""
+    """Frames and the previous frames, from states (T, ..., N)."""
     frames = torch.from_numpy(as_frames(states)).to(dtype)
     return frames, torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
 
 
 @pytest.mark.parametrize("before", list(itertools.product([OFF, STRUCK, HELD], repeat=3)))
 def test_all_frames_of_a_small_keyboard_sum_to_one(before):
-    """Each note off, struck or held; whatever else six bits could be has no share in it."""
+    """Each note is off, struck or held; all other patterns of six bits have probability 0."""
     torch.manual_seed(0)
     output = BernoulliOutput(4, 3, onsets=True).double()
     h = torch.randn(4, dtype=torch.float64).expand(64, 1, 4)
@@ -33,12 +33,12 @@ def test_all_frames_of_a_small_keyboard_sum_to_one(before):
     ):
         p = torch.exp(-nats.detach()).flatten()
         assert p.sum() == pytest.approx(1, abs=1e-14)
-        ways = np.prod([2 if state == OFF else 3 for state in before])  # held only what sounds
+        ways = np.prod([2 if state == OFF else 3 for state in before])  # held only if it sounded
         assert (p > 0).sum() == ways
 
 
-def test_the_roll_costs_what_it_always_did_and_free_strikes_a_coin_each():
-    """Guards comparable figures: without onset_nats the score is that of the roll alone."""
+def test_the_roll_costs_the_same_and_each_free_strike_one_bernoulli():
+    """Keeps figures comparable: the score minus onset_nats is that of the roll alone."""
     frames, past = tensors(random_states(1, 40, 3, 7))
     logits = 2 * torch.randn(40, 3, 14, dtype=torch.float64)
     output = BernoulliOutput(2, 7, onsets=True).double()
@@ -52,8 +52,8 @@ def test_the_roll_costs_what_it_always_did_and_free_strikes_a_coin_each():
     assert torch.equal(onsets.free(frames, past), again)
 
 
-def test_determined_strikes_cost_nothing_at_all_and_pull_nowhere():
-    """However sure and wrong their logits are; the first frame of a piece follows silence."""
+def test_determined_strikes_have_no_cost_and_no_gradient():
+    """However confident and wrong their logits are; the first frame of a piece follows silence."""
     frames, past = tensors(np.array([[STRUCK, OFF], [OFF, STRUCK], [OFF, OFF]])[:, None])
     output = BernoulliOutput(2, 2, onsets=True).double()
     with torch.no_grad():
@@ -72,7 +72,7 @@ def test_determined_strikes_cost_nothing_at_all_and_pull_nowhere():
 @pytest.mark.parametrize("end", [False, True])
 @pytest.mark.parametrize("size", [(1, 1, 1, 1), (7, 5, 33, 88), (200, 1, 195, 17), (33, 4, 3, 31)])
 def test_compiled_score_is_the_plain_one(size, end, dtype):
-    """In value and every gradient, weighted or not, over borders between the halves of a frame."""
+    """In value and every gradient, weighted or not, across the border between a frame's halves."""
     T, B, H, N = size
     torch.manual_seed(0)
     output = BernoulliOutput(H, N, end=end, onsets=True).to(dtype)
@@ -102,7 +102,7 @@ def test_compiled_score_is_the_plain_one(size, end, dtype):
 
 
 def test_nothing_is_scored_or_drawn_without_the_frames_before():
-    """Guards against all bits taken for free: a wrong figure that nobody would see."""
+    """Guards against treating all bits as free: a wrong figure that nobody would notice."""
     output = BernoulliOutput(4, 3, onsets=True)
     h, frames, weights = torch.zeros(2, 1, 4), torch.zeros(2, 1, 6), torch.ones(2, 1)
     for attempt in (
@@ -123,10 +123,10 @@ def test_gradients_are_those_of_the_score():
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-def test_a_note_is_struck_where_it_was_silent_and_else_as_often_as_its_probability_says(
+def test_notes_are_struck_after_silence_and_otherwise_at_their_probability(
     temperature,
 ):
-    """Never held out of nothing, never struck without sounding; a stated number decides each."""
+    """Never held after silence, never struck without sounding; a stated uniform decides each."""
     logits = torch.tensor([0.5, 0.5, 40.0, -40.0, -1.0, -1.0, 0.3, 40.0])
     past = torch.from_numpy(as_frames(np.array([OFF, HELD, STRUCK, STRUCK]))).float()
     draws, random = 20_000, np.random.default_rng(5)
@@ -150,8 +150,8 @@ def test_a_note_is_struck_where_it_was_silent_and_else_as_often_as_its_probabili
         assert torch.equal(struck[on, note] == 1, below)
 
 
-def test_figures_count_notes_and_say_what_strikes_cost():
-    """Guards accuracy against strikes counted as notes, and the first half's nats as they were."""
+def test_figures_count_notes_and_report_the_cost_of_strikes():
+    """Guards against strikes counted as notes in the accuracy, and changes in the roll's nats."""
     from seqmodel.outputs.protocol import Window
 
     frames, past = tensors(random_states(6, 30, 2, 5))

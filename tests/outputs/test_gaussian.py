@@ -1,4 +1,4 @@
-"""The Gaussian mixture: an exact density, held off infinity, drawn as often as it says."""
+"""The Gaussian mixture: an exact density, kept finite, and draws that follow it."""
 
 import ctypes
 import math
@@ -63,7 +63,7 @@ def test_nats_are_those_of_the_mixture(sizes):
     torch.testing.assert_close(ours.detach(), expected, rtol=1e-11, atol=1e-11)
 
 
-def test_score_is_the_nats_of_forward_whatever_the_leading_dimensions():
+def test_score_is_the_nats_of_forward_for_any_leading_dimensions():
     output = make()
     frames, past = random_blocks(3, 2)
     h = torch.randn(3, 2, H, dtype=torch.float64)
@@ -77,7 +77,7 @@ def test_score_is_the_nats_of_forward_whatever_the_leading_dimensions():
 
 
 class ScoreOf(torch.nn.Module):
-    """Its forward is an output's score, compiled or plain."""
+    """A module whose forward is an output's score, compiled or plain."""
 
     def __init__(self, output, plain):
         super().__init__()
@@ -108,7 +108,7 @@ def test_no_scale_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
     """Digital silence drives sigma to 0; exp(100) is infinite in float32."""
     output = make()
     parameters = torch.zeros(3, 2 * F + 1, K, dtype=dtype)
-    parameters[:, 1 : F + 1] = -MEAN / DEVIATION  # that raw 0 is hit exactly
+    parameters[:, 1 : F + 1] = -MEAN / DEVIATION  # so that raw 0 is hit exactly
     parameters[:, F + 1 :] = log_scale
     parameters.requires_grad_()
     frames = torch.zeros(3, F, dtype=dtype)
@@ -125,7 +125,7 @@ def test_no_scale_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("sample", [1e25, -1e38, math.inf, math.nan])
 def test_the_compiled_score_of_a_huge_sample_is_the_plain_one(sample, dtype):
-    """Its square overflows in float32; infinity less infinity is nan."""
+    """Its square overflows in float32; infinity minus infinity is nan."""
     output = make().to(dtype)
     frames, past = (part.to(dtype) for part in random_blocks(2, 3))
     frames[1, 2, 1] = sample
@@ -150,12 +150,12 @@ def test_the_floor_is_a_step_and_lets_the_gradient_through():
     np.testing.assert_allclose(slope[F + 1 :], expected, rtol=1e-9)
 
 
-def test_floor_share_asks_the_responsible_component():
-    """Not the likeliest before the block is seen, nor an average over components."""
+def test_floor_share_uses_the_most_responsible_component():
+    """Not the likeliest a priori, nor an average over components."""
     output = make(frame_size=4, components=3)
     under, over = math.log(output.floor) - 0.1, math.log(output.floor) + 0.1
     parameters = torch.zeros(2, 9, 3, dtype=torch.float64)
-    parameters[:, 0] = torch.tensor([0.0, 5.0, 0.0])  # the second is the likeliest beforehand
+    parameters[:, 0] = torch.tensor([0.0, 5.0, 0.0])  # the second is the likeliest a priori
     parameters[:, 1:5] = torch.tensor([-3.0, 0.0, 3.0])
     parameters[:, 5:, 0] = torch.tensor([under, over, over, under])
     parameters[:, 5:, 1] = under
@@ -166,7 +166,7 @@ def test_floor_share_asks_the_responsible_component():
 
 
 def speech_like(blocks, frame_size, seed=0):
-    """Blocks of a resonance whose loudness changes, with digital silence between: (N, F)."""
+    """Blocks of a resonance whose loudness changes, with digital silence in between: (N, F)."""
     random = np.random.default_rng(seed)
     count = blocks * frame_size
     loudness = np.repeat(np.exp(random.normal(0, 1.5, count // 500 + 1)), 500)[:count]
@@ -180,7 +180,7 @@ def speech_like(blocks, frame_size, seed=0):
 
 
 @pytest.mark.parametrize("kind", ["speech", "white", "silence"])
-def test_it_starts_no_worse_than_a_single_gaussian(kind):
+def test_it_starts_near_a_single_gaussian_or_better(kind):
     """A start far from the data costs the first epoch, or blows up the first gradients."""
     if kind == "speech":
         blocks = speech_like(2000, 10)
@@ -194,14 +194,14 @@ def test_it_starts_no_worse_than_a_single_gaussian(kind):
     h = torch.rand(2000, 50) - 0.5
     frames = torch.from_numpy(blocks).float()
     nats = output.score(h, frames, frames).mean().item() / 10
-    # Beside a Gaussian with the data's own mean and deviation, both standardised away. White noise
-    # has no clusters to find; of speech a mixture knows which samples are loud together.
+    # Relative to a Gaussian with the data's own mean and deviation, both standardised away. White
+    # noise has no clusters to find; in speech a mixture captures which samples are loud together.
     gain = 0.5 * (1 + math.log(2 * math.pi)) - nats
     assert gain > {"speech": 1.0, "white": -0.2, "silence": 2.0}[kind]
 
 
 @pytest.mark.parametrize("count", [3, 200])
-def test_the_start_is_the_same_each_time_and_takes_blocks_of_the_data(count):
+def test_the_start_is_deterministic_and_its_means_are_blocks_of_the_data(count):
     """Also with fewer blocks than components."""
     blocks = speech_like(count, F)
     first, second = make(seed=1), make(seed=1)
@@ -223,14 +223,14 @@ def test_the_start_is_the_same_each_time_and_takes_blocks_of_the_data(count):
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_draws_follow_the_distribution(temperature):
-    """Along directions through the block, so that samples of unlike components would show."""
+    """Along directions through the block, so that samples from different components would show."""
     output, draws = make(spread=0.7), 20_000
     parameters = output(torch.randn(1, H, dtype=torch.float64)).detach()
     parameters[:, F + 1 :] = 0.3 * parameters[:, F + 1 :] - 1
     uniforms = torch.from_numpy(np.random.default_rng(3).random((draws, F + 1)))
     past = torch.zeros(draws, C, dtype=torch.float64)
     drawn = output.draw(parameters.expand(draws, -1, -1), past, uniforms, temperature)
-    assert drawn.abs().max() < 0.99  # a sample held at full scale follows no density
+    assert drawn.abs().max() < 0.99  # a sample clamped to full scale follows no density
     logits, means, log_scales = np.split(parameters[0].numpy(), [1, 1 + F])
     weights = special.softmax(logits[0] / temperature)
     sigma = temperature * (output.floor + np.exp(log_scales))
@@ -268,7 +268,7 @@ def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
 
 
 def test_draws_stay_on_the_levels():
-    """A mean beyond full scale, or the normal of u = 0, must not leave [-1, 1)."""
+    """A mean beyond full scale, or the normal quantile of u = 0, must not leave [-1, 1)."""
     output = make(spread=0)
     parameters = torch.zeros(3, 2 * F + 1, K, dtype=torch.float32)
     parameters[0, 1 : F + 1], parameters[1, 1 : F + 1] = 1e6, -1e6
@@ -280,15 +280,15 @@ def test_draws_stay_on_the_levels():
     assert drawn[2].tolist() == [round(lowest * 32768) / 32768] * F
 
 
-def test_a_component_is_drawn_for_uniforms_below_its_cumulated_weight():
-    """A uniform that equals a cumulated weight belongs to the next; 0 to the first with weight."""
+def test_a_component_is_drawn_for_uniforms_below_its_cumulative_weight():
+    """A uniform equal to a cumulative weight belongs to the next; 0 to the first with weight."""
     logits = torch.tensor([-math.inf, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
     uniforms = torch.tensor([0.0, 0.2499, 0.25, 0.5, 0.75, 1 - 2.0**-53], dtype=torch.float64)
     assert choose(logits.expand(6, 5), uniforms, 1.0).tolist() == [1, 1, 2, 3, 4, 4]
 
 
 def test_a_component_without_weight_is_never_drawn():
-    """Weights that sum to a rounding below 1 must not hand the last uniforms to what is last."""
+    """Weights that sum to just below 1 must not give the largest uniforms to the last component."""
     logits = torch.from_numpy(np.random.default_rng(6).normal(size=(1000, 8)))
     logits[:, -1] = -2000
     uniforms = torch.full((1000,), 1 - 2.0**-53, dtype=torch.float64)
@@ -314,7 +314,7 @@ def two_threads():
 
 
 def relative_errors(output, h, frames):
-    """Of the compiled score and its gradients, each beside the plain one's largest number."""
+    """Errors of the compiled score and its gradients, relative to the plain one's maximum."""
     given = torch.randn(h.shape[:-1], dtype=h.dtype)
     leaves = [h, *output.parameters()]
     ours = output.score(h, frames, frames)
@@ -342,9 +342,9 @@ def relative_errors(output, h, frames):
     ],
 )
 def test_compiled_score_is_the_plain_one(two_threads, sizes, dtype):
-    """In value and every gradient, with scales on the floor and components of no weight.
+    """In value and every gradient, with scales at the floor and components of no weight.
 
-    Samples 1,000 floors off their mean make exponents of 10^6, and roundings as much larger.
+    Samples 1,000 floors off their mean make exponents of 10^6, and rounding errors as much larger.
     """
     rows, hidden, frame_size, components = sizes
     output = make(frame_size=frame_size, components=components, hidden=hidden, spread=0.5)
@@ -404,8 +404,8 @@ def test_compiled_log_keeps_all_digits(dtype):
     np.testing.assert_allclose(np.delete(y, 3), exact, rtol=4 * info.eps)
 
 
-def test_no_blocks_have_no_gradient():
-    """The compiled sum over no rows would leave what its memory held before."""
+def test_without_blocks_the_gradient_is_zero():
+    """A compiled sum over no rows would leave its memory uninitialised."""
     output = make()
     h = torch.zeros(0, 2, H, dtype=torch.float64, requires_grad=True)
     nats = output.score(h, *random_blocks(0, 2))

@@ -16,7 +16,7 @@ LEVELS = torch.arange(-32768, 32768, dtype=torch.float64) / 32768
 
 
 def make(*, frame_size=F, components=K, hidden=H, seed=0, residual=0.3):
-    """An output in float64 with nothing at zero, of components unlike each other."""
+    """An output in float64 with no parameter at zero and components unlike each other."""
     torch.manual_seed(seed)
     output = DiscretisedLogisticOutput(
         hidden, frame_size, components, mean=MEAN, deviation=DEVIATION, context=C
@@ -37,7 +37,7 @@ def random_blocks(*shape, frame_size=F):
 
 
 def mixtures(output, parameters, frames, past):
-    """Logits, raw means and raw scales (F, K) of one block, a sample and a loop at a time."""
+    """Logits, raw means and raw scales (F, K) of one block, computed by loops over the samples."""
     weights = {name: value.double().numpy() for name, value in output.state_dict().items()}
     residual = float(weights["residual"])
     samples = [*past.tolist(), *frames.tolist()]
@@ -68,7 +68,7 @@ def exact_nats(sample, logits, means, scales):
             upper = (
                 mpmath.inf if sample >= 32767 / 32768 else sample + 0.5 / 32768 - mpmath.mpf(mean)
             )
-            if sample > mean:  # mirrored, for the difference of two ones has no digits
+            if sample > mean:  # mirrored: a difference of two ones has no digits left
                 lower, upper = -upper, -lower
             within = 1 / (1 + mpmath.exp(-upper / scale)) - 1 / (1 + mpmath.exp(-lower / scale))
             total += mpmath.exp(logit) / normal * within
@@ -76,7 +76,7 @@ def exact_nats(sample, logits, means, scales):
 
 
 def test_nats_are_those_of_the_equations():
-    """Recomputed from the docstring by loops: windows, time's direction, units, tails, floor."""
+    """Recomputed from the docstring by loops: windows, direction of time, units, tails, floor."""
     output = make()
     frames, past = random_blocks(12)
     frames[0, 1], frames[1, 2] = -1.0, 32767 / 32768
@@ -112,7 +112,7 @@ def test_probabilities_of_all_levels_sum_to_one(offset, log_scale):
 @pytest.mark.parametrize("log_scale", [-30.0, -4.0, 0.0, 8.0, 40.0])
 @pytest.mark.parametrize("error", [0.0, 0.4, 3.0, 5000.0])
 def test_digits_are_kept_far_from_the_mean_and_at_any_scale(error, log_scale):
-    """The difference of two distribution functions is 0 where both round to 1, or one rounding."""
+    """The difference of two CDFs is 0 where both round to 1, or a single rounding error."""
     output = make(frame_size=1, components=1)
     for part in (*output.parameters(), output.predictor):
         part.requires_grad_(False).zero_()
@@ -125,7 +125,7 @@ def test_digits_are_kept_far_from_the_mean_and_at_any_scale(error, log_scale):
     assert ours.item() == pytest.approx(expected, rel=1e-10, abs=1e-14)
 
 
-def test_a_sample_is_scored_before_it_is_heard():
+def test_a_sample_is_scored_before_it_is_read():
     """Guards against a window one sample off, which would let a sample predict itself."""
     output = make(frame_size=5)
     frames, past = random_blocks(frame_size=5)
@@ -136,7 +136,7 @@ def test_a_sample_is_scored_before_it_is_heard():
         changed[j] += 0.01
         same = output.sample_nats(parameters, changed, past) == before
         assert same.tolist() == [True] * j + [False] * (5 - j)
-    for i in range(C):  # sample j hears the C before it: of the past, those from j on
+    for i in range(C):  # sample j reads the C before it: of the past, those from j on
         changed = past.clone()
         changed[i] += 0.01
         same = output.sample_nats(parameters, frames, changed) == before
@@ -154,7 +154,7 @@ def test_blocks_of_a_stream_score_as_one_block():
     torch.testing.assert_close(torch.cat([first, rest]), whole, rtol=1e-12, atol=0)
 
 
-def test_score_is_the_nats_of_forward_whatever_the_leading_dimensions():
+def test_score_is_the_nats_of_forward_for_any_leading_dimensions():
     output = make()
     frames, past = random_blocks(3, 2)
     h = torch.randn(3, 2, H, dtype=torch.float64)
@@ -168,7 +168,7 @@ def test_score_is_the_nats_of_forward_whatever_the_leading_dimensions():
 
 
 class ScoreOf(torch.nn.Module):
-    """Its forward is an output's score, compiled or plain."""
+    """A module whose forward is an output's score, compiled or plain."""
 
     def __init__(self, output, plain):
         super().__init__()
@@ -181,7 +181,7 @@ class ScoreOf(torch.nn.Module):
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_gradients_are_those_of_the_score(plain):
-    """At both ends of the range too, where one tail alone counts."""
+    """At both ends of the range too, where only one tail counts."""
     frames, past = random_blocks(2, 2)
     frames[0, 0, 1], frames[1, 1, 0] = -1.0, 32767 / 32768
     h = torch.randn(2, 2, H, dtype=torch.float64, requires_grad=True)
@@ -193,7 +193,8 @@ def test_gradients_are_those_of_the_score(plain):
         return torch.func.functional_call(model, named, (h, frames, past))
 
     assert torch.autograd.gradcheck(score, (h, *values), fast_mode=True)
-    # Fast mode checks random projections; the parameters whose gradients pass the logistic, fully.
+    # Fast mode checks random projections; parameters whose gradients pass through the logistic are
+    # checked in full.
     few = [name.endswith(("correction", "mixture.bias")) for name in names]
     values = [v.detach().requires_grad_(f) for v, f in zip(values, few, strict=True)]
     assert torch.autograd.gradcheck(score, (h.detach(), *values))
@@ -202,7 +203,7 @@ def test_gradients_are_those_of_the_score(plain):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("log_scale", [-1000.0, -20.0, 0.0, 20.0, 80.0, 1000.0])
 def test_no_signal_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
-    """Digital silence, full scale and jumps between its ends, at scales on the floor and beyond."""
+    """Digital silence, full scale and jumps between its ends, at scales at the floor and beyond."""
     output = make().to(dtype)
     with torch.no_grad():
         output.mixture.bias[2 * K :] = log_scale
@@ -216,7 +217,7 @@ def test_no_signal_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
             assert slope.isfinite().all()
 
 
-def test_a_sure_model_needs_no_bits_for_silence():
+def test_a_confident_model_needs_almost_no_bits_for_silence():
     """The floor is narrow enough: a level hit in its middle costs next to nothing."""
     output = make(components=1)
     for part in (*output.parameters(), output.predictor):
@@ -230,7 +231,7 @@ def test_a_sure_model_needs_no_bits_for_silence():
 
 
 def resonance(count, noise, seed=0):
-    """A stream of an autoregression of order 2 on 16-bit levels, and its predictor."""
+    """A stream of an autoregression of order 2 on 16-bit levels."""
     random = np.random.default_rng(seed)
     error = random.logistic(0, 1, count) if noise == "logistic" else random.standard_t(2, count)
     x = np.zeros(count)
@@ -250,7 +251,7 @@ def started(stream, components=8):
 
 @pytest.mark.parametrize("noise", ["logistic", "heavy"])
 def test_it_starts_at_the_linear_predictor(noise):
-    """In likelihood too, and with every part's gradient alive."""
+    """In likelihood too, and with a non-zero gradient for every parameter."""
     stream = resonance(20_000, noise)
     output, windows = started(stream)
     z = (windows - output.mean) / output.deviation
@@ -268,7 +269,7 @@ def test_it_starts_at_the_linear_predictor(noise):
     _, scale = stats.logistic.fit(error, floc=0)
     alone = -stats.logistic.logpdf(error, 0, scale).mean() + math.log(32768)
     gap = nats.mean().item() / F - alone
-    assert gap < {"logistic": 0.15, "heavy": -0.05}[noise]  # scales spread out suit heavy tails
+    assert gap < {"logistic": 0.15, "heavy": -0.05}[noise]  # spread-out scales suit heavy tails
     assert gap > -0.2
     slopes = torch.autograd.grad(nats[0], list(output.parameters()))
     for (name, _), slope in zip(output.named_parameters(), slopes, strict=True):
@@ -287,7 +288,7 @@ def test_it_starts_on_data_that_never_changes(level):
 
 
 def level_probabilities(output, parameters, past, known):
-    """P of all levels of the sample behind the `known` ones of one block."""
+    """P of all levels of the sample after the `known` ones of one block."""
     j = len(known)
     frames = torch.zeros(65536, j + 1, dtype=torch.float64)
     frames[:, :j], frames[:, j] = known, LEVELS
@@ -351,7 +352,7 @@ def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
 
 
 def test_float32_scores_as_float64_does():
-    """Levels lie 4e-4 of a deviation apart: they must not drown in roundings."""
+    """Levels lie 4e-4 of a deviation apart: they must not drown in rounding errors."""
     output, _ = started(resonance(20_000, "heavy"))
     frames, past = random_blocks(50, 4)
     h = torch.randn(50, 4, 20)
@@ -372,7 +373,7 @@ def two_threads():
 
 
 def relative_errors(output, h, frames, past):
-    """Of the compiled score and its gradients, each beside the plain one's largest number."""
+    """Errors of the compiled score and its gradients, relative to the plain one's maximum."""
     given = torch.randn(h.shape[:-1], dtype=h.dtype)
     leaves = [h, *output.parameters()]
     ours = output.score(h, frames, past)
@@ -407,7 +408,7 @@ def test_compiled_score_is_the_plain_one(two_threads, sizes, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("log_scale", [-1000.0, -20.0, -6.0, 20.0, 60.0, 86.0, 90.0, 1000.0])
 def test_compiled_score_is_the_plain_one_at_any_scale(two_threads, log_scale, dtype):
-    """Steps of 10 scales and of 1e-40; the compiled exp and log know normal numbers only."""
+    """Steps of 10 scales and of 1e-40; the compiled exp and log take normal numbers only."""
     output = make(components=1).to(dtype)
     with torch.no_grad():
         output.mixture.bias[2] = log_scale
@@ -424,8 +425,8 @@ def test_compiled_score_takes_any_leading_dimensions(two_threads, leading):
     assert max(relative_errors(output, h, *random_blocks(*leading))) < 1e-12
 
 
-def test_no_blocks_have_no_gradient():
-    """The compiled sum over no rows would leave what its memory held before."""
+def test_without_blocks_the_gradient_is_zero():
+    """A compiled sum over no rows would leave its memory uninitialised."""
     output = make()
     h = torch.zeros(0, 2, H, dtype=torch.float64, requires_grad=True)
     nats = output.score(h, *random_blocks(0, 2))

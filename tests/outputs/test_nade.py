@@ -1,4 +1,4 @@
-"""The NADE output: a distribution over frames, compiled as specified, drawn as often as it says."""
+"""The NADE output: a distribution over frames, which compiled scores and draws follow."""
 
 import copy
 import itertools
@@ -25,7 +25,7 @@ H = 5
 
 
 def make(notes, width, *, hidden=H, end=False, seed=0, dtype=torch.float64):
-    """An output of which nothing is at zero, and notes depend on each other strongly."""
+    """An output with no parameter at zero, whose notes depend strongly on each other."""
     torch.manual_seed(seed)
     output = NadeOutput(hidden, notes, width, end=end).to(dtype)
     with torch.no_grad():
@@ -67,7 +67,7 @@ def plain_nats(output, h, frames):
 
 @pytest.mark.parametrize("end", [False, True])
 def test_each_note_is_given_those_below_it(end):
-    """Guards against a note that sees itself or those above, and against columns mixed up."""
+    """Guards against a note that sees itself or those above, and against mixed-up columns."""
     output = make(6, 3, end=end)
     h, frames = torch.randn(4, 2, H, dtype=torch.float64), some_frames(4, 2, 6)
     logits, nats = output.note_logits(h, frames), plain_nats(output, h, frames)
@@ -90,7 +90,7 @@ def test_the_likelihood_sums_to_one(scale):
 
 
 class Plain(torch.nn.Module):
-    """Its forward is an output's plain score."""
+    """A module whose forward is an output's plain score."""
 
     def __init__(self, output):
         super().__init__()
@@ -114,7 +114,7 @@ def test_gradients_are_those_of_the_score():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_nats_of_a_sure_model_are_exact(dtype):
+def test_nats_of_a_confident_model_are_exact(dtype):
     """log(1 - sigmoid(40)) is log(0) in float32."""
     output = make(4, 2, dtype=dtype)
     with torch.no_grad():
@@ -129,7 +129,7 @@ def test_nats_of_a_sure_model_are_exact(dtype):
 
 @pytest.mark.parametrize("end", [False, True])
 def test_it_starts_at_the_independent_marginals(end):
-    """Whatever the hidden units do at first, and for any lower notes."""
+    """Whatever the hidden units do initially, and for any lower notes."""
     output = NadeOutput(H, 5, 7, end=end)
     output.start_at_marginals(np.array([0, 1, 30, 99, 100]), frames=100, pieces=4)
     h, frames = torch.zeros(32, 1, H), all_frames(5).float()[:, None]
@@ -197,7 +197,7 @@ def test_compiled_score_is_the_plain_one(notes, width, shape, dtype):
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_share_the_rows(threads):
-    """Guards against tables that threads share, and against blocks left out."""
+    """Guards against tables shared between threads, and against skipped blocks."""
     output = make(19, 21, hidden=13)
     h = torch.randn(37, 5, 13, dtype=torch.float64, requires_grad=True)
     frames, weights = some_frames(37, 5, 19), torch.rand(37, 5, dtype=torch.float64)
@@ -223,8 +223,8 @@ def test_other_types_take_the_plain_path():
     torch.testing.assert_close(rough.double(), exact, rtol=0.1, atol=0.1)
 
 
-def test_a_nan_in_h_shows_in_its_row_alone():
-    """Guards against a diverged model that is scored as a sound one."""
+def test_a_nan_in_h_shows_only_in_its_row():
+    """Guards against scoring a diverged model as a sound one."""
     output = make(7, 5)
     h = torch.zeros(3, 1, H, dtype=torch.float64)
     h[1, 0, 0] = float("nan")
@@ -232,8 +232,8 @@ def test_a_nan_in_h_shows_in_its_row_alone():
     assert nats.isnan().flatten().tolist() == [False, True, False]
 
 
-def test_a_score_refuses_what_does_not_fit():
-    """It would read beyond the buffers."""
+def test_score_rejects_h_and_frames_of_the_wrong_width():
+    """Otherwise it would read beyond the buffers."""
     output = make(7, 5)
     h, frames = torch.zeros(4, 3, H, dtype=torch.float64), some_frames(4, 3, 7)
     with pytest.raises(ValueError, match=r"nade_forward: h must be float64 \(12, 5\)"):
@@ -255,13 +255,13 @@ def test_frames_are_drawn_as_often_as_they_are_likely():
     with torch.no_grad():
         drawn = output.draw_frame(h[0].expand(20_000, H), h, uniforms, 1.0).frame
     numbers = (drawn.numpy() @ 2 ** np.arange(5)[::-1]).astype(int)
-    assert expected.min() > 5  # as the test asks
+    assert expected.min() > 5  # as the chi-square test requires
     assert stats.chisquare(np.bincount(numbers, minlength=32), expected).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_the_temperature_divides_each_conditional_logit(temperature):
-    """A note sounds where its uniform is below, given the notes drawn, not those of the data."""
+    """A note sounds if its uniform is below its chance given the notes drawn, not the data's."""
     output = make(9, 4, end=True)
     h, uniforms = torch.randn(200, H, dtype=torch.float64), torch.rand(200, 10).double()
     with torch.no_grad():
@@ -288,7 +288,7 @@ def test_temperature_zero_takes_the_likelier_value_of_each_note_in_turn():
 @pytest.mark.parametrize("width", [1, 13, 64])
 @pytest.mark.parametrize("unit", UNITS)
 def test_compiled_and_plain_sampling_draw_the_same(make_config, monkeypatch, unit, width, end):
-    """Every unit, at two temperatures: not one note may differ, over the border of a chunk."""
+    """Every unit, at two temperatures: not one note may differ, across a chunk boundary."""
     monkeypatch.setattr(sampler, "CHUNK", 5)
     torch.manual_seed(7)
     config = make_config(unit=unit, hidden=21, output="nade", nade_hidden=width, end=end)
@@ -315,8 +315,8 @@ def test_compiled_and_plain_sampling_draw_the_same(make_config, monkeypatch, uni
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
-def test_a_uniform_of_zero_sounds_every_note_that_can(make_config, monkeypatch):
-    """The stream gives one in 2^53, and it has no logarithm; sigmoid(-700) is above it."""
+def test_a_uniform_of_zero_sounds_every_possible_note(make_config, monkeypatch):
+    """One in 2^53 uniforms is 0, which has no logarithm; sigmoid(-700) is above it."""
     model = build_model(make_config(output="nade"), FRAMES)
     with torch.no_grad():
         model.output.linear.weight.zero_()
@@ -334,7 +334,7 @@ def test_a_uniform_of_zero_sounds_every_note_that_can(make_config, monkeypatch):
 
 @pytest.fixture(scope="module")
 def trained(make_config, train, tmp_path_factory):
-    """A run whose output knows the chords of the tiny dataset."""
+    """A run whose output has learned the chords of the tiny dataset."""
     folder = tmp_path_factory.mktemp("nade") / "run"
     config = make_config(output="nade", nade_hidden=12, end=True, hidden=7, learning_rate=0.05)
     train(config, folder)
@@ -399,7 +399,7 @@ def test_a_note_is_predicted_from_the_true_notes_below_it():
 def test_it_predicts_chords_better_than_independent_notes(
     trained, make_config, dataset, train, tmp_path
 ):
-    """The tiny tune's chords lose each note with a tenth's chance, all at once as often as not."""
+    """Which chord of the tiny dataset comes next is uncertain: its notes depend on each other."""
     config = make_config(end=True, hidden=7, learning_rate=0.05)
     independent = train(config, tmp_path / "run").folder
     theirs = likelihood(load_run(independent).model, dataset["valid"]).nats_per_frame

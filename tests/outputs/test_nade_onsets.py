@@ -1,4 +1,4 @@
-"""The NADE over notes struck and held: one chain, in which what is determined costs nothing."""
+"""The NADE with onsets: one chain, in which determined strikes cost nothing."""
 
 import copy
 import itertools
@@ -22,7 +22,7 @@ H = 5
 
 
 def make(notes, width, *, hidden=H, end=False, dtype=torch.float64):
-    """An output of which nothing is at zero, and numbers depend on each other strongly."""
+    """An output with no parameter at zero, whose numbers depend strongly on each other."""
     torch.manual_seed(0)
     output = NadeOutput(hidden, notes, width, end=end, onsets=True).to(dtype)
     with torch.no_grad():
@@ -32,7 +32,7 @@ def make(notes, width, *, hidden=H, end=False, dtype=torch.float64):
 
 
 def by_hand(output, h, frame, before):
-    """-log p of one frame in NumPy, by a loop over its numbers and the rule of what is free."""
+    """-log p of one frame in NumPy, by a loop over its numbers and the rule of which are free."""
     weights = {name: value.double().numpy() for name, value in output.state_dict().items()}
     outputs = weights["linear.weight"] @ h.double().numpy() + weights["linear.bias"]
     F, K = weights["U"].shape
@@ -49,7 +49,7 @@ def by_hand(output, h, frame, before):
 
 
 def tensors(states, dtype=torch.float64):
-    """Frames and those before them, from states (T, ..., N)."""
+    """Frames and the previous frames, from states (T, ..., N)."""
     frames = torch.from_numpy(as_frames(states)).to(dtype)
     return frames, torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
 
@@ -60,7 +60,7 @@ def plain_nats(output, h, frames, past):
 
 @pytest.mark.parametrize("before", list(itertools.product([OFF, STRUCK, HELD], repeat=3)))
 def test_all_frames_of_a_small_keyboard_sum_to_one(before):
-    """Each note off, struck or held; whatever else six bits could be has no share in it."""
+    """Each note is off, struck or held; all other patterns of six bits have probability 0."""
     output = make(3, 4)
     h = torch.randn(H, dtype=torch.float64).expand(64, 1, H)
     frames = torch.tensor(list(itertools.product([0.0, 1.0], repeat=6)), dtype=torch.float64)
@@ -76,7 +76,7 @@ def test_all_frames_of_a_small_keyboard_sum_to_one(before):
 
 
 def test_strikes_depend_on_each_other():
-    """Guards against strikes that are coins each: a chord would never be struck as a whole."""
+    """Guards against independent strikes: a chord would never be struck again as a whole."""
     output = make(2, 4)
     h, past = torch.ones(1, 1, H).double(), torch.tensor([[[1.0, 1.0, 1.0, 1.0]]]).double()
 
@@ -148,7 +148,7 @@ def test_gradients_are_those_of_the_score():
 
 
 def test_frames_are_drawn_as_often_as_they_are_likely():
-    """All ways of three notes, of which two sounded before: chi-square against exp(-nats)."""
+    """All possible frames of three notes, two sounding before: chi-square against exp(-nats)."""
     output, draws = make(3, 4), 20_000
     h = torch.randn(1, 1, H, dtype=torch.float64)
     past = torch.from_numpy(as_frames(np.array([STRUCK, OFF, HELD]))).double()
@@ -162,7 +162,7 @@ def test_frames_are_drawn_as_often_as_they_are_likely():
     possible = expected > 0
     assert possible.sum() == 18
     assert counts[~possible].sum() == 0
-    assert expected[possible].min() > 5  # as the test asks
+    assert expected[possible].min() > 5  # as the chi-square test requires
     assert stats.chisquare(counts[possible], expected[possible]).pvalue > 1e-3
 
 
@@ -171,7 +171,7 @@ def test_frames_are_drawn_as_often_as_they_are_likely():
 def test_compiled_and_plain_sampling_draw_the_same(
     make_config, struck_dataset, monkeypatch, width, end
 ):
-    """Not one number may differ, over the border of a chunk; nothing impossible is drawn."""
+    """Not one number may differ, across a chunk boundary; no impossible frame is drawn."""
     monkeypatch.setattr(sampler, "CHUNK", 12)
     torch.manual_seed(7)
     config = make_config(hidden=21, output="nade", nade_hidden=width, end=end)
@@ -205,7 +205,7 @@ def test_compiled_and_plain_sampling_draw_the_same(
 
 
 def test_it_learns_strikes(make_config, struck_dataset, train, tmp_path):
-    """What they cost, told beside the nats, falls in training."""
+    """Their cost, reported alongside the nats, falls in training."""
     options = {"data": str(struck_dataset.folder), "output": "nade", "nade_hidden": 3}
     config = make_config(**options, hidden=7, learning_rate=0.05, epochs=10)
     untrained = build_model(config, struck_dataset.frame)

@@ -1,4 +1,4 @@
-"""Where training starts: which frames of the data an output is shown, and what comes of it."""
+"""Where training starts: the frames that an output starts from, and the resulting model."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ LENGTHS = (5, 1, 12, 2, 40, 1, 1, 8)
 
 @pytest.fixture
 def split():
-    """Pieces of frames of 3 samples, no two samples alike: each is its own number."""
+    """Pieces of frames of 3 samples, no two samples alike: each encodes its position."""
     frame = AudioFrames(8000, F, C, "float32", 0.1, 0.2)
     ends = np.cumsum(LENGTHS) * F
     samples = np.arange(1, ends[-1] + 1, dtype=np.float32) / 1000
@@ -26,7 +26,7 @@ def split():
 
 
 def shown(monkeypatch, config, split):
-    """What `start_at` finds for the model's output."""
+    """The arrays that `start_at` passes to `start_at_data`."""
     model, given = build_model(config, split.frame), []
     monkeypatch.setattr(model.output, "start_at_data", lambda *arrays: given.extend(arrays))
     model.output.start_at(split)
@@ -34,7 +34,7 @@ def shown(monkeypatch, config, split):
 
 
 def windows(split, stride):
-    """Every stride-th frame of all pieces in a row, behind the C samples before it in its piece."""
+    """Every stride-th frame of all pieces in a row, with the C samples before it in its piece."""
     rows = []
     for piece in split:
         line = [0.0] * C + piece.ravel().tolist()
@@ -44,7 +44,7 @@ def windows(split, stride):
 
 @pytest.mark.parametrize("frames", [1000, 70, 35, 20, 7, 1])
 def test_frames_are_taken_evenly_from_all_pieces(monkeypatch, make_audio_config, split, frames):
-    """Guards against each piece's first frame only, zeros before it, and against a seam."""
+    """Guards against taking first frames only, zeros before them, and seams between pieces."""
     monkeypatch.setattr(sample_blocks, "_FRAMES", frames)
     expected = windows(split, max(1, sum(LENGTHS) // frames))
     (blocks,) = shown(monkeypatch, make_audio_config(output="gaussian"), split)
@@ -60,7 +60,7 @@ def test_frames_are_taken_evenly_from_all_pieces(monkeypatch, make_audio_config,
 def test_a_model_starts_at_a_trivial_one(make_audio_config, audio_dataset, output, baseline, worse):
     """Before the first update: below a single Gaussian, and near the linear prediction.
 
-    A random start is worse by nats a frame, which cost epochs to make good.
+    A random start is worse by several nats per frame, which take epochs to make up.
     """
     torch.manual_seed(0)
     config = make_audio_config(output=output, hidden=40, components=10)
@@ -74,10 +74,8 @@ def test_a_model_starts_at_a_trivial_one(make_audio_config, audio_dataset, outpu
     assert ours < unaware - 3
 
 
-def test_strikes_start_at_how_often_notes_that_sound_on_are_struck_again(
-    make_config, struck_dataset
-):
-    """Counted note by note: of all frames, or of all strikes, the share would be another."""
+def test_strikes_start_at_how_often_sounding_notes_are_struck_again(make_config, struck_dataset):
+    """Counted note by note; as a share of all frames or of all strikes it would differ."""
     model = build_model(make_config(end=True), struck_dataset.frame)
     model.output.start_at(struck_dataset["train"])
     again, could = np.zeros(88), np.zeros(88)
@@ -96,7 +94,7 @@ def test_strikes_start_at_how_often_notes_that_sound_on_are_struck_again(
 
 
 def test_music_starts_at_its_marginals(make_config, dataset, rolls):
-    """And ends of pieces are among them."""
+    """Including the ends of pieces."""
     model = build_model(make_config(end=True), dataset.frame)
     model.output.start_at(dataset["train"])
     frames = np.concatenate(rolls["train"])

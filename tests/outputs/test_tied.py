@@ -1,4 +1,4 @@
-"""Outputs over a row for each note: probabilities that sum to one, compiled and plain the same."""
+"""Outputs with a row per note: probabilities that sum to one, compiled and plain the same."""
 
 import itertools
 from collections import Counter
@@ -25,7 +25,7 @@ H = 5
 
 
 def note_unit_output(unit="gru", *, notes=6, layers=1, backend="auto", end=False, onsets=False):
-    """One whose notes depend strongly on each other, in float64."""
+    """An output whose notes depend strongly on each other, in float64."""
     torch.manual_seed(3)
     made = make(unit, H + heard_size(onsets=onsets), 4, backend, layers=layers)
     output = NoteUnitOutput(H, made, notes, end=end, onsets=onsets).double()
@@ -46,7 +46,7 @@ def all_frames(notes):
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_likelihood_of_all_frames_sums_to_one(unit, backend):
-    """A note that heard itself, or one above it, would not be a probability."""
+    """Guards against a note that reads itself or one above it."""
     frames = all_frames(7).unsqueeze(1)
     for output in (note_unit_output(unit, notes=7, backend=backend), bernoulli_output(7)):
         for _ in range(3):
@@ -66,7 +66,7 @@ def hears_by_hand(frame, n, struck=None):
 
 @pytest.mark.parametrize("onsets", [False, True])
 @pytest.mark.parametrize("notes", [1, 5, 12, 13, 88])
-def test_a_note_hears_what_is_below_it(notes, onsets):
+def test_a_note_reads_the_notes_below_it(notes, onsets):
     frames = random_frames(4, notes, onsets)
     ours = heard(frames, onsets=onsets)
     assert ours.shape == (notes, 4, heard_size(onsets=onsets))
@@ -131,13 +131,13 @@ def test_gradients_are_those_of_the_likelihood(unit):
 def test_compiled_and_plain_agree_in_nats_and_every_gradient(
     unit, T, B, notes, layers, onsets, monkeypatch
 ):
-    """Ragged pieces too: their padding is left out."""
+    """Ragged pieces too: their padding is skipped."""
     compiled, plain = (
         note_unit_output(unit, notes=notes, layers=layers, backend=backend, onsets=onsets)
         for backend in ("cpu", "reference")
     )
     line = random_frames((T + 1) * B, notes, onsets).view(T + 1, B, -1)
-    if onsets:  # what is determined is as it must be
+    if onsets:  # determined strikes must have their value
         line[1:] = as_drawn(line[1:], line[:-1])
     frames, past = line[1:], line[:-1]
     lengths = np.array([T, -1, 1][:B])
@@ -159,7 +159,7 @@ def test_compiled_and_plain_agree_in_nats_and_every_gradient(
 
 @pytest.mark.parametrize("kind", ["bernoulli", "note-unit"])
 def test_with_onsets_the_likelihood_sums_to_one_after_any_frame(kind):
-    """Over all 64 patterns of 3 notes sounding and struck; those that cannot be have none of it."""
+    """Over all 64 patterns of 3 notes sounding and struck; impossible ones have probability 0."""
     output = (
         bernoulli_output(3, onsets=True)
         if kind == "bernoulli"
@@ -176,7 +176,7 @@ def test_with_onsets_the_likelihood_sums_to_one_after_any_frame(kind):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 @pytest.mark.parametrize("kind", ["bernoulli", "note-unit"])
-def test_what_is_drawn_is_as_likely_as_the_score_says(kind, temperature):
+def test_draws_are_as_likely_as_the_score_says(kind, temperature):
     """Frequencies against exact probabilities, from one h: chi-square of 16 frames."""
     D, count = 4, 20_000
     output = bernoulli_output(D) if kind == "bernoulli" else note_unit_output(notes=D)
@@ -210,7 +210,7 @@ def tied_model(unit, output, layers, *, end=True, hidden=21, frame=FRAMES):
     torch.manual_seed(7)
     options = {"model": "tied", "output": output, "unit": unit, "layers": layers, "end": end}
     model = build_model(with_sizes(resolve(options | {"hidden": hidden}), frame), frame)
-    with torch.no_grad():  # a past that matters, notes that matter
+    with torch.no_grad():  # so that the past and the notes matter
         model.output.linear.weight.mul_(8)
         model.output.linear.bias.fill_(-2)
         if end:
@@ -246,7 +246,7 @@ def test_compiled_and_plain_sampling_draw_the_same(unit, output, layers, monkeyp
 
 @pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
 def test_the_end_is_drawn_as_often_as_its_probability_says(output):
-    """In compiled sampling: with weights of zero every frame ends with probability 1/8."""
+    """In compiled sampling: with zero weights a piece ends at each frame with probability 1/8."""
     model = tied_model("gru", output, 1, hidden=3)
     with torch.no_grad():
         model.output.ending.weight.zero_()

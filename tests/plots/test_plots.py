@@ -1,4 +1,4 @@
-"""Pictures: PNG files whose pixels are where the notes are, the same for the same data."""
+"""Plots: PNG files whose pixels are where the notes are, identical for the same data."""
 
 import io
 import json
@@ -49,7 +49,7 @@ def test_the_primer_stands_out():
 
 
 def test_a_note_begins_dark():
-    """A note struck again and a long one must not look alike, in the primer or behind it."""
+    """A note struck again and a long one must not look alike, in the primer or after it."""
     roll, struck = np.zeros((2, 40, 88), np.uint8)
     roll[:, 40] = 1
     struck[[0, 10, 20, 30], 40] = 1
@@ -63,7 +63,7 @@ def test_a_note_begins_dark():
 
 
 @pytest.mark.parametrize("frames", [1, 3000])
-def test_the_roll_is_left_as_it_was_and_silence_can_be_drawn(tmp_path, frames):
+def test_the_roll_is_left_unchanged_and_silence_can_be_drawn(tmp_path, frames):
     roll = np.zeros((frames, 88), np.uint8)
     for notes in (0, 1):
         roll[:, :] = notes
@@ -100,8 +100,10 @@ def test_the_learning_curve_marks_the_best_epoch(tmp_path, epochs):
 
 
 def test_a_long_piece_is_drawn_in_the_memory_of_a_short_one():
-    """Guards against a picture of floats as wide as the piece, which took 9 GB of a million
-    frames; and against notes that fall between its pixels."""
+    """Guards against a picture of floats as wide as the piece, 9 GB for a million frames.
+
+    Also against notes that fall between its pixels.
+    """
     roll = np.zeros((300_000, 88), np.uint8)
     roll[150_000, 20] = 1  # a single frame
     roll[250_000:, 60] = 1

@@ -23,7 +23,7 @@ KEYS |= {"Escape": "\ue00c", "End": "\ue010", "Home": "\ue011"}
 
 
 class Chrome:
-    """A browser of its own, with an empty profile in `folder`; `close` ends it."""
+    """A separate browser with an empty profile in `folder`; `close` ends it."""
 
     def __init__(self, folder: Path) -> None:
         browser = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -59,7 +59,7 @@ class Chrome:
         self._driver.wait(10)
 
     def open(self, page: Path, *, width: int = 1200, dark: bool = False) -> None:
-        """Show a page from its beginning."""
+        """Show a page from the top."""
         size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
         self._command("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -71,7 +71,7 @@ class Chrome:
         return self._call("POST", "/execute/sync", {"script": f"return {script}", "args": []})
 
     def wait(self, script: str) -> None:
-        """Until the expression is true."""
+        """Wait until the expression is true."""
         until = time.monotonic() + 5
         while not self.run(script):
             assert time.monotonic() < until, f"never: {script}"
@@ -82,7 +82,7 @@ class Chrome:
         self._pointer(selector, x, y, press=True)
 
     def hover(self, selector: str, x: float = 0.5, y: float = 0.5) -> None:
-        """Move the mouse there."""
+        """Move the mouse to a place within an element, as for `click`."""
         self._pointer(selector, x, y, press=False)
 
     def press(self, key: str) -> None:
@@ -92,7 +92,7 @@ class Chrome:
         self._act({"type": "key", "id": "keys", "actions": strokes})
 
     def messages(self) -> list[str]:
-        """What the console said since this was last asked."""
+        """The console's messages since the last call."""
         return [line["message"] for line in self._call("POST", "/se/log", {"type": "browser"})]
 
     def _pointer(self, selector: str, x: float, y: float, *, press: bool) -> None:
@@ -113,7 +113,7 @@ class Chrome:
         self._call("POST", "/actions", {"actions": [source]})
 
     def _command(self, name: str, **parameters: Any) -> Any:
-        """One of Chrome's own, beyond WebDriver."""
+        """Run one of Chrome's own commands, beyond WebDriver."""
         return self._call("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def _wait_for_driver(self) -> None:

@@ -1,4 +1,4 @@
-"""A page in a real browser: it is drawn, switched, read point by point, heard, and fits a phone."""
+"""A page in a real browser: drawing, switching axes, reading points, sound, phone screens."""
 
 import re
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def sample(name: str, kind: str) -> Sample:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One of everything, and texts as long as they come."""
+    """One of everything, with very long texts."""
     columns = tuple(Column(name) for name in ("run", *"abcdefghij", "a name " * 5))
     table = Table(columns, (Row(("x" * 80, *["1,234.5678"] * 11)),), "Figures")
     clouds = Cloud("gru", (Dot(1e-4, 3.0), Dot(1e-3, 2.0))), Cloud("lstm", (Dot(3e-4, 2.5),))
@@ -104,13 +104,13 @@ TIP = "document.querySelector('.chart .tip')"
 
 
 def told(chrome: Chrome) -> list[str] | None:
-    """The name and the figures beside the pointer; None where nothing is shown."""
+    """The name and the figures next to the pointer; None if nothing is shown."""
     return chrome.run(
         f"{TIP}.hidden ? null : [...{TIP}.querySelectorAll('b, dd')].map((e) => e.textContent)"
     )
 
 
-def test_a_page_is_drawn_and_asks_for_nothing(chrome: Chrome, page: Path):
+def test_a_page_is_drawn_and_loads_nothing_else(chrome: Chrome, page: Path):
     """Guards against styles or a script that the page's own policy blocks."""
     chrome.open(page)
     assert chrome.run("document.querySelector('main').getBoundingClientRect().width") < 1100
@@ -135,7 +135,7 @@ def test_pointing_at_a_chart_shows_the_nearest_point(chrome: Chrome, page: Path)
 
 
 def test_the_axis_can_be_switched_to_time(chrome: Chrome, page: Path):
-    """Guards both what is drawn and where points are looked for."""
+    """Checks both what is drawn and where points are looked up."""
     chrome.open(page)
     shown = "getComputedStyle(document.querySelector('.over-{}')).display !== 'none'"
     assert chrome.run(shown.format("updates"))
@@ -147,7 +147,7 @@ def test_the_axis_can_be_switched_to_time(chrome: Chrome, page: Path):
     assert told(chrome) == ["lstm", "6", "60", "30.0", "2.1667", "2.3667"]
 
 
-def test_points_are_reached_by_keys_and_said(chrome: Chrome, page: Path):
+def test_points_are_reached_by_keyboard_and_announced(chrome: Chrome, page: Path):
     chrome.open(page)
     chrome.run("document.querySelector('.chart .plot').focus()")
     assert told(chrome)[:2] == ["gru", "1"]
@@ -179,7 +179,7 @@ AUDIO = "document.querySelectorAll('audio')"
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_sample_plays_and_its_cursor_follows(chrome: Chrome, page: Path, number: int):
-    """Guards mp3 and flac alike; the position moves only if the browser decodes the sound."""
+    """Both mp3 and flac; the position moves only if the browser decodes the sound."""
     chrome.open(page)
     assert chrome.run(f"[...{AUDIO}].every((audio) => audio.paused)")
     figure = f":nth-child({number + 1} of .sample)"
@@ -194,8 +194,8 @@ def test_a_sample_plays_and_its_cursor_follows(chrome: Chrome, page: Path, numbe
     assert chrome.run(f"{AUDIO}[{number}].paused")
 
 
-def test_a_click_into_a_picture_plays_from_there(chrome: Chrome, page: Path):
-    """Guards also that one sample at a time is heard."""
+def test_a_click_on_a_picture_plays_from_there(chrome: Chrome, page: Path):
+    """Also checks that only one sample plays at a time."""
     chrome.open(page)
     chrome.click(".sample button")
     chrome.click(":nth-child(2 of .sample) .picture", 0.5)
@@ -204,7 +204,7 @@ def test_a_click_into_a_picture_plays_from_there(chrome: Chrome, page: Path):
     assert chrome.run(f"[...{AUDIO}].map((audio) => audio.paused)") == [True, False]
 
 
-def test_a_sound_that_cannot_be_played_is_said_to_be_one(chrome: Chrome, tmp_path: Path):
+def test_a_sound_that_cannot_be_played_is_reported(chrome: Chrome, tmp_path: Path):
     broken = replace(sample("gru", "mp3"), sound=b"no sound")
     path = tmp_path / "page.html"
     path.write_text(render(Page("t", sections=(Section("s", (Samples((broken,)),)),))), "utf-8")
@@ -218,7 +218,7 @@ def test_a_sound_that_cannot_be_played_is_said_to_be_one(chrome: Chrome, tmp_pat
 
 @pytest.mark.parametrize("width", [360, 1200])
 def test_no_page_scrolls_sideways(chrome: Chrome, page: Path, width: int):
-    """Guards phones: what is too wide scrolls by itself, or breaks."""
+    """For phones: content that is too wide scrolls on its own, or wraps."""
     chrome.open(page, width=width)
     page_width = "['scrollWidth', 'clientWidth'].map((name) => document.documentElement[name])"
     for place in (0.01, 0.5, 0.99):
@@ -228,7 +228,7 @@ def test_no_page_scrolls_sideways(chrome: Chrome, page: Path, width: int):
         assert scrolled == seen <= width
 
 
-def test_dark_where_dark_is_asked_for(chrome: Chrome, page: Path):
+def test_a_page_is_dark_if_the_system_asks_for_dark(chrome: Chrome, page: Path):
     colours = "['backgroundColor', 'color'].map((name) => getComputedStyle(document.body)[name])"
     seen = []
     for dark in (False, True):
@@ -257,13 +257,13 @@ CONTRASTS = """[...document.querySelectorAll('main *')]
     const both = [light(ink), light(getComputedStyle(ground).backgroundColor)];
     return (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
   })"""
-"""Of every text that is shown, as WCAG 2 defines it."""
+"""The contrast of every visible text, as WCAG 2 defines it."""
 
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [360, 390, 1280])
 def test_a_comparison_can_be_read_anywhere(chrome: Chrome, compared: Path, width: int, dark: bool):
-    """Guards its tables, which are wider than a phone, and texts too pale in the dark."""
+    """Guards against tables that widen the page on a phone, and text too pale in the dark."""
     chrome.open(compared, width=width, dark=dark)
     chrome.run("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
     page_width = "['scrollWidth', 'clientWidth'].map((name) => document.documentElement[name])"
@@ -278,7 +278,7 @@ def test_a_comparison_can_be_read_anywhere(chrome: Chrome, compared: Path, width
     assert all(60 < wide < 140 and 0 <= high < 40 for wide, high in sizes)
 
 
-def test_the_curves_of_a_comparison_tell_their_points(chrome: Chrome, compared: Path):
+def test_the_curves_of_a_comparison_show_their_points(chrome: Chrome, compared: Path):
     chrome.open(compared, width=390)
     chrome.hover(".chart .plot", 0.99, 0.5)
     name, epoch, *_ = told(chrome)
@@ -290,8 +290,8 @@ def test_the_curves_of_a_comparison_tell_their_points(chrome: Chrome, compared: 
     assert re.match(r"(tanh|gru), trial \d, completelearning rate\d", chrome.run(tip))
 
 
-def test_a_winner_is_heard(chrome: Chrome, compared: Path):
-    """One for each unit, music that the model itself made; by keyboard alone."""
+def test_the_samples_of_winners_play(chrome: Chrome, compared: Path):
+    """One for each unit, music that the model itself made; played by keyboard alone."""
     chrome.open(compared, width=390)
     captions = "[...document.querySelectorAll('.sample figcaption')].map((e) => e.textContent)"
     assert [text.split(":")[0] for text in chrome.run(captions)] == ["tanh", "gru"]
@@ -304,8 +304,8 @@ def test_a_winner_is_heard(chrome: Chrome, compared: Path):
     assert chrome.run(f"{AUDIO}[0].paused")
 
 
-def test_all_that_can_be_operated_has_a_name(chrome: Chrome, compared: Path):
-    """Guards buttons, sliders and charts that a screen reader would call by nothing."""
+def test_all_controls_have_a_name(chrome: Chrome, compared: Path):
+    """Guards against buttons, sliders and charts that a screen reader cannot name."""
     chrome.open(compared)
     found = chrome.run(
         "[...document.querySelectorAll('button, input, audio, th, [role], [tabindex]')].map((e) => "

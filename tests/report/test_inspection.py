@@ -1,4 +1,4 @@
-"""What a file, dataset or run holds: told from mido and NumPy, and from what was put in."""
+"""The contents of files, datasets and runs, against mido, NumPy and what was put in."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ GRID = Grid.of_beats(4)
 
 @pytest.fixture
 def song(tmp_path):
-    """C major in quarters at 100 a minute, then 50; a bass on channel 3, drums, a tempo change."""
+    """C major in quarter notes at 100 bpm, then 50; a bass on channel 3, drums, a tempo change."""
     head = mido.MidiTrack()
     head.append(mido.MetaMessage("set_tempo", tempo=600_000, time=0))
     head.append(mido.MetaMessage("set_tempo", tempo=1_200_000, time=4 * 96))
@@ -42,7 +42,7 @@ def song(tmp_path):
     return path
 
 
-def test_a_midi_file_is_what_mido_says(song):
+def test_a_midi_file_is_described_as_by_mido(song):
     values = inspect_midi(song, GRID, None)
     assert json.loads(json.dumps(values)) == values
     assert values["seconds"] == pytest.approx(mido.MidiFile(song).length) == 4 * 0.6 + 4 * 1.2
@@ -88,7 +88,7 @@ def test_a_bad_midi_file_is_an_error_that_names_it(tmp_path):
         inspect_midi(tmp_path / "nowhere.mid", GRID, None)
 
 
-def test_a_dataset_is_its_manifest_and_how_dense_it_is(dataset, rolls, tmp_path):
+def test_a_dataset_is_its_manifest_and_note_density(dataset, rolls, tmp_path):
     values = inspect_dataset(dataset.folder, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert values["kind"] == "dataset"
@@ -99,8 +99,8 @@ def test_a_dataset_is_its_manifest_and_how_dense_it_is(dataset, rolls, tmp_path)
     assert json.loads(json.dumps(values)) == values
 
 
-def test_an_audio_file_is_what_numpy_says(tmp_path):
-    """Guards loudness over all channels, and a peak that is clipped counted as one that is not."""
+def test_an_audio_file_is_described_as_by_numpy(tmp_path):
+    """Loudness is over all channels, and only samples at full scale count as clipped."""
     random = np.random.default_rng(0)
     sound = np.round(random.uniform(-0.4, 0.4, (20_005, 2)) * 32768) / 32768
     sound[[7, 9000, 20_000], [0, 1, 1]] = (-1, 32767 / 32768, 0.9)
@@ -128,7 +128,7 @@ def test_an_audio_file_is_what_numpy_says(tmp_path):
 
 
 def test_silence_has_no_level(tmp_path):
-    """The logarithm of 0 is no number, nor is it JSON."""
+    """The logarithm of 0 is not finite, and JSON cannot hold it."""
     soundfile.write(tmp_path / "a.wav", np.zeros(8), 8000)
     values = inspect_audio(tmp_path / "a.wav", tmp_path / "plot.png")
     assert (values["peak"], values["rms_db"], values["clipped_samples"]) == (0.0, None, 0)
@@ -144,7 +144,7 @@ def test_a_bad_audio_file_is_an_error_that_names_it(tmp_path, data):
 
 
 @pytest.mark.parametrize("subtype", ["PCM_16", "FLOAT"])
-def test_a_dataset_of_audio_is_its_manifest_and_how_long_it_is(tmp_path, subtype):
+def test_a_dataset_of_audio_is_its_manifest_and_duration(tmp_path, subtype):
     for split, seconds in (("train", 3), ("valid", 1)):
         (tmp_path / split).mkdir()
         sound = np.random.default_rng(seconds).uniform(-1, 1, 800 * seconds)
@@ -169,15 +169,15 @@ def test_a_run_is_its_settings_size_and_best_epoch(run_folder, run, tmp_path):
     assert build_model(run.config, FRAMES).unit.parameter_count() == values["unit_parameters"]
 
 
-def test_a_run_without_an_epoch_can_be_looked_at(run_folder, tmp_path):
+def test_a_run_without_an_epoch_can_be_inspected(run_folder, tmp_path):
     shutil.copy(run_folder / runs.CONFIG, tmp_path)
     assert inspect_run(tmp_path, None) == {"path": str(tmp_path), "kind": "run", "epochs": 0}
     with pytest.raises(SeqmodelError, match="no complete epoch to draw yet"):
         inspect_run(tmp_path, tmp_path / "plot.png")
 
 
-def test_a_run_killed_before_its_metrics_were_written_can_be_looked_at(run_folder, tmp_path):
-    """The best checkpoint is written first; the line about it may be missing."""
+def test_a_run_killed_before_its_metrics_were_written_can_be_inspected(run_folder, tmp_path):
+    """The best checkpoint is written first; its metrics line may be missing."""
     shutil.copytree(run_folder, tmp_path / "run")
     (tmp_path / "run" / runs.METRICS).unlink()
     values = inspect_run(tmp_path / "run", None)

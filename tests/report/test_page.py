@@ -1,4 +1,4 @@
-"""A page shows what it was given, and nothing from outside: read back with html.parser."""
+"""Pages, read back with html.parser: what was given is shown, and nothing is external."""
 
 import base64
 import hashlib
@@ -74,7 +74,7 @@ def shown(*parts: object) -> Element:
 
 
 def test_traces_of_a_table_share_a_scale():
-    """Guards curves that look equally good, each stretched to its own cell."""
+    """Guards against curves that look equally good, each stretched to its own cell."""
     columns = (Column("run"), Column("valid", is_text=True))
     falling = Trace((12.0, 4.0, 3.0, 2.0, 2.0, 1.0))
     rows = (
@@ -89,7 +89,7 @@ def test_traces_of_a_table_share_a_scale():
         "from 2.0000 to 2.0000",
     ]
     points = [re.findall(r"[\d.]+", t.one("path").attributes["d"]) for t in traces]
-    # The first fifth is beyond: up to twice the height of the rest, 1 to 4, and headroom.
+    # The first fifth is off the scale: twice the range of the rest, 1 to 4, plus headroom.
     low, high = 1 - 0.05 * 6, 7 + 0.05 * 6
     tops = [24 * (high - nats) / (high - low) for nats in (4.0, 3.0, 2.0, 2.0, 1.0)]
     assert [float(y) for y in points[0][1::2]] == [0.0, *(round(top, 1) for top in tops)]
@@ -108,7 +108,7 @@ def test_a_long_trace_is_thinned_and_keeps_its_ends():
     assert (points[0][0], points[-1][0]) == ("0.0", "100.0")
 
 
-def test_a_trace_has_no_place_for_infinity():
+def test_a_trace_rejects_infinity():
     with pytest.raises(ValueError, match="takes finite values"):
         Trace((1.0, float("inf")))
 
@@ -121,7 +121,7 @@ TEXT = st.text(st.characters(), max_size=30) | st.sampled_from(
 
 
 def visible(text: str) -> str:
-    """The text, what cannot be printed written as in Python."""
+    """The text, with unprintable characters escaped as in Python."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -132,10 +132,10 @@ KNOWN = read(render(page(*EVERYTHING, FACTS, lead=("l",)))).all()
 
 @settings(max_examples=40)
 @given(TEXT, TEXT, TEXT)
-def test_every_text_is_shown_as_it_is(a: str, b: str, c: str):
-    """Guards against a name that becomes markup, or hides control characters, wherever it stands.
+def test_every_text_is_shown_verbatim(a: str, b: str, c: str):
+    """Guards against a name that becomes markup, or hides control characters, in any place.
 
-    Three texts at a time, so that the page is as large as any.
+    Three texts at a time, on a page with every kind of part.
     """
     written = render(
         Page(
@@ -184,8 +184,8 @@ def test_settings_keep_their_lines():
 # ---- nothing from outside -----------------------------------------------------------------------
 
 
-def test_a_page_needs_nothing_else():
-    """Guards against a reference to anything outside, the sound's own data left aside."""
+def test_a_page_is_self_contained():
+    """Guards against a reference to anything outside, ignoring the data of the sound."""
     written = render(page(TABLE, CURVES, SCATTER, Samples((SAMPLE,))))
     outside = re.sub(r'"data:audio/mpeg;base64,[^"]*"', "", written)
     assert len(outside) < len(written)
@@ -199,7 +199,7 @@ def test_a_page_needs_nothing_else():
 
 
 def test_only_the_pages_own_script_may_run():
-    """Guards the policy's hashes, computed here from what stands in the page."""
+    """Checks the policy's hashes, recomputed here from the page."""
     tree = read(render(page()))
     policy = next(m.attributes for m in tree.all("meta") if "http-equiv" in m.attributes)
     rules = dict(rule.strip().split(" ", 1) for rule in policy["content"].split(";"))
@@ -210,7 +210,7 @@ def test_only_the_pages_own_script_may_run():
     assert rules["media-src"] == rules["img-src"] == "data:"
 
 
-def test_the_same_page_is_the_same_text():
+def test_the_same_page_gives_the_same_text():
     assert render(page(CURVES, SCATTER)) == render(page(CURVES, SCATTER))
 
 
@@ -219,7 +219,7 @@ def test_the_same_page_is_the_same_text():
 
 @pytest.mark.parametrize("over", ["updates", "time"])
 def test_lines_are_where_their_figures_are(over: str):
-    """Guards against a chart drawn wrong: its points, read off by its ticks, are the data."""
+    """Guards against a wrong chart: its points, read off against its ticks, are the data."""
     plot = shown(CURVES).one("svg", f"over-{over}")
     assert plot.one("text", "x-name").text == {"updates": over, "time": "seconds of training"}[over]
     x, y = (np.polyfit(*ticks(plot, axis), 1) for axis in "xy")
@@ -237,8 +237,8 @@ def test_lines_are_where_their_figures_are(over: str):
         )
 
 
-def test_the_table_of_a_chart_has_every_point_and_its_place():
-    """Guards what hovering shows: page.js takes both from the table's rows."""
+def test_the_table_of_a_chart_has_every_point_and_its_position():
+    """Checks what hovering shows: page.js takes both from the table's rows."""
     chart = shown(CURVES).one("figure", "chart")
     told = rows(chart.one("table"))
     assert told[0] == ["run", "epoch", "updates", "seconds", "train", "valid"]
@@ -267,7 +267,7 @@ def test_dots_are_where_their_figures_are():
 
 
 def test_learning_rates_close_together_still_have_ticks():
-    """Guards against a log axis with one tick, off which nothing can be read."""
+    """Guards against a log axis with one tick, from which nothing can be read."""
     near = Scatter((Cloud("gru", (Dot(0.004, 2.0), Dot(0.006, 1.0))),))
     _, values = ticks(shown(near).one("svg", "axes"), "x", power)
     assert values == pytest.approx([0.002, 0.005, 0.01])
@@ -285,7 +285,7 @@ def test_any_figures_have_a_chart(values: list[float]):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_has_no_place_in_a_chart(bad: float):
+def test_a_chart_rejects_non_finite_values(bad: float):
     with pytest.raises(ValueError, match="takes finite values"):
         Point(1, 1.0, 1.0, bad)
     with pytest.raises(ValueError, match="takes finite values"):
@@ -294,7 +294,7 @@ def test_what_is_no_number_has_no_place_in_a_chart(bad: float):
         Dot(0.0, 1.0)
 
 
-def test_steep_first_epochs_are_cut_off_and_said_to_be():
+def test_steep_first_epochs_are_cut_off_with_a_note():
     """Guards against a chart whose first epoch leaves no room for all others."""
     figures = [90.0, 4.0, 3.0, 2.5, 2.2, 2.1, 2.05, 2.0, 1.99, 1.98]
     tree = shown(Curves((curve("gru", figures),)))
@@ -317,7 +317,7 @@ def test_without_a_point_there_is_no_chart():
 
 
 def test_a_name_has_one_colour_and_one_mark_everywhere():
-    """Guards against a legend that says blue of what another chart draws in green."""
+    """Guards against a legend that is blue for what another chart draws in green."""
     tree = shown(TABLE, CURVES, SCATTER, Samples((SAMPLE,)))
     seen: dict[str, set[tuple[str, str]]] = {}
     for entry in [*tree.all("span", "entry"), *tree.all("th"), *tree.all("figcaption")]:
@@ -352,7 +352,7 @@ def test_more_series_than_colours_still_look_different():
 
 
 def test_a_sample_holds_its_sound_and_its_boxes():
-    """Guards the bytes, and boxes drawn elsewhere than at their notes."""
+    """Guards against changed bytes, and boxes that are not where their notes are."""
     figure = shown(Samples((SAMPLE,))).one("figure")
     head, _, data = figure.one("audio").attributes["src"].partition(",")
     assert head == "data:audio/mpeg;base64"
@@ -380,7 +380,7 @@ def test_boxes_of_a_waveform_touch():
 
 
 def test_a_table_has_headers_emphasis_and_marks():
-    """Guards what a screen reader needs of a table."""
+    """Checks what a screen reader needs of a table."""
     table = shown(TABLE).one("table")
     assert [(c.text, c.attributes["scope"]) for c in table.all("th")] == [
         *(("run", "col"), ("valid", "col"), ("lstmof 36", "row"), ("repeat", "row"))

@@ -1,4 +1,4 @@
-"""What a page says of runs: which belong together, what is missing, what it all comes from."""
+"""The page of runs: which are compared, what is missing, and where the figures come from."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ def ignore(done, total):
 
 @pytest.fixture
 def make_page():
-    """A function of run folders that gives their page."""
+    """A function of run folders that returns their page."""
 
     def make(*folders, number=0):
         subjects = load_subjects(folders)
@@ -46,7 +46,7 @@ def of_kind(section, kind):
 def test_densities_and_probabilities_are_kept_apart(
     make_page, audio_run_folder, logistic_run_folder
 ):
-    """Guards against one table, or one chart, of nats that do not compare."""
+    """Guards against a table or a chart of nats that are not comparable."""
     page = make_page(audio_run_folder, logistic_run_folder)
     *sections, _ = page.sections
     assert [section.heading for section in sections] == ["tones (densities)", "tones"]
@@ -79,8 +79,8 @@ def test_the_best_of_several_stands_out(make_page, run_folder, make_config, trai
     assert 2 in long.strong
 
 
-def test_a_sample_of_audio_is_the_very_sound(make_page, logistic_run_folder):
-    """Guards every 16-bit level of the FLAC."""
+def test_a_sample_of_audio_is_the_exact_sound(make_page, logistic_run_folder):
+    """Checks every 16-bit level of the FLAC."""
     (part,) = of_kind(make_page(logistic_run_folder, number=2).sections[0], Samples)
     run = load_run(logistic_run_folder)
     for k, sample in enumerate(part.samples):
@@ -93,14 +93,16 @@ def test_a_sample_of_audio_is_the_very_sound(make_page, logistic_run_folder):
         assert sample.caption.startswith(f"tones-lstm-2, sample {k + 1}: 4.0 s")
 
 
-def test_a_medium_that_cannot_be_heard_has_no_samples(make_page, audio_run_folder, monkeypatch):
+def test_a_medium_that_cannot_be_played_has_no_samples(make_page, audio_run_folder, monkeypatch):
     """Guards against a page that fails for a third medium without a player."""
     monkeypatch.setattr(Audio, "page_format", "")
     page = make_page(audio_run_folder, number=1)
     assert not of_kind(page.sections[0], Samples)
 
 
-def test_a_dataset_prepared_otherwise_is_remarked(make_page, make_config, train, dataset, tmp_path):
+def test_a_dataset_prepared_differently_gets_a_remark(
+    make_page, make_config, train, dataset, tmp_path
+):
     """Guards against unfair figures that look like fair ones."""
     shutil.copytree(dataset.folder, tmp_path / "data")
     config = make_config(data=str(tmp_path / "data"), epochs=1)
@@ -115,7 +117,7 @@ def test_a_dataset_prepared_otherwise_is_remarked(make_page, make_config, train,
 
 
 def test_a_run_killed_before_its_metrics_were_written_has_a_page(make_page, run_folder, tmp_path):
-    """The best checkpoint is written first; the line about it may be missing."""
+    """The best checkpoint is written first; its metrics line may be missing."""
     shutil.copytree(run_folder, tmp_path / "run")
     (tmp_path / "run" / runs.METRICS).unlink()
     section = make_page(tmp_path / "run").sections[0]
@@ -125,8 +127,8 @@ def test_a_run_killed_before_its_metrics_were_written_has_a_page(make_page, run_
     assert figures[-2:] == ("\N{EN DASH}", "\N{EN DASH}")
 
 
-def test_the_best_draw_of_a_search_is_said_to_be_one(make_page, run_folder, tmp_path):
-    """Guards against a search's time that looks like that of one training."""
+def test_the_best_draw_of_a_search_is_labelled_as_one(make_page, run_folder, tmp_path):
+    """Guards against taking the time of one draw for the time of the whole search."""
     shutil.copytree(run_folder, tmp_path / "run")
     (tmp_path / "run" / runs.DRAWS_INDEX).touch()
     notes = of_kind(make_page(tmp_path / "run").sections[0], Table)[0].notes
@@ -134,7 +136,7 @@ def test_the_best_draw_of_a_search_is_said_to_be_one(make_page, run_folder, tmp_
 
 
 def test_progress_counts_all_frames_and_all_pieces(run_folder, dataset):
-    """Guards a bar that starts anew with each split."""
+    """Guards against a progress bar that starts again with each split."""
     subjects, seen = load_subjects([run_folder]), []
     score(subjects, lambda done, total: seen.append((done, total)))
     frames = sum(dataset[split].frames for split in dataset.splits)

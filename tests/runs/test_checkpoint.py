@@ -68,8 +68,8 @@ def test_views_and_parameters_are_saved_as_they_look(tmp_path):
     np.testing.assert_array_equal(tensors["rows"], [[0, 1, 2]])
 
 
-def test_the_layout_stays(path):
-    """Golden: what safetensors alone reads of it; another layout needs another version."""
+def test_the_layout_is_stable(path):
+    """Golden: what safetensors alone reads from it; a new layout needs a new version."""
     with safetensors.safe_open(path, framework="np") as file:
         (text,) = file.metadata().values()
     metadata = json.loads(text)
@@ -83,15 +83,15 @@ def test_the_layout_stays(path):
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-def test_what_is_no_json_is_not_written(tmp_path, wrong):
-    """Other readers of our files would stop at NaN or Infinity."""
+def test_content_that_is_not_json_is_not_written(tmp_path, wrong):
+    """Other readers of our files would fail on NaN or Infinity."""
     with pytest.raises(ValueError, match="not JSON compliant"):
         save_checkpoint(tmp_path / "x", TENSORS, {"best": wrong})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_of_a_newer_version_is_refused_by_the_setting(run_folder, tmp_path):
-    """It was a TypeError: the next new setting would have broken every older reader."""
+def test_a_run_of_a_newer_version_is_refused_for_its_unknown_setting(run_folder, tmp_path):
+    """Used to be a TypeError: the next new setting would have broken every older version."""
     tensors, content = load_checkpoint(run_folder / "best.safetensors")
     content["config"]["tiers"] = 2
     save_checkpoint(tmp_path / "best.safetensors", tensors, content)
@@ -103,7 +103,7 @@ def test_a_run_of_a_newer_version_is_refused_by_the_setting(run_folder, tmp_path
 
 
 def test_equal_checkpoints_have_equal_bytes(tmp_path):
-    """Guards against metadata in an order that safetensors draws anew at each call."""
+    """Guards against several metadata keys, which safetensors writes in random order."""
     written = set()
     for k in range(8):
         save_checkpoint(tmp_path / str(k), TENSORS, CONTENT)
@@ -111,7 +111,7 @@ def test_equal_checkpoints_have_equal_bytes(tmp_path):
     assert len(written) == 1
 
 
-def test_the_layout_of_runs_stays(run_folder):
+def test_the_layout_of_runs_is_stable(run_folder):
     names = {"unit.W": [28, 88], "unit.U": [28, 7], "unit.V": [3, 7], "unit.b": [28]}
     names |= {"output.linear.weight": [89, 7], "output.linear.bias": [89]}
     tensors, content = load_checkpoint(run_folder / "best.safetensors")
@@ -125,8 +125,8 @@ def test_the_layout_of_runs_stays(run_folder):
     assert {"place", "data_sha256"} < set(content)
 
 
-def test_a_run_from_before_there_was_audio_loads(run_folder, tmp_path, rolls):
-    """Its checkpoint names no medium, but the size of its frames, and its config no output."""
+def test_a_run_from_before_audio_was_added_loads(run_folder, tmp_path, rolls):
+    """Its checkpoint has no medium but the size of its frames, and its config no output."""
     tensors, content = load_checkpoint(run_folder / "best.safetensors")
     config = {k: v for k, v in content["config"].items() if k not in ("output", "components")}
     old = {k: v for k, v in content.items() if k != "media"}
@@ -174,7 +174,7 @@ def test_a_file_cut_short_or_grown_is_refused(path):
     refused(path)
 
 
-def test_other_files_are_refused_by_what_is_wrong(tmp_path):
+def test_other_files_are_refused_with_the_reason(tmp_path):
     path = tmp_path / "x.safetensors"
     refused(path, "cannot read", "no such file")
     (tmp_path / "folder").mkdir()
@@ -188,8 +188,8 @@ def test_other_files_are_refused_by_what_is_wrong(tmp_path):
     refused(path, "version 2", "reads version 1")
 
 
-def test_tensors_changed_behind_an_old_checksum_are_refused(path):
-    """Two tensors of one shape that changed places have the same bytes, but other names."""
+def test_tensors_changed_under_an_old_checksum_are_refused(path):
+    """Also if only a name has changed, or a tensor without bytes is missing."""
     with safetensors.safe_open(path, framework="pt") as file:
         metadata = file.metadata()
     swapped = TENSORS | {"model.b": TENSORS["model.b"].flip(0)}

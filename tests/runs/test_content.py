@@ -1,4 +1,4 @@
-"""A checkpoint that a stranger wrote: whatever it claims, one line, and no memory for the claim."""
+"""Checkpoints from strangers: false claims give one-line errors and allocate no memory."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ from seqmodel.runs.folder import BEST, LAST, load_run
 
 @pytest.fixture
 def forge(run_folder, tmp_path):
-    """A function that copies the run and changes a checkpoint of it, checksum and all."""
+    """A function that copies the run and changes one of its checkpoints, with a valid checksum."""
 
     def forge(name, change):
         folder = Path(shutil.copytree(run_folder, tmp_path / "forged", dirs_exist_ok=True))
@@ -48,7 +48,7 @@ def said(call, *arguments, **options):
         ("config", 5, " is damaged: config must be an object, not 5"),
     ],
 )
-def test_a_field_that_is_none_is_named(forge, key, value, says):
+def test_an_invalid_field_is_named(forge, key, value, says):
     def change(tensors, content):
         content[key] = value
         if value is ...:
@@ -70,8 +70,8 @@ def test_a_field_that_is_none_is_named(forge, key, value, says):
     ],
 )
 @pytest.mark.parametrize("name", [BEST, LAST])
-def test_a_size_is_believed_once_there_are_weights_of_it(forge, train, name, setting, value, says):
-    """hidden 1,000,000 took all memory before it was compared with the weights."""
+def test_a_size_is_trusted_only_if_the_weights_have_it(forge, train, name, setting, value, says):
+    """hidden 1,000,000 used to take all memory before it was compared with the weights."""
     folder = forge(name, lambda tensors, content: content["config"].update({setting: value}))
     content = load_checkpoint(folder / name)[1]
     if name == BEST:
@@ -82,8 +82,8 @@ def test_a_size_is_believed_once_there_are_weights_of_it(forge, train, name, set
     assert message.startswith(f"{folder / name}: {says}")
 
 
-def test_weights_that_are_no_numbers_are_refused(forge):
-    """They scored nan with status 0, and sampled silence."""
+def test_weights_that_are_not_finite_are_refused(forge):
+    """They used to score nan with exit status 0, and to sample silence."""
 
     def change(tensors, content):
         next(tensor for name, tensor in tensors.items() if tensor.numel() > 1)[0] = torch.nan
@@ -110,7 +110,7 @@ def test_weights_that_are_no_numbers_are_refused(forge):
         (lambda tensors, content: tensors.update(_slots(tensors)), "optimizer."),
     ],
 )
-def test_a_place_that_is_none_is_named(forge, run, train, change, says):
+def test_an_invalid_place_is_named(forge, run, train, change, says):
     folder = forge(LAST, change)
     message = said(train, run.config, folder, resume=True)
     assert message.startswith(f"{folder / LAST} is damaged: {says}")
@@ -120,8 +120,8 @@ def _slots(tensors):
     return {name: torch.zeros(3, 2, 1) for name in tensors if name.startswith("optimizer.")}
 
 
-def test_a_config_that_grew_is_refused_before_its_model_is_made(forge, run, train):
-    """Also where config.yaml alone claims it."""
+def test_a_config_that_grew_is_refused_before_its_model_is_built(forge, run, train):
+    """Even if config.yaml alone claims the new size."""
     from dataclasses import replace
 
     folder = forge(LAST, lambda tensors, content: None)

@@ -1,4 +1,4 @@
-"""Run folders: found, loaded, and said in one line where that cannot be."""
+"""Run folders: found and loaded, or a one-line error."""
 
 import os
 import shutil
@@ -59,7 +59,7 @@ def test_a_folder_without_checkpoint_says_what_to_do(tmp_path, run_folder):
 
 @pytest.mark.parametrize("other", [{"hidden": 6}, {"unit": "gru"}, {"end": False}, {"layers": 2}])
 def test_weights_of_another_build_are_refused_in_one_line(run, make_config, other):
-    """torch says such things in as many lines as there are weights."""
+    """torch's own error has as many lines as there are weights."""
     model = build_model(make_config(**({"end": True, "hidden": 7} | other)), FRAMES)
     before = model.output.linear.weight.clone()
     tensors = model_tensors(run.model)
@@ -92,7 +92,7 @@ def test_the_newest_run_of_a_medium_is_found_behind_newer_ones(
     assert newest_run(tmp_path, {"audio", "music"}).name == "audio"
     assert newest_run(tmp_path, {"music"}).name == "music"
     shutil.rmtree(tmp_path / "audio")
-    assert newest_run(tmp_path, {"audio"}).name == "music"  # whoever loads it says what is wrong
+    assert newest_run(tmp_path, {"audio"}).name == "music"  # the caller reports what is wrong
     (tmp_path / "music" / runs.BEST).write_bytes(b"x")
     refused(lambda: newest_run(tmp_path, {"music"}), "music/best.safetensors is damaged")
 
@@ -106,7 +106,7 @@ def begun(folder, second, *names, config="learning_rate_draws: 0"):
 
 
 def test_the_newest_run_to_resume_may_have_no_best_epoch_yet(tmp_path):
-    """A run stopped in its first epoch was passed over for one that was finished days ago."""
+    """A run stopped in its first epoch used to be passed over for one finished days ago."""
     refused(lambda: newest_resumable_run(tmp_path), "no run in", "seqmodel train")
     begun(tmp_path / "finished", 1000, runs.LAST, runs.BEST)
     begun(tmp_path / "stopped", 2000, runs.LAST)
@@ -116,8 +116,8 @@ def test_the_newest_run_to_resume_may_have_no_best_epoch_yet(tmp_path):
     assert newest_run(tmp_path).name == "finished"
 
 
-def test_an_unfinished_search_is_a_run_to_resume(tmp_path):
-    """All that it has saved lies with its draws, or, at first, in its config alone."""
+def test_an_unfinished_search_is_resumable(tmp_path):
+    """Everything it has saved is in its draws or, at first, in its config alone."""
     begun(tmp_path / "finished", 1000, runs.LAST, runs.BEST)
     begun(tmp_path / "search", 900)
     begun(tmp_path / "search", 2000, "draws/3/last.safetensors")
@@ -127,10 +127,10 @@ def test_an_unfinished_search_is_a_run_to_resume(tmp_path):
     assert newest_resumable_run(tmp_path).name == "just-begun"
 
 
-# ---- what --force may take away -----------------------------------------------------------------
+# ---- what --force may replace -------------------------------------------------------------------
 
 
-def test_a_run_folder_is_known_by_what_training_wrote(tmp_path, run_folder):
+def test_a_run_folder_is_recognised_by_what_training_wrote(tmp_path, run_folder):
     for name, kept in (
         ("whole", None),
         ("last", {runs.LAST}),
@@ -149,8 +149,8 @@ def test_a_run_folder_is_known_by_what_training_wrote(tmp_path, run_folder):
 @pytest.mark.parametrize(
     "config", ["", "unit: gru\nhidden: 30\n", "logging: {level: debug}\n", "\x00", "- a\n"]
 )
-def test_a_config_that_training_did_not_write_is_no_mark(tmp_path, config):
-    """config.yaml is what half of all programs call theirs; one written by hand is work, too."""
+def test_a_config_that_training_did_not_write_makes_no_run_folder(tmp_path, config):
+    """Half of all programs have a config.yaml, and one written by hand is work to keep, too."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / runs.CONFIG).write_text(config)
     (tmp_path / "d" / runs.BEST).write_bytes(b"weights of another program")
@@ -158,7 +158,7 @@ def test_a_config_that_training_did_not_write_is_no_mark(tmp_path, config):
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "draws/thesis.tex", "draws/0/draws.jsonl", "0"])
-def test_a_file_beside_a_runs_own_is_named(tmp_path, run_folder, name):
+def test_a_foreign_file_in_a_run_folder_is_named(tmp_path, run_folder, name):
     shutil.copytree(run_folder, tmp_path / "run")
     (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / "run" / name).touch()
@@ -166,7 +166,7 @@ def test_a_file_beside_a_runs_own_is_named(tmp_path, run_folder, name):
     refused(call, f"run holds {name}, which is not part of a run folder", "move it elsewhere")
 
 
-def test_new_run_folders_never_meet(tmp_path):
+def test_new_run_folders_never_clash(tmp_path):
     names = [new_run_folder("data", "lstm", tmp_path / "runs").name for _ in range(3)]
     assert names == ["data-lstm-1", "data-lstm-2", "data-lstm-3"]
     (tmp_path / "file").touch()
@@ -174,7 +174,7 @@ def test_new_run_folders_never_meet(tmp_path):
     refused(lambda: new_run_folder("data", "lstm", below), str(below), "run folder")
 
 
-def test_metrics_are_read_or_said_to_be_damaged(run_folder, tmp_path):
+def test_metrics_are_read_or_reported_as_damaged(run_folder, tmp_path):
     assert [line["epoch"] for line in read_metrics(run_folder)] == list(range(1, 31))
     assert read_metrics(tmp_path) == []
     (tmp_path / runs.METRICS).write_text('{"epoch": 1}\n{"epo')
@@ -186,8 +186,8 @@ def test_metrics_are_read_or_said_to_be_damaged(run_folder, tmp_path):
         refused(lambda: read_metrics(tmp_path), "is damaged: line 2: ")
 
 
-def test_a_damaged_line_of_metrics_is_mended_as_it_says(run_folder, tmp_path, make_config, train):
-    """The last checkpoint holds them all, so nothing is lost with the file."""
+def test_damaged_metrics_are_restored_as_the_error_says(run_folder, tmp_path, make_config, train):
+    """The last checkpoint holds all lines, so deleting the file loses nothing."""
     folder = tmp_path / "run"
     shutil.copytree(run_folder, folder)
     (folder / runs.METRICS).unlink()
@@ -197,7 +197,7 @@ def test_a_damaged_line_of_metrics_is_mended_as_it_says(run_folder, tmp_path, ma
 
 
 def test_loading_runs_no_code(run_folder, monkeypatch):
-    """A run from a stranger must be safe to open: no pickle, whoever calls for it."""
+    """A run from a stranger must be safe to open: nothing may be unpickled."""
     import pickle
 
     for name in ("load", "loads", "Unpickler"):
@@ -208,6 +208,6 @@ def test_loading_runs_no_code(run_folder, monkeypatch):
 
 @pytest.mark.parametrize("shape", [(5, 50), (0, 88), (88,)])
 def test_nll_refuses_frames_of_another_shape(run, shape):
-    """Guards against torch's own error, deep inside, for a roll of another width."""
+    """Guards against torch's own error, from deep inside, for a roll of the wrong width."""
     with pytest.raises(ValueError, match="frames must be"):
         run.nll(np.zeros(shape))

@@ -1,4 +1,4 @@
-"""What is drawn to be judged, and what it is set beside."""
+"""Which samples are drawn for the comparison, and what they are compared with."""
 
 import shutil
 from dataclasses import replace
@@ -17,7 +17,7 @@ from seqmodel.sampling.sampler import Sampler
 
 @pytest.fixture(scope="module")
 def plain_run(tmp_path_factory, make_config, train):
-    """A run that does not know when pieces end."""
+    """A run that does not predict when pieces end."""
     folder = tmp_path_factory.mktemp("runs") / "plain"
     train(make_config(epochs=1), folder)
     return load_run(folder)
@@ -25,7 +25,7 @@ def plain_run(tmp_path_factory, make_config, train):
 
 @pytest.fixture
 def judged(monkeypatch):
-    """What the medium is given to compare."""
+    """The arguments of the medium's comparison."""
     given = []
 
     def compare(self, drawn, split, train):
@@ -38,7 +38,7 @@ def judged(monkeypatch):
 
 @pytest.mark.parametrize(("number", "lengths"), [(2, [13, 26]), (5, [13, 2, 26, 7, 19])])
 def test_samples_are_as_long_as_the_splits_pieces(plain_run, dataset, judged, number, lengths):
-    """Spread over the split, and those that `sample` draws for the seed, cut to these lengths."""
+    """Lengths spread over the split, and samples as `sample` draws for the seed, cut to them."""
     told = compare_samples(plain_run, dataset, "valid", number=number, seed=9)
     assert told == {
         "pieces": number,
@@ -54,12 +54,12 @@ def test_samples_are_as_long_as_the_splits_pieces(plain_run, dataset, judged, nu
     assert (split.name, train.name) == ("valid", "train")
 
 
-def test_more_samples_than_pieces_take_every_length_as_often(plain_run, dataset, judged):
+def test_more_samples_than_pieces_use_every_length_equally_often(plain_run, dataset, judged):
     compare_samples(plain_run, dataset, "test", number=6, seed=1)
     assert [len(piece) for piece in judged[0][0]] == [11, 11, 1, 1, 6, 6]
 
 
-def test_a_run_that_ends_pieces_does_so(run, dataset, judged):
+def test_a_run_that_predicts_ends_chooses_its_own_lengths(run, dataset, judged):
     told = compare_samples(run, dataset, "valid", number=8, seed=1)
     lengths = [len(piece) for piece in judged[0][0]]
     assert told["lengths"] == "chosen by the model"
@@ -78,12 +78,12 @@ def test_a_run_that_should_end_pieces_but_does_not_is_stopped(run, dataset, judg
     assert [len(piece) for piece in judged[0][0]] == [30, 30, 30]
 
 
-def test_train_is_not_set_beside_itself(plain_run, dataset, judged):
+def test_train_is_not_compared_with_itself(plain_run, dataset, judged):
     compare_samples(plain_run, dataset, "train", number=1, seed=1)
     assert judged[0][1] is None
 
 
-def test_copies_are_of_what_the_run_was_trained_on(
+def test_copies_are_sought_in_what_the_run_was_trained_on(
     plain_run, dataset, rolls, tmp_path, write_dataset, judged
 ):
     """Guards against looking for copies in a train split that the run has never seen."""

@@ -1,4 +1,4 @@
-"""Sampling: from the stated stream, heard back through the model, the same for the same seed."""
+"""Sampling: from the specified stream, fed back to the model, the same for the same seed."""
 
 import copy
 from itertools import islice
@@ -22,7 +22,7 @@ from seqmodel.units import UNITS
 
 
 def by_hand(run, length, seed, number, temperature=1.0, prime=()):
-    """The rule of the docstring again: a uniform per note and one for the end, frame by frame."""
+    """The rule of the docstring by hand: a uniform per note and one for the end, frame by frame."""
     uniforms = Uniforms(seed, number).take(length, 89)
     model = copy.deepcopy(run.model).double()
     frames = []
@@ -44,7 +44,7 @@ def by_hand(run, length, seed, number, temperature=1.0, prime=()):
 
 
 def draw_piece(run, length, *, temperature=1.0, **which):
-    """A piece (T, 88), whole."""
+    """A whole piece (T, 88)."""
     sampler = Sampler(run.model, temperature=temperature)
     return np.concatenate(list(sampler.piece(length, **which)))
 
@@ -78,7 +78,7 @@ def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, end, layer
     """Every unit, stacks, ends and temperatures: not one of some 90,000 draws may differ."""
     torch.manual_seed(7)
     model = build_model(make_config(unit=unit, hidden=21, layers=layers, end=end), FRAMES)
-    with torch.no_grad():  # far from the start's indifference, with a past that matters
+    with torch.no_grad():  # far from the initial indifference, with a past that matters
         model.output.linear.weight.mul_(8)
         model.output.linear.bias.fill_(-3)
         model.output.linear.bias[88:] = -8
@@ -107,7 +107,7 @@ def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, end, layer
 @pytest.mark.parametrize("end", [False, True])
 @pytest.mark.parametrize("notes", [1, 5, 8, 13, 88])
 def test_compiled_and_plain_sampling_strike_and_hold_the_same(notes, end):
-    """At borders between the halves of a frame; behind a primer, and never held out of nothing."""
+    """At borders between the halves of a frame, after a primer, and never held after silence."""
     torch.manual_seed(notes)
     unit = units.make("gru", 2 * notes, 11)
     output = BernoulliOutput(11, notes, end=end, onsets=True)
@@ -138,7 +138,7 @@ def test_compiled_and_plain_sampling_strike_and_hold_the_same(notes, end):
 @pytest.mark.parametrize("hidden", [1, 3, 8, 13, 17, 24, 25, 36])
 @pytest.mark.parametrize("unit", ["lstm", "gru"])
 def test_any_hidden_size_and_either_type_of_weights(make_config, monkeypatch, unit, hidden, dtype):
-    """Products of all widths, over borders of panels: float32 weights lie in wider ones."""
+    """Products of all widths, across panel borders: panels of float32 weights are wider."""
     monkeypatch.setattr(sample, "CHUNK", 20)
     torch.manual_seed(hidden)
     model = build_model(make_config(unit=unit, hidden=hidden), FRAMES).to(dtype)
@@ -158,8 +158,8 @@ def test_any_hidden_size_and_either_type_of_weights(make_config, monkeypatch, un
         assert torch.equal(weight, weights[name])
 
 
-def test_temperature_zero_leaves_off_what_is_as_likely_on(run):
-    """Guards a draw that takes a note of logit 0 by chance or always, where the rule says never."""
+def test_temperature_zero_leaves_equally_likely_notes_off(run):
+    """Guards against drawing a note of logit 0 by chance or always, where the rule says never."""
     model = copy.deepcopy(run.model)
     with torch.no_grad():
         model.output.linear.weight.zero_()
@@ -169,8 +169,8 @@ def test_temperature_zero_leaves_off_what_is_as_likely_on(run):
     np.testing.assert_array_equal(frames, np.tile([0, 0, 1, 1], (len(frames), 22)))
 
 
-def test_the_loop_does_not_outlive_what_it_reads(run):
-    """Two generators at once, and one left behind, must not share or lose their buffers."""
+def test_generators_keep_their_own_buffers_alive(run):
+    """Two generators at once, left without their sampler, must not share or lose their buffers."""
     whole = draw_piece(run, 40, seed=2)
     sampler = Sampler(run.model)
     first = sampler.draw(Uniforms(2))
@@ -183,7 +183,7 @@ def test_the_loop_does_not_outlive_what_it_reads(run):
     np.testing.assert_array_equal(ours[:40], whole)
 
 
-def test_same_seed_same_piece_other_seed_or_number_another(endless):
+def test_the_seed_and_the_number_determine_the_piece(endless):
     pieces = [
         draw_piece(endless, 20, seed=seed, number=number).tobytes()
         for seed, number in [(1, 0), (2, 0), (1, 1), (2, 1), (0, 1)]
@@ -192,13 +192,13 @@ def test_same_seed_same_piece_other_seed_or_number_another(endless):
     assert len(set(pieces)) == 5
 
 
-def test_a_longer_piece_begins_as_the_shorter(endless):
+def test_a_longer_piece_begins_with_the_shorter(endless):
     long = draw_piece(endless, 600, seed=3)
     for length in (1, 255, 256, 257):
         np.testing.assert_array_equal(draw_piece(endless, length, seed=3), long[:length])
 
 
-def test_the_global_generators_are_neither_used_nor_moved(endless):
+def test_the_global_generator_of_torch_is_neither_used_nor_advanced(endless):
     torch.manual_seed(0)
     state = torch.get_rng_state()
     piece = draw_piece(endless, 20, seed=4)
@@ -207,8 +207,8 @@ def test_the_global_generators_are_neither_used_nor_moved(endless):
     np.testing.assert_array_equal(draw_piece(endless, 20, seed=4), piece)
 
 
-def test_a_primer_is_heard_frame_by_frame(endless, rolls):
-    """What follows depends on the primer as evaluation says it should, its last frame included."""
+def test_a_primer_is_read_frame_by_frame(endless, rolls):
+    """What follows depends on the primer as `by_hand` has it, its last frame included."""
     prime = rolls["valid"][2]
     ours = draw_piece(endless, 40, seed=5, prime=prime)
     np.testing.assert_array_equal(ours, by_hand(endless, 40, 5, 0, prime=prime))
@@ -219,7 +219,7 @@ def test_a_primer_is_heard_frame_by_frame(endless, rolls):
     np.testing.assert_array_equal(nothing, draw_piece(endless, 40, seed=5))
 
 
-def test_a_run_that_knows_ends_stops_by_itself(run):
+def test_a_run_that_predicts_ends_stops_by_itself(run):
     lengths = []
     for number in range(40):
         piece = draw_piece(run, 500, seed=6, number=number)
@@ -240,8 +240,10 @@ def test_temperature_zero_is_the_likeliest_frame_each_time(endless):
 
 
 def test_pieces_are_as_likely_as_the_model_says(endless):
-    """The mean score of drawn frames is the model's own entropy: drawn from another model, or
-    from the right one with its past lost, it would not be."""
+    """The mean score of drawn frames is the model's own entropy.
+
+    It would not be if they were drawn from another model, or from this one with its past lost.
+    """
     pieces = [draw_piece(endless, 60, seed=9, number=k) for k in range(12)]
     surprise, entropy = [], []
     for piece in pieces:

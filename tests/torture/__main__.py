@@ -11,7 +11,7 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("MPLBACKEND", "agg")
 _KERNELS = Path(tempfile.gettempdir(), f"seqmodel-torture-{os.getuid()}")
-os.environ.setdefault("SEQMODEL_CACHE", str(_KERNELS))  # the user's own stays out of it
+os.environ.setdefault("SEQMODEL_CACHE", str(_KERNELS))  # the user's own stays untouched
 sys.path.insert(0, str(Path(__file__).parent))
 
 KINDS = ("kills", "faults", "mutants", "flips")
@@ -56,7 +56,7 @@ def _flips(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
 
 
 def _with_library() -> None:
-    """Begin again with the library of `calls`, where it can be compiled."""
+    """Restart with the library of `calls` preloaded, if it can be compiled."""
     from calls import LIBRARY, armed, compiled
 
     if not armed() and LIBRARY not in os.environ and (library := compiled()):
@@ -65,7 +65,7 @@ def _with_library() -> None:
 
 
 def main() -> int:
-    """Try what was asked for, print a line for each kind, and say whether all was well."""
+    """Try the requested kinds, print a line for each, and return the exit status."""
     parser = argparse.ArgumentParser(prog="torture", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{', '.join(KINDS)}; all if none")
     parser.add_argument("--short", action="store_true", help="a few of each, as in make test")

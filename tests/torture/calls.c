@@ -1,7 +1,7 @@
-/* Calls that write, of which one fails or kills when told to: preloaded, and armed in a fork.
+/* Makes one of the writing calls fail or kill the process: preloaded, and armed in a fork.
  *
- * Only files below a folder count, so that pipes and the tests' own files go on. What the C library
- * calls within itself (fwrite's write) does not pass here; fwrite, fflush and fclose do. */
+ * Only files below a folder count, so that pipes and the tests' own files are unaffected. The C
+ * library's internal calls (fwrite's write) are not intercepted; fwrite and fflush are. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

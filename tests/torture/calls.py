@@ -1,6 +1,6 @@
-"""Calls that write, counted, made to fail, or to be the last: a preloaded library does it.
+"""Counts writing calls, and makes them fail or kill the process, through a preloaded library.
 
-It reaches whoever calls, Python, NumPy or libsndfile, and takes a C compiler; forks arm it.
+It intercepts Python, NumPy and libsndfile alike, and needs a C compiler; forks arm it.
 """
 
 import ctypes
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 LIBRARY = "TORTURE_LIBRARY"
-"""The environment variable that says where the library is."""
+"""The environment variable that holds the path of the library."""
 KILLS = -1
-"""In the place of an error: the process is killed instead of making the call."""
+"""In place of an error: the process is killed instead of making the call."""
 COUNT = ".calls"
-"""Where a fork says how many calls it made."""
+"""The file in which a fork reports how many calls it made."""
 
 
 def armed() -> bool:
@@ -25,7 +25,7 @@ def armed() -> bool:
 
 
 def compiled() -> Path | None:
-    """The library, in a folder of its own; None without a C compiler."""
+    """The library, in a new temporary folder; None without a C compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -39,9 +39,9 @@ def compiled() -> Path | None:
 def failing(
     command: Callable[[], int], place: Path, at: int, error: int, *, stays: bool = False
 ) -> Callable[[], int]:
-    """`command`, whose call `at` below `place` fails with `error`, and, if that `stays`, all after.
+    """`command`, whose call `at` below `place` fails with `error`, as do all later ones if `stays`.
 
-    Calls count from 0; at -1 none fails. Behind it `calls_made` tells how many there were.
+    Calls count from 0; at -1 none fails. Afterwards `calls_made` returns how many there were.
     """
 
     def work() -> int:
@@ -57,7 +57,7 @@ def failing(
 
 
 def calls_made(place: Path) -> int:
-    """How many calls a fork of `failing` has made; 0 if it did not live to say so."""
+    """How many calls a fork of `failing` made; 0 if it died before reporting it."""
     count = place / COUNT
     if not count.exists():
         return 0

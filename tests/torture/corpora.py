@@ -1,4 +1,4 @@
-"""What is prepared, trained on and mutated: small music and audio, and runs on them."""
+"""Small music and audio to prepare, train on and mutate, and command lines for runs on them."""
 
 import io
 import sys
@@ -15,7 +15,7 @@ PIECES = {"train": 4, "valid": 2, "test": 1}
 SMALL = ("--hidden", 4, "--epochs", 2, "--batch-size", 2)
 FRAME_WISE = ("--model", "frame-wise")
 
-# Every unit, output, medium and kind of randomness, and both backends of the CPU.
+# Every unit, output, medium and kind of randomness, and both CPU backends.
 TRAININGS: dict[str, tuple[object, ...]] = {
     "tied lstm": ("music", *SMALL, "--truncate", 8),
     "tied gru of two layers, bernoulli": (
@@ -63,7 +63,7 @@ def write_sources(folder: Path) -> None:
 
 
 def roll(random: np.random.Generator, frames: int) -> np.ndarray:
-    """Two voices that walk: (frames, 88)."""
+    """Two voices in a random walk: (frames, 88)."""
     made = np.zeros((frames, 88), np.uint8)
     walk = 40 + np.cumsum(random.integers(-2, 3, frames // 2)).repeat(2)
     made[np.arange(frames), walk] = made[np.arange(frames), walk - 12] = 1
@@ -85,7 +85,7 @@ def training(folder: Path, name: str, run: object) -> tuple[object, ...]:
 
 
 def going_on(run: Path, begin: tuple[object, ...]) -> tuple[object, ...]:
-    """The command line that continues a run, or begins it again where nothing was saved."""
+    """The command line that resumes a run, or restarts it if nothing was saved."""
     saved = [*run.glob("last.safetensors"), *run.glob("draws/*/last.safetensors")]
     if saved and (run / "config.yaml").exists():
         return ("train", "--resume", "--run", run, "-q")

@@ -1,4 +1,4 @@
-"""Writes that fail with ENOSPC, EIO or EDQUOT: each call, one after the other."""
+"""Writing calls that fail with ENOSPC, EIO or EDQUOT: every call in turn."""
 
 import errno
 import random
@@ -16,7 +16,7 @@ ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
 
 @dataclass
 class Faults:
-    """What was made to fail, and what was found then."""
+    """How many calls were made to fail, and what broke."""
 
     injected: int = 0
     places: int = 0
@@ -24,7 +24,7 @@ class Faults:
 
 
 def fail_all(folder: Path, seed: int, *, each: int | None) -> Faults:
-    """Make every writing call of every command fail, or `each` random ones of them."""
+    """Make every writing call of every command fail, or `each` random calls of `each` commands."""
     found, draw = Faults(), random.Random(seed)
     write_datasets(folder)
     run = folder / "run"
@@ -51,13 +51,13 @@ def fail_all(folder: Path, seed: int, *, each: int | None) -> Faults:
 
 
 class _Place:
-    """A command, and what it leaves where nothing fails."""
+    """A command, and what it leaves if nothing fails."""
 
     def __init__(self, folder: Path, name: str, arguments: tuple[object, ...]) -> None:
         self.folder, self.name, self.arguments, self.number = folder, name, arguments, 0
         self.replaces = "--force" in arguments
         self.trains = arguments[0] == "train"
-        here(*arguments, place=self._new())  # a fork for each call: none compiles again
+        here(*arguments, place=self._new())  # compiled here, once, and not in the fork of each call
         place = self._new()
         self.old = contents(place)
         outcome = fork(failing(seqmodel(*arguments), place, -1, 0), place)
@@ -69,7 +69,7 @@ class _Place:
         self.number += 1
         place = self.folder / f"{self.name} {self.number}"
         place.mkdir()
-        if self.replaces:  # something of the kind that may be replaced
+        if self.replaces:  # something that it may replace
             if self.arguments[0] == "prepare":
                 shutil.copytree(self.folder / "struck", place / "out")
             else:
@@ -80,7 +80,7 @@ class _Place:
         return figures(place / "out") if self.trains else contents(place)
 
     def fail(self, found: Faults, draw: random.Random, each: int | None) -> None:
-        """Make calls fail, one of a fork, each with one of the errors, for once or from then on."""
+        """Make calls fail, one per fork, each with one of the errors, once or from then on."""
         found.places += self.calls
         calls = (
             range(self.calls)

@@ -1,4 +1,4 @@
-"""Single bytes flipped in a dataset, a run and its checkpoints: noticed when they are read."""
+"""Single bits flipped in a dataset, a run and its checkpoints: noticed when they are read."""
 
 import random
 from collections.abc import Callable
@@ -15,27 +15,27 @@ from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import read_metrics
 
 PLAIN = (".yaml", ".jsonl", ".json")
-"""Files of text without a hash: a flip must be no traceback, but may go unnoticed."""
+"""Text files without a hash: a flip must not cause a traceback, but may go unnoticed."""
 SPELLED = ".npy"
-"""Its header is text too, which may say the same otherwise: '|u1' and '<u1' are bytes alike. Such a
-flip is harmless, which is known by all pieces having the values that they had."""
+"""Its header is text too, and may say the same in another way: '|u1' and '<u1' both mean bytes. A
+flip after which all pieces still have the same values is harmless."""
 
 
 @dataclass
 class Flips:
-    """What was flipped, and what was found then."""
+    """How many bytes were flipped, and what became of them."""
 
     flipped: int = 0
     noticed: int = 0
     harmless: int = 0
     """In headers of shards, see `SPELLED`."""
     hidden: int = 0
-    """In files of text, see `PLAIN`."""
+    """In text files, see `PLAIN`."""
     complaints: list[str] = field(default_factory=list)
 
 
 def flip_all(folder: Path, seed: int, each: int | None) -> Flips:
-    """Flip one bit of every byte of every file, or of `each` random ones of a file."""
+    """Flip one bit of every byte of every file, or of `each` random bytes per file."""
     found, draw = Flips(), random.Random(seed)
     write_datasets(folder)
     run = folder / "run"
@@ -55,7 +55,7 @@ def flip_all(folder: Path, seed: int, each: int | None) -> Flips:
 
 
 def _read_dataset(path: Path) -> dict[str, list[object]]:
-    """The values of every piece of a dataset, once it is known to be whole."""
+    """The values of every piece of a dataset, after checking that it is intact."""
     inspect_dataset(path, None)
     dataset = open_dataset(path)
     return {name: [piece.tolist() for piece in dataset[name]] for name in dataset.splits}

@@ -1,6 +1,6 @@
-"""seqmodel in forks of this process: started within milliseconds, killed, limited, and measured.
+"""seqmodel in forks of this process: started within milliseconds, killed, limited and measured.
 
-A fork inherits what was imported and compiled, so that a kill meets the work and not the start.
+A fork inherits what was imported and compiled, so that a kill hits the work rather than start-up.
 """
 
 import ctypes
@@ -23,19 +23,19 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a fork."""
+    """How a fork ended."""
 
     status: int
-    """As a shell has it: 128 + n after signal n."""
+    """As in a shell: 128 + n after signal n."""
     out: str
     err: str
     seconds: float
     kilobytes: int
-    """The most memory it held."""
+    """Its peak memory."""
 
     @property
     def clean(self) -> bool:
-        """Whether it ended well, or said in one line why not."""
+        """Whether it succeeded, or gave the reason in one line."""
         lines = self.err.strip().splitlines()
         said = bool(lines) and lines[-1].startswith("seqmodel: ")
         return "Traceback" not in self.err and (self.status == 0 or said)
@@ -49,7 +49,7 @@ def fork(
     memory: int | None = None,
     patience: float = PATIENCE,
 ) -> Outcome:
-    """Run `work`, which returns an exit status, in a fork that begins in `folder`.
+    """Run `work`, which returns an exit status, in a fork that starts in `folder`.
 
     Args:
         kill_after: seconds after which the fork and all its children get SIGKILL.
@@ -57,7 +57,7 @@ def fork(
         patience: seconds after which it is killed as hanging: its status is then 124.
     """
     streams = [folder / ".out", folder / ".err"]
-    for stream in streams:  # a kill may come before the fork makes them
+    for stream in streams:  # a kill may come before the fork creates them
         stream.touch()
     began = time.monotonic()
     child = os.fork()
@@ -105,7 +105,7 @@ def _in_fork(
     status = 70
     try:
         os.setpgid(0, 0)
-        # It dies with whoever forked it.
+        # It is killed when its parent dies.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         os.chdir(folder)
         for number, stream in enumerate(streams, 1):
@@ -125,7 +125,7 @@ def _in_fork(
 
 
 def _kill(child: int) -> None:
-    """Kill a fork that was not waited for yet, and its group, which comes a moment after it."""
+    """Kill a fork not yet waited for, and its group, which is created a moment after the fork."""
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     os.kill(child, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""SIGKILL at random moments: what is there is whole, and who goes on comes to the same bytes.
+"""SIGKILL at random moments: what is left is complete, and resuming reaches the same bytes.
 
-Half of them come after a random time, half instead of a call that writes.
+Half of the kills come after a random time, half in place of a writing call.
 """
 
 import json
@@ -18,30 +18,30 @@ from seqmodel.files import TEMPORARY
 from seqmodel.runs.checkpoint import load_checkpoint
 
 MEASURED = ("seconds", "frames_per_second")
-"""Of a line of metrics: times differ between runs."""
+"""Keys of a line of metrics: times, which differ between runs."""
 
 
 @dataclass
 class Kills:
-    """What was killed, and what was found then."""
+    """How many commands were killed, and what broke."""
 
     killed: int = 0
     ended: int = 0
     """Commands that ended before the kill came."""
     mid_work: int = 0
-    """Kills that met the work: half-written files, or a training to go on with, were there."""
+    """Kills that hit the work: they left half-written files, or a training to resume."""
     complaints: list[str] = field(default_factory=list)
     tried: int = 0
 
     def count(self, outcome: Outcome) -> bool:
-        """Count a command; whether it was killed."""
+        """Count a command; return whether it was killed."""
         killed = outcome.status > 128
         self.killed, self.ended = self.killed + killed, self.ended + (not killed)
         return killed
 
 
 def kill_all(folder: Path, count: int, seed: int, *, slow: bool) -> Kills:
-    """Kill about `count` commands; `slow` ones, of several processes, are among them."""
+    """Kill about `count` commands; with `slow`, also some that run several processes."""
     found, draw = Kills(), random.Random(seed)
     write_datasets(folder)
     makers = [*_preparations(folder), *_trainings(folder), *_samplings(folder)]
@@ -58,16 +58,16 @@ def kill_all(folder: Path, count: int, seed: int, *, slow: bool) -> Kills:
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A command line that was made once without a kill."""
+    """A command line that was run once without a kill."""
 
     command: Callable[[], int]
     seconds: float
     calls: int
-    """That write; 0 where nobody counts them."""
+    """Writing calls; 0 if they are not counted."""
 
     @classmethod
     def timed(cls, arguments: tuple[object, ...], place: Path) -> "Undisturbed":
-        """Make it in `place`."""
+        """Run it in `place`."""
         command = seqmodel(*arguments)
         outcome = fork(failing(command, place, -1, 0) if armed() else command, place)
         assert outcome.status == 0, outcome.err
@@ -77,7 +77,7 @@ class Undisturbed:
 def killed(
     arguments: tuple[object, ...], place: Path, like: Undisturbed, draw: random.Random
 ) -> Outcome:
-    """Make a command line that does about what `like` did, and kill it."""
+    """Run a command line that does about what `like` did, and kill it."""
     command = seqmodel(*arguments)
     if like.calls and draw.random() < 0.5:
         outcome = fork(failing(command, place, draw.randrange(like.calls), KILLS), place)
@@ -116,7 +116,7 @@ def _sampling(folder: Path, name: str, kind: str) -> Victim:
 
 
 class _Command:
-    """A command with one output, which is the same whenever it is made."""
+    """A command with one output, which is the same each time it is run."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class _Command:
     ) -> None:
         self.folder, self.name, self.arguments, self.before = folder, name, arguments, before
         self.number = 0
-        here(*arguments, place=self._place())  # so that kills meet the work and no compiler
+        here(*arguments, place=self._place())  # so that kills hit the work, not a compiler
         begun = self._place()
         self.old = contents(begun)
         self.whole, self.new = Undisturbed.timed(arguments, begun), contents(begun)
@@ -160,7 +160,7 @@ def _temporary(name: str) -> bool:
 
 
 def contents(place: Path) -> dict[str, bytes]:
-    """Every file below `place`, what tells places apart taken out."""
+    """The bytes of every file below `place`, by relative path, to compare places."""
     return {
         str(path.relative_to(place)): path.read_bytes()
         for path in place.rglob("*")
@@ -174,7 +174,7 @@ def _trainings(folder: Path) -> Iterator[Maker]:
 
 
 class _Training:
-    """A training, killed again and again until it is done."""
+    """A training, killed up to three times and resumed until it is done."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name, self.number = folder, name, 0
@@ -219,7 +219,7 @@ class _Training:
 
 
 def figures(run: Path) -> dict[str, object]:
-    """The checkpoints' bytes and the metrics but for times, draws included."""
+    """The checkpoints' bytes and the metrics without times, draws included."""
     found: dict[str, object] = {}
     for path in sorted(run.rglob("*")):
         name = str(path.relative_to(run))

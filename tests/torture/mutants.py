@@ -1,9 +1,9 @@
-"""Inputs changed at random, over every reader: read or refused, in little time and memory.
+"""Random mutations of inputs, for every reader: read or refused, in little time and memory.
 
-Coverage is the guide: what reached lines that no input reached before is changed further. Where a
-checksum would refuse every change, what lies behind it is changed and the checksum made anew, as a
-stranger can. Inputs are read in forks with an alarm and a bound on memory; a fork that dies names
-the input it died of.
+Guided by coverage: an input that reaches lines that none reached before is mutated further. Where a
+checksum would reject every mutation, the content is mutated and the checksum recomputed, as a
+stranger can. Inputs are read in forks with an alarm and a memory limit; if a fork dies, the input
+that killed it is known.
 """
 
 import hashlib
@@ -42,15 +42,15 @@ from seqmodel.runs.checkpoint import (
     FORMAT,
     KEY,
     VERSION,
-    _checksum,  # what a stranger computes too
+    _checksum,  # which a stranger can compute too
     load_checkpoint,
 )
 from seqmodel.runs.folder import load_run, read_metrics
 
 SECONDS, MEGABYTES = 10, 1000
-"""What an input may take; those here are of a few thousand bytes."""
+"""Limits for one input; those here have a few thousand bytes."""
 FINDINGS = Path(tempfile.gettempdir()) / "torture-findings"
-"""Where inputs are kept that broke something."""
+"""Where inputs that broke something are kept."""
 BATCH = 50
 HEADER = 100
 """Bytes."""
@@ -60,7 +60,7 @@ READERS = str(Path(seqmodel.__file__).parent)
 
 @dataclass
 class Found:
-    """What was tried, and the worst of it."""
+    """How many inputs were tried, the worst cases, and what broke."""
 
     tried: int = 0
     kept: int = 0
@@ -72,22 +72,22 @@ class Found:
 
 @dataclass(frozen=True)
 class Reader:
-    """A kind of input, who reads it, and how it gets there."""
+    """A kind of input, how it is written, and how it is read."""
 
     name: str
     original: bytes
-    """What is changed."""
+    """What is mutated."""
     write: Callable[[bytes], object]
     read: Callable[[], object]
 
     @classmethod
     def of_file(cls, name: str, path: Path, read: Callable[[], object]) -> "Reader":
-        """Of the bytes of a file."""
+        """For the bytes of a file."""
         return cls(name, path.read_bytes(), path.write_bytes, read)
 
 
 def mutate_all(folder: Path, seed: int, count: int) -> Found:
-    """Try `count` inputs, as many of each kind."""
+    """Try `count` inputs, equally many of each kind."""
     found = Found()
     readers = _readers(folder)
     for reader in readers:
@@ -161,7 +161,7 @@ def _zipped_again(path: Path) -> Reader:
 
 
 def _hashed_again(data: Path) -> Reader:
-    """The rows of a dataset, whose index has the hashes of what they were changed to."""
+    """The rows of a dataset, with the hashes of the mutated rows in its index."""
     rows, index = data / "train.npy", data / "train.jsonl"
     pieces = [json.loads(line) for line in index.read_text().splitlines()]
     header = rows.stat().st_size - 22 * sum(piece["frames"] for piece in pieces)
@@ -180,7 +180,7 @@ def _hashed_again(data: Path) -> Reader:
 
 
 def _signed_again(run: Path) -> list[Reader]:
-    """What a checkpoint says of its model, and its tensors, under a checksum that is right."""
+    """The content of a checkpoint, and its tensors, each with a valid checksum."""
     tensors, content = load_checkpoint(run / "best.safetensors")
     other = run.with_name("signed")
     other.mkdir()
@@ -199,7 +199,7 @@ def _signed_again(run: Path) -> list[Reader]:
         sign(tensors, data.decode(errors="replace"))
 
     def write_tensors(data: bytes) -> None:
-        """From lines of a name and a shape; every weight is what the last byte says."""
+        """From lines of a name and a shape; every weight is 0.1, or NaN if the last byte is 255."""
         made = {}
         for line in data.decode(errors="replace").splitlines():
             name, *sizes = line.split()[:4] or [""]
@@ -251,7 +251,7 @@ class _Fuzz:
 
     def run(self, count: int) -> None:
         self.reader.write(self.reader.original)
-        self.reader.read()  # what is refused from the start would reach nothing
+        self.reader.read()  # mutants of an input that is refused would reach nothing
         self._read_all([self.reader.original])
         for _ in range(0, count, BATCH):
             batch = [self._mutant() for _ in range(min(BATCH, count))]
@@ -261,7 +261,7 @@ class _Fuzz:
     def _mutant(self) -> bytes:
         draw, data = self.draw, bytearray(self.draw.choice(self.corpus))
         for _ in range(draw.choice([1, 1, 2, 5])):
-            # Half of the changes where headers are.
+            # Half of the changes go where headers are.
             at = draw.randrange(draw.choice([len(data), min(len(data), HEADER)]) + 1)
             size = draw.choice([1, 1, 2, 4, 8, 30])
             kind = draw.randrange(7)
@@ -282,7 +282,7 @@ class _Fuzz:
         return bytes(data)
 
     def _read_all(self, batch: list[bytes]) -> None:
-        """Read a batch in a fork; where that dies, go on behind what it died of."""
+        """Read a batch in a fork; if it dies, continue after the input that killed it."""
         while batch:
             self.told.write_text("")
             outcome = fork(
@@ -304,12 +304,12 @@ class _Fuzz:
         with self.told.open("a", buffering=1) as file:
             for data in batch:
                 self.reader.write(data)
-                Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+                Path("/proc/self/clear_refs").write_text("5")  # resets the peak
                 before, began = _peak(), time.process_time()
                 error = self._error()
                 seconds, peak = time.process_time() - began, _peak()
                 lines = set[tuple[str, int]]()
-                sys.settrace(_tracer(lines))  # in a reading of its own, since it takes its time
+                sys.settrace(_tracer(lines))  # in a separate reading, since tracing is slow
                 try:
                     self._error()
                 finally:
@@ -324,7 +324,7 @@ class _Fuzz:
         return 0
 
     def _error(self) -> str:
-        """Read what is there; what is wrong with how that went, if anything."""
+        """Read the input; return what is wrong with how that went, if anything."""
         signal.alarm(6 * SECONDS)
         try:
             self.reader.read()
@@ -367,7 +367,7 @@ class _Fuzz:
 
 
 class Late(BaseException):
-    """An input took too long. No OSError, as TimeoutError is: nobody should catch it."""
+    """An input took too long. Not an OSError, as TimeoutError is, so that nothing catches it."""
 
 
 def _late(number: int, frame: FrameType | None) -> None:
@@ -382,7 +382,7 @@ def _peak() -> int:
 
 
 def _tracer(lines: set[tuple[str, int]]) -> Callable[..., Any]:
-    """Takes down the lines of seqmodel that are reached."""
+    """Records the lines of seqmodel that are reached."""
 
     def in_function(frame: FrameType, event: str, argument: object) -> Any:
         if event == "line":

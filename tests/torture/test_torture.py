@@ -9,7 +9,7 @@ import pytest
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it takes /proc and SIGKILL")
 def test_a_little_torture_breaks_nothing():
-    """Guards against outputs cut short, runs that go on otherwise, and tracebacks."""
+    """Guards against truncated outputs, runs that resume differently, and tracebacks."""
     command = [sys.executable, Path(__file__).parent, "--short", "--seed", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

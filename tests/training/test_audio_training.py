@@ -1,4 +1,4 @@
-"""Training on audio: windows that carry the line on, stops within a piece, and what is learned."""
+"""Training on audio: state and samples carried between windows, stops within a piece, learning."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def without_times(metrics):
 
 
 def outcome(folder):
-    """All that a run leaves behind, but for how long it took."""
+    """The metrics of a run, without times, and the tensors of both checkpoints."""
     metrics = without_times(read_metrics(folder))
     return metrics, tensors_of(folder), tensors_of(folder, runs.BEST)
 
@@ -54,7 +54,7 @@ def speech(tmp_path_factory):
 def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(
     tmp_path, train, speech, output, components
 ):
-    """Guards against defaults that do not learn speech, or a start so bad that it takes long."""
+    """Guards against defaults that do not learn speech, or learn it slowly from a bad start."""
     options = {"unit": "gru", "hidden": 32, "epochs": 2, "output": output, "components": components}
     train(resolve(options, presets=AUDIO.presets), tmp_path / "run", data=speech)
     first, second = read_metrics(tmp_path / "run")
@@ -69,7 +69,7 @@ def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(
 def test_metrics_hold_the_figures_of_audio(
     audio_run_folder, logistic_run_folder, audio_dataset, output
 ):
-    """metrics.jsonl says what `seqmodel eval` will say of the same epoch; no note is counted."""
+    """metrics.jsonl agrees with `seqmodel eval` on the same epoch, without figures of notes."""
     folder = audio_run_folder if output == "gaussian" else logistic_run_folder
     run, lines = load_run(folder), read_metrics(folder)
     scores = likelihood(run.model, audio_dataset["valid"])
@@ -82,7 +82,7 @@ def test_metrics_hold_the_figures_of_audio(
     }
     for name in ("nats_per_frame", "nats_per_sample", of_kind):
         assert line[f"valid_{name}"] == pytest.approx(scores.to_json()[name], rel=1e-6)
-    # Two by two, by length, of 30 and about 50, of about 50 and 71, and of 90 frames; 20 at a time.
+    # Batches by length: of 30 and about 50 frames, of about 50 and 71, and of 90; windows of 20.
     assert [line["updates"] for line in lines] == [3 + 4 + 5, 24, 36]
 
 
@@ -91,7 +91,7 @@ def test_metrics_hold_the_figures_of_audio(
 
 @pytest.fixture(scope="module")
 def other_frames(tmp_path_factory, recordings):
-    """A function of (frame, context): the recordings as a dataset of such frames."""
+    """A function of (frame, context) that returns the recordings as a dataset of such frames."""
     import soundfile
 
     folder = tmp_path_factory.mktemp("frames")
@@ -112,10 +112,10 @@ def other_frames(tmp_path_factory, recordings):
 @both
 @pytest.mark.parametrize("truncate", [2, 7, 1000])
 @pytest.mark.parametrize(("frame", "context"), [(10, 20), (10, 3), (10, 10), (4, 33), (1, 5)])
-def test_windows_carry_the_state_and_the_line(
+def test_windows_carry_the_state_and_the_samples(
     tmp_path, make_audio_config, train, other_frames, output, truncate, frame, context
 ):
-    """At a rate of 0 the loss is that of whole pieces; what is lost between windows shows."""
+    """At a learning rate of 0 the loss is that of whole pieces; a carry that is lost shows."""
     options = {"epochs": 1, "learning_rate": 0.0, "output": output, "batch_size": 5}
     data = other_frames(frame, context)
     trainer = train(make_audio_config(**options, truncate=truncate), tmp_path / "cut", data=data)
@@ -128,7 +128,7 @@ def test_windows_carry_the_state_and_the_line(
 def test_a_window_as_long_as_the_pieces_is_no_truncation(
     tmp_path, make_audio_config, train, audio_dataset, output
 ):
-    """The same gradients, so the same weights; a shorter one has others."""
+    """The same gradients, so the same weights; a shorter window gives others."""
     longest = int(audio_dataset["train"].lengths.max())
     for name, truncate in (("whole", 0), ("exact", longest), ("long", 10**6), ("cut", longest - 1)):
         config = make_audio_config(output=output, truncate=truncate)
@@ -139,10 +139,10 @@ def test_a_window_as_long_as_the_pieces_is_no_truncation(
     assert tensors_of(tmp_path / "cut") != whole
 
 
-def test_no_more_is_read_at_a_time_than_a_window(
+def test_no_more_than_a_window_is_read_at_a_time(
     tmp_path, make_audio_config, train, audio_dataset, monkeypatch
 ):
-    """Guards against long recordings that are wholly in memory, many of them side by side."""
+    """Guards against holding long recordings in memory as a whole, a batch of them at once."""
     lengths, load = [], loop.batches.load
 
     def loading(split, *given, **named):
@@ -180,7 +180,7 @@ STOPS = {
 def test_a_run_stopped_at_every_update_ends_as_if_never_stopped(
     tmp_path, make_audio_config, train, audio_dataset, options
 ):
-    """Between the windows of a piece too, where the state and the last samples are carried on."""
+    """Also between windows of a piece, where the state and the last samples are carried over."""
     config, resume, stops, carried = make_audio_config(**options, epochs=2), False, 0, 0
     train(config, tmp_path / "whole", data=audio_dataset)
     while True:
@@ -193,7 +193,7 @@ def test_a_run_stopped_at_every_update_ends_as_if_never_stopped(
                 stop_at=lambda seen, tick: tick.nats_per_frame is not None,
             )
         except InterruptError:
-            torch.randn(7)  # another process has other generators
+            torch.randn(7)  # a new process has other generator states
             resume, stops = True, stops + 1
             names = load_checkpoint(tmp_path / "run" / runs.LAST)[0]
             carried += any(name.startswith(CARRY) for name in names)
@@ -220,14 +220,14 @@ def test_a_run_stopped_while_valid_is_scored_ends_as_if_never_stopped(
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
-# ---- other weights, the paper -------------------------------------------------------------------
+# ---- another run's weights, the paper -----------------------------------------------------------
 
 
 @both
 def test_init_from_takes_weights_and_nothing_else(
     tmp_path, make_audio_config, audio_dataset, audio_run_folder, logistic_run_folder, output
 ):
-    """The linear prediction is among them, though no gradient moves it."""
+    """With logistics the weights include the linear predictor, though no gradient moves it."""
     folder = audio_run_folder if output == "gaussian" else logistic_run_folder
     run = load_run(folder)
     config = make_audio_config(output=output, learning_rate=0.0, epochs=1)
@@ -245,7 +245,7 @@ def test_init_from_takes_weights_and_nothing_else(
 def test_a_run_reads_only_the_frames_it_was_trained_on(
     audio_run_folder, run, audio_dataset, other_frames, dataset
 ):
-    """Guards against tensors that do not fit, told by torch in its own words."""
+    """Guards against torch's own error for tensors that do not fit."""
     ours = load_run(audio_run_folder)
     ours.check_reads(audio_dataset)
     run.check_reads(dataset)
@@ -261,7 +261,7 @@ def test_a_run_reads_only_the_frames_it_was_trained_on(
 
 @pytest.mark.parametrize(("unit", "hidden"), [("lstm", 195), ("gru", 227), ("tanh", 400)])
 def test_the_papers_protocol_for_speech(unit, hidden):
-    """Chung et al. 2014, section 4: 20 samples give 10, some 169 thousand weights in the unit."""
+    """Chung et al. 2014, section 4: 20 samples predict 10; about 169,000 weights in the unit."""
     frame = AudioFrames(16_000)
     config = with_sizes(resolve({"preset": "paper", "unit": unit}, presets=AUDIO.presets), frame)
     assert (frame.context, frame.frame_size) == (20, 10)

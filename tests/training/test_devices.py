@@ -1,4 +1,4 @@
-"""Training wherever the weights are: noise, the optimizer's state, checkpoints that move."""
+"""Training on any device: noise, the optimizer's state, checkpoints moved between devices."""
 
 import pytest
 import torch
@@ -16,8 +16,8 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 OPTIONS = {"weight_noise": 0.05, "dropout": 0.2, "average": 0.9, "truncate": 2, "layers": 2}
 
 
-def test_noise_elsewhere_is_not_the_compiled_one(make_config, dataset, monkeypatch):
-    """Compiled code writes where a pointer points: on a GPU's tensor that would be anywhere."""
+def test_noise_on_other_devices_is_not_compiled(make_config, dataset, monkeypatch):
+    """Compiled code writes to a raw address: with a GPU tensor's, that could be anywhere."""
     monkeypatch.setattr(noise, "normals", lambda count: pytest.fail("compiled code was called"))
     model = build_model(make_config(), dataset.frame).to("meta")
     with weight_noise(model, 0.1):
@@ -27,7 +27,7 @@ def test_noise_elsewhere_is_not_the_compiled_one(make_config, dataset, monkeypat
 @needs_cuda
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
 def test_a_run_moves_between_devices(tmp_path, make_config, dataset, optimizer):
-    """Begun on a GPU, stopped between two windows, resumed on the CPU, ended on the GPU."""
+    """Started on a GPU, stopped between two windows, resumed on the CPU, finished on the GPU."""
     config = make_config(**OPTIONS, optimizer=optimizer, epochs=2)
     for device in (CUDA, torch.device("cpu")):
         stop = StopRequest()
@@ -45,7 +45,7 @@ def test_a_run_moves_between_devices(tmp_path, make_config, dataset, optimizer):
 
 
 @needs_cuda
-def test_the_same_seed_is_the_same_run_on_a_gpu(tmp_path, make_config, dataset):
+def test_the_same_seed_gives_the_same_run_on_a_gpu(tmp_path, make_config, dataset):
     config = make_config(**OPTIONS, epochs=1)
     for name in ("a", "b"):
         torch.randn(5, device=CUDA)

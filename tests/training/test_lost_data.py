@@ -1,4 +1,4 @@
-"""A dataset that is lost while it is trained on: said at once, and nothing of the work is."""
+"""A dataset lost during training: reported at once, and no work is lost."""
 
 import os
 import shutil
@@ -26,11 +26,13 @@ HARM = {
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_lost_data_ends_training_at_once_and_it_resumes(
+def test_lost_data_ends_training_at_once_and_the_run_resumes(
     harm, dataset, make_config, train, tmp_path
 ):
-    """Guards against the bus error of a map cut short, against training on for hours on data that
-    nobody has, and against losing what was done: the resumed run is the undisturbed one."""
+    """Guards against bus errors from a truncated memory map, and hours of training on lost data.
+
+    Also against losing work: the resumed run equals the undisturbed one.
+    """
     config = make_config(epochs=2, truncate=10)
     whole = train(config, tmp_path / "whole")
     data, run = tmp_path / "data", tmp_path / "run"

@@ -1,4 +1,4 @@
-"""Updates, recomputed: the gradient, its rescaling, Adam and RMSProp, the rate, the noise."""
+"""Updates, recomputed: the gradient, its rescaling, Adam and RMSProp, learning rate, noise."""
 
 import math
 import subprocess
@@ -20,7 +20,7 @@ from seqmodel.training.optimizer import make_optimizer, rescale_gradient
 
 
 class Spy:
-    """A run whose every update is recorded: the gradient, the weights around it, the rate."""
+    """Records every update of a run: the gradient, the weights before and after it, the rate."""
 
     def __init__(self, config, dataset, folder, train):
         self.gradients, self.before, self.after, self.rates = [], [], [], []
@@ -65,7 +65,7 @@ def spy(make_config, dataset, tmp_path, train):
 
 
 @pytest.mark.parametrize("end", [False, True])
-def test_the_gradient_is_that_of_the_mean_over_frames_and_padding_has_none(
+def test_the_gradient_is_of_the_mean_over_frames_without_padding(
     spy, make_config, dataset, rolls, tmp_path, end
 ):
     """Recomputed piece by piece without padding; the mean is over frames, not over pieces."""
@@ -95,13 +95,13 @@ def test_adam_is_adam(spy):
 
 @pytest.fixture
 def two_models(make_config, dataset, tmp_path):
-    """Two models with the same weights: one to move ourselves, one for torch."""
+    """Two models with the same weights: one for our code, one for torch's."""
     config = make_config(unit="lstm", layers=2, hidden=37)
     return [Trainer(config, dataset, tmp_path).state.model for _ in range(2)]
 
 
 def give_gradients(models, number, size=1.0):
-    """The same random gradients to all models, others for each number."""
+    """Give all models the same random gradients, different ones for each number."""
     for model in models:
         random = torch.Generator().manual_seed(number)
         for weight in model.parameters():
@@ -135,15 +135,15 @@ def test_rmsprop_is_rmsprop(spy):
         ),
     ],
 )
-def test_steps_are_those_of_torchs_own_classes(make_config, two_models, name, reference):
-    """To the bit, slots by the same names: older checkpoints hold those of torch's classes."""
+def test_steps_match_those_of_torchs_own_classes(make_config, two_models, name, reference):
+    """Bit for bit, with the same slot names: older checkpoints hold those of torch's classes."""
     ours, theirs = two_models
     optimizer = make_optimizer(ours, make_config(optimizer=name))
     classes = reference(theirs.parameters())
     for number in range(5):
         give_gradients(two_models, number)
         for model in two_models if number < 3 else ():
-            next(iter(model.parameters())).grad = None  # a weight may start to move later
+            next(iter(model.parameters())).grad = None  # a weight may get its first gradient later
         optimizer.step(0.01)
         classes.step()
     assert_same(ours.state_dict(), theirs.state_dict())
@@ -152,7 +152,7 @@ def test_steps_are_those_of_torchs_own_classes(make_config, two_models, name, re
 
 
 def test_training_does_not_import_torchs_compiler(tmp_path, dataset):
-    """It takes as long as the rest of torch, at the start of every training."""
+    """Importing it takes as long as the rest of torch, at the start of every training."""
     code = "from seqmodel.cli.main import app; import sys; app(standalone_mode=False)"
     code += "; sys.exit('torch._dynamo' in sys.modules)"
     options = ["train", str(dataset.folder), "--run", str(tmp_path / "run"), "--epochs", "1", "-q"]
@@ -163,7 +163,7 @@ def test_training_does_not_import_torchs_compiler(tmp_path, dataset):
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_gradients_norm_is_rescaled_only_when_above(spy):
+def test_the_gradient_is_rescaled_only_if_its_norm_is_above_the_limit(spy):
     free = spy(clip=0).gradients[0]
     norm = float(np.linalg.norm(free))
     np.testing.assert_array_equal(spy(clip=2 * norm).gradients[0], free)
@@ -181,14 +181,14 @@ def test_the_rate_is_constant_or_half_a_cosine_over_all_epochs(spy):
     np.testing.assert_allclose(rates, expected, rtol=1e-12)
 
 
-def test_all_windows_of_a_batch_are_updates_of_their_own(spy):
-    """And those of one batch share a rate: the schedule counts batches."""
+def test_each_window_of_a_batch_is_a_separate_update(spy):
+    """The windows of a batch share a learning rate: the schedule counts batches."""
     rates = spy(truncate=8, epochs=1, batch_size=11, schedule="cosine").rates
     assert len(rates) == 4  # 30 frames
     assert set(rates) == {0.01}
 
 
-def test_the_average_follows_the_weights_and_is_what_is_scored_and_kept(spy, dataset):
+def test_the_average_follows_the_weights_and_is_scored_and_saved(spy, dataset):
     """The mean moves by 1 - decay towards the weights after each update, more so at first."""
     run = spy(average=0.8, epochs=3, weight_noise=0.1)
     mean = run.after[0]
@@ -204,8 +204,8 @@ def test_the_average_follows_the_weights_and_is_what_is_scored_and_kept(spy, dat
     assert scored == likelihood(kept.model, dataset["valid"]).nats_per_frame
 
 
-def test_the_average_is_that_of_torchs_averaged_model(two_models):
-    """To the last bit, and with the tensors' names, so that checkpoints of either load."""
+def test_the_average_matches_torchs_averaged_model(two_models):
+    """Bit for bit, and with the same tensor names, so that checkpoints of either load."""
     model, other = two_models
 
     def move(means, weights, count):
@@ -227,10 +227,10 @@ def test_the_average_is_that_of_torchs_averaged_model(two_models):
 
 
 @pytest.mark.parametrize(("unit", "layers"), [("lstm", 1), ("gru-reset-after", 2)])
-def test_noise_is_on_the_units_matrices_and_peepholes_alone(
+def test_noise_is_on_the_units_matrices_and_peepholes_only(
     make_config, dataset, tmp_path, unit, layers
 ):
-    """Noise on biases or the output is another regulariser than the paper's."""
+    """Noise on biases or the output would be a different regulariser from the paper's."""
     model = Trainer(make_config(unit=unit, layers=layers, hidden=40), dataset, tmp_path).state.model
     clean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     torch.manual_seed(0)
@@ -247,7 +247,7 @@ def test_noise_is_on_the_units_matrices_and_peepholes_alone(
 
 
 def test_dropped_weights_are_the_recurrent_ones_and_get_no_gradient(make_config, dataset):
-    """Guards against a gradient taken at other weights than the loss, and noise that stays."""
+    """Guards against a gradient at other weights than the loss, and dropout that is not undone."""
     options = {"model": "tied", "unit": "gru", "hidden": 40, "note_hidden": 30, "end": True}
     model = build_model(with_sizes(make_config(**options), dataset.frame), dataset.frame)
     clean = {name: weight.detach().clone() for name, weight in model.named_parameters()}
@@ -275,7 +275,7 @@ def test_dropped_weights_are_the_recurrent_ones_and_get_no_gradient(make_config,
         torch.testing.assert_close(weight.grad, expected[name] * ~dropped / 0.75)
 
 
-def test_weights_come_back_exactly_after_an_exception_too(make_config, dataset, tmp_path):
+def test_weights_are_restored_exactly_after_an_exception(make_config, dataset, tmp_path):
     model = Trainer(make_config(), dataset, tmp_path).state.model
     clean = [weight.detach().clone() for weight in model.parameters()]
     for noise in (weight_noise, weight_dropout):
@@ -285,7 +285,7 @@ def test_weights_come_back_exactly_after_an_exception_too(make_config, dataset, 
 
 
 def test_noise_is_fresh_at_each_update_and_off_when_scoring(make_config, dataset, tmp_path, train):
-    """With a rate of 0 the weights stay, so whatever a pass sees beyond them is noise."""
+    """At a learning rate of 0 the weights stay, so any difference that a pass sees is noise."""
     seen = {True: [], False: []}
     init = Trainer.__init__
 
@@ -309,9 +309,7 @@ def test_noise_is_fresh_at_each_update_and_off_when_scoring(make_config, dataset
 
 
 @pytest.mark.parametrize("size", [1e-30, 0.5, 1e18, 1e30])
-def test_a_gradient_whose_squares_overflow_is_rescaled_all_the_same(
-    make_config, dataset, tmp_path, size
-):
+def test_a_gradient_whose_squares_overflow_is_still_rescaled(make_config, dataset, tmp_path, size):
     """Guards against "diverged" for a finite gradient: tanh over long pieces reaches 1e28."""
     model = Trainer(make_config(), dataset, tmp_path).state.model
     torch.manual_seed(0)
@@ -325,8 +323,8 @@ def test_a_gradient_whose_squares_overflow_is_rescaled_all_the_same(
 
 
 @pytest.mark.parametrize("limit", [0.02, 1.0, 1e6])
-def test_the_gradient_is_rescaled_as_torch_does(two_models, limit):
-    """But for the 1e-6 that torch adds to the norm."""
+def test_the_gradient_is_rescaled_as_in_torch(two_models, limit):
+    """Except for the 1e-6 that torch adds to the norm."""
     model, other = two_models
     give_gradients(two_models, 1, 0.01)
     norm = rescale_gradient(list(model.parameters()), limit)
@@ -338,13 +336,13 @@ def test_the_gradient_is_rescaled_as_torch_does(two_models, limit):
 
 @pytest.fixture
 def threads():
-    """torch.set_num_threads, for the test alone."""
+    """torch.set_num_threads, undone after the test."""
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
 
 
-def test_one_thread_is_for_the_block_alone(threads):
+def test_one_thread_applies_to_the_block_only(threads):
     threads(2)
     with one_thread():
         assert torch.get_num_threads() == 1
@@ -353,14 +351,14 @@ def test_one_thread_is_for_the_block_alone(threads):
     assert torch.get_num_threads() == 2
 
 
-def test_a_gradient_whose_squares_overflow_is_told_where_nothing_rescales_it(two_models):
+def test_a_gradient_whose_squares_overflow_is_reported_if_nothing_rescales_it(two_models):
     """The optimizers square it: their running means would be infinite for good."""
     give_gradients(two_models, 0, 1e30)
     assert rescale_gradient(list(two_models[0].parameters()), 0) == math.inf
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-def test_a_gradient_that_is_no_number_is_told(make_config, dataset, tmp_path, wrong):
+def test_a_gradient_that_is_not_finite_is_reported(make_config, dataset, tmp_path, wrong):
     model = Trainer(make_config(), dataset, tmp_path).state.model
     for weight in model.parameters():
         weight.grad = torch.full_like(weight, wrong)

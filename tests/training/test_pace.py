@@ -1,12 +1,12 @@
-"""The time left: not told before it is known, and right as soon as it is told."""
+"""The time left: not reported before it is known, and right as soon as it is."""
 
 import pytest
 
 from seqmodel.training.pace import Pace
 
 
-def test_the_first_update_says_nothing_of_the_rest():
-    """Guards against hours left because the first update compiled for ten seconds."""
+def test_the_first_update_does_not_count_towards_the_time_left():
+    """Guards against reporting hours because the first update compiled for ten seconds."""
     pace = Pace()
     pace.updated(100, 10.0)
     assert pace.frames_per_second == 10.0
@@ -20,8 +20,8 @@ def test_the_first_update_says_nothing_of_the_rest():
     assert told[10:] == pytest.approx([100.0] * 20)
 
 
-def test_valid_counts_as_it_was_timed():
-    """Guards against a time left that forgets the passes over valid, or guesses on."""
+def test_valid_counts_with_its_measured_time():
+    """Guards against a time left that omits the passes over valid, or still guesses theirs."""
     pace = Pace()
     for _ in range(21):
         pace.updated(100, 0.1)

@@ -1,4 +1,4 @@
-"""The learning-rate search: rates as the paper draws them, the best run kept, stops survived."""
+"""The learning-rate search: the paper's rates and TPE, the best run kept, resuming."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def config(make_config):
 
 
 def left(folder):
-    """The files that a finished search leaves, without times."""
+    """The checkpoints, configs and draws.jsonl of a finished search, without times."""
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".safetensors":
@@ -72,7 +72,7 @@ def test_the_draw_that_is_best_on_valid_becomes_the_run(finished, config):
     assert "learning_rate_draws: 3" in (finished / runs.CONFIG).read_text()  # what --resume reads
 
 
-def test_the_listener_hears_of_each_draw(config, dataset, tmp_path):
+def test_the_listener_is_called_for_each_draw(config, dataset, tmp_path):
     heard = []
     listener = Listener(draw=lambda *draw: heard.append(draw))
     search(config, dataset, tmp_path / "run", listener=listener)
@@ -97,7 +97,7 @@ def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, fi
 
 @pytest.fixture(scope="module")
 def by_tpe(make_config):
-    """Of eight trials, the fourth or fifth is given up too, after two epochs or more."""
+    """Eight trials: the fourth or fifth is among those pruned, after at least three epochs."""
     return make_config(tpe_trials=8, epochs=8, schedule="constant", unit="tanh", seed=2)
 
 
@@ -109,29 +109,29 @@ def whole_tpe(by_tpe, dataset, tmp_path_factory):
 
 
 def pruned(folder):
-    """The first draw that was given up, and after how many epochs."""
+    """The first draw that was pruned, and after how many epochs."""
     draw = next(draw for draw in results(folder) if draw["ended"].startswith("pruned"))
     return draw["draw"], int(draw["ended"].removeprefix("pruned after epoch "))
 
 
-def test_tpe_begins_with_the_settings_as_they_are(whole_tpe, by_tpe):
+def test_tpe_begins_with_the_given_settings(whole_tpe, by_tpe):
     """Guards against a search that ends worse than no search."""
     rates = [draw["learning_rate"] for draw in results(whole_tpe)]
     assert rates[0] == by_tpe.learning_rate
     assert len(set(rates)) == 8
 
 
-def test_a_setting_outside_what_is_searched_is_not_tried(make_config):
+def test_a_setting_outside_the_search_range_is_not_tried(make_config):
     config = make_config(learning_rate=0.5)
     study = optuna.create_study()
     study.sampler, _ = strategy("tpe", config, 1, lambda: [trial.number for trial in study.trials])
     assert 1e-3 <= study.ask().suggest_float("learning_rate", 1e-3, 3e-2, log=True) <= 3e-2
 
 
-def test_tpe_gives_up_what_is_worse_than_the_median(whole_tpe):
-    """Recomputed: the draw's best so far against those of the complete draws at its epoch.
+def test_tpe_prunes_draws_that_are_worse_than_the_median(whole_tpe):
+    """Recomputed: the draw's best so far against the complete draws' figures at that epoch.
 
-    The first quarter of its epochs, here two, is not held against it.
+    It is not pruned in the first quarter of its epochs, here two.
     """
     lines = {k: read_metrics(whole_tpe / "draws" / str(k)) for k in range(8)}
     curves = {k: [line["valid_nats_per_frame"] for line in lines[k]] for k in lines}
@@ -154,12 +154,12 @@ def test_tpe_gives_up_what_is_worse_than_the_median(whole_tpe):
 @pytest.mark.parametrize(
     ("method", "later"), [("save", 0), ("_write_metrics", 0), ("_plot", 0), ("save", 1)]
 )
-def test_a_search_by_tpe_goes_on_after_a_kill(
+def test_a_tpe_search_resumes_after_a_kill(
     by_tpe, dataset, tmp_path, whole_tpe, monkeypatch, method, later
 ):
-    """Around the epoch after which a draw is given up: it stays so, and is trained no more.
+    """Killed around the epoch after which a draw is pruned: it stays pruned, not trained further.
 
-    Between the checkpoint and the line of metrics nobody had heard of that epoch.
+    Between the checkpoint and the metrics line, that epoch has not been reported to anyone.
     """
     draw, epochs = pruned(whole_tpe)
     place = tmp_path / "run" / "draws" / str(draw + later)
@@ -213,7 +213,7 @@ def test_every_draw_starts_from_the_weights_of_init_from(
 
 
 def diverging(monkeypatch, rates):
-    """Let training at one of `rates` diverge at its first update."""
+    """Make training at one of `rates` diverge at its first update."""
     update = loop.Trainer._update
 
     def diverge(trainer, *arguments):
@@ -225,7 +225,7 @@ def diverging(monkeypatch, rates):
 
 
 def test_one_rate_that_diverges_does_not_end_the_search(config, dataset, tmp_path, monkeypatch):
-    """Guards against hours of other draws lost to the one that was too high."""
+    """Guards against losing hours of other draws to a rate that is too high."""
     rates = paper_rates(config.seed, 3)
     diverging(monkeypatch, rates[:1])
     search(config, dataset, tmp_path / "run")
@@ -235,7 +235,7 @@ def test_one_rate_that_diverges_does_not_end_the_search(config, dataset, tmp_pat
     assert load_run(tmp_path / "run").config.learning_rate in rates[1:]
 
 
-def test_a_search_in_which_all_diverge_says_so(config, dataset, tmp_path, monkeypatch):
+def test_a_search_in_which_all_rates_diverge_is_an_error(config, dataset, tmp_path, monkeypatch):
     diverging(monkeypatch, paper_rates(config.seed, 3))
     with pytest.raises(SeqmodelError, match="every learning rate diverged"):
         search(config, dataset, tmp_path / "run")
@@ -244,9 +244,9 @@ def test_a_search_in_which_all_diverge_says_so(config, dataset, tmp_path, monkey
 def test_a_draw_that_diverged_late_counts_with_its_best_epoch(
     config, dataset, tmp_path, monkeypatch
 ):
-    """Its best epoch may be the best of all, and was dropped with the rest of it."""
+    """Its best epoch may be the best of all; it used to be dropped with the rest of the draw."""
     rates = paper_rates(config.seed, 3)
-    best = max(rates)  # after an epoch at rates as low as these
+    best = max(rates)  # the best after one epoch, as all rates are low
     rate_at = loop.learning_rate_at
     monkeypatch.setattr(
         loop,
@@ -266,7 +266,7 @@ def test_a_draw_that_diverged_late_counts_with_its_best_epoch(
 
 
 def test_a_figure_of_nan_never_wins(config, dataset, tmp_path, monkeypatch):
-    """nan compares as less than nothing and more than nothing: min() keeps it where it is first."""
+    """nan is neither less nor greater than anything: min() keeps it if it comes first."""
     rates, figure = paper_rates(config.seed, 3), loop.likelihood
 
     def nan_first(model, split, **options):
@@ -284,7 +284,7 @@ def test_a_figure_of_nan_never_wins(config, dataset, tmp_path, monkeypatch):
 
 
 def test_a_search_whose_config_was_edited_is_not_resumed(config, dataset, tmp_path):
-    """Another number of draws has other rates; the draws so far would belong to neither."""
+    """A different number of draws has other rates; the draws so far would belong to neither."""
     stop = StopRequest()
     stop.signal = 2
     with pytest.raises(InterruptError):

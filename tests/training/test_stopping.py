@@ -1,4 +1,4 @@
-"""Signals: the first asks, the second ends, and the former handlers come back."""
+"""Signals: the first asks to stop, a second ends the process; old handlers are restored."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ from seqmodel.training.stopping import InterruptError, stop_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_is_remembered_and_a_second_one_would_end_the_process(number):
-    """Whoever presses Ctrl-C twice does not want to wait for a checkpoint."""
+def test_a_signal_is_recorded_and_a_second_one_would_end_the_process(number):
+    """A user who presses Ctrl-C twice does not want to wait for a checkpoint."""
     before = signal.getsignal(number)
     with stop_on_signals() as stop:
         assert stop.signal is None
@@ -31,7 +31,7 @@ def test_a_signal_stops_at_once_where_nothing_would_be_lost():
         assert caught.value.exit_status == 130
 
 
-def test_handlers_come_back_after_an_exception():
+def test_handlers_are_restored_after_an_exception():
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(ZeroDivisionError), stop_on_signals():
         raise ZeroDivisionError
@@ -52,7 +52,7 @@ def test_other_threads_can_train_too():
     assert seen == [None]
 
 
-def test_the_exit_status_is_the_shells():
+def test_the_exit_status_follows_the_shells_convention():
     error = InterruptError("stopped", signal.SIGTERM)
     assert error.exit_status == 143
     assert isinstance(error, SeqmodelError)

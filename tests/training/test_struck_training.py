@@ -1,4 +1,4 @@
-"""Training on notes struck and held: windows know what sounded before them."""
+"""Training on notes struck and held: windows know which notes sounded before them."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from seqmodel.training.loss import window_loss
 
 @pytest.mark.parametrize("window", [1, 7, 40])
 def test_windows_add_up_whatever_their_length(make_config, struck_dataset, monkeypatch, window):
-    """A window that took itself to begin after silence would take held notes for impossible."""
+    """A window that assumed silence before it would consider held notes impossible."""
     torch.manual_seed(0)
     model = build_model(make_config(unit="gru", hidden=9), struck_dataset.frame)
     train = struck_dataset["train"]

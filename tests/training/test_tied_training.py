@@ -20,8 +20,8 @@ BOTH = pytest.mark.parametrize("options", [{"output": "bernoulli"}, NOTES], ids=
 
 
 @BOTH
-def test_it_learns_more_than_the_marginals(options, make_config, dataset, train, tmp_path):
-    """The notes of each chord of the data are 4 and 3 apart: dependence shows."""
+def test_training_lowers_the_valid_figure(options, make_config, dataset, train, tmp_path):
+    """The notes of each chord in the data are 4 and 3 apart: there is a dependence to learn."""
     train(make_config(**TIED, **options, end=True, epochs=25, patience=25), tmp_path / "run")
     metrics = read_metrics(tmp_path / "run")
     assert metrics[-1]["valid_nats_per_frame"] < metrics[0]["valid_nats_per_frame"] / 1.5
@@ -31,8 +31,8 @@ def test_it_learns_more_than_the_marginals(options, make_config, dataset, train,
 
 
 @BOTH
-def test_the_loss_is_the_mean_over_the_frames_that_are_there(options, make_config, dataset):
-    """Of pieces of 1 to 30 frames, cut and not: padding is left out, and costs nothing."""
+def test_the_loss_is_the_mean_over_frames_without_padding(options, make_config, dataset):
+    """Pieces of 1 to 30 frames, whole and in windows: padding is not counted and costs nothing."""
     torch.manual_seed(2)
     model = build_model(make_config(**TIED, **options), dataset.frame)
     whole = batches.load(dataset["train"], np.arange(11))
@@ -50,7 +50,7 @@ def test_the_loss_is_the_mean_over_the_frames_that_are_there(options, make_confi
 
 
 def test_padding_reaches_no_gradient(make_config, dataset):
-    """Pieces of 1 and 30 frames side by side, against each by itself."""
+    """Pieces of 1 and 30 frames in one batch, against each alone."""
     torch.manual_seed(2)
     model = build_model(make_config(**TIED, **NOTES, end=True), dataset.frame)
 

@@ -1,4 +1,4 @@
-"""One update: sums that processes can add, and a function of its arguments alone."""
+"""One update: its sums can be added up by processes, and it depends on its arguments alone."""
 
 import math
 from copy import deepcopy
@@ -39,14 +39,14 @@ def gradients(model):
 
 
 def half(batch, rows):
-    """What another process would hold: some rows, cut to their own longest."""
+    """What another process would hold: some rows, cut to the longest of them."""
     lengths = batch.lengths[rows]
     return Batch(np.ascontiguousarray(batch.frames[: lengths.max(), rows]), lengths)
 
 
 @pytest.mark.parametrize("end", [False, True])
 def test_processes_add_up_to_the_batch(make_config, dataset, batch, end):
-    """Means of local means weigh a short batch's frames more than a long one's."""
+    """Guards against a mean of local means, in which the frames of a short batch weigh more."""
     torch.manual_seed(0)
     model = build_model(make_config(unit="gru", end=end), dataset.frame)
     whole = window_gradient(model, batch, None, **NOISE)
@@ -63,7 +63,7 @@ def test_processes_add_up_to_the_batch(make_config, dataset, batch, end):
         torch.testing.assert_close(added[name], gradient, rtol=1e-4, atol=1e-7)
 
 
-def test_nats_are_a_sum_of_what_the_model_scores(model, batch, dataset):
+def test_nats_are_the_sum_of_the_models_scores(model, batch, dataset):
     """Recomputed piece by piece, without padding."""
     model.eval()
     total = 0.0
@@ -78,7 +78,7 @@ def test_nats_are_a_sum_of_what_the_model_scores(model, batch, dataset):
 
 
 def test_an_update_is_a_function_of_its_arguments(model, batch, config):
-    """Noise and dropout follow the seed, whatever was drawn before; another seed draws others."""
+    """Noise and dropout depend on the seed, not on earlier draws; another seed gives others."""
     after = {}
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):
         copy = deepcopy(model)
@@ -97,8 +97,8 @@ def test_an_update_is_a_function_of_its_arguments(model, batch, config):
 
 
 @pytest.mark.parametrize("wrong", ["loss", "gradient"])
-def test_what_is_not_finite_moves_nothing(model, batch, config, wrong):
-    """A step along nan makes all weights nan; the last checkpoint may be saved after it."""
+def test_an_update_that_is_not_finite_changes_nothing(model, batch, config, wrong):
+    """A step along nan would make all weights nan, and the last checkpoint may be saved next."""
     optimizer, average = make_optimizer(model, config), make_average(model, config)
     if wrong == "loss":
         with torch.no_grad():
@@ -117,7 +117,7 @@ def test_what_is_not_finite_moves_nothing(model, batch, config, wrong):
 
 
 def test_gradients_that_processes_have_added_are_rescaled_together(model, batch, config):
-    """Each process rescaling its own part would let one of them be as strong as all."""
+    """If each process rescaled its own part, one part could be as large as all together."""
     optimizer = make_optimizer(model, config)
     window_gradient(model, batch, None, **NOISE)
     norm = math.sqrt(sum(float(g.double().square().sum()) for g in gradients(model).values()))

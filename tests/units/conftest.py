@@ -1,4 +1,4 @@
-"""The battery's two axes: a test that asks for `name` and `backend` runs for every pair."""
+"""The test matrix: a test that takes `name` and `backend` runs for every pair."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def backend(request) -> str:
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
-    """Torch's own number, whatever the environment says."""
+    """Two torch threads, whatever the environment says."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -33,7 +33,7 @@ def two_threads() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Drop the cases that a backend does not claim to run; test_backends says which it must."""
+    """Drop the cases that a backend declines; test_backends checks which it must run."""
     here = Path(__file__).parent
     items[:] = [item for item in items if here not in item.path.parents or can_run(item)]
 

@@ -1,4 +1,4 @@
-"""A tenth unit, written as somebody who adds one would: README.md in seqmodel/units explains it.
+"""A tenth unit, written the way a contributor would; seqmodel/units/README.md explains it.
 
 An LSTM whose forget gate is 1 - i (the coupled gates of Greff et al. 2015), with peepholes.
 """

@@ -12,8 +12,8 @@ from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 # last bit: a matrix product's blocking, and so its order of summation, depends on its row count.
 SAME = {torch.float64: 1e-13, torch.float32: 3e-6}
 
-# (gate activation, activation, bias, type): each is compiled on its own, so only every second is
-# tried. Any three of the four still meet in each of their combinations.
+# (gate activation, activation, bias, type): each is compiled separately, so only every second one
+# is tried. Any three of the four still occur in all their combinations.
 CHOICES = [
     choices
     for places, choices in (
@@ -27,9 +27,9 @@ CHOICES = [
 
 
 def random_unit(name, input_size, hidden_size, *, dtype=torch.float64, seed=0, **options):
-    """A unit, or a stack, whose every weight counts: peepholes and biases too, which start at 0.
+    """A unit or stack in which every weight matters, even peepholes and biases, which start at 0.
 
-    U is scaled so that a relu unit does not blow up over some dozens of steps.
+    U is scaled so that a relu unit does not blow up over a few dozen steps.
     """
     draw = torch.Generator().manual_seed(seed)
     unit = make(name, input_size, hidden_size, **options).to(dtype)
@@ -63,7 +63,7 @@ def random_state(unit, batch_size, *, seed=2):
 
 
 def weighted_sum(h, state, *, seed=3) -> Tensor:
-    """A number that every element of the output and of the final state weighs in differently."""
+    """A scalar to which every element of the output and final state contributes differently."""
     return sum(
         (tensor * random_tensor(*tensor.shape, dtype=tensor.dtype, seed=seed + k)).sum()
         for k, tensor in enumerate((h, *state))

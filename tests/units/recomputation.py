@@ -1,7 +1,7 @@
-"""Every unit again, in NumPy float64, from the design's equations alone: one row, one step a time.
+"""Every unit again, in NumPy float64, from the design's equations alone, row by row, step by step.
 
-Nothing here knows of seqmodel: weights come as `gates()` gives them, each unit is written out with
-the terms that the design gives it, and a term that is missing is an error, but for biases, which
+Nothing here depends on seqmodel: weights come as `gates()` returns them, each unit is written out
+with the terms that the design gives it, and a missing term is an error, except for biases, which
 can be turned off.
 """
 
@@ -106,7 +106,7 @@ STEPS: Mapping[str, Callable[..., tuple[Array, ...]]] = {
 
 
 def weights_of(gates) -> SimpleNamespace:
-    """gates() as w.i.W and so on, float64; a bias that is turned off is 0."""
+    """gates() as w.i.W and so on, in float64; a bias that is turned off is 0."""
 
     def array(term, value):
         if value is None:

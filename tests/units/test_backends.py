@@ -1,4 +1,4 @@
-"""Which backend runs a case, on which device, and what is said where none can."""
+"""Which backend runs a case, on which device, and the error if none can."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def case(name="lstm-nopeephole", *, dtype=torch.float32, device=CPU, B=16, I=88,
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """As if torch saw a GPU."""
+    """Makes torch report a GPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
 
@@ -31,7 +31,7 @@ def gpu(monkeypatch):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("gate_activation", GATE_ACTIVATIONS)
 def test_compiled_code_runs_every_unit(name, gate_activation, activation, dtype):
-    """A backend that declines a case, so that the battery, and users, no longer get it."""
+    """Guards against a backend that declines a case, which tests and users then never get."""
     options = {"gate_activation": gate_activation, "activation": activation}
     for bias in (True, False):
         ours = case(name, dtype=dtype, bias=bias, **options)
@@ -40,8 +40,8 @@ def test_compiled_code_runs_every_unit(name, gate_activation, activation, dtype)
         assert backend_for("auto", ours).name == why(ours)[0] == "cpu"
 
 
-def test_torchs_layers_run_what_they_compute():
-    """Peepholes dropped, or an activation other than the one asked for."""
+def test_torchs_layers_run_what_they_can_compute():
+    """Guards against dropped peepholes, or an activation other than the requested one."""
     torch_nn = BACKENDS["torch-nn"]
     for name in UNITS:
         for s in GATE_ACTIVATIONS:
@@ -67,8 +67,8 @@ def test_torchs_layers_run_what_they_compute():
         (case("gru-reset-after", device=META), "reference"),
     ],
 )
-def test_auto_takes_the_first_that_can_and_says_why(wanted, expected):
-    """A slower backend taken although a faster one can, or the reason of another one told."""
+def test_auto_takes_the_first_backend_that_can_and_says_why(wanted, expected):
+    """Guards against taking a slower backend than necessary, or giving another's reason."""
     assert backend_for("auto", wanted).name == expected
     name, reason = why(wanted)
     assert name == expected
@@ -77,8 +77,8 @@ def test_auto_takes_the_first_that_can_and_says_why(wanted, expected):
     assert all(f"not {other}: {BACKENDS[other].why_not(wanted)}" in reason for other in before)
 
 
-def test_a_backend_that_cannot_is_an_error_never_another():
-    """A run on another backend than the one asked for."""
+def test_a_requested_backend_that_cannot_run_is_an_error():
+    """Guards against running on a backend other than the requested one."""
     for name, unit, device in (("cpu", "lstm", CUDA), ("torch-nn", "lstm", CPU)):
         reason = BACKENDS[name].why_not(case(unit, device=device))
         with pytest.raises(UsageError) as caught:
@@ -88,8 +88,8 @@ def test_a_backend_that_cannot_is_an_error_never_another():
         make("lstm", 3, 4, backend="torch-nn")(torch.zeros(2, 1, 3))
 
 
-def test_a_unit_asks_once_per_call(monkeypatch):
-    """Checks made twice: a small unit's whole step takes 0.6 ms."""
+def test_a_unit_asks_its_backend_once_per_call(monkeypatch):
+    """Guards against checking twice: a small unit's whole step takes 0.6 ms."""
     asked = []
     cpu = BACKENDS["cpu"]
     counting = replace(cpu, why_not=lambda case: asked.append(case) or cpu.why_not(case))
@@ -104,7 +104,7 @@ def test_a_unit_asks_once_per_call(monkeypatch):
 
 
 def test_steps_are_compiled_where_the_backend_can(monkeypatch):
-    """Sampling in compiled code though the specification was asked for, or the other way round."""
+    """Guards against compiled sampling when the specification was requested, or vice versa."""
     layers = make("gru", 3, 4, layers=2).units()
     assert stepper(layers) is BACKENDS["cpu"].compiled_steps
     for name in ("reference", "torch-nn"):
@@ -119,8 +119,8 @@ def test_steps_are_compiled_where_the_backend_can(monkeypatch):
 # ---- devices ------------------------------------------------------------------------------------
 
 
-def test_a_device_that_is_not_there_is_one_line(monkeypatch):
-    """A traceback from inside torch."""
+def test_a_missing_device_is_a_one_line_error(monkeypatch):
+    """Guards against a traceback from inside torch."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UsageError, match=r"^--device cuda: this torch .* finds no GPU; [^\n]*$"):
         choose_device("cuda", case())
@@ -133,20 +133,20 @@ def test_a_device_that_is_not_there_is_one_line(monkeypatch):
 @pytest.mark.parametrize(
     ("size", "expected"),
     [
-        ({"H": 36, "B": 16}, CPU),  # 7 us per step here; a GPU needs some 40 to launch it
+        ({"H": 36, "B": 16}, CPU),  # 7 us per step; launching it takes a GPU about 40
         ({"H": 46, "B": 1}, CPU),
         ({"H": 1024, "B": 128}, CUDA),
         ({"H": 2048, "B": 32}, CUDA),
     ],
 )
 def test_auto_takes_a_gpu_where_it_is_faster(gpu, size, expected):
-    """A GPU that waits for launches, or none where it would be many times faster."""
+    """Guards against a GPU that waits for launches, or none where it is many times faster."""
     for name in TORCHS:
         assert choose_device("auto", case(name, **size)) == expected
 
 
 def test_auto_takes_no_gpu_for_the_specification(gpu):
-    """Plain loops of small kernels on a GPU instead of compiled ones on the CPU."""
+    """Guards against loops of small kernels on a GPU instead of compiled loops on the CPU."""
     large = {"H": 2048, "B": 256}
     for name in set(UNITS) - set(TORCHS):
         assert choose_device("auto", case(name, **large)) == CPU
@@ -155,8 +155,8 @@ def test_auto_takes_no_gpu_for_the_specification(gpu):
     assert choose_device("auto", case(**large), "reference") == CPU
 
 
-def test_the_configured_backend_decides_where_it_can_run(gpu):
-    """A device on which the backend asked for is an error."""
+def test_the_configured_backend_decides_the_device(gpu):
+    """Guards against a device on which the requested backend cannot run."""
     large = case(H=2048, B=256)
     assert choose_device("auto", large, "cpu") == CPU
     assert choose_device("auto", large, "torch-nn") == CUDA
@@ -164,9 +164,9 @@ def test_the_configured_backend_decides_where_it_can_run(gpu):
         choose_device("cuda", large, "cpu")
 
 
-def test_costs_are_near_what_was_measured_here():
-    """Constants off by a unit: microseconds for milliseconds, forward for a whole step."""
-    # README's bench: ms for T steps, on two threads.
+def test_costs_are_near_the_measured_ones():
+    """Guards against constants in ms instead of us, or of a forward pass instead of a step."""
+    # From the AMD EPYC tables in seqmodel/bench/README.md: T steps, on two threads.
     measured = [
         ("lstm", {"I": 88, "H": 36, "B": 16}, 1.44e-3 / 200),
         ("gru", {"I": 88, "H": 100, "B": 16}, 3.88e-3 / 200),
@@ -183,10 +183,10 @@ def test_costs_are_near_what_was_measured_here():
         torch.set_num_threads(before)
 
 
-def test_operations_are_those_of_the_matrices_that_the_unit_has(name):
-    """Gates without W or U (gru1 to 3) counted as if they had them."""
+def test_operations_are_those_of_the_units_own_matrices(name):
+    """Guards against counting W or U for gates without them (gru1 to gru3)."""
     gates = make(name, 7, 5).gates().values()
     weights = sum(terms[t].numel() for terms in gates for t in "WU" if terms[t] is not None)
-    # A product and a sum for each weight and row: forward, backward to what it multiplied, and
-    # for its own gradient.
+    # A multiplication and an addition per weight and row: forward, backward to the input, and
+    # for the weight's own gradient.
     assert case(name, I=7, H=5, B=2).step_flops == 2 * weights * 2 * 3

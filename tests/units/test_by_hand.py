@@ -17,7 +17,7 @@ from seqmodel.units.registry import TERMS
 @pytest.mark.parametrize("s", specification.GATE_ACTIVATIONS)
 @pytest.mark.parametrize("name", UNITS)
 def test_values_and_gradients(name, s, phi, bias):
-    """Guards equations that only the compiled code would show to be wrong."""
+    """Guards against wrong equations that would show only in the compiled code."""
     torch.manual_seed(0)
     unit = make(
         name, 3, 5, backend="reference", gate_activation=s, activation=phi, bias=bias

@@ -1,4 +1,4 @@
-"""Weights to and from torch.nn: the two units that torch.nn has, equal to it in every figure."""
+"""Weights to and from torch.nn.LSTM and GRU: the same numbers, forward and backward."""
 
 import copy
 
@@ -49,7 +49,7 @@ def run_both(module, unit, layers):
 
 
 def gates_of_gradients(unit):
-    """As unit.gates(), of the weights' gradients."""
+    """Like unit.gates(), but of the weights' gradients."""
     other = copy.deepcopy(unit)
     with torch.no_grad():
         for ours, theirs in zip(other.parameters(), unit.parameters(), strict=True):
@@ -60,7 +60,7 @@ def gates_of_gradients(unit):
 @each_kind
 @each_depth
 def test_from_torch_equals_torch(kind, layers):
-    """Gates in another order, a bias counted twice or lost, z for 1-z."""
+    """Guards against gates in the wrong order, a bias counted twice or lost, z for 1-z."""
     module = torch_module(kind, layers)
     ours, theirs = run_both(module, from_torch(module), layers)
     assert_same(ours, theirs)
@@ -69,7 +69,7 @@ def test_from_torch_equals_torch(kind, layers):
 @each_kind
 @each_depth
 def test_to_torch_equals_the_unit(kind, layers):
-    """The same the other way: a unit of our own, whose every weight counts."""
+    """The other direction, from a unit in which every weight matters."""
     unit = random_unit(kind, 3, 5, layers=layers)
     module = to_torch(unit)
     assert type(module) is KINDS[kind]
@@ -80,7 +80,7 @@ def test_to_torch_equals_the_unit(kind, layers):
 @each_kind
 @each_depth
 def test_gradients_equal_torchs(kind, layers):
-    """Training that differs although the outputs agree."""
+    """Guards against training that differs although the outputs agree."""
     module = torch_module(kind, layers)
     unit = from_torch(module)
     ours, theirs = run_both(module, unit, layers)
@@ -98,7 +98,7 @@ def test_gradients_equal_torchs(kind, layers):
 @each_kind
 @each_depth
 def test_round_trip_from_a_unit_gives_its_weights_exactly(kind, layers):
-    """A weight that one direction drops and the other fills with something plausible."""
+    """Guards against a weight that one direction drops and the other fills in plausibly."""
     unit = random_unit(kind, 3, 5, layers=layers, dtype=torch.float32)
     back = from_torch(to_torch(unit))
     assert back.state_dict().keys() == unit.state_dict().keys()
@@ -110,7 +110,7 @@ def test_round_trip_from_a_unit_gives_its_weights_exactly(kind, layers):
 @each_kind
 @each_depth
 def test_round_trip_from_torch_gives_its_weights_and_sums_of_biases(kind, layers):
-    """Of torch's two biases only the sum counts, but for the GRU's candidate."""
+    """Only the sum of torch's two biases matters, except at the GRU's candidate."""
     module = torch_module(kind, layers)
     back = to_torch(from_torch(module))
     for key, weight in module.named_parameters():
@@ -128,7 +128,7 @@ def test_round_trip_from_torch_gives_its_weights_and_sums_of_biases(kind, layers
 
 @each_kind
 def test_conversion_copies(kind):
-    """Weights shared between the two, so that training one changes the other."""
+    """Guards against shared weights, so that training one changes the other."""
     module = torch_module(kind, 1)
     unit = from_torch(module)
     back = to_torch(unit)
@@ -139,8 +139,8 @@ def test_conversion_copies(kind):
 
 
 @each_kind
-def test_dropout_comes_along(kind):
-    """A converted stack that trains without the dropout it had."""
+def test_dropout_is_converted_too(kind):
+    """Guards against a converted stack that trains without its dropout."""
     unit = from_torch(torch_module(kind, 2, dropout=0.25))
     assert unit.dropout.p == 0.25
     assert to_torch(unit).dropout == 0.25
@@ -149,21 +149,21 @@ def test_dropout_comes_along(kind):
 @each_kind
 @pytest.mark.parametrize("options", [{"bidirectional": True}, {"bias": False}])
 def test_torch_modules_without_a_counterpart_are_refused(kind, options):
-    """Half of a bidirectional module converted, and nothing said."""
+    """Guards against silently converting half of a bidirectional module."""
     with pytest.raises(UsageError):
         from_torch(torch_module(kind, 1, **options))
 
 
 @pytest.mark.parametrize("module", [nn.LSTM(3, 4, proj_size=2), nn.RNN(3, 3), nn.Linear(3, 3)])
 def test_other_torch_modules_are_refused(module):
-    """A plain RNN taken for a GRU."""
+    """Guards against a plain RNN taken for a GRU."""
     with pytest.raises(UsageError):
         from_torch(module)
 
 
 @pytest.mark.parametrize("name", [name for name in UNITS if name not in KINDS])
-def test_units_that_torch_has_not_are_refused(name):
-    """Peepholes dropped, or the reset moved behind the matrix, in silence."""
+def test_units_that_torch_lacks_are_refused(name):
+    """Guards against silently dropping peepholes, or moving the reset after the matrix."""
     for layers in (1, 2):
         with pytest.raises(UsageError, match="torch"):
             to_torch(make(name, 3, 4, layers=layers))
@@ -173,7 +173,7 @@ def test_units_that_torch_has_not_are_refused(name):
 @pytest.mark.parametrize(
     "options", [{"activation": "relu"}, {"gate_activation": "hard-sigmoid"}, {"bias": False}]
 )
-def test_options_that_torch_has_not_are_refused(kind, options):
-    """A relu unit that becomes a tanh one."""
+def test_options_that_torch_lacks_are_refused(kind, options):
+    """Guards against a relu unit that becomes a tanh one."""
     with pytest.raises(UsageError, match="torch"):
         to_torch(make(kind, 3, 4, **options))

@@ -1,4 +1,4 @@
-"""Dropout: as many zeros as it says, the rest scaled, drawn anew, off in evaluation."""
+"""Dropout: zeros at the given rate, the rest scaled, redrawn per call, off in evaluation."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from seqmodel.units.dropout import Dropout
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("p", [0.1, 0.4, 0.5, 0.93])
-def test_zeros_come_as_often_as_p_and_the_mean_stays(p, dtype):
-    """Guards against p and 1 - p confused, and against a scale that shifts what follows."""
+def test_zeros_have_probability_p_and_the_mean_is_kept(p, dtype):
+    """Guards against confusing p and 1 - p, and against a scale that shifts the mean."""
     torch.manual_seed(0)
     x = torch.ones(301, 7, 33, dtype=dtype)
     y = Dropout(p)(x)
@@ -24,7 +24,7 @@ def test_zeros_come_as_often_as_p_and_the_mean_stays(p, dtype):
 
 
 def test_neighbours_are_dropped_independently():
-    """Guards against bits used twice: 16 of a word for one number, and none shared."""
+    """Guards against bits used twice: each number takes 16 bits of a word, none shared."""
     torch.manual_seed(0)
     zero = (Dropout(0.5)(torch.ones(1 << 16)) == 0).double() - 0.5
     for lag in range(1, 9):
@@ -32,7 +32,7 @@ def test_neighbours_are_dropped_independently():
         assert abs(product) < 5 * 0.25 * np.sqrt(len(zero)), lag
 
 
-def test_torchs_seed_decides_and_each_call_draws_anew():
+def test_draws_follow_torchs_seed_and_differ_per_call():
     drop, x = Dropout(0.5), torch.ones(1000)
     torch.manual_seed(3)
     first, second = drop(x), drop(x)
@@ -41,7 +41,7 @@ def test_torchs_seed_decides_and_each_call_draws_anew():
     assert not torch.equal(first, second)
 
 
-def test_the_gradient_goes_where_the_value_went():
+def test_the_gradient_is_masked_and_scaled_like_the_values():
     x = torch.ones(500, requires_grad=True)
     y = Dropout(0.3)(x)
     y.sum().backward()
@@ -55,8 +55,8 @@ def test_off_in_evaluation_and_at_zero():
     assert not Dropout(1.0)(x).any()
 
 
-def test_large_tensors_are_dropped_too():
-    """Guards the path of many elements, which runs on all threads: values and gradient."""
+def test_dropout_of_large_tensors():
+    """Covers the path for many elements, which runs on all threads: values and gradient."""
     x = torch.full((700, 700), 3.0, requires_grad=True)
     torch.manual_seed(1)
     dropped = Dropout(0.5).train()(x)

@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from seqmodel.units import UNITS
 
-# float32 rounds each of some dozens of sums a step by 6e-8, and a step's error feeds the next.
+# float32 rounds each of a few dozen sums per step by 6e-8, and a step's error feeds the next.
 BOUND = {torch.float64: 1e-10, torch.float32: 1e-5}
 DTYPES = list(BOUND)
 
@@ -34,7 +34,7 @@ def assert_as_recomputed(unit, x, state, bound):
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("frames", [1, 63])
 def test_outputs_and_final_state_at_odd_sizes(name, backend, frames, rows, hidden, dtype):
-    """A wrong equation, a peephole on the old cell, or a loop that assumes round sizes."""
+    """Guards against wrong equations, peepholes on the old cell, or loops for round sizes only."""
     unit = random_unit(name, 5, hidden, dtype=dtype, backend=backend)
     x = random_tensor(frames, rows, 5, dtype=dtype)
     assert_as_recomputed(unit, x, random_state(unit, rows), BOUND[dtype])
@@ -44,7 +44,7 @@ def test_outputs_and_final_state_at_odd_sizes(name, backend, frames, rows, hidde
 def test_every_activation_with_and_without_bias(
     name, backend, gate_activation, activation, bias, dtype
 ):
-    """An activation hard-wired in one gate, or a bias that is added though turned off."""
+    """Guards against an activation hard-wired in a gate, or a bias added though turned off."""
     options = {"gate_activation": gate_activation, "activation": activation, "bias": bias}
     unit = random_unit(name, 2, 5, dtype=dtype, backend=backend, **options)
     x = random_tensor(9, 3, 2, dtype=dtype)
@@ -61,7 +61,7 @@ def test_every_activation_with_and_without_bias(
     ],
 )
 def test_every_gradient_is_the_derivative(name, backend, gate_activation, activation, bias):
-    """A term lost in the backward pass: of x, of the initial state, of any weight."""
+    """Guards against a lost term in the gradient of x, the initial state or any weight."""
     options = {"gate_activation": gate_activation, "activation": activation, "bias": bias}
     unit = random_unit(name, 2, 3, backend=backend, **options)
     x, state = random_tensor(3, 2, 2), random_state(unit, 2)
@@ -78,7 +78,7 @@ def test_every_gradient_is_the_derivative(name, backend, gate_activation, activa
 
 
 def test_every_weight_matters(name, backend):
-    """A weight that is counted and stored but never used."""
+    """Guards against a weight that is counted and stored but never used."""
     unit = random_unit(name, 3, 4, backend=backend)
     h, after = unit(random_tensor(5, 3, 3), random_state(unit, 3))
     weighted_sum(h, after).backward()
@@ -91,7 +91,7 @@ def test_every_weight_matters(name, backend):
 def test_saturated_input_stays_finite_and_right(
     name, backend, gate_activation, activation, bias, dtype, size
 ):
-    """exp of a large number: inf, then nan, in the output or only in a gradient."""
+    """Guards against exp overflowing: inf, then nan, in the output or only in a gradient."""
     options = {"gate_activation": gate_activation, "activation": activation, "bias": bias}
     unit = random_unit(name, 3, 4, dtype=dtype, backend=backend, **options)
     x = size * random_tensor(6, 4, 3, dtype=dtype).sign()
@@ -120,7 +120,7 @@ def test_saturated_weights_stay_finite(name, backend, sign):
 
 
 def by_its_printed_equations(name, w, x, state):
-    """One step of a unit, reading its `equations` as a program; a plain W, U, b is gate n or h."""
+    """One step of a unit, running its `equations` as code; a plain W, U, b is gate n's or h's."""
     plain = w.n if "n" in vars(w) else getattr(w, "h", None)
     names = {"x": x, "h_": state[0], "c_": state[-1]}
     names |= {"s": GATE_ACTIVATIONS["sigmoid"], "phi": ACTIVATIONS["tanh"]}
@@ -133,7 +133,7 @@ def by_its_printed_equations(name, w, x, state):
 
 
 def test_printed_equations_are_those_computed(name):
-    """Equations on the screen that say something other than what is trained."""
+    """Guards against printed equations that differ from what is trained."""
     unit = random_unit(name, 2, 3)
     w = weights_of(unit.gates())
     seeds = count(5)

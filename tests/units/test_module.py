@@ -1,4 +1,4 @@
-"""A unit as a module: its gates as views, how it starts, its state, and what it refuses."""
+"""A unit as a module: gates as views, initial weights, state, and what it rejects."""
 
 import copy
 from dataclasses import replace
@@ -14,7 +14,7 @@ from seqmodel.units.backends import BACKENDS
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 
 CELLS = ("lstm", "lstm-nopeephole")
-# Gate -> its terms, as the design's equations have them.
+# Gate -> its terms, as in the design's equations.
 TERMS = {
     "tanh": {"h": "WUb"},
     "lstm": {"i": "WUVb", "f": "WUVb", "c": "WUb", "o": "WUVb"},
@@ -34,7 +34,7 @@ def weights_in(unit):
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_gates_have_the_names_terms_and_shapes_of_the_design(name, bias):
-    """A gate with a term that its equation has not, or two sizes swapped."""
+    """Guards against a gate with a term that its equation lacks, or swapped sizes."""
     gates = make(name, 3, 4, bias=bias).gates()
     assert set(gates) == set(TERMS[name])
     shapes = {"W": (4, 3), "U": (4, 4), "V": (4,), "b": (4,)}
@@ -51,7 +51,7 @@ def test_gates_have_the_names_terms_and_shapes_of_the_design(name, bias):
 
 
 def test_gates_are_views_that_cover_each_weight_once(name, backend):
-    """Gates that are copies, so that writing a weight changes nothing, or that overlap."""
+    """Guards against gates that overlap, or that are copies, so that writes are lost."""
     unit = make(name, 3, 4, backend=backend)
     with torch.no_grad():
         for k, weight in enumerate(weights_in(unit), start=1):
@@ -62,8 +62,8 @@ def test_gates_are_views_that_cover_each_weight_once(name, backend):
     assert stored.min() == 1
 
 
-def test_changed_weights_count_at_once(name, backend):
-    """Weights that a backend keeps from an earlier run: training would stand still."""
+def test_changed_weights_take_effect_at_once(name, backend):
+    """Guards against a backend that keeps weights of an earlier run: training would stall."""
     unit, other = (random_unit(name, 3, 4, seed=seed, backend=backend) for seed in (1, 2))
     x = random_tensor(5, 2, 3)
     before, _ = unit(x)
@@ -76,8 +76,8 @@ def test_changed_weights_count_at_once(name, backend):
     assert torch.equal(after, copy.deepcopy(unit)(x)[0])
 
 
-def test_start_of_training(name):
-    """The forget bias of 1 missing, or W and U drawn for the stacked gates instead of each."""
+def test_initial_weights(name):
+    """Guards against a missing forget bias of 1, or W and U drawn for all gates at once."""
     hidden = 16
     torch.manual_seed(0)
     for gate, terms in make(name, 48, hidden).gates().items():
@@ -93,7 +93,7 @@ def test_start_of_training(name):
 
 
 def test_same_seed_same_weights(name):
-    """Weights drawn from a generator that the seed does not govern."""
+    """Guards against weights drawn from a generator that the seed does not control."""
 
     def drawn(seed):
         torch.manual_seed(seed)
@@ -106,7 +106,7 @@ def test_same_seed_same_weights(name):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_zero_state(name, backend, dtype):
-    """A state of the wrong type, shape or precision."""
+    """Guards against a state of the wrong type, shape or precision."""
     state = make(name, 3, 4, backend=backend).to(dtype).zero_state(2)
     assert state._fields == (("h", "c") if name in CELLS else ("h",))
     for tensor in state:
@@ -118,14 +118,14 @@ def test_zero_state(name, backend, dtype):
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 2, 4), (5, 2, 2), (0, 2, 3), (5, 2, 3, 1), (3,)])
 def test_bad_input_is_a_value_error(name, backend, shape):
-    """A wrong shape that reaches a kernel, and there reads memory that is not its own."""
+    """Guards against a wrong shape that reaches a kernel and reads out of bounds."""
     with pytest.raises(ValueError, match=r"x must be .*3\), not \("):
         make(name, 3, 4, backend=backend)(torch.zeros(shape))
 
 
 @pytest.mark.parametrize("shape", [(1, 4), (3, 4), (2, 5), (4,), (2, 2, 4)])
 def test_bad_state_is_a_value_error(name, backend, shape):
-    """One row's state used for all, or memory read behind a state that is too short."""
+    """Guards against broadcasting one row's state, or reading beyond one that is too short."""
     unit = make(name, 3, 4, backend=backend)
     state = unit.zero_state(2)
     with pytest.raises(ValueError, match="state must be"):
@@ -133,7 +133,7 @@ def test_bad_state_is_a_value_error(name, backend, shape):
 
 
 def test_another_units_state_is_a_value_error(backend):
-    """The state of a unit without a cell handed to one that has one, and the other way round."""
+    """The state of a unit without a cell is passed to one with a cell, and vice versa."""
     gru, lstm = (make(name, 3, 4, backend=backend) for name in ("gru", "lstm"))
     for unit, other in ((gru, lstm), (lstm, gru)):
         with pytest.raises(ValueError, match="state must be"):
@@ -142,13 +142,13 @@ def test_another_units_state_is_a_value_error(backend):
 
 @pytest.mark.parametrize("lengths", [[6, 2], [-1, 2], [2], [2, 3, 4], [[2, 3]]])
 def test_bad_lengths_are_a_value_error(name, backend, lengths):
-    """A negative length counted from the end, or one length stretched over all rows."""
+    """Guards against counting negative lengths from the end, or broadcasting a single one."""
     with pytest.raises(ValueError, match="lengths must be"):
         make(name, 3, 4, backend=backend)(torch.zeros(5, 2, 3), None, torch.tensor(lengths))
 
 
-def test_other_types_and_devices_than_the_weights_are_a_value_error(name, backend):
-    """float64 data read as float32, or a state left behind on another device."""
+def test_a_type_or_device_unlike_the_weights_is_a_value_error(name, backend):
+    """Guards against float64 data read as float32, or a state left on another device."""
     unit, x = make(name, 3, 4, backend=backend), torch.zeros(5, 2, 3)
     with pytest.raises(ValueError, match=r"x must be torch.float32 on cpu.* not torch.float64"):
         unit(x.double())
@@ -161,7 +161,7 @@ def test_other_types_and_devices_than_the_weights_are_a_value_error(name, backen
 
 @pytest.mark.parametrize("layers", [2, 4])
 def test_state_of_another_stack_is_a_value_error(backend, layers):
-    """States left over, or missing, where a run's number of layers changed."""
+    """Guards against extra or missing states after a change of the number of layers."""
     stack = make("gru", 3, 4, layers=3, backend=backend)
     other = make("gru", 3, 4, layers=layers, backend=backend)
     with pytest.raises(ValueError, match="3 layers"):
@@ -177,8 +177,8 @@ def test_state_of_another_stack_is_a_value_error(backend, layers):
         ({"activation": "gelu"}, list(ACTIVATIONS)),
     ],
 )
-def test_unknown_names_are_told_with_the_choices(options, choices):
-    """A misspelt name that gets a traceback, or a default in silence."""
+def test_errors_for_unknown_names_list_the_choices(options, choices):
+    """Guards against a misspelt name that gets a traceback or, silently, a default."""
     with pytest.raises(UsageError) as caught:
         make(**{"name": "gru", "input_size": 3, "hidden_size": 4} | options)
     text = str(caught.value)
@@ -194,8 +194,8 @@ def test_sizes_below_one_are_refused(sizes):
         make("gru", 3, 4, layers=0)
 
 
-def test_the_backend_asked_for_is_the_one_that_runs(monkeypatch):
-    """A silent fallback to another backend."""
+def test_the_requested_backend_runs(monkeypatch):
+    """Guards against a silent fallback to another backend."""
     ran = []
 
     def probe(*arguments):

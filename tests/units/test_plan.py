@@ -1,4 +1,4 @@
-"""What the kernels take for granted of a cell: a made-up cell that breaks it is refused."""
+"""What the kernels assume about a cell: a made-up cell that violates it is rejected."""
 
 from dataclasses import replace
 

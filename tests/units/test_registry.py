@@ -1,4 +1,4 @@
-"""Parameter counts, and the hidden size that a budget of parameters gives."""
+"""Parameter counts, and the hidden size for a parameter budget."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def count(name, input_size, hidden_size, layers=1, bias=True):
 
 
 def solved_count(name, input_size, hidden_size, layers, bias):
-    """As `count`, without building the module; the tests below tie the two together."""
+    """Like `count`, but without building the module; the tests below check that they agree."""
     sizes = [input_size] + [hidden_size] * (layers - 1)
     spec = unit_spec(name)
     return sum(spec.parameter_count(size, hidden_size, bias=bias) for size in sizes)
@@ -31,7 +31,7 @@ def solved_count(name, input_size, hidden_size, layers, bias):
     [("lstm", 195, 169_065), ("gru", 227, 168_888), ("tanh", 400, 168_400)],
 )
 def test_the_papers_speech_sizes_come_out_exactly(name, hidden, parameters):
-    """A bias too many, a peephole too few, or an output layer counted in."""
+    """Guards against an extra bias, a missing peephole, or an output layer in the count."""
     assert unit_spec(name).parameter_count(20, hidden) == parameters
     assert make(name, 20, hidden).parameter_count() == parameters
     assert count(name, 20, hidden) == parameters
@@ -41,7 +41,7 @@ def test_the_papers_speech_sizes_come_out_exactly(name, hidden, parameters):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("layers", [1, 3])
 def test_counts_are_those_of_the_module(name, layers, bias):
-    """A table of counts that drifts from the weights that are trained."""
+    """Guards against counts that drift from the weights that are trained."""
     for input_size, hidden in ((1, 1), (7, 5)):
         unit = make(name, input_size, hidden, layers=layers, bias=bias)
         gates = unit.gates().values()
@@ -60,7 +60,7 @@ def test_counts_are_those_of_the_module(name, layers, bias):
     bias=st.booleans(),
 )
 def test_the_solved_size_is_the_nearest(name, input_size, parameters, layers, bias):
-    """A size one off, layers or biases forgotten: units compared at unequal budgets."""
+    """Guards against off-by-one sizes and forgotten layers or biases: budgets would differ."""
 
     def distance(hidden):
         return abs(solved_count(name, input_size, hidden, layers, bias) - parameters)
@@ -80,8 +80,8 @@ def test_the_solved_size_is_the_nearest(name, input_size, parameters, layers, bi
     hidden=st.integers(1, 500),
     layers=st.integers(1, 3),
 )
-def test_a_size_is_found_again_from_its_own_count(name, input_size, hidden, layers):
-    """`--params N` with N read off a model gives another model."""
+def test_a_size_is_recovered_from_its_own_count(name, input_size, hidden, layers):
+    """Guards against `--params N`, with N read off a model, giving a different model."""
     parameters = solved_count(name, input_size, hidden, layers, True)
     assert hidden_size_for(name, input_size, parameters, layers=layers) == hidden
 
@@ -89,7 +89,7 @@ def test_a_size_is_found_again_from_its_own_count(name, input_size, hidden, laye
 @SOME
 @given(name=st.sampled_from(list(UNITS)), input_size=st.integers(1, 50), hidden=st.integers(1, 100))
 def test_the_smaller_size_wins_a_tie(name, input_size, hidden):
-    """A tie that falls now this way, now that."""
+    """Guards against ties that are resolved inconsistently."""
     below, above = (solved_count(name, input_size, h, 1, True) for h in (hidden, hidden + 1))
     assume((above - below) % 2 == 0)
     middle = (above + below) // 2
@@ -99,7 +99,7 @@ def test_the_smaller_size_wins_a_tie(name, input_size, hidden):
 
 
 def test_too_small_a_budget_is_refused(name):
-    """One hidden unit given for a budget that it exceeds many times."""
+    """Guards against returning one hidden unit for a budget that it exceeds many times."""
     least = count(name, 88, 1)
     for parameters in (-5, 0, (least - 1) // 2):
         with pytest.raises(UsageError) as caught:
@@ -109,13 +109,13 @@ def test_too_small_a_budget_is_refused(name):
     assert hidden_size_for(name, 88, (least + 1) // 2) == 1
 
 
-def test_an_unknown_unit_is_told_with_the_choices():
+def test_the_error_for_an_unknown_unit_lists_the_choices():
     with pytest.raises(UsageError) as caught:
         hidden_size_for("lsmt", 88, 1000)
     assert all(name in str(caught.value) for name in UNITS)
 
 
 def test_the_registry_needs_no_torch():
-    """Help and tables of counts that take a second to come up."""
+    """Guards against help and tables of counts that take a second to appear."""
     code = "import sys, seqmodel.units as u; u.hidden_size_for('gru', 88, 9999)"
     subprocess.run([sys.executable, "-c", f"{code}; assert 'torch' not in sys.modules"], check=True)

@@ -1,6 +1,6 @@
-"""Pieces, steps and ragged batches: however frames are cut and rows grouped, the figures stay.
+"""Pieces, steps and ragged batches: results do not depend on how frames and rows are grouped.
 
-"The same" is to a few roundings, not bitwise, and `drawing.SAME` says why.
+"The same" means to within a few roundings, not bitwise; `drawing.SAME` says why.
 """
 
 import pytest
@@ -16,7 +16,7 @@ SOME = settings(max_examples=15, deadline=None, derandomize=True)
 
 
 def in_pieces(unit, x, state, cuts):
-    """Run over x cut before each frame of `cuts`, the state carried over."""
+    """Run over x, cut before each frame in `cuts`, carrying the state over."""
     outputs = []
     for piece in x.tensor_split(sorted(cuts)):
         h, state = unit(piece, state)
@@ -25,14 +25,14 @@ def in_pieces(unit, x, state, cuts):
 
 
 def gradients(unit, x, h, after):
-    """Of x and every weight, for a sum in which all outputs and final states count."""
+    """The gradients of x and every weight, for a weighted sum of all outputs and final states."""
     return torch.autograd.grad(weighted_sum(h, after), [x, *unit.parameters()])
 
 
 @SOME
 @given(cuts=st.sets(st.integers(1, 19)))
 def test_pieces_with_carried_state_equal_one_run(name, backend, cuts):
-    """A state that loses its cell between pieces, or starts again from zero."""
+    """Guards against a state that loses its cell between pieces, or restarts from zero."""
     for dtype in DTYPES:
         unit = random_unit(name, 3, 5, dtype=dtype, backend=backend)
         x = random_tensor(20, 2, 3, dtype=dtype)
@@ -45,7 +45,7 @@ def test_pieces_with_carried_state_equal_one_run(name, backend, cuts):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_flow_through_a_carried_state(name, backend, dtype):
-    """A state that is detached, so that a cut truncates the gradient unasked."""
+    """Guards against a detached state, so that a cut silently truncates the gradient."""
     unit = random_unit(name, 3, 5, dtype=dtype, backend=backend)
     x = random_tensor(12, 2, 3, dtype=dtype).requires_grad_()
     state = random_state(unit, 2)
@@ -56,7 +56,7 @@ def test_gradients_flow_through_a_carried_state(name, backend, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("hidden", [1, 33])
 def test_step_by_step_equals_one_run(name, backend, hidden, dtype):
-    """Sampling, which steps, drifting from training, which runs."""
+    """Guards against sampling, which runs step by step, drifting from training."""
     unit = random_unit(name, 3, hidden, dtype=dtype, backend=backend)
     x = random_tensor(17, 4, 3, dtype=dtype)
     state = None
@@ -72,7 +72,7 @@ def test_step_by_step_equals_one_run(name, backend, hidden, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_padded_batch_equals_its_rows_alone(name, backend, dtype):
-    """Lengths off by one, or padding that leaks into a final state or a gradient."""
+    """Guards against off-by-one lengths, and padding that leaks into a final state or gradient."""
     frames, lengths = 9, torch.tensor([9, 0, 4, 1, 8])
     unit = random_unit(name, 3, 5, dtype=dtype, backend=backend)
     x = random_tensor(frames, 5, 3, dtype=dtype)
@@ -103,8 +103,8 @@ def test_padded_batch_equals_its_rows_alone(name, backend, dtype):
         assert not ours[0][length:, row].any(), "no gradient reaches the padding"
 
 
-def test_padding_that_would_overflow_reaches_nothing(backend):
-    """Padding multiplied by zero: 2**200 is inf, inf * 0 is nan, and U learns from it."""
+def test_padding_that_would_overflow_has_no_effect(backend):
+    """Guards against padding multiplied by zero: 2**200 is inf, and inf * 0 = nan reaches U."""
     T, H = 200, 3
     unit = make("tanh", H, H, backend=backend, activation="relu", bias=False)
     with torch.no_grad():
@@ -133,8 +133,8 @@ def test_padding_that_would_overflow_reaches_nothing(backend):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_what_the_padding_holds_does_not_matter(name, backend, activation, value):
-    """nan or inf behind a row's length that reaches a final state, a weight or another row."""
+def test_padding_values_do_not_matter(name, backend, activation, value):
+    """Guards against nan or inf in the padding reaching a final state, a weight or another row."""
     unit = random_unit(name, 3, 5, backend=backend, activation=activation)
     lengths, start = torch.tensor([4, 0, 7, 1]), random_state(unit, 4)
     results = []
@@ -151,8 +151,8 @@ def test_what_the_padding_holds_does_not_matter(name, backend, activation, value
 
 
 @pytest.mark.parametrize("lengths", [None, torch.zeros(0, dtype=torch.int64)])
-def test_a_batch_of_no_rows(name, backend, lengths):
-    """Gradients left as they lay in memory."""
+def test_an_empty_batch(name, backend, lengths):
+    """Guards against uninitialised gradients."""
     unit = random_unit(name, 3, 5, backend=backend)
     x = torch.zeros(6, 0, 3, dtype=torch.float64).requires_grad_()
     h, after = unit(x, None, lengths)
@@ -162,8 +162,8 @@ def test_a_batch_of_no_rows(name, backend, lengths):
         assert torch.equal(found, torch.zeros_like(leaf))
 
 
-def test_a_batch_of_nothing_but_padding(name, backend):
-    """Packed sequences need a frame; without one, gradients are zero and states stay."""
+def test_a_batch_of_only_padding(name, backend):
+    """Packed sequences need a frame; without one, gradients are zero and states unchanged."""
     unit = random_unit(name, 3, 5, backend=backend)
     x, start = random_tensor(6, 2, 3).requires_grad_(), random_state(unit, 2)
     h, after = unit(x, start, torch.tensor([0, 0]))
@@ -178,7 +178,7 @@ def test_a_batch_of_nothing_but_padding(name, backend):
     window=st.integers(1, 12),
 )
 def test_windows_over_a_ragged_batch_equal_one_run(name, backend, lengths, window):
-    """A row that has ended in an earlier window and must keep its state while others go on."""
+    """A row that has ended in an earlier window must keep its state while others continue."""
     unit = random_unit(name, 2, 3, backend=backend)
     rows, ends = len(lengths), torch.tensor(lengths)
     x, state = random_tensor(11, rows, 2), random_state(unit, rows)
@@ -193,7 +193,7 @@ def test_windows_over_a_ragged_batch_equal_one_run(name, backend, lengths, windo
 
 
 def test_full_lengths_change_nothing(name, backend):
-    """A path for lengths that computes something else than the path without."""
+    """Guards against a path for lengths that computes something else than the path without."""
     unit = random_unit(name, 3, 4, backend=backend)
     x = random_tensor(6, 2, 3)
     for dtype in (torch.int64, torch.int32):
@@ -204,7 +204,7 @@ def test_full_lengths_change_nothing(name, backend):
 
 
 def test_no_state_is_the_zero_state(name, backend):
-    """An initial state other than zero, or one left over from the run before."""
+    """Guards against a non-zero initial state, or one left over from the previous run."""
     unit = random_unit(name, 3, 4, backend=backend)
     x = random_tensor(6, 2, 3)
     unit(x, random_state(unit, 2))
@@ -214,8 +214,8 @@ def test_no_state_is_the_zero_state(name, backend):
         assert torch.equal(ours, theirs)
 
 
-def test_strided_input_is_read_as_what_it_holds(name, backend):
-    """A kernel that takes any memory for a contiguous (T, B, I)."""
+def test_strided_input_equals_contiguous_input(name, backend):
+    """Guards against a kernel that takes any memory for a contiguous (T, B, I)."""
     unit = random_unit(name, 3, 4, backend=backend)
     x = random_tensor(2, 6, 6)[:, :, ::2].transpose(0, 1)
     state = type(unit.zero_state(2))(*(t[:1].expand(2, 4) for t in random_state(unit, 2)))
@@ -225,8 +225,8 @@ def test_strided_input_is_read_as_what_it_holds(name, backend):
     assert_same((h, *after), (whole, *final))
 
 
-def test_a_run_leaves_its_input_and_earlier_runs_alone(name, backend):
-    """Work done in place on what the caller or an earlier run's backward pass still needs."""
+def test_a_run_does_not_modify_its_input_or_earlier_runs(name, backend):
+    """Guards against in-place work on what the caller or an earlier backward pass needs."""
     unit = random_unit(name, 3, 4, backend=backend)
     x, other = random_tensor(6, 2, 3), random_tensor(6, 2, 3, seed=9)
     state = random_state(unit, 2)
@@ -251,7 +251,7 @@ def graph_nodes(tensor):
 
 
 def test_backward_is_not_quadratic_in_the_frames(name, backend):
-    """x[t] at each step: each such node's backward fills a tensor as long as the sequence."""
+    """Guards against x[t] at each step, whose backward fills a tensor of the full length."""
     unit = random_unit(name, 3, 4, backend=backend)
     x = random_tensor(24, 2, 3).requires_grad_()
 

@@ -16,7 +16,7 @@ def flat(h, states):
 
 @pytest.mark.parametrize("lengths", [None, torch.tensor([6, 0])])
 def test_stack_equals_its_layers_run_by_hand(name, backend, lengths):
-    """A layer that reads the input again, another layer's state, or another layer's weights."""
+    """Guards against a layer that reads the stack's input, or another layer's state or weights."""
     stack = stack_of(name, backend)
     x, state = random_tensor(6, 2, 3), random_state(stack, 2)
     h, after = stack(x, state, lengths)
@@ -31,8 +31,8 @@ def test_stack_equals_its_layers_run_by_hand(name, backend, lengths):
         assert torch.equal(ours, theirs)
 
 
-def test_layers_have_weights_of_their_own(name, backend):
-    """One layer used three times."""
+def test_layers_do_not_share_weights(name, backend):
+    """Guards against one layer used three times."""
     stack = stack_of(name, backend)
     assert len({weight.data_ptr() for weight in stack.parameters()}) == 3 * len(
         list(stack.units()[0].parameters())
@@ -42,7 +42,7 @@ def test_layers_have_weights_of_their_own(name, backend):
 
 
 def test_gradients_reach_every_layer(name, backend):
-    """A layer left out of the graph."""
+    """Guards against a layer left out of the graph."""
     stack = stack_of(name, backend)
     h, _ = stack(random_tensor(6, 2, 3))
     h.square().sum().backward()
@@ -50,7 +50,7 @@ def test_gradients_reach_every_layer(name, backend):
 
 
 def test_pieces_and_steps_equal_one_run(name, backend):
-    """A stack that hands a layer's state to its neighbour from one piece to the next."""
+    """Guards against passing a layer's state to its neighbour between pieces."""
     stack = stack_of(name, backend)
     x, state = random_tensor(9, 2, 3), random_state(stack, 2)
     whole = flat(*stack(x, state))
@@ -65,7 +65,7 @@ def test_pieces_and_steps_equal_one_run(name, backend):
 
 
 def test_ragged_stack_equals_its_rows_alone(name, backend):
-    """An upper layer that reads on where a row has ended below."""
+    """Guards against an upper layer that reads on after a row has ended below."""
     stack = stack_of(name, backend)
     x, lengths = random_tensor(7, 3, 3), [7, 1, 4]
     h, after = stack(x, None, torch.tensor(lengths))
@@ -76,7 +76,7 @@ def test_ragged_stack_equals_its_rows_alone(name, backend):
 
 
 def test_state_gates_and_counts_are_those_of_the_layers(name, backend):
-    """A stack that counts or names a layer twice or not at all."""
+    """Guards against a stack that counts or names a layer twice or not at all."""
     stack = stack_of(name, backend)
     units = stack.units()
     assert [type(state) for state in stack.zero_state(2)] == [
@@ -93,7 +93,7 @@ def test_state_gates_and_counts_are_those_of_the_layers(name, backend):
 
 
 def test_dropout_of_everything_blinds_all_layers_but_the_first(name, backend):
-    """Dropout on the input, after the last layer, on a state, or nowhere."""
+    """Guards against dropout on the input, after the last layer, on a state, or nowhere."""
     stack = stack_of(name, backend, dropout=1.0).train()
     x = random_tensor(6, 2, 3)
     h, after = stack(x)
@@ -105,8 +105,8 @@ def test_dropout_of_everything_blinds_all_layers_but_the_first(name, backend):
     assert h.any()
 
 
-def test_dropout_draws_anew_in_training_and_never_in_evaluation(name, backend):
-    """An evaluation whose figure is drawn by chance, or a training without its noise."""
+def test_dropout_is_redrawn_in_training_and_off_in_evaluation(name, backend):
+    """Guards against an evaluation that depends on chance, or training without noise."""
     stack = stack_of(name, backend, dropout=0.5)
     plain = stack_of(name, backend)
     x = random_tensor(6, 2, 3)
@@ -117,7 +117,7 @@ def test_dropout_draws_anew_in_training_and_never_in_evaluation(name, backend):
 
 
 def test_dropout_keeps_the_mean(name, backend):
-    """What is kept must be scaled up, or evaluation sees larger values than training did."""
+    """Kept values must be scaled up, or evaluation sees larger values than training did."""
     stack = stack_of(name, backend, layers=2, dropout=0.5).train()
     x = random_tensor(6, 2, 3)
     torch.manual_seed(4)
@@ -130,8 +130,8 @@ def test_dropout_keeps_the_mean(name, backend):
     assert torch.equal(h, top(kept)[0])
 
 
-def test_gradients_of_a_stack_are_those_of_its_pieces(name, backend):
-    """A carried stack state that is detached."""
+def test_gradients_of_a_stack_run_in_pieces_equal_one_run(name, backend):
+    """Guards against a carried stack state that is detached."""
     stack = stack_of(name, backend, layers=2)
     weights = list(stack.parameters())
     x = random_tensor(6, 2, 3)

@@ -1,4 +1,4 @@
-"""A unit is added by one file and one row: the battery, over the unit of `coupled`."""
+"""Adding a unit takes one file and one row: the test suite, on the unit of `coupled`."""
 
 import copy
 import pickle
@@ -32,7 +32,7 @@ def coupled_step(w, x, h, c, s, phi):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    """The row, and for the tests the same once more in NumPy."""
+    """The row, and for the tests the unit's step in NumPy."""
     monkeypatch.setitem(UNITS, NAME, LSTM_COUPLED)
     monkeypatch.setitem(STEPS, NAME, coupled_step)
 
@@ -40,7 +40,7 @@ def registered(monkeypatch):
 @each_backend
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_it_computes_its_equations(backend, dtype):
-    """A file and a row that are not all a unit takes."""
+    """Guards against a unit that takes more than a file and a row."""
     equations = test_equations.test_outputs_and_final_state_at_odd_sizes
     for frames, rows, hidden in ((1, 1, 1), (63, 7, 33)):
         equations(NAME, backend, frames, rows, hidden, dtype)
@@ -65,7 +65,7 @@ def test_its_cell_runs_over_numpy_too(bias):
     test_by_hand.test_values_and_gradients(NAME, "sigmoid", "tanh", bias)
 
 
-def test_its_size_and_equations_are_told():
+def test_its_size_and_equations_follow_from_its_definition():
     """Counts, sizes and the printed equations all follow from the one definition."""
     H, I = 5, 3  # noqa: E741
     expected = 3 * (H * I + H * H + H) + 2 * H
@@ -76,8 +76,8 @@ def test_its_size_and_equations_are_told():
     test_module.test_gates_are_views_that_cover_each_weight_once(NAME, "cpu")
 
 
-def test_a_unit_may_begin_with_its_specification_alone(monkeypatch):
-    """A new unit that cannot be tried before its backward pass is derived by hand."""
+def test_a_unit_works_with_its_specification_alone(monkeypatch):
+    """Guards against a new unit that needs a backward pass before it can be tried."""
     monkeypatch.setitem(UNITS, NAME, replace(LSTM_COUPLED, cell=None))
     unit = make(NAME, 3, 4)
     h, _ = unit(torch.randn(5, 2, 3))
@@ -91,8 +91,8 @@ def test_a_unit_may_begin_with_its_specification_alone(monkeypatch):
 
 
 @pytest.mark.parametrize("name", [*UNITS, NAME])
-def test_units_are_copied_and_pickled(name):
-    """A lambda in a definition, so that a model cannot be sent to another process."""
+def test_units_can_be_copied_and_pickled(name):
+    """Guards against a lambda in a definition: the model could not go to another process."""
     unit = make(name, 3, 4)
     x = torch.randn(5, 2, 3)
     for other in (copy.deepcopy(unit), pickle.loads(pickle.dumps(unit))):  # noqa: S301

@@ -1,4 +1,4 @@
-"""torch's own layers as a backend: what the battery, which runs over it too, does not ask."""
+"""torch's own layers as a backend: what the tests shared by all backends do not cover."""
 
 import pytest
 import torch
@@ -48,19 +48,19 @@ def assert_as_specified(name, backend, device, dtype, **options):
 @pytest.mark.parametrize("dtype", BOUND)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("unit", TORCHS)
-def test_every_gradient_is_the_specifications(unit, bias, dtype):
-    """Gates or biases in torch's order where ours is meant, in float32's own kernels too."""
+def test_every_gradient_equals_the_specifications(unit, bias, dtype):
+    """Guards against torch's order of gates or biases for ours, also in float32's own kernels."""
     assert_as_specified(unit, "torch-nn", "cpu", dtype, bias=bias)
 
 
 def test_relu_is_torchs_relu():
-    """The activation dropped on the way to torch.rnn_tanh."""
+    """Guards against ignoring the activation and calling torch.rnn_tanh."""
     assert_as_specified("tanh", "torch-nn", "cpu", torch.float64, activation="relu")
 
 
 @pytest.mark.parametrize("unit", TORCHS)
 def test_gradients_only_where_asked(unit):
-    """Gradients handed to the wrong weight where some are frozen."""
+    """Guards against assigning gradients to the wrong weight when some are frozen."""
     whole, some = (random_unit(unit, 3, 4, backend="torch-nn") for _ in range(2))
     x = random_tensor(5, 2, 3)
     some.U.requires_grad_(False)
@@ -73,8 +73,8 @@ def test_gradients_only_where_asked(unit):
         assert not whole(x)[0].requires_grad
 
 
-def test_backward_again_but_not_second_derivatives():
-    """A second derivative of zero, where the layer's own graph is cut off from the rest."""
+def test_backward_twice_but_no_second_derivatives():
+    """Guards against a second derivative of zero: the layer's graph is cut off from the rest."""
     unit = random_unit("gru-reset-after", 3, 4, backend="torch-nn")
     h, _ = unit(random_tensor(5, 2, 3))
     first = torch.autograd.grad(h.sum(), unit.U, retain_graph=True)[0]
@@ -84,13 +84,13 @@ def test_backward_again_but_not_second_derivatives():
 
 
 class OnGpu:
-    """Stands for a float32 tensor on a GPU."""
+    """A stand-in for a float32 tensor on a GPU."""
 
     is_cuda, dtype = True, torch.float32
 
 
 def test_cudnn_computes_in_full_precision_unless_told_otherwise():
-    """TF32, torch's default for cuDNN, in a library of exact units; or a setting left changed."""
+    """Guards against TF32, torch's default for cuDNN but inexact, or a setting left changed."""
     newer = hasattr(cudnn_rnn, "fp32_precision")
 
     def rounds():
@@ -113,7 +113,7 @@ def test_cudnn_computes_in_full_precision_unless_told_otherwise():
 
 @pytest.mark.parametrize("unit", TORCHS)
 def test_both_passes_run_in_full_precision(unit, monkeypatch):
-    """TF32 in the backward pass, which autograd runs when the call is long over."""
+    """Guards against TF32 in the backward pass, which autograd runs long after the call."""
     entered = []
     original = torch_nn._full_precision
 
@@ -133,7 +133,7 @@ def test_both_passes_run_in_full_precision(unit, monkeypatch):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("unit", UNITS)
 def test_units_on_a_gpu(unit, bias, dtype):
-    """Tensors made on the CPU in the middle of a run, or cuDNN rounding to TF32."""
+    """Guards against tensors made on the CPU in mid-run, or cuDNN rounding to TF32."""
     for backend in BACKENDS.values():
         probe = random_unit(unit, 7, 33, dtype=dtype, bias=bias).to("cuda")
         if backend.why_not(probe.case(4)) is None:

@@ -1,4 +1,4 @@
-"""The mistakes of a user, by command."""
+"""User mistakes, by command."""
 
 from mistakes.of_others import BENCH, INSPECT, UNITS_COMMAND
 from mistakes.of_prepare import PREPARE
@@ -6,4 +6,4 @@ from mistakes.of_runs import EVAL, SAMPLE
 from mistakes.of_train import TRAIN
 
 MISTAKES = {**PREPARE, **TRAIN, **EVAL, **SAMPLE, **INSPECT, **UNITS_COMMAND, **BENCH}
-"""Command -> status and line, the leading "seqmodel: " left out."""
+"""Command -> exit status and error line, without the leading "seqmodel: "."""

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with files."""
+"""Every kind of bad file."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def midi(events: Iterable[bytes], division: int = 480) -> bytes:
 
 
 def make_bad_files(bad: Path, music: Path, data: Path, run: Path) -> None:
-    """Fill the folder `bad` with everything that can be wrong with files."""
+    """Fill the folder `bad` with every kind of bad file."""
     note_on = b"\0\x90\x3c\x40"
     good = (music / "train" / "0.mid").read_bytes()
     files = {

@@ -1,4 +1,4 @@
-"""What more than one mistake is told."""
+"""Parts of error messages that several mistakes share."""
 
 KINDS = (
     "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy), "

@@ -1,4 +1,4 @@
-"""Audio files to mono samples: told from soundfile, soxr and NumPy on files written here."""
+"""Audio files to mono samples, checked with soundfile, soxr and NumPy on files written here."""
 
 import os
 import struct
@@ -18,7 +18,7 @@ RATE = 8000
 
 
 def voice(samples, channels=1, seed=0):
-    """Something that moves, no channel like another, (samples, channels) below full scale."""
+    """A varying signal (samples, channels) below full scale, different in each channel."""
     random = np.random.default_rng(seed)
     tone = np.sin(np.arange(samples)[:, None] * (0.05 + 0.02 * np.arange(channels)))
     return 0.5 * tone + 0.1 * random.uniform(-1, 1, (samples, channels))
@@ -54,21 +54,21 @@ KINDS += [("a.ogg", "OGG", "VORBIS"), ("a.opus", "OGG", "OPUS"), ("a.mp3", "MP3"
 
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize(("name", "container", "subtype"), KINDS)
-def test_whatever_the_file_the_samples_are_soundfiles(tmp_path, name, container, subtype, channels):
-    """Guards the blocks against a sample lost, doubled or scaled at their seams."""
+def test_samples_of_every_format_match_soundfile(tmp_path, name, container, subtype, channels):
+    """Guards against samples lost, doubled or scaled at block boundaries."""
     path = tmp_path / name
     write(path, voice(3 * BLOCK + 77, channels), format=container, subtype=subtype)
     expected = soundfile.read(path, dtype="float32", always_2d=True)[0].mean(axis=1)
     samples, remarks = read(path)
     assert samples.dtype == np.float32
-    # soundfile.read seeks first, after which the decoder of MP3 rounds otherwise.
+    # soundfile.read seeks first, after which the MP3 decoder rounds differently.
     np.testing.assert_allclose(samples, expected, rtol=0, atol=2e-7 if container == "MP3" else 0)
     assert remarks == []
 
 
 @pytest.mark.parametrize("subtype", sorted(SIXTEEN_BITS & set(soundfile.available_subtypes())))
-def test_what_is_said_to_fit_into_16_bits_does(tmp_path, subtype):
-    """Guards against int16 for a kind of file that holds more: it would be lost unsaid."""
+def test_encodings_listed_as_16_bits_fit_into_16_bits(tmp_path, subtype):
+    """Guards against int16 for an encoding that holds more: the rest would be lost silently."""
     checked = 0
     for container in soundfile.available_formats():
         if container in ("RAW", "SD2") or not soundfile.check_format(container, subtype):
@@ -84,7 +84,7 @@ def test_what_is_said_to_fit_into_16_bits_does(tmp_path, subtype):
             whole = (samples * 32768 % 1 == 0).all()
             assert whole or not recording.sixteen_bits, container
             checked += recording.sixteen_bits
-    assert checked or subtype in ("DWVW_12", "VOX_ADPCM")  # not read, and only in headerless files
+    assert checked or subtype in ("DWVW_12", "VOX_ADPCM")  # only in headerless files, not read
 
 
 @pytest.mark.parametrize("channels", [1, 2, 5])
@@ -95,8 +95,8 @@ def test_mono_is_the_mean_of_all_channels(tmp_path, channels):
 
 
 @pytest.mark.parametrize("rates", [(44100, 8000), (8000, 44100), (768_000, 8000), (48000, 16000)])
-def test_resampling_keeps_a_tone_and_does_not_know_of_blocks(tmp_path, rates):
-    """Guards against a filter restarted at each block, a delay left in, the tail cut off."""
+def test_resampling_keeps_a_tone_and_does_not_depend_on_blocks(tmp_path, rates):
+    """Guards against a filter restarted at each block, a delay left in, or the tail cut off."""
     rate, wanted = rates
     length = max(rate // 2, 5 * BLOCK + 3)
     tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(length) / rate)
@@ -111,8 +111,8 @@ def test_resampling_keeps_a_tone_and_does_not_know_of_blocks(tmp_path, rates):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
-def test_a_value_that_is_no_number_is_named_with_its_place(tmp_path, value):
-    """One nan would make every figure of a training nan, hours later."""
+def test_a_non_finite_sample_is_reported_with_its_place(tmp_path, value):
+    """One nan would make every figure of a training run nan, hours later."""
     samples = voice(3 * BLOCK, 2)
     samples[2 * BLOCK + 5, 1] = value
     said = reason(write(tmp_path / "a.wav", samples, subtype="DOUBLE"))
@@ -122,8 +122,8 @@ def test_a_value_that_is_no_number_is_named_with_its_place(tmp_path, value):
 
 
 @pytest.mark.parametrize("suffix", ["wav", "aiff", "au", "w64", "flac", "mp3"])
-def test_a_file_cut_short_is_read_as_far_as_it_goes_and_said_to_be(tmp_path, suffix, capfd):
-    """Downloads break off; half a recording is worth keeping, but not in silence."""
+def test_a_truncated_file_is_read_as_far_as_it_goes_and_reported(tmp_path, suffix, capfd):
+    """Downloads break off; half a recording is worth keeping, but not silently."""
     path = tmp_path / f"a.{suffix}"
     samples = voice(8 * BLOCK)
     subtype = None if suffix == "mp3" else "PCM_16"
@@ -139,8 +139,8 @@ def test_a_file_cut_short_is_read_as_far_as_it_goes_and_said_to_be(tmp_path, suf
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_follows_a_break_is_not_taken(tmp_path):
-    """libFLAC finds its way again behind damage, and leaves out what it could not read."""
+def test_samples_after_a_break_are_dropped(tmp_path):
+    """libFLAC resynchronises after damage, and leaves out what it could not read."""
     path = write(tmp_path / "a.flac", voice(8 * BLOCK), subtype="PCM_16")
     whole, _ = read(path)
     data = bytearray(path.read_bytes())
@@ -164,8 +164,8 @@ def flac_parts(path):
 
 
 @pytest.mark.parametrize("change", ["bits", "channels"])
-def test_a_file_that_changes_its_format_ends_where_it_does(tmp_path, change):
-    """soundfile.read fails on them; 24 bits in a file said to have 16 would lose the rest."""
+def test_a_file_that_changes_its_format_ends_there(tmp_path, change):
+    """soundfile.read fails on it; 24-bit samples in a 16-bit file would lose the rest."""
     path, other = tmp_path / "a.flac", tmp_path / "b.flac"
     whole = voice(4 * BLOCK)
     write(path, whole, subtype="PCM_16")
@@ -175,7 +175,7 @@ def test_a_file_that_changes_its_format_ends_where_it_does(tmp_path, change):
         write(other, voice(4 * BLOCK, 2), subtype="PCM_16")
     head, frames = flac_parts(path)
     head = bytearray(head)
-    head[21:26] = (head[21] & 0xF0, 0, 0, 0, 0)  # so many samples: nobody knows
+    head[21:26] = (head[21] & 0xF0, 0, 0, 0, 0)  # number of samples: unknown
     path.write_bytes(head + frames + flac_parts(other)[1])
     samples, remarks = read(path)
     assert 3 * BLOCK <= len(samples) <= 4 * BLOCK
@@ -186,7 +186,7 @@ def test_a_file_that_changes_its_format_ends_where_it_does(tmp_path, change):
 
 @pytest.mark.parametrize("claim", [2**36 - 1, 0])
 def test_a_header_that_claims_an_absurd_length_is_not_believed(tmp_path, claim):
-    """2^36 samples as floats are 256 GB, which nobody may try to allocate."""
+    """2^36 samples as floats are 256 GB, which must never be allocated."""
     path = write(tmp_path / "a.flac", voice(2 * BLOCK), subtype="PCM_16")
     whole, _ = read(path)
     data = bytearray(path.read_bytes())
@@ -209,7 +209,7 @@ def wav(data=b"\0" * 2000, rate=RATE, channels=1, bits=16, claimed=None):
 
 @pytest.mark.parametrize(("rate", "ok"), [(1, False), (31, False), (32, True), (768_000, True)])
 def test_rates_too_far_apart_are_refused(tmp_path, rate, ok):
-    """A second at 1 Hz is 8000 samples at 8 kHz: a small file would fill the disk."""
+    """One sample at 1 Hz becomes 8000 at 8 kHz: a small file would fill the disk."""
     path = tmp_path / "a.wav"
     path.write_bytes(wav(rate=rate))
     if ok:
@@ -225,8 +225,8 @@ def test_an_impossible_rate_is_refused(tmp_path):
     assert reason(tmp_path / "a.wav") == "claims 2,000,000,000 samples per second"
 
 
-def test_a_recording_longer_than_any_is_refused_as_it_is_read(tmp_path, monkeypatch):
-    """A FLAC file of a megabyte can hold weeks of silence, which no disk would."""
+def test_a_recording_over_the_length_limit_is_refused_while_it_is_read(tmp_path, monkeypatch):
+    """A FLAC file of a megabyte can hold weeks of silence, too much for any disk."""
     monkeypatch.setattr(audio, "MAX_SAMPLES", 3 * BLOCK)
     path = write(tmp_path / "a.flac", np.zeros(3 * BLOCK), subtype="PCM_16")
     assert len(read(path)[0]) == 3 * BLOCK
@@ -234,13 +234,13 @@ def test_a_recording_longer_than_any_is_refused_as_it_is_read(tmp_path, monkeypa
     assert "use a lower --rate" in reason(path)
 
 
-def test_what_is_no_audio_is_said_to_be_none(tmp_path):
+def test_files_that_are_not_audio_are_refused_with_a_reason(tmp_path):
     path = tmp_path / "a.wav"
     (tmp_path / "folder.wav").mkdir()
     os.mkfifo(tmp_path / "pipe.wav")
     assert reason(tmp_path / "gone.wav") == "no such file or directory"
     assert reason(tmp_path / "folder.wav") == "is a directory"
-    assert reason(tmp_path / "pipe.wav") == "is not a file"  # and no waiting for a writer
+    assert reason(tmp_path / "pipe.wav") == "is not a file"  # without waiting for a writer
     for data in (b"", b"Dear Sir or Madam", wav()[:30], b"RIFF" * 100, bytes(1000)):
         path.write_bytes(data)
         assert reason(path).startswith("cannot be read as audio (")
@@ -261,8 +261,8 @@ def test_no_file_is_left_open(tmp_path):
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_junk_by_the_name_of_mp3_makes_no_noise(tmp_path, capfd):
-    """libmpg123 writes its complaints to stderr, past Python."""
+def test_junk_named_mp3_prints_nothing(tmp_path, capfd):
+    """libmpg123 writes its complaints to stderr, bypassing Python."""
     random = np.random.default_rng(0)
     path = tmp_path / "a.mp3"
     write(path, voice(4 * BLOCK))
@@ -282,7 +282,7 @@ def test_junk_by_the_name_of_mp3_makes_no_noise(tmp_path, capfd):
 
 
 def test_damaged_files_of_all_kinds_are_read_or_refused(tmp_path):
-    """Whatever byte is wrong: samples that are numbers, or the error that has a reason."""
+    """Whatever bytes are wrong: finite samples, or an error with a reason."""
     random = np.random.default_rng(1)
     for suffix in ("wav", "flac", "ogg", "aiff", "au", "caf"):
         path = tmp_path / f"a.{suffix}"

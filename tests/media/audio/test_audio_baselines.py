@@ -29,7 +29,7 @@ def split_of(*pieces, frame_size=10, **frame):
 
 
 def voice(seed, frames, loud=6000):
-    """Levels of coloured noise that a predictor can do something with, off the middle."""
+    """Levels of coloured noise that is partly predictable, with a mean other than 0."""
     random = np.random.default_rng(seed)
     line = random.normal(0, loud / 3, 10 * frames + 2)
     for t in range(2, len(line)):
@@ -62,9 +62,9 @@ def distributions(train, split):
 
 
 def level_log_probability(distribution, levels):
-    """log of a difference of the distribution function, in the half where it keeps its digits."""
+    """The log of a difference of the CDF, taken in the half where it does not cancel."""
     low, high = (levels - 0.5) * STEP, (levels + 0.5) * STEP
-    with np.errstate(divide="ignore"):  # in the half that is not asked
+    with np.errstate(divide="ignore"):  # in the half that is not used
         below = distribution.logcdf(high) + np.log1p(
             -np.exp(distribution.logcdf(low) - distribution.logcdf(high))
         )
@@ -84,7 +84,7 @@ EXTREME = [np.array([0, 32767, -32768, 32766, -32767, 20000, -20000, 1, -1, 0], 
 @pytest.mark.parametrize("frame_size", [10, 5, 1])
 @pytest.mark.parametrize("split", [VALID, EXTREME], ids=["voice", "extreme"])
 def test_every_figure_is_the_recomputed_one(split, frame_size):
-    """Also far out, at full scale, where a plain difference of chances would be log 0."""
+    """Also far out, at full scale, where a plain difference of probabilities would give log 0."""
     standard = {"frame_size": frame_size, "mean": 0.01, "deviation": 0.2}
     ours = [
         audio_nats_per_frame(
@@ -105,8 +105,8 @@ def test_every_figure_is_the_recomputed_one(split, frame_size):
         assert ours[1][name] == pytest.approx(-chances.sum() / frames, rel=1e-9), name
 
 
-def test_the_chances_of_all_levels_add_up_to_one():
-    """Whatever came before: of what follows a loud beginning, and of a piece's first sample."""
+def test_the_probabilities_of_all_levels_sum_to_one():
+    """Whatever came before: for a piece's first sample, and for one after a loud beginning."""
     train = split_of(voice(1, 60, loud=90) - np.int16(300), frame_size=1)
     for before in ([], [250, -300, 180]):
         nats = {name: [] for name in NAMES}
@@ -127,8 +127,8 @@ def _nats(train, levels):
     return np.array([figures[name] for name in NAMES]) * len(levels)
 
 
-def test_a_piece_begins_after_zeros_whatever_stands_before_it_on_the_disk():
-    """Guards against a predictor that looks across the seam of two pieces, in either split."""
+def test_a_piece_begins_after_zeros_whatever_precedes_it_on_disk():
+    """Guards against a predictor that looks across the boundary of two pieces, in either split."""
     train, first, second = split_of(*TRAIN), VALID[0], VALID[2]
     for discrete in (False, True):
 
@@ -157,7 +157,7 @@ def test_blocks_change_no_figure(monkeypatch, block):
 
 
 def test_an_hour_takes_no_more_memory_than_a_block():
-    """Guards against columns of a whole piece: (N, 18) numbers of 8 bytes, 8 GB an hour."""
+    """Guards against columns of a whole piece: (N, 18) numbers of 8 bytes, 4 GB/hour at 8 kHz."""
     long = split_of(np.resize(voice(1, 1000), 600_000))  # its columns: 86 MB
     tracemalloc.start()
     try:
@@ -169,7 +169,7 @@ def test_an_hour_takes_no_more_memory_than_a_block():
 
 @pytest.mark.parametrize("discrete", [False, True])
 def test_digital_silence_leaves_scales_of_one_step(discrete):
-    """Guards against scales of 0: nothing would be infinitely likely, a click impossible."""
+    """Guards against scales of 0: silence would be infinitely likely, a click impossible."""
     silent, click = np.zeros(50, np.int16), np.array([0] * 9 + [32767], np.int16)
     train = split_of(silent, deviation=0.5)
     quiet, loud = (
@@ -204,7 +204,7 @@ def test_samples_beyond_full_scale_count_as_loudest_and_stay_finite():
     assert figures["gaussian"] == pytest.approx(-10 * tail, rel=1e-6)
 
 
-def test_nats_refer_to_the_standardisation_that_the_models_do():
+def test_nats_use_the_same_standardisation_as_the_models():
     """A single Gaussian as a model's output scores exactly what it does as a baseline."""
     samples = np.concatenate(TRAIN) / 32768
     moments = {"mean": float(samples.mean()), "deviation": float(samples.std())}
@@ -221,8 +221,8 @@ def test_nats_refer_to_the_standardisation_that_the_models_do():
 
 
 @pytest.mark.parametrize("discrete", [False, True])
-def test_on_speech_each_beats_the_one_before_where_it_should(discrete, recordings):
-    """Guards against a sign: what predicts from the past must help on tones."""
+def test_the_linear_predictor_beats_the_others_on_tones(discrete, recordings):
+    """Guards against a wrong sign: predicting from the past must help on tones."""
     train = split_of(*(piece[: len(piece) // 10 * 10] for piece in recordings["train"]))
     figures = audio_nats_per_frame(train, train, train.frame, discrete=discrete)
     assert figures["linear"] < figures["gaussian"] - 5

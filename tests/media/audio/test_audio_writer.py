@@ -1,4 +1,4 @@
-"""Audio files told from wave, scipy, soundfile and NumPy, and what a pipe is sent, and when."""
+"""Audio files checked with wave, scipy, soundfile and NumPy; what a pipe is sent, and when."""
 
 import io
 import os
@@ -29,7 +29,7 @@ def written(kind, frame=FRAME, samples=None):
 
 
 def test_three_readers_agree_on_the_wav():
-    """Guards a header that only forgiving players read, and samples off by one level."""
+    """Guards against a header that only lenient players read, and samples off by one level."""
     data = written("wav")
     assert len(data) == 44 + LEVELS.nbytes
     with wave.open(io.BytesIO(data)) as file:
@@ -40,11 +40,11 @@ def test_three_readers_agree_on_the_wav():
     np.testing.assert_array_equal(samples, LEVELS.reshape(-1))
     info = soundfile.info(io.BytesIO(data))
     assert (info.format, info.subtype, info.channels) == ("WAV", "PCM_16", 1)
-    assert "should be" not in info.extra_info  # so it marks a size that is not so
+    assert "should be" not in info.extra_info  # how it marks a wrong size
 
 
 def test_flac_holds_the_same_samples_and_their_number():
-    """Guards a FLAC whose header was never completed, which players show as endless."""
+    """Guards against a FLAC whose header was never completed, which players show as endless."""
     data = written("flac")
     info = soundfile.info(io.BytesIO(data))
     assert (info.format, info.subtype, info.frames) == ("FLAC", "PCM_16", LEVELS.size)
@@ -59,14 +59,14 @@ def test_raw_is_the_samples_alone_and_little_endian():
 
 
 def test_npy_is_what_numpy_would_save():
-    """Guards the header that is written before the array is there."""
+    """Guards the header, which is written before the array is known."""
     expected = io.BytesIO()
     np.save(expected, (LEVELS / 32768).astype(np.float32))
     assert written("npy") == expected.getvalue()
 
 
-def test_samples_between_and_beyond_the_levels_are_the_nearest():
-    """Guards a resampled primer: what overshoots must not come back with the other sign."""
+def test_samples_between_and_beyond_the_levels_become_the_nearest():
+    """Guards resampled primers: samples that overshoot must not wrap to the other sign."""
     samples = np.array([1.0, 1.7, -1.0, -3.0, 0.4 / 32768, 0.6 / 32768, -0.6 / 32768], np.float32)
     expected = [32767, 32767, -32768, -32768, 0, 1, -1]
     for kind in ("wav", "flac"):
@@ -76,7 +76,7 @@ def test_samples_between_and_beyond_the_levels_are_the_nearest():
 
 @pytest.mark.parametrize("kind", ["wav", "raw", "npy"])
 def test_a_pipe_has_every_block_before_the_next_is_drawn(kind):
-    """Guards `| aplay`: a buffer in between, or a look back, would keep it waiting."""
+    """Guards `| aplay`: a buffer in between, or a seek, would keep it waiting."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     whole, width = written(kind), 4 if kind == "npy" else 2
@@ -103,7 +103,7 @@ def test_a_pipe_has_every_block_before_the_next_is_drawn(kind):
     ("length", "sizes"), [(1, (38, 2)), (MAX_SAMPLES, (2**32 - 2, 2**32 - 38))]
 )
 def test_the_sizes_in_the_header_of_the_shortest_and_the_longest_wav(length, sizes):
-    """Guards the last lengths whose sizes a header can tell."""
+    """Guards the first and last lengths whose sizes fit into the header."""
     buffer = io.BytesIO()
     write_audio("wav", buffer, [], AudioFrames(8000, frame_size=1), length)
     data = buffer.getvalue()
@@ -111,7 +111,7 @@ def test_the_sizes_in_the_header_of_the_shortest_and_the_longest_wav(length, siz
 
 
 def test_the_highest_rate_of_a_flac():
-    """Guards the bound that a run's rate is held against before anything is drawn."""
+    """Guards the limit that a run's rate is checked against before anything is sampled."""
     data = written("flac", AudioFrames(MAX_FLAC_RATE, 7))
     assert soundfile.info(io.BytesIO(data)).samplerate == MAX_FLAC_RATE
     with pytest.raises(soundfile.LibsndfileError, match="sample rate"):

@@ -40,8 +40,8 @@ def test_moments_are_numpys_whatever_the_blocks(blocks):
         assert moments.deviation == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-def test_numbers_all_alike_deviate_by_1():
-    """A thousand times 0.1 has a mean beside 0.1: a deviation of 1e-17 would blow up all else."""
+def test_equal_numbers_have_a_deviation_of_1():
+    """The mean of a thousand 0.1s may not be 0.1: a deviation of 1e-17 would blow up all else."""
     moments = Moments()
     for length in (1000, 7, 333):
         moments.add(np.full(length, 0.1, np.float32))
@@ -49,7 +49,7 @@ def test_numbers_all_alike_deviate_by_1():
 
 
 def test_moments_do_not_cancel():
-    """The mean of squares less the square of the mean would be 0 here, or below."""
+    """The mean of squares minus the square of the mean would be 0 here, or below."""
     values = (0.9 + np.random.default_rng(0).uniform(-1e-6, 1e-6, 100_000)).astype(np.float32)
     moments = Moments()
     for block in np.array_split(values, 37):
@@ -69,7 +69,7 @@ def test_whole_frames_are_all_samples_but_the_last_few(samples, cuts, size):
     np.testing.assert_array_equal(joined, samples[: len(samples) // size * size])
 
 
-def test_clips_of_a_recording_are_all_of_it_and_in_one_split(tmp_path):
+def test_clips_of_a_recording_cover_it_and_share_a_split(tmp_path):
     """Half a sentence in train and the other half in valid would flatter every figure."""
     whole = {}
     for k in range(25):
@@ -100,7 +100,7 @@ def test_clips_of_a_recording_are_all_of_it_and_in_one_split(tmp_path):
 
 
 def test_a_clip_shorter_than_a_frame_is_a_usage_error(tmp_path):
-    """It would be a piece of no frames, and there would be no end of them."""
+    """Such clips would have no frames, and there would be no end of them."""
     record(tmp_path / "a.wav")
     settings = AudioSettings(clip_seconds=0.001)
     with pytest.raises(UsageError, match=r"--clip-seconds .* is shorter than a frame of 10"):
@@ -108,7 +108,7 @@ def test_a_clip_shorter_than_a_frame_is_a_usage_error(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_clip_never_moves_a_recording(corpus, tmp_path):
+def test_cutting_into_clips_never_moves_a_recording(corpus, tmp_path):
     """Guards against splits that change with --clip-seconds: the test set would leak."""
     prepare([str(corpus)], tmp_path / "whole", AudioSettings())
     prepare([str(corpus)], tmp_path / "clips", AudioSettings(clip_seconds=0.02))
@@ -118,7 +118,7 @@ def test_a_clip_never_moves_a_recording(corpus, tmp_path):
 
 
 def test_a_recording_that_waits_on_disk_is_the_same(corpus, tmp_path, monkeypatch):
-    """Guards the way of long recordings, which others of these tests are too short to take."""
+    """Guards the code path of long recordings; those of the other tests are too short for it."""
     prepare([str(corpus)], tmp_path / "memory", AudioSettings(clip_seconds=0.02))
     monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", 100)
     monkeypatch.setattr(recordings, "COPIED_AT_ONCE", 64)
@@ -128,8 +128,8 @@ def test_a_recording_that_waits_on_disk_is_the_same(corpus, tmp_path, monkeypatc
 
 
 def test_memory_does_not_grow_with_a_recording(tmp_path, monkeypatch):
-    """Guards against a two-hour recording held as floats, which is 1.3 GB."""
-    record(tmp_path / "a.wav", 40 * 44100, rate=44100, channels=2)  # 7 MB as one of floats
+    """Guards against holding a two-hour recording as floats, which takes 1.3 GB."""
+    record(tmp_path / "a.wav", 40 * 44100, rate=44100, channels=2)  # 7 MB as mono floats
     monkeypatch.setattr(recordings, "KEPT_IN_MEMORY", 100_000)
     tracemalloc.start()
     prepare([str(tmp_path / "a.wav")], tmp_path / "out", AudioSettings())

@@ -1,4 +1,4 @@
-"""Pictures of sound: columns told from NumPy and scipy, pixels where the sound is."""
+"""Pictures of sound: columns checked with NumPy and scipy, pixels where the sound is."""
 
 import io
 
@@ -18,8 +18,8 @@ def tone(hertz, samples):
 
 @pytest.mark.parametrize("hop", [1, 6, 64, 256, 1000])
 @pytest.mark.parametrize("samples", [1, 255, 256, 5000])
-def test_columns_do_not_know_of_blocks(samples, hop):
-    """Guards the seams: a column lost, doubled, or begun a sample late."""
+def test_columns_do_not_depend_on_blocks(samples, hop):
+    """Guards block boundaries against columns lost, doubled, or begun a sample late."""
     sound = np.random.default_rng(samples).uniform(-1, 1, samples).astype(np.float32)
     low, high, power = columns(np.array_split(sound, 7), 256, hop)
     padded = np.append(sound, np.zeros(2000, np.float32))
@@ -32,7 +32,7 @@ def test_columns_do_not_know_of_blocks(samples, hop):
         np.testing.assert_allclose(power[k], spectrum / (np.hanning(256).sum() / 2) ** 2)
 
 
-def test_the_power_is_scipys_and_1_for_a_sine_of_full_scale():
+def test_the_power_is_scipys_and_1_for_a_full_scale_sine():
     sound = 2 * tone(1000, 4000)
     _, _, power = columns([sound], 256, 128)
     assert power[3].argmax() == 1000 / (RATE / 256)
@@ -62,7 +62,7 @@ def test_time_goes_right_and_pitch_up(tmp_path):
 
 
 @pytest.mark.parametrize("samples", [1, 17, 50_000])
-def test_sounds_of_any_length_and_silence_can_be_drawn_alike(tmp_path, samples):
+def test_sounds_of_any_length_and_silence_are_drawn_reproducibly(tmp_path, samples):
     for sound in (tone(440, samples), np.zeros(samples, np.float32)):
         first = picture(tmp_path / "a.png", sound)
         np.testing.assert_array_equal(first, picture(tmp_path / "b.png", sound))

@@ -1,4 +1,4 @@
-"""MIDI bytes put together by hand, and the plain way from mido's messages to a piano-roll."""
+"""MIDI bytes assembled by hand, and a simple reference from mido's messages to a piano-roll."""
 
 import io
 import struct
@@ -11,7 +11,7 @@ END = b"\x00\xff\x2f\x00"
 
 
 def quantity(number):
-    """A number in the format's variable length."""
+    """A number as a variable-length quantity."""
     digits = [number & 127]
     while number := number >> 7:
         digits.append(number & 127 | 128)
@@ -27,13 +27,13 @@ def header(tracks=1, division=480, file_format=1):
 
 
 def midi_file(*tracks, division=480, file_format=1):
-    """A file of tracks given as their events' bytes, without the end of track."""
+    """A file of tracks given as the bytes of their events, without the end of track."""
     body = b"".join(chunk(b"MTrk", events + END) for events in tracks)
     return header(len(tracks), division, file_format) + body
 
 
 def note(on_delta, off_delta, pitch=60, channel=0):
-    """A note that begins so many ticks after what stood before and lasts so many."""
+    """A note that begins `on_delta` ticks after the previous event and lasts `off_delta` ticks."""
     on = quantity(on_delta) + bytes([0x90 | channel, pitch, 64])
     return on + quantity(off_delta) + bytes([0x80 | channel, pitch, 64])
 
@@ -62,15 +62,15 @@ def notes_by_mido(data, restrike):
 
 
 def notes_of(score):
-    """The notes of our own score in the same form."""
+    """The notes of one of our scores in the same form."""
     columns = score.on_tick, score.off_tick, score.pitch, score.channel, score.track
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def states_by_mido(data, grid, *, restrike, drums, transpose=0):
-    """What each note does by fractions: the rule as it is told, one note after the other.
+    """The states (T, 88) in exact fractions: the rule as documented, note by note.
 
-    0 is off, 1 struck, 2 held; the piano-roll is what is not 0.
+    0 is off, 1 struck, 2 held; the piano-roll is whatever is not 0.
     """
     file = mido.MidiFile(file=io.BytesIO(data))
     changes = []

@@ -1,4 +1,4 @@
-"""The longest stretch copied from training, against trying every stretch."""
+"""The longest stretch copied from training, compared with trying every stretch."""
 
 import numpy as np
 from hypothesis import given
@@ -33,23 +33,23 @@ def test_the_longest_is_found(pieces, train):
 
 
 def test_two_pieces_of_training_are_not_one():
-    """Guards a copy counted across the border of two pieces, here or there."""
+    """Guards against copies counted across the boundary of two pieces, on either side."""
     train = [FRAMES[[1, 2]], FRAMES[[3, 0]]]
     assert longest_copies([FRAMES[[1, 2, 3, 0]]], train).tolist() == [2]
     assert longest_copies([FRAMES[[1]], FRAMES[[2]]], [FRAMES[[1, 2]]]).tolist() == [1, 1]
 
 
-def test_samples_are_no_source_of_each_other():
-    """Guards a stretch that only two samples share."""
+def test_samples_do_not_copy_each_other():
+    """Guards against counting a stretch that only two samples share."""
     assert longest_copies([FRAMES[[1, 2]]] * 2, [FRAMES[[3]]]).tolist() == [0, 0]
 
 
-def test_a_transposed_copy_is_none():
+def test_a_transposed_copy_does_not_count():
     piece = np.eye(88, dtype=np.uint8)[[10, 12, 14, 15]]
     assert longest_copies([piece, np.roll(piece, 1, axis=1)], [piece]).tolist() == [4, 1]
 
 
-def test_struck_notes_tell_frames_apart():
+def test_frames_differ_if_their_strikes_differ():
     """Guards against packing 176 numbers as 88."""
     held = np.zeros((2, 176), np.uint8)
     held[:, 5] = held[0, 93] = 1

@@ -22,7 +22,7 @@ from seqmodel.media.music.grid import Grid
     ],
 )
 def test_seconds_are_exact(written, nanoseconds):
-    """Guards against a step that went through binary: 0.6 is not 0.59999."""
+    """Guards against a step rounded to a binary float: 0.6 is not 0.59999."""
     assert Grid.of_seconds(written).step_nanoseconds == nanoseconds
 
 
@@ -52,7 +52,7 @@ def test_exactly_one_kind_of_step():
 
 @pytest.mark.parametrize("grid", [Grid.of_beats(4), Grid.of_seconds("0.123456789")])
 def test_json_gives_the_grid_back(grid):
-    """Guards a dataset's frame definition against a loss on its way through the manifest."""
+    """Guards a dataset's frame definition against losses in the manifest."""
     assert Grid.from_json(json.loads(json.dumps(grid.to_json()))) == grid
 
 
@@ -68,13 +68,13 @@ def test_json_gives_the_grid_back(grid):
     ],
 )
 def test_a_manifest_changed_by_hand_is_refused(values):
-    """Guards against frames made on a grid that nobody meant."""
+    """Guards against frames made on a grid that nobody intended."""
     with pytest.raises(SourceError):
         Grid.from_json(values)
 
 
-def test_it_is_said_as_one_would():
-    """Guards the human form, also of round numbers (60 s, not 6E+1 s)."""
+def test_a_grid_has_a_readable_form():
+    """Guards the readable form, also of round numbers (60 s, not 6E+1 s)."""
     grids = Grid.of_beats(4), Grid.of_beats(1), Grid.of_seconds("0.600"), Grid.of_seconds(60)
     assert [str(grid) for grid in grids] == [
         "4 steps per beat",
@@ -102,7 +102,7 @@ HEAVY = {"numba", "scipy", "mido", "torch", "soundfile", "soxr", "matplotlib"}
     ],
 )
 def test_heavy_imports_wait_until_they_are_needed(module, heavy):
-    """Guards the start of `seqmodel --help` and of training: no compiler, no scipy, no mido."""
+    """Guards the start-up of `seqmodel --help` and of training: no compiler, no scipy, no mido."""
     check = (
         f"import sys, seqmodel.media.{module}; "
         f"heavy = {heavy}; "

@@ -15,12 +15,12 @@ from seqmodel.media.music.tempo import seconds_at
 
 GRID = Grid.of_beats(4)
 ONSETS = (96, 288, 480, 600)
-"""In ticks, of notes of an eighth; the tempo changes at 384 and within the last."""
+"""In ticks, of eighth notes; the tempo changes at 384 and within the last note."""
 
 
 @pytest.fixture
 def song(tmp_path):
-    """Four eighths with rests between them, 96 ticks a beat: 100 a minute, then 50, then 200."""
+    """Four eighths with rests between, 96 ticks a beat, at 100, 50, then 200 beats a minute."""
     track = mido.MidiTrack()
     changes = [(0, 600_000), (384, 1_200_000), (612, 300_000)]
     events = [(tick, mido.MetaMessage("set_tempo", tempo=tempo)) for tick, tempo in changes]
@@ -45,7 +45,7 @@ def heard(path):
 
 
 def test_a_midi_file_is_heard_at_its_own_tempos(song, tmp_path):
-    """Guards tempo changes, between notes and within one: sound that drifts from the score."""
+    """Guards against sound that drifts from the score at tempo changes between or within notes."""
     listen(song, GRID, None, tmp_path / "song.wav")
     now, onsets = 0.0, []
     for message in mido.MidiFile(song):  # its times are in seconds
@@ -60,14 +60,14 @@ def test_a_midi_file_is_heard_at_its_own_tempos(song, tmp_path):
     assert times == pytest.approx([0, 96.5 * 0.6 / 96, 2.4, 2.4 + 2.85, 5.25 + 0.3 / 96])
 
 
-def test_a_tempo_that_is_asked_for_overrules_the_file_s(song, tmp_path):
+def test_a_given_tempo_overrides_that_of_the_file(song, tmp_path):
     listen(song, GRID, 240, tmp_path / "song.flac")
     begins, length = heard(tmp_path / "song.flac")
     assert begins == pytest.approx([tick / 96 / 4 for tick in ONSETS], abs=0.001)
     assert length == pytest.approx(648 / 96 / 4 + 0.1, abs=0.001)
 
 
-def test_a_roll_is_heard_on_the_grid_and_at_the_tempo_said(tmp_path):
+def test_a_roll_is_heard_on_the_given_grid_at_the_given_tempo(tmp_path):
     roll = np.zeros((10, 88), np.uint8)
     roll[[2, 7], 50] = 1
     np.save(tmp_path / "roll.npy", roll)
@@ -79,7 +79,7 @@ def test_a_roll_is_heard_on_the_grid_and_at_the_tempo_said(tmp_path):
 
 
 def test_a_repeated_note_is_heard_again(tmp_path):
-    """Guards strikes lost on the way to the ear, from MIDI and from .npy alike."""
+    """Guards against strikes lost on the way to sound, from MIDI or .npy."""
     states = np.zeros((16, 88), np.uint8)
     states[:, 50] = [1, 2, 2, 2] * 4
     sounds = []
@@ -98,7 +98,7 @@ def test_a_repeated_note_is_heard_again(tmp_path):
 
 
 def test_the_longest_wav_is_the_longest_piece():
-    """Guards the sizes of a header of 32 bits: 2^31 - 19 samples at 44.1 kHz, the fade included."""
+    """Guards the 32-bit sizes of a header: 2^31 - 19 samples at 44.1 kHz, the fade included."""
     longest = (2**31 - 19 - 4410) / 44_100
     check_sound("wav", longest)
     with pytest.raises(UsageError, match=r"lasts 13:31:36, and the longest WAV 13:31:36: shorten"):

@@ -1,4 +1,4 @@
-"""The reader against readers of others: mido with fractions, and symusic."""
+"""The reader compared with independent ones: mido with fractions, and symusic."""
 
 import io
 
@@ -18,7 +18,7 @@ from seqmodel.media.music.pianoroll import piano_roll
 RULES = ("close", "discard")
 
 
-def test_real_notes_are_mido_s_notes(music):
+def test_real_notes_match_mido(music):
     """Guards the loop over events: every note of every fortieth file that mido can read."""
     compared = 0
     for data in list(music.values())[::40]:
@@ -33,7 +33,7 @@ def test_real_notes_are_mido_s_notes(music):
     assert compared > 35
 
 
-def test_real_notes_are_symusic_s_notes(music):
+def test_real_notes_match_symusic(music):
     """Guards against an error shared with mido: symusic agrees where no two notes overlap."""
     symusic = pytest.importorskip("symusic")
     compared = 0
@@ -109,8 +109,8 @@ def file_of(tracks, division):
     drums=st.booleans(),
     transpose=st.integers(-5, 6),
 )
-def test_rolls_are_those_of_fractions(tracks, division, grid, restrike, drums, transpose):
-    """Guards notes, tempo maps and rounding on files no collection has, by mido and fractions."""
+def test_rolls_match_exact_fractions(tracks, division, grid, restrike, drums, transpose):
+    """Guards notes, tempo maps and rounding on files that no collection has."""
     data = file_of(tracks, division)
     expected = states_by_mido(data, grid, restrike=restrike, drums=drums, transpose=transpose)
     score = read_score(data, restrike=restrike)

@@ -1,4 +1,4 @@
-"""The reader of MIDI files, case by case on bytes put together by hand."""
+"""The reader of MIDI files, case by case on bytes assembled by hand."""
 
 import struct
 
@@ -36,14 +36,14 @@ def test_velocity_zero_is_a_release_and_hanging_notes_are_ignored():
     assert notes_of(read_score(data)) == [(0, 10, 60, 0, 0)]
 
 
-def test_running_status_outlives_what_is_not_a_channel_message():
-    """Guards files that go on without a status byte after a meta event, sysex or wire message."""
+def test_running_status_survives_other_messages():
+    """Guards files without a new status byte after a meta event, sysex or other system message."""
     for between in (b"\xff\x01\x02hi", b"\xf0\x03abc", b"\xf2\x01\x02", b"\xf1\x01", b"\xf8"):
         data = midi_file(STRIKE + b"\x00" + between + b"\x0a\x3c\x00")
         assert notes_of(read_score(data)) == [(0, 10, 60, 0, 0)]
 
 
-def test_data_bytes_above_127_stay_in_their_place():
+def test_data_bytes_above_127_are_still_data():
     """Guards 75 MuseData files: such a byte is data, not the next status."""
     data = midi_file(b"\x00\x90\x3c\xc8" + b"\x0a\x80\x3c\xff" + note(0, 5, pitch=64))
     assert notes_of(read_score(data)) == [(0, 10, 60, 0, 0), (10, 15, 64, 0, 0)]
@@ -51,7 +51,7 @@ def test_data_bytes_above_127_stay_in_their_place():
     assert notes_of(read_score(midi_file(too_high))) == [(0, 10, 127, 15, 0)]
 
 
-def test_impossible_meta_events_are_stepped_over():
+def test_impossible_meta_events_are_skipped():
     """Guards 374 MuseData files with an SMPTE offset beyond its range, and empty meta events."""
     offset = b"\x00\xff\x54\x05\xff\xff\xff\xff\xff"
     data = midi_file(offset + b"\x00\xff\x51\x00" + b"\x00\xff\x59\x01\x7f" + note(0, 5))
@@ -72,15 +72,15 @@ def test_chunks_and_headers_of_other_sizes():
     assert notes_of(read_score(wrapped)) == [(0, 5, 60, 0, 0)]
 
 
-def test_remains_behind_the_last_track_are_no_music():
+def test_remains_after_the_last_track_are_ignored():
     """Guards five MuseData files that end in the remains of a longer one, whole tracks included."""
     remains = b"\x3b\x00\x02\x9b" + chunk(b"MTrk", note(0, 50) + END)
     assert notes_of(read_score(midi_file(note(0, 5)) + remains)) == [(0, 5, 60, 0, 0)]
 
 
 @pytest.mark.parametrize("size", [0, 3, 8, 9, 200, 2**32 - 1])
-def test_a_track_whose_length_lies(size):
-    """Guards the whole notes of files whose writer never went back, or whose copy stopped."""
+def test_a_track_with_a_wrong_length(size):
+    """Guards complete notes in files whose writer never set the length, or that are truncated."""
     first = chunk(b"MTrk", note(0, 5) + note(5, 5) + END, size)
     data = header(2) + first + chunk(b"MTrk", note(1, 1) + END)
     score = read_score(data)
@@ -89,8 +89,8 @@ def test_a_track_whose_length_lies(size):
 
 
 @pytest.mark.parametrize("kept", range(1, 4))
-def test_a_tempo_cut_short_is_none(kept):
-    """Guards against reading on beyond the file's last byte."""
+def test_a_truncated_tempo_is_ignored(kept):
+    """Guards against reading beyond the last byte of the file."""
     data = header() + chunk(b"MTrk", note(0, 5) + tempo(0, 1000))[:-kept]
     score = read_score(data)
     assert score.tempo.tolist() == [500_000]
@@ -98,8 +98,8 @@ def test_a_tempo_cut_short_is_none(kept):
 
 
 @pytest.mark.parametrize("kept", range(22, 38))
-def test_a_file_cut_short_keeps_its_whole_notes(kept):
-    """Guards against losing a file for its last bytes, and against silence about it."""
+def test_a_truncated_file_keeps_its_complete_notes(kept):
+    """Guards against losing a file for its missing bytes, and against not reporting them."""
     data = midi_file(note(0, 5) + note(5, 5))[:kept]
     score = read_score(data)
     assert notes_of(score) == [(0, 5, 60, 0, 0)][: kept >= 30]
@@ -130,7 +130,7 @@ def test_patterns_of_format_2_follow_one_another():
     ("rate", "tempo_of_three_frames"), [(24, 125_000), (25, 120_000), (29, 100_100), (30, 100_000)]
 )
 def test_smpte_divisions_are_real_time(rate, tempo_of_three_frames):
-    """Guards 29.97 frames a second as 30000/1001 exactly, and tempo events that mean nothing."""
+    """Guards 29.97 frames a second as exactly 30000/1001; tempo events mean nothing here."""
     data = midi_file(tempo(0, 1) + note(0, 5), division=(256 - rate) << 8 | 40)
     score = read_score(data)
     assert score.smpte
@@ -160,28 +160,28 @@ MANY_FAR = b"".join(quantity(2**28 - 1) + b"\xf8" for _ in range(1100))
         (midi_file(STRIKE + MANY_FAR + RELEASE), "too late"),
     ],
 )
-def test_the_hopeless_is_refused_in_one_line(data, reason):
-    """Guards against tracebacks, and against frames made up from what is no music."""
+def test_unreadable_data_is_refused_in_one_line(data, reason):
+    """Guards against tracebacks, and against notes made up from data that is not music."""
     with pytest.raises(SourceError, match=reason) as caught:
         read_score(data)
     assert "\n" not in str(caught.value)
 
 
-def test_the_greatest_tick_is_read():
-    """Guards the other side of the limit: the arithmetic there must not have been given up."""
+def test_the_largest_tick_is_read():
+    """Guards the other side of the limit: ticks just below it must still be read."""
     steps = MAX_TICK // (2**28 - 1)
     far = (quantity(2**28 - 1) + b"\xf8") * steps
     score = read_score(midi_file(STRIKE + far + b"\x00\x80\x3c\x40"))
     assert score.off_tick.tolist() == [steps * (2**28 - 1)]
 
 
-def test_padded_numbers_are_no_great_numbers():
-    """Guards writers that give every delta a fixed width by leading zeros."""
+def test_zero_padded_numbers_are_not_too_large():
+    """Guards files in which every delta is padded to a fixed width with leading zeros."""
     data = midi_file(STRIKE + b"\x80\x80\x80\x80\x80\x0a\x80\x3c\x40")
     assert notes_of(read_score(data)) == [(0, 10, 60, 0, 0)]
 
 
-def test_types_are_as_told():
+def test_arrays_have_the_documented_types():
     """Guards the arrays' types, on which the arithmetic of frames relies."""
     score = read_score(midi_file(note(0, 5)))
     assert [a.dtype for a in (score.on_tick, score.off_tick, score.track)] == [np.int64] * 3

@@ -1,4 +1,4 @@
-"""Broken files: a roll or a reason, never another error, never memory beyond the file's measure."""
+"""Broken files: a roll or a reason, never another error or memory out of proportion to the file."""
 
 import random
 import tracemalloc
@@ -15,7 +15,7 @@ from seqmodel.media.music.tonic import semitones_to_c
 
 
 def attempt(data, **options):
-    """The roll, or None where there is a one-line reason against it."""
+    """The roll, or None if the file is refused with a one-line reason."""
     try:
         score = read_score(data, **options)
         assert (score.off_tick >= score.on_tick).all()
@@ -29,7 +29,7 @@ def attempt(data, **options):
 
 
 def test_awkward_files(awkward):
-    """Guards against a traceback for any file of other projects' own trouble collections."""
+    """Guards against a traceback for any file from other projects' collections of odd files."""
     refused = {path.name for path in awkward if attempt(path.read_bytes()) is None}
     assert len(awkward) == 68
     assert refused == {
@@ -45,7 +45,7 @@ def test_awkward_files(awkward):
 
 
 def test_mutilated_files(awkward, music):
-    """Guards every length and index of the reader: 1000 files with bytes changed, cut, put in."""
+    """Guards every length and index in the reader: 1000 files with changed, cut or added bytes."""
     rng = random.Random(7)
     whole = [path.read_bytes() for path in awkward] + list(music.values())[::100]
     whole = [data for data in whole if 0 < len(data) < 30_000]
@@ -69,7 +69,7 @@ def test_mutilated_files(awkward, music):
 
 @pytest.mark.parametrize("claim", [2**16, 2**31 - 1, 2**32 - 1])
 def test_claims_allocate_nothing(claim):
-    """Guards against a short file that asks for gigabytes by its lengths or its ticks."""
+    """Guards against a short file whose lengths or ticks ask for gigabytes."""
     body = note(0, 5)
     sysex = b"\x00\xf0\x8f\xff\xff\xff" + body
     files = [
@@ -89,7 +89,7 @@ def test_claims_allocate_nothing(claim):
 
 
 def test_densest_files_fit():
-    """Guards the arrays' sizes, which are bounds on what so many bytes can hold at most."""
+    """Guards the sizes of the arrays, upper bounds on what so many bytes can hold."""
     restruck = b"\x00\x90\x3c\x40" + b"\x01\x3c\x40" * 20_000
     score = read_score(midi_file(restruck))
     assert len(score.pitch) == 20_000

@@ -1,4 +1,4 @@
-"""Rolls written as MIDI: what is read again is the same roll, bit for bit."""
+"""Rolls written as MIDI: they read back as the same rolls, bit for bit."""
 
 import io
 from fractions import Fraction
@@ -23,7 +23,7 @@ def read_again(data, grid, restrike="close"):
 
 @st.composite
 def rolls(draw):
-    """Rolls of some density, with silence before and after as it comes."""
+    """Rolls of various densities, with or without silence before and after."""
     length, lead, trail = draw(st.tuples(st.integers(1, 40), st.integers(0, 9), st.integers(0, 9)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     roll = rng.random((length, 88)) < draw(st.sampled_from([0, 0.01, 0.2, 0.5, 1]))
@@ -51,7 +51,7 @@ SCALE = np.eye(88, dtype=np.uint8)
 @example(roll=ONE, grid=Grid(step_nanoseconds=60 * 10**9), tempo_bpm=1e6, restrike="close")
 @example(roll=SCALE, grid=Grid(step_nanoseconds=17_000), tempo_bpm=120.0, restrike="close")
 @example(roll=ONE, grid=Grid(step_nanoseconds=15_260), tempo_bpm=120.0, restrike="close")
-def test_every_roll_comes_back(roll, grid, tempo_bpm, restrike):
+def test_every_roll_reads_back(roll, grid, tempo_bpm, restrike):
     """Guards any grid at any tempo: rounding, adjacent notes, silence before, within and after."""
     try:
         data = midi_bytes(roll, grid, tempo_bpm=tempo_bpm)
@@ -73,8 +73,8 @@ def test_every_roll_comes_back(roll, grid, tempo_bpm, restrike):
     tempo_bpm=st.floats(3.6, 1000),
     restrike=st.sampled_from(["close", "discard"]),
 )
-def test_every_strike_comes_back(seed, length, density, grid, tempo_bpm, restrike):
-    """Guards notes struck in the very frame after another's end, again and again, on any grid."""
+def test_every_strike_reads_back(seed, length, density, grid, tempo_bpm, restrike):
+    """Guards notes struck again the moment the previous one ends, repeatedly, on any grid."""
     frames = as_frames(random_states(seed, length, 88, density=density))
     try:
         data = midi_bytes(frames, grid, tempo_bpm=tempo_bpm)
@@ -85,8 +85,8 @@ def test_every_strike_comes_back(seed, length, density, grid, tempo_bpm, restrik
     assert np.array_equal(again, frames)
 
 
-def test_others_read_a_repeated_note_as_often_as_it_is_struck():
-    """Guards the file itself, by mido: off before on, at one tick."""
+def test_mido_reads_a_repeated_note_as_often_as_it_is_struck():
+    """Guards the file itself: off before on, at the same tick."""
     states = np.zeros((5, 88), np.uint8)
     states[:, 39] = [1, 2, 1, 1, 2]
     data = midi_bytes(as_frames(states), Grid.of_beats(4))
@@ -99,7 +99,7 @@ def test_others_read_a_repeated_note_as_often_as_it_is_struck():
     assert messages == [(*on, 0), (*off, 240), (*on, 0), (*off, 120), (*on, 0), (*off, 240)]
 
 
-def test_real_rolls_come_back(music):
+def test_real_rolls_read_back(music):
     """Guards real pieces, thousands of frames long, against drift."""
     for name in list(music)[::60]:
         for grid in (Grid.of_beats(4), Grid.of_seconds("0.0833")):
@@ -111,7 +111,7 @@ def test_real_rolls_come_back(music):
 
 
 def test_time_does_not_drift():
-    """Guards long pieces: the last of 20000 frames of 1/7 s or so stands within half a tick."""
+    """Guards long pieces: the last of 20000 frames of about 1/7 s is within half a tick."""
     grid = Grid.of_seconds("0.142857143")
     roll = np.zeros((20_000, 88), dtype=np.uint8)
     roll[-1, 40] = 1
@@ -121,8 +121,8 @@ def test_time_does_not_drift():
     assert abs(ticks - exact) <= Fraction(1, 2)
 
 
-def test_a_silence_beyond_the_format_s_longest_delta():
-    """Guards a gap of more than 2^28 ticks, which no reader would take in one event."""
+def test_a_silence_longer_than_the_longest_delta():
+    """Guards a gap of more than 2^28 ticks, which no reader would accept as one delta."""
     grid = Grid.of_seconds(60)
     roll = np.zeros((1201, 88), dtype=np.uint8)
     roll[-1, 40] = 1
@@ -131,8 +131,8 @@ def test_a_silence_beyond_the_format_s_longest_delta():
     assert np.array_equal(read_again(data, grid), roll)
 
 
-def test_others_read_the_same_notes():
-    """Guards the file itself, by mido: one piano note a run, at the tempo asked for."""
+def test_mido_reads_the_same_notes():
+    """Guards the file itself: one note per run of frames, at the given tempo."""
     roll = np.zeros((6, 88), dtype=np.uint8)
     roll[0:2, 39] = roll[2:5, 41] = 1
     file = mido.MidiFile(file=io.BytesIO(midi_bytes(roll, Grid.of_beats(4), tempo_bpm=90)))
@@ -172,8 +172,8 @@ def test_same_roll_same_bytes():
         (ONE[[0] * 200_000], 6e7, "too long"),
     ],
 )
-def test_what_cannot_be_written(roll, tempo_bpm, reason):
-    """Guards against a file that says something else than the roll."""
+def test_impossible_rolls_and_tempos_are_refused(roll, tempo_bpm, reason):
+    """Guards against a file that differs from the roll."""
     grid = Grid(step_nanoseconds=15_259 if tempo_bpm == 120 else 60 * 10**9)
     with pytest.raises(UsageError, match=reason):
         midi_bytes(roll, grid, tempo_bpm=tempo_bpm)

@@ -1,4 +1,4 @@
-"""The baselines, counted again with dictionaries, note by note and frame by frame."""
+"""The baselines, recounted with dictionaries, note by note and frame by frame."""
 
 import math
 from collections import Counter
@@ -10,7 +10,7 @@ from seqmodel.media.music.baselines import NoteNgram, baseline_nats_per_frame
 
 
 class Counted:
-    """p(on) of one note: (on + 2 p(on | shorter context)) / (seen + 2), the shortest one half."""
+    """p(on) of one note: (on + 2 p(on | shorter context)) / (seen + 2), starting from one half."""
 
     def __init__(self, columns, order):
         self.on, self.seen = Counter(), Counter()
@@ -48,7 +48,7 @@ def test_note_ngrams_are_counts_with_backoff(dataset, rolls, order):
 
 
 @pytest.mark.parametrize("order", [0, 1, 8])
-def test_probabilities_are_proper_even_for_what_was_never_heard(dataset, order):
+def test_probabilities_are_proper_even_for_unseen_contexts(dataset, order):
     p = NoteNgram(dataset["train"], order).probability
     assert p.shape == (2**order, 88)
     assert ((p > 0) & (p < 1)).all()
@@ -57,7 +57,7 @@ def test_probabilities_are_proper_even_for_what_was_never_heard(dataset, order):
 
 
 def test_contexts_never_reach_into_the_piece_before(tmp_path, write_dataset):
-    """Every piece is on, off, on, off; were pieces run together, off would follow off."""
+    """Every piece is on, off: the context of its first frame is silence."""
     piece = np.zeros((2, 88), np.uint8)
     piece[0] = 1
     data = write_dataset(tmp_path, {"train": [piece] * 50})
@@ -67,7 +67,7 @@ def test_contexts_never_reach_into_the_piece_before(tmp_path, write_dataset):
 
 
 def test_a_pattern_is_learned_by_the_order_that_can_hold_it(tmp_path, write_dataset):
-    """on on off off: the last frame tells nothing, the last two tell all."""
+    """on on off off: the last frame alone tells nothing, the last two tell everything."""
     roll = np.zeros((400, 88), np.uint8)
     roll[np.arange(400) % 4 < 2] = 1
     data = write_dataset(tmp_path, {"train": [roll], "valid": [roll]})
@@ -77,8 +77,8 @@ def test_a_pattern_is_learned_by_the_order_that_can_hold_it(tmp_path, write_data
     assert nats["note_ngram"] < 3
 
 
-def test_strikes_are_counted_where_a_note_sounds_on(dataset, struck_dataset):
-    """Counted again; the roll's part is what it is without onsets, so that figures compare."""
+def test_strikes_are_counted_where_a_note_continues(dataset, struck_dataset):
+    """Recounted here; the roll's part is as without onsets, so that figures are comparable."""
     again, could = Counter(), Counter()
     for frames in struck_dataset["train"]:
         for t, note in np.argwhere(frames[1:, :88] & frames[:-1, :88]):

@@ -1,4 +1,4 @@
-"""Rolls as notes: filled in again they are the roll, and no two of them could be one."""
+"""Rolls as notes: filled in again they give the roll, and no two could be joined into one."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -15,10 +15,10 @@ from seqmodel.media.music.notes import notes_of
     seed=st.integers(0, 99),
 )
 def test_notes_filled_in_again_are_the_roll(length, density, seed):
-    """Guards notes cut in two, ends paired with another note's beginning, and the file's ends."""
+    """Guards against notes cut in two or paired with another's end, also at the roll's edges."""
     roll = (np.random.default_rng(seed).random((length, 88)) < density).astype(np.uint8)
     notes = notes_of(roll)
-    again = np.zeros((length + 1, 88), np.uint8)  # a frame more, to see where notes touch
+    again = np.zeros((length + 1, 88), np.uint8)  # one more frame, to see notes that end too late
     for begin, end, pitch in notes:
         assert begin < end
         again[begin:end, pitch - 21] += 1
@@ -34,8 +34,8 @@ def test_notes_filled_in_again_are_the_roll(length, density, seed):
     density=st.sampled_from([0, 0.05, 0.5, 0.95]),
     seed=st.integers(0, 99),
 )
-def test_a_note_struck_again_is_another(length, density, seed):
-    """Guards repeated notes run together, in MIDI files and in sound, or paired with wrong ends."""
+def test_a_note_struck_again_is_a_new_one(length, density, seed):
+    """Guards against repeated notes joined, in MIDI files and in sound, or with the wrong ends."""
     states = random_states(seed, length, 88, density=density)
     again = np.full_like(states, OFF)
     for begin, end, pitch in notes_of(as_frames(states)):

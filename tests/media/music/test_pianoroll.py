@@ -1,4 +1,4 @@
-"""Notes to frames: the rule, its corners, its limits, and the published rolls."""
+"""Notes to frames: the rule, its edge cases, its limits, and the published rolls."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_every_file_gives_its_published_roll(shared_data, music, listing):
     [(0, 10, [0]), (4, 15, [0, 1]), (5, 15, [1]), (5, 14, []), (0, 4, None), (25, 25, [])],
 )
 def test_half_a_step_rounds_up(on, off, sounding):
-    """Guards floor(t/step + 1/2) against half-to-even, and [f(on), f(off)) against its ends."""
+    """Guards floor(t/step + 1/2) against half-to-even, and the ends of [f(on), f(off))."""
     data = note(on, off - on)
     if sounding is None:
         with pytest.raises(SourceError, match="half a step"):
@@ -55,8 +55,8 @@ def test_half_a_step_rounds_up(on, off, sounding):
     assert np.flatnonzero(roll_of(data, division=10)[:, 60 - 21]).tolist() == sounding
 
 
-def test_the_longest_end_makes_the_length():
-    """Guards the length, to which notes that fill nothing count."""
+def test_the_last_end_sets_the_length():
+    """Guards the length, for which notes that fill no frame count too."""
     assert len(roll_of(note(0, 10) + note(60, 0), division=10)) == 7
 
 
@@ -67,7 +67,7 @@ def test_seconds_follow_the_tempo():
     assert [np.flatnonzero(roll[:, p - 21]).tolist() for p in (60, 61)] == [[0], [1, 2]]
 
 
-def test_film_time_knows_no_beats_but_seconds():
+def test_smpte_time_has_seconds_but_no_beats():
     """Guards 29.97 frames a second over ten minutes: at 30 the note would end in frame 5994."""
     ticks = 17982 * 2  # ten minutes of film at 30000/1001 frames, 2 ticks each, to 0.0006 s
     header = {"division": (256 - 29) << 8 | 2}
@@ -78,7 +78,7 @@ def test_film_time_knows_no_beats_but_seconds():
 
 
 def test_drums_are_dropped_unless_kept():
-    """Guards against drums played as a piano, and says why nothing is left without them."""
+    """Guards against drums played as a piano; the error says why nothing is left without them."""
     drum = note(0, 480, pitch=38, channel=9)
     assert not roll_of(note(0, 480) + drum)[:, 38 - 21].any()
     assert roll_of(drum, drums=True)[:, 38 - 21].all()
@@ -102,7 +102,7 @@ def test_pitches_fold_by_octaves_after_the_transposition(pitch, transpose, row):
 
 @pytest.mark.parametrize("grid", [Grid.of_beats(32767), Grid.of_seconds("1e-9")])
 def test_a_piece_beyond_the_limit_is_refused_before_it_is_made(grid):
-    """Guards memory against a tick of 2^31 (in eight steps the format allows)."""
+    """Guards memory against a tick of 2^31 (in eight deltas that the format allows)."""
     far = (quantity(2**28 - 1) + b"\xf8") * 8
     data = b"\x00\x90\x3c\x40" + far + b"\x08\x80\x3c\x40"
     with pytest.raises(SourceError, match=f"more than the {MAX_FRAMES}"):
@@ -111,7 +111,7 @@ def test_a_piece_beyond_the_limit_is_refused_before_it_is_made(grid):
 
 @pytest.mark.parametrize(("late", "frames"), [(-1, MAX_FRAMES - 1), (0, MAX_FRAMES)])
 def test_the_longest_piece_is_exact(late, frames):
-    """Guards the exact arithmetic at its far end: nothing overflows or rounds in 64 bits."""
+    """Guards the exact arithmetic at its limit: nothing overflows or rounds in 64 bits."""
     step = Grid(step_nanoseconds=59_999_999_999)
     half_before = (2 * MAX_FRAMES - 1) * step.step_nanoseconds
     milliseconds = -(-half_before // (2 * 10**6)) + late
@@ -123,7 +123,7 @@ def test_the_longest_piece_is_exact(late, frames):
 
 
 def test_transposing_a_roll_loses_no_note():
-    """Guards augmentation: it moves as far as asked, and what leaves comes back by octaves."""
+    """Guards augmentation: notes move as far as asked, or come back by octaves if they leave."""
     rng = np.random.default_rng(0)
     roll = (rng.random((50, 88)) < 0.1).astype(np.uint8)
     middle = roll.copy()

@@ -1,4 +1,4 @@
-"""The published forms of piano-rolls, and files that only pretend to be."""
+"""The published formats of piano-rolls, and files that only pretend to be one."""
 
 import io
 import os
@@ -46,7 +46,7 @@ def mat(**variables):
 
 
 def test_mat_and_pickle_hold_the_same_chorales(shared_data):
-    """Guards both readers by one another, and their counts by the published ones."""
+    """Checks both readers against each other, and their counts against the published ones."""
     from_mat = read_published(shared_data / "music/rolls/JSB_Chorales.mat")
     from_pickle = read_published(shared_data / "music/rolls/jsb_chorales.pickle")
     for split, pieces, frames in (("train", 229, 13807), ("valid", 76, 4602), ("test", 0, 0)):
@@ -69,7 +69,7 @@ def test_pickles_of_every_protocol(tmp_path, numbers, protocol):
 
 
 class Malice:
-    """Unpickled in the usual way it would make a file, and so show that code has run."""
+    """Unpickled in the usual way it would make a file or folder, which shows that code has run."""
 
     def __init__(self, function, *arguments):
         self.how = function, arguments
@@ -80,7 +80,7 @@ class Malice:
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_a_malicious_pickle_runs_nothing(tmp_path, protocol):
-    """Guards against code in a data file: refused, and the file it would make is not there."""
+    """Guards against code in a data file: it is refused and has made nothing."""
     mark = tmp_path / "mark"
     for malice in (Malice(os.mkdir, str(mark)), Malice(eval, f"open({str(mark)!r}, 'w')")):
         path = written(tmp_path, "a.pkl", pickle.dumps({"train": [[malice]]}, protocol))
@@ -105,8 +105,8 @@ def test_a_malicious_pickle_runs_nothing(tmp_path, protocol):
         b"\x80",
     ],
 )
-def test_opcodes_that_a_writer_would_not_make(tmp_path, opcodes):
-    """Guards the unpickler against megabytes claimed by a few bytes, other names, damage."""
+def test_opcodes_that_no_writer_makes(tmp_path, opcodes):
+    """Guards the unpickler against megabytes claimed by a few bytes, other names, and damage."""
     tracemalloc.start()
     with pytest.raises(SourceError):
         read_published(written(tmp_path, "a.pickle", opcodes))
@@ -124,7 +124,7 @@ def test_a_pickle_cannot_change_the_reader(tmp_path):
 
 
 def test_a_pickle_that_multiplies_itself_is_refused(tmp_path):
-    """Guards memory against one piece mentioned a million times in a short file."""
+    """Guards memory against one piece referred to a million times in a short file."""
     piece = [(60,)] * 1000
     splits = {"train": [piece] * 10_000, "valid": [], "test": []}
     with pytest.raises(SourceError, match="over and over"):
@@ -146,13 +146,13 @@ def test_a_pickle_that_multiplies_itself_is_refused(tmp_path):
     ],
 )
 def test_pickles_of_something_else(tmp_path, content, reason):
-    """Guards against made-up frames, and says where the trouble lies."""
+    """Guards against made-up frames; the error says where the problem is."""
     with pytest.raises(SourceError, match=reason):
         read_published(written(tmp_path, "a.pickle", pickle.dumps(content)))
 
 
 def test_npz_names_the_splits(tmp_path):
-    """Guards the layout of .npz: one array a piece, its split in its name, order kept."""
+    """Guards the layout of .npz: one array per piece, its split in its name, order kept."""
     stream = io.BytesIO()
     np.savez_compressed(
         stream, train_0=ROLL, train_10=ROLL[:2], train_2=ROLL[:3].astype(float), Valid_a=ROLL,
@@ -165,14 +165,14 @@ def test_npz_names_the_splits(tmp_path):
 
 
 def test_npy_is_a_piece_of_no_split(tmp_path):
-    """Guards the plain array, in Fortran's order too."""
+    """Guards the plain array, in Fortran order too."""
     rolls = read_published(written(tmp_path, "A.NPY", npy(np.asfortranarray(ROLL))))
     assert list(rolls) == [""]
     assert np.array_equal(rolls[""][0], ROLL)
 
 
 def huge_npy():
-    """A header that claims a terabyte, and no data."""
+    """A header that claims 704 GB, and no data."""
     text = repr({"descr": "<f8", "fortran_order": False, "shape": (10**9, 88)}).encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
@@ -185,7 +185,7 @@ def zipped(name, data, packed=zipfile.ZIP_STORED):
 
 
 def claims(*, cells=1, kind=9, rows=1, data=0, packed=False):
-    """A .mat of a few bytes, whose headers claim so many cells, a matrix of so many rows in it."""
+    """A .mat of a few bytes whose headers claim `cells` cells with a matrix of `rows` rows."""
 
     def element(type, content, size=None):
         return struct.pack("<II", type, len(content) if size is None else size) + content
@@ -248,8 +248,8 @@ def claims(*, cells=1, kind=9, rows=1, data=0, packed=False):
         ("a.txt", b"hello", "none of .mat"),
     ],
 )
-def test_what_is_no_published_roll(tmp_path, name, data, reason):
-    """Guards against a traceback, a wrong width, other values, pickled objects, huge claims."""
+def test_files_that_are_not_published_rolls_are_refused(tmp_path, name, data, reason):
+    """Guards against tracebacks, wrong widths, other values, pickled objects, and huge claims."""
     path = written(tmp_path, name, data)
     tracemalloc.start()
     with pytest.raises(SourceError, match=reason) as caught:
@@ -262,7 +262,7 @@ def test_what_is_no_published_roll(tmp_path, name, data, reason):
 
 @pytest.mark.parametrize("name", ["a.npz", "a.mat", "a.npy"])
 def test_memory_is_that_of_the_rolls(tmp_path, name):
-    """Guards against numbers of eight bytes unpacked whole: 70 MB here for rolls of 9."""
+    """Guards against numbers of eight bytes unpacked whole: 70 MB here for rolls of 9 MB."""
     roll = np.zeros((100_000, 88))
     roll[::7, 5] = 1
     path = tmp_path / name
@@ -283,8 +283,8 @@ def test_memory_is_that_of_the_rolls(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["a.npz", "a.mat", "a.pickle"])
-def test_a_file_has_only_so_many_frames(tmp_path, name, monkeypatch):
-    """Guards against a file that unpacks to a thousand times its size: pieces are counted."""
+def test_the_frames_of_a_file_are_limited(tmp_path, name, monkeypatch):
+    """Guards against a file that unpacks to a thousand times its size, over all its pieces."""
     monkeypatch.setattr(published, "MAX_FILE_FRAMES", 1000)
     piece = np.zeros((101, 88), np.uint8)
 
@@ -322,9 +322,9 @@ NESTED = b"".join(b"\x94h%c\x86" % k for k in range(100)) + b"\x94"
         ),
     ],
 )
-def test_a_pickle_takes_no_longer_than_its_bytes(tmp_path, opcodes):
-    """Guards against tuples that hold themselves twice over and over: to hash or to print one
-    takes twice as long with each byte, which would end some time after this test."""
+def test_a_pickle_takes_time_in_proportion_to_its_bytes(tmp_path, opcodes):
+    """Guards against nested tuples that each hold the previous one twice: hashing or printing one
+    takes twice as long with each level, and 100 levels would never end."""
     with pytest.raises(SourceError) as caught:
         read_published(written(tmp_path, "a.pickle", opcodes))
     assert len(str(caught.value)) < 200
@@ -378,7 +378,7 @@ def test_a_file_that_vanished(tmp_path):
 
 
 def test_cells_that_are_one_matrix(tmp_path):
-    """Guards a .mat whose traindata is no cell array."""
+    """Guards against a .mat whose traindata is not a cell array."""
     stream = io.BytesIO()
     scipy.io.savemat(stream, {"traindata": ROLL})
     with pytest.raises(SourceError, match="no cell array in traindata"):

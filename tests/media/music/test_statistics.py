@@ -1,4 +1,4 @@
-"""Statistics of rolls, against counts by hand and against loops over single notes and frames."""
+"""Statistics of rolls, compared with counts by hand and loops over single notes and frames."""
 
 from collections import Counter
 from itertools import pairwise
@@ -34,7 +34,7 @@ TUNE = roll_of((60, 64), (60, 64), (66,), (), (60, 66), (54, 65))
 
 
 def test_a_small_tune_counted_by_hand():
-    """Guards what each distribution counts, and where silence stands."""
+    """Guards what each distribution counts, and how silence is counted."""
     of = Statistics.of([TUNE])
     assert of.notes_per_frame == {2: 4, 1: 1, 0: 1}
     assert of.note_lengths == {2: 2, 1: 5}
@@ -62,7 +62,7 @@ def test_silence_is_no_note_and_no_chord():
     assert of.dissonance == mean(of.note_lengths) == 0
 
 
-def test_a_note_struck_again_is_another_and_its_chord_too():
+def test_a_note_struck_again_is_a_new_one_and_so_is_its_chord():
     """Guards against reading 176 numbers as 176 notes, and a repeated chord as a drone."""
     roll = roll_of((60, 64), (60, 64), (60, 64), (60,))
     struck = np.zeros_like(roll)
@@ -76,7 +76,7 @@ def test_a_note_struck_again_is_another_and_its_chord_too():
 
 
 def frames_of(columns):
-    """Frames (T, 176) from each note's states: 0 off, 1 struck, 2 sounding on if it can."""
+    """Frames (T, 176) from each note's states: 0 off, 1 struck, 2 held if it can be."""
     frames = np.zeros((len(columns), 176), np.uint8)
     for t, row in enumerate(columns):
         for note, state in enumerate(row):
@@ -111,7 +111,7 @@ def chords_one_by_one(frames):
 
 
 @given(arrays(np.uint8, st.tuples(st.integers(1, 12), st.just(4)), elements=st.integers(0, 2)))
-def test_notes_and_chords_are_those_of_a_loop_over_the_frames(states):
+def test_notes_and_chords_match_a_loop_over_the_frames(states):
     """Guards the first and last frames, the lowest and the highest key."""
     wide = np.zeros((len(states), 88), np.uint8)
     wide[:, [0, 1, 40, 87]] = states
@@ -121,7 +121,7 @@ def test_notes_and_chords_are_those_of_a_loop_over_the_frames(states):
 
 
 @given(arrays(np.uint8, st.tuples(st.integers(1, 8), st.just(5)), elements=st.integers(0, 1)))
-def test_distributions_are_those_of_a_loop_over_the_frames(states):
+def test_distributions_match_a_loop_over_the_frames(states):
     """Guards the lowest and the highest key, which are 87 semitones apart, and silent frames."""
     roll = np.zeros((len(states), 88), np.uint8)
     roll[:, [0, 11, 40, 46, 87]] = states
@@ -142,7 +142,7 @@ def test_distributions_are_those_of_a_loop_over_the_frames(states):
 
 
 def test_total_variation_by_hand():
-    """A half of the mass at 1 moves to 2 and 3; disjoint ones are 1 apart."""
+    """Half of the mass moves from 1 to 2 and 3; disjoint distributions are 1 apart."""
     one, other = Counter({1: 6, 2: 2}), Counter({1: 1, 2: 2, 3: 1})
     assert total_variation(one, other) == pytest.approx((0.5 + 0.25 + 0.25) / 2)
     assert total_variation(other, one) == total_variation(one, other)
@@ -160,7 +160,7 @@ def train(tmp_path, write_dataset):
 
 
 def test_a_drone_is_found(train):
-    """A note, then a whole chord, held for longer than in training; what training has is none."""
+    """A drone is a note or a whole chord held for longer than in training, not for as long."""
     walk = train[0]
     note = roll_of(*[(48, 60 + k % 3) for k in range(7)])
     chord = roll_of(*[(48, 60, 64)] * 3)
@@ -173,7 +173,7 @@ def test_a_drone_is_found(train):
     assert "split" not in values
 
 
-def test_what_training_holds_is_at_no_distance_and_wholly_copied(train):
+def test_training_data_is_at_distance_0_and_wholly_copied(train):
     values = MusicComparison().compare([train[0]], train, train)
     for name in ("drawn", "split"):
         assert set(values[name]["distances"].values()) == {0}
@@ -184,7 +184,7 @@ def test_what_training_holds_is_at_no_distance_and_wholly_copied(train):
 
 
 def test_scattered_voices_show(train):
-    """Guards the purpose of it all: the same music, a third of each frame left out at random."""
+    """The purpose of it all: the same music with a third of each frame left out at random."""
     random = np.random.default_rng(5)
     walk = train[0]
     scattered = [walk & (random.random(walk.shape) < 2 / 3).astype(np.uint8) for _ in range(20)]

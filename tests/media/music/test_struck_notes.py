@@ -1,4 +1,4 @@
-"""Notes struck and held: the rule in its corners, stored, transposed, and as .npy of 0, 1 and 2."""
+"""Notes struck and held: edge cases of the rule, storage, transposition, .npy of 0, 1 and 2."""
 
 import io
 import json
@@ -34,7 +34,7 @@ def states_of(*tracks, restrike="close", drums=False, pitch=60):
 
 
 HOLD = note(0, 40)
-AGAIN = b"\x00\x90\x3c\x40\x14\x90\x3c\x40\x14\x80\x3c\x40"  # on, after 20 on again, after 20 off
+AGAIN = b"\x00\x90\x3c\x40\x14\x90\x3c\x40\x14\x80\x3c\x40"  # on, 20 later on again, 20 later off
 
 
 @pytest.mark.parametrize(
@@ -57,19 +57,19 @@ AGAIN = b"\x00\x90\x3c\x40\x14\x90\x3c\x40\x14\x80\x3c\x40"  # on, after 20 on a
     ],
 )
 def test_where_a_note_is_struck(tracks, restrike, expected):
-    """Guards the rule: a note's first frame, whatever else the pitch is doing there."""
+    """Guards the rule: a note is struck in its first frame, whatever else its pitch does there."""
     pitch = 24 if tracks[0] == note(0, 40, pitch=12) else 60
     assert states_of(*tracks, restrike=restrike, pitch=pitch) == expected
 
 
 def test_kept_drums_strike_too():
-    """Guards strikes of notes that are not there, and notes there that were never struck."""
+    """Guards against strikes of dropped notes, and kept notes that are never struck."""
     assert states_of(HOLD, note(20, 10, channel=9), drums=True) == [1, 2, 1, 2]
 
 
 @settings(deadline=None, max_examples=50)
 @given(random_frames)
-def test_frames_are_stored_in_22_bytes_and_come_back(frames):
+def test_frames_are_stored_in_22_bytes_and_read_back(frames):
     rows = FRAME.encode(frames)
     assert rows.shape == (len(frames), *FRAME.row_shape) == (len(frames), 22)
     assert np.array_equal(FRAME.decode(rows), frames)
@@ -78,8 +78,8 @@ def test_frames_are_stored_in_22_bytes_and_come_back(frames):
 
 @settings(deadline=None, max_examples=50)
 @given(random_frames, st.sampled_from(FRAME.variants))
-def test_transposed_notes_take_their_strikes_along(frames, semitones):
-    """Note by note: one that comes back by octaves may find its place taken, and is struck then."""
+def test_transposed_notes_keep_their_strikes(frames, semitones):
+    """Recomputed note by note: two that folding brings together are struck if either is."""
     found = states(frames)
     expected = np.zeros_like(found)
     for t, pitch in np.argwhere(found):
@@ -92,15 +92,15 @@ def test_transposed_notes_take_their_strikes_along(frames, semitones):
     assert possible(moved)
 
 
-def test_a_view_of_a_batch_is_transposed_as_a_piece_is():
-    """Training varies a column of a batch, whose frames do not lie side by side."""
+def test_a_view_of_a_batch_is_transposed_like_a_piece():
+    """Training varies a column of a batch, whose frames are not contiguous."""
     frames = as_frames(random_states(4, 12, 88, density=0.2))
     batch = np.stack([frames, frames], axis=1)
     assert np.array_equal(FRAME.vary(batch[:, 1], 3), FRAME.vary(frames, 3))
 
 
 def test_only_frames_with_onsets_say_so():
-    """Guards old manifests, which must stay what they are, byte for byte and by fingerprint."""
+    """Guards old manifests, whose bytes and fingerprint must not change."""
     plain = PianoRollFrames(GRID)
     assert "onsets" not in plain.to_json()
     assert (plain.fingerprint, plain.row_shape, plain.frame_size) == (b"", (11,), 88)
@@ -119,8 +119,8 @@ def test_states_are_frames_and_back(frames):
     assert possible(frames)
 
 
-def test_what_a_roll_says_of_strikes():
-    """A note after silence is struck, the first frame's too; one that sounds on is held."""
+def test_strikes_of_a_plain_roll():
+    """A note after silence is struck, also in the first frame; one that continues is held."""
     roll = np.zeros((4, 88), np.uint8)
     roll[:, 7] = [1, 1, 0, 1]
     frames = with_onsets(roll)
@@ -139,7 +139,7 @@ def written(path, array):
 
 
 def test_a_npy_of_states_is_read_with_and_without_onsets(tmp_path):
-    """Guards its split too: of one content whatever is made of it, and another than the roll's."""
+    """Guards its split too: one content with or without onsets, other than the plain roll's."""
     found = random_states(1, 9, 88, density=0.3)
     path = written(tmp_path / "a.npy", found.astype(np.float64))
     assert np.array_equal(load_roll(path), as_frames(found))
@@ -158,8 +158,8 @@ def rows_of(work):
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
-def test_rolls_that_do_not_say_it_are_refused(tmp_path, name):
-    """Guards against strikes made up: in a roll a repeated note and a long one look alike."""
+def test_rolls_without_onsets_are_refused(tmp_path, name):
+    """Guards against made-up strikes: in a roll a repeated note and a long one look alike."""
     roll = np.ones((3, 88), np.uint8)
     path = tmp_path / name
     np.save(path, roll) if name == "a.npy" else np.savez(path, train_0=roll)

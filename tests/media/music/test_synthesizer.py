@@ -1,4 +1,4 @@
-"""Sound told from its spectrum, its silences and the equation it is made by."""
+"""Sound checked by its spectrum, its silences and the equation that defines it."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def at(seconds):
 
 
 def by_the_equation(notes, frames, step=STEP):
-    """The sum of all notes as the module's docstring states it, sine by sine, before it is bent."""
+    """The sum of all notes as the module's docstring has it, sine by sine, before soft clipping."""
     total = np.zeros(round(frames * step * RATE) + 4410)
     k = np.arange(1, 9)[:, None]
     for begin, end, pitch in notes:
@@ -41,7 +41,7 @@ def by_the_equation(notes, frames, step=STEP):
 
 
 def frequency_of(sound):
-    """The strongest frequency, between the bins of a long spectrum."""
+    """The strongest frequency, interpolated between the bins of a long spectrum."""
     size = 2**20
     spectrum = np.log(np.abs(np.fft.rfft(sound * np.hanning(len(sound)), size)) + 1e-12)
     peak = int(spectrum.argmax())
@@ -61,8 +61,8 @@ def frequency_of(sound):
         (108, 4186.01),
     ],
 )
-def test_the_spectrum_peaks_at_the_note_s_frequency(pitch, hertz):
-    """Guards the tuning against printed tables of equal temperament: an octave or a note off."""
+def test_the_spectrum_peaks_at_the_frequency_of_the_note(pitch, hertz):
+    """Guards against tuning off by a note or an octave, by printed tables of equal temperament."""
     assert frequency_of(rendered([(0, 32, pitch)], 32)) == pytest.approx(hertz, rel=1e-4)
 
 
@@ -80,7 +80,7 @@ def test_the_sound_is_what_the_equation_says(step, block, monkeypatch):
 
 
 def test_a_note_held_for_long_ends_inaudibly():
-    """Guards the cut that keeps a note of a day from being rendered for a day."""
+    """Guards the cut-off without which a note held for a day would be rendered for a day."""
     sound = rendered([(0, 400, 96)], 400)
     quiet = np.flatnonzero(sound == 0)
     assert quiet[quiet > 100][0] < at(10)
@@ -88,7 +88,7 @@ def test_a_note_held_for_long_ends_inaudibly():
 
 
 def test_it_is_silent_where_nothing_sounds():
-    """Guards notes that begin early or ring on: silence before the first and between two."""
+    """Guards against early or lingering notes: silence before the first and between two."""
     roll = np.zeros((40, 88), np.uint8)
     roll[[8, 9, 24], 40] = 1
     sound = np.concatenate(list(render(notes_of(roll), np.arange(41) * STEP)))
@@ -102,7 +102,7 @@ def test_it_is_silent_where_nothing_sounds():
 
 
 def test_nothing_clicks():
-    """Guards the fades: above the eighth partial of a note there is nothing to be heard."""
+    """Guards the fades: nothing may be audible above the eighth partial of a note."""
     sound = rendered([(k, k + 1, 58) for k in range(0, 40, 2)], 40)
     power = np.abs(np.fft.rfft(sound)) ** 2
     beyond = np.fft.rfftfreq(len(sound), 1 / RATE) > 8 * 233 + 1500
@@ -122,7 +122,7 @@ def test_high_notes_fade_sooner():
 
 @pytest.mark.parametrize("count", [88, 20])
 def test_no_chord_clips(count):
-    """Guards the loudest there is, however many notes begin at once."""
+    """Guards the loudest sound there can be, however many notes begin at once."""
     chord = [(0, 16, pitch) for pitch in range(21, 21 + count)]
     sound = rendered(chord, 16)
     assert np.abs(by_the_equation(chord, 16)).max() > 1.2  # it would clip
@@ -131,7 +131,7 @@ def test_no_chord_clips(count):
 
 
 def test_four_notes_are_the_sum_of_each_alone():
-    """Guards a loudness that depends on what else sounds: a passage is the same in any piece."""
+    """Guards against loudness that depends on the context: a passage is the same in any piece."""
     chord = [(0, 8, pitch) for pitch in (21, 33, 45, 57)]
     alone = sum(rendered([note], 8).astype(np.float64) for note in chord)
     np.testing.assert_allclose(rendered(chord, 8), alone, atol=1e-7)
@@ -141,7 +141,7 @@ def test_four_notes_are_the_sum_of_each_alone():
     )
 
 
-def test_loudness_bends_smoothly_and_keeps_its_order():
+def test_soft_clipping_is_smooth_and_monotonic():
     """Guards the knee: a jump there would be a crackle."""
     line = np.linspace(-20, 20, 400_001)
     bent = synthesizer._bent(line)

@@ -8,7 +8,7 @@ from seqmodel.media.music.tonic import semitones_to_c
 
 
 def test_it_agrees_with_the_listed_transpositions(music, listing):
-    """Guards --transpose-to-c: at least 95% of all 1625 together, and most of every set."""
+    """Guards --transpose-to-c: at least 95% of all 1625 together, and over 94% of each set."""
     agreed = {"nottingham": [], "musedata": [], "piano_midi": []}
     for name, entry in listing.items():
         if name.split("/")[0] in agreed:
@@ -28,6 +28,6 @@ def test_scales_go_to_c_by_the_nearer_way(tonic, scale):
 
 
 def test_no_key_at_all_moves_nothing():
-    """Guards pieces without notes, of drums only, and of all pitches alike."""
+    """Guards pieces without notes, with drums only, and with all pitches alike."""
     for piece in (b"", note(0, 9, channel=9), b"".join(note(0, 9, pitch=p) for p in range(48, 60))):
         assert semitones_to_c(read_score(midi_file(piece))) == 0

@@ -11,7 +11,7 @@ from seqmodel.media.music.sampling import MusicSampling
 
 
 def picture(frames):
-    """Draw a sample of so many frames, of one note each."""
+    """Write a picture of a sample of so many frames, of one note each."""
     request = SampleRequest(
         kind="png",
         length=frames,
@@ -28,8 +28,8 @@ def picture(frames):
 
 
 def test_a_long_sample_is_held_once():
-    """Guards against chunks beside the whole, and a picture that grows: a million frames took twice
-    their 88 MB and more."""
+    """Guards against chunks kept next to the whole, and a picture that grows: a million frames used
+    to take over twice their 88 MB."""
     picture(100)  # loads fonts
     tracemalloc.start()
     assert picture(1_000_000).size == "1,000,000 frames"
