@@ -169,8 +169,7 @@ class FolderFormat:
             return
         if not folder.is_dir() or not self.is_marked(folder):
             raise SeqmodelError(
-                f"{folder} is not a {self.name}, and --force replaces nothing else; name another "
-                "place"
+                f"{folder} is not a {self.name}, so --force does not replace it; name another place"
             )
         foreign = min((path for path in _files_in(folder) if not self.owns(path)), default=None)
         if foreign is not None:

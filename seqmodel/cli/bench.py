@@ -59,7 +59,7 @@ def bench(
     Still, ratios hold only on a quiet machine: on a busy one threads wait for each other, most of
     all in torch's own layers. Figures are medians over the rounds, followed by +- half the
     interquartile range. Rows are reported on stderr as they are measured; tables follow at the end.
-    A GPU is used for the part units only.
+    A GPU is used for --part units only.
     """
     units = [unit_spec(name).name for name in dict.fromkeys(names or ())]
     sizes = [find_size(name) for name in dict.fromkeys(size)] if size else SIZES

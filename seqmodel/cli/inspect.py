@@ -66,7 +66,7 @@ def inspect(
     quiet: Quiet = False,
     **media_options: Any,
 ) -> None:
-    """Say what a media file, a dataset or a run holds; --plot draws it.
+    """Describe a media file, a dataset or a run; --plot draws it.
 
     Music is drawn as a piano-roll, audio as waveform and spectrogram, a dataset as a histogram of
     notes or sample values, a run as its learning curve. A dataset is read in full and checked

@@ -27,7 +27,7 @@ def report(
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a page on runs: figures, curves, samples that play.
+    """Write an HTML page on runs: figures, curves, playable samples.
 
     It is one file that needs no network: figures on every split beside trivial baselines, curves
     over updates or time, samples drawn with --seed, and what all of it comes from.

@@ -64,7 +64,9 @@ def compare_samples(
         "pieces": number,
         "frames": sum(map(len, drawn)),
         "seed": seed,
-        "lengths": "chosen by the model" if run.config.end else f"as long as pieces of {split}",
+        "lengths": "lengths chosen by the model"
+        if run.config.end
+        else f"as long as pieces of {split}",
         **comparison.compare(drawn, None if same else pieces, train),
     }
 

@@ -156,7 +156,7 @@ def compare(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Answer which unit is better, or which value of any other setting.
+    """Find out which unit, or which value of a setting, is better.
 
     For each dataset and unit: a search on valid, then the winner trained over the seeds and scored
     on every split. Repeat the command to resume, or start it several times, also on other hosts

@@ -201,7 +201,7 @@ def train(
         _setting(
             "weight_dropout",
             TRAINING,
-            "Probability of dropping a number of a unit's recurrent weights at each update.",
+            "Probability of dropping each of a unit's recurrent weights at each update.",
         ),
     ] = None,
     clip: Annotated[
@@ -215,7 +215,7 @@ def train(
         _setting(
             "average",
             TRAINING,
-            "Decay of the running mean of the weights, which is kept; 0: no mean.",
+            "Decay of the running mean of the weights, which is what is saved; 0: no mean.",
         ),
     ] = None,
     seed: Annotated[
@@ -283,7 +283,7 @@ def train(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a unit and keep the epoch that predicts valid best.
+    """Train a unit and keep the epoch with the best score on valid.
 
     --resume continues a stopped run (Ctrl-C will do), bit for bit. The defaults shown are for
     music; audio, the frame-wise model and the paper preset have some of their own, see
