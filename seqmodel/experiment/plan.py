@@ -90,7 +90,8 @@ class Plan:
         for name in (f.name for f in fields(self)):
             mine, its = getattr(_without_paths(self), name), getattr(_without_paths(other), name)
             if mine != its:
-                return {"sources": "datasets", "space": "settings to tune"}.get(name, name)
+                words = {"sources": "datasets", "space": "settings to tune", "quick": "--quick"}
+                return words.get(name, name)
         return None
 
     def extends(self, other: "Plan") -> bool:

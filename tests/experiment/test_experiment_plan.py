@@ -68,6 +68,7 @@ def test_experiments_differ_in_data_and_settings_but_not_in_paths(plan):
     assert plan.same_experiment(other) == "data of tiny"
     assert plan.same_experiment(replace(plan, trials=5)) == "trials"
     assert plan.same_experiment(replace(plan, settings={})) == "settings"
+    assert plan.same_experiment(replace(plan, quick=True)) == "--quick"
 
 
 def test_the_papers_rates_are_log_uniform_and_the_same_for_all():
