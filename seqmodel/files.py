@@ -164,13 +164,14 @@ class FolderFormat:
 
         With `force` it may exist, if it is empty or of this format with no other files in it.
         """
-        refuse_existing(folder, force=force)
-        if not folder.exists() or (folder.is_dir() and self._is_unwritten(folder)):
-            return
-        if not folder.is_dir() or not self.is_marked(folder):
+        new = not folder.exists() or (folder.is_dir() and self._is_unwritten(folder))
+        if not new and not (folder.is_dir() and self.is_marked(folder)):
             raise SeqmodelError(
-                f"{folder} is not a {self.name}, so --force does not replace it; name another place"
+                f"{folder} is not a {self.name}, so it is never replaced; name another place"
             )
+        refuse_existing(folder, force=force)
+        if new:
+            return
         foreign = min((path for path in _files_in(folder) if not self.owns(path)), default=None)
         if foreign is not None:
             raise SeqmodelError(

@@ -198,7 +198,7 @@ def test_force_never_removes_what_is_not_ours(tmp_path, kind):
         home.write_text("years of work")
     before = tree(tmp_path)
     with (
-        pytest.raises(SeqmodelError, match=f"{home} is not a dataset, so --force"),
+        pytest.raises(SeqmodelError, match=f"{home} is not a dataset, so it is never replaced"),
         new_folder(home, FORMAT, force=True),
     ):
         pytest.fail("the work began")

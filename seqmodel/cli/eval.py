@@ -8,9 +8,9 @@ import typer
 from seqmodel.cli.common import Device, Json, Quiet, counter, message, plural, print_json, show
 from seqmodel.cli.completion import one_of
 from seqmodel.config import Config
+from seqmodel.data.splits import SPLITS
+from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Comparison
-
-SPLITS = ("train", "valid", "test")
 
 
 def evaluate(
@@ -48,6 +48,8 @@ def evaluate(
     Drones are pieces with a note, or a chord, held longer than any in training. Distances are
     between distributions: 0 if equal, 1 if they share nothing.
     """
+    if split not in SPLITS:
+        raise UsageError(f"--split must be train, valid or test, not {split!r}")
     from seqmodel.data.dataset import open_dataset
     from seqmodel.evaluation.report import report
     from seqmodel.runs.folder import load_run, newest_run

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from seqmodel import plain_json
 from seqmodel.config import Config, read_config_file, to_yaml
-from seqmodel.data.dataset import Dataset
+from seqmodel.data.dataset import MANIFEST, Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.media.definitions import FrameDefinition
@@ -100,7 +100,11 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     checkpoint = folder / BEST
     if not checkpoint.is_file():
         if not folder.is_dir():
-            raise SeqmodelError(f"there is no run folder {folder}")
+            near = RUNS / folder
+            meant = f"; there is one named {near}" if near.is_dir() else ""
+            raise SeqmodelError(f"there is no run folder {folder}{meant}")
+        if (folder / MANIFEST).is_file():
+            raise SeqmodelError(f"{folder} is a dataset: name a run that was trained on it")
         if (folder / LAST).is_file():
             raise SeqmodelError(
                 f"{folder} has no best checkpoint yet: its first epoch is unfinished; "

@@ -301,10 +301,6 @@ MISTAKES = {
         2,
         "{audio_run} was trained on audio, whose samples --samples cannot judge: leave it out",
     ),
-    "eval {audio_run} --split dev": (
-        1,
-        "{audio} has no pieces in split 'dev' (available: train, valid, test)",
-    ),
 }
 
 

@@ -51,7 +51,7 @@ PREPARE = {
     ),
     "prepare {music} {bad}/text.mid --strict -o d": (1, f"{{bad}}/text.mid: {NO_MIDI}"),
     "prepare {music} -o {data}": (1, f"{{data}} {EXISTS}"),
-    "prepare {music} -o {bad}/file": (1, f"{{bad}}/file {EXISTS}"),
+    "prepare {music} -o {run}": (1, f"{{run}} is not a prepared dataset, {NOTHING_ELSE}"),
     "prepare {music} -o {bad}/file --force": (
         1,
         f"{{bad}}/file is not a prepared dataset, {NOTHING_ELSE}",

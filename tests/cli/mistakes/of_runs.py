@@ -6,10 +6,7 @@ EVAL = {
     "eval": (1, NO_RUN),
     "eval {bad}/nope": (1, "there is no run folder {bad}/nope"),
     "eval {run}/best.safetensors": (1, "there is no run folder {run}/best.safetensors"),
-    "eval {data}": (
-        1,
-        "{data} has no checkpoint (best.safetensors); train one with `seqmodel train`",
-    ),
+    "eval {data}": (1, "{data} is a dataset: name a run that was trained on it"),
     "eval {bad}/no-best": (
         1,
         "{bad}/no-best has no best checkpoint yet: its first epoch is unfinished; continue with "
@@ -17,10 +14,7 @@ EVAL = {
     ),
     "eval {bad}/cut": (1, f"{{bad}}/cut/best.safetensors {DAMAGED}"),
     "eval {bad}/changed": (1, f"{{bad}}/changed/best.safetensors {DAMAGED}"),
-    "eval {run} --split dev": (
-        1,
-        "{data} has no pieces in split 'dev' (available: train, valid, test)",
-    ),
+    "eval {run} --split dev": (2, "--split must be train, valid or test, not 'dev'"),
     "eval {run} --data {music}": (1, f"{{music}} {NO_DATASET} --out DATA`"),
     "eval {run} --data {bad}/one-data": (
         1,

@@ -128,6 +128,7 @@ TRAIN = {
         f"there is no unit 'gnu'; choose one of {UNITS}",
     ),
     "train {data} --run {run}": (1, f"{{run}} {EXISTS}"),
+    "train {data} --run {data}": (1, f"{{data}} is not a run folder, {NOTHING_ELSE}"),
     "train {data} --run {bad}/other --force": (
         1,
         f"{{bad}}/other is not a run folder, {NOTHING_ELSE}",
