@@ -23,6 +23,14 @@ QUICK_FRAMES = 64_000
 QUICK_EPOCHS = 60
 """The most epochs of such a run; datasets of a few pieces would have thousands."""
 
+WORDS = {
+    "sources": "datasets",
+    "finals": "pruning",
+    "space": "settings to tune",
+    "quick": "--quick",
+}
+"""Fields of a plan whose names say too little in a message."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -58,6 +66,8 @@ class Plan:
     """Trials of the search, per dataset and variant."""
     seeds: int
     """Runs of the winner of each search, including the winning trial."""
+    finals: int = 0
+    """Trials, the best at a first look, that are trained to their end; 0: all are, at once."""
     space: Mapping[str, Range] = field(default_factory=dict)
     """Setting -> the range searched."""
     quick: bool = False
@@ -90,8 +100,7 @@ class Plan:
         for name in (f.name for f in fields(self)):
             mine, its = getattr(_without_paths(self), name), getattr(_without_paths(other), name)
             if mine != its:
-                words = {"sources": "datasets", "space": "settings to tune", "quick": "--quick"}
-                return words.get(name, name)
+                return WORDS.get(name, name)
         return None
 
     def extends(self, other: "Plan") -> bool:

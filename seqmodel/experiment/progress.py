@@ -19,22 +19,28 @@ class Counts(NamedTuple):
     trials_done: int
     seeds: int
     seeds_done: int
+    finals: int = 0
+    """Trials that are trained to their end; 0 if all are, at once."""
+    finals_done: int = 0
 
     @property
     def total(self) -> int:
-        """Trials and seeds."""
-        return self.trials + self.seeds
+        """Trials, finals and seeds."""
+        return self.trials + self.finals + self.seeds
 
     @property
     def done(self) -> int:
-        """Trials and seeds that have ended."""
-        return self.trials_done + self.seeds_done
+        """Trials, finals and seeds that have ended."""
+        return self.trials_done + self.finals_done + self.seeds_done
 
-    @property
-    def left(self) -> int:
-        """Runs left to train, without the winner's first seed, which is already trained."""
+    def left(self, look: float) -> float:
+        """Whole runs left to train, without the winner's first seed, which is already trained.
+
+        `look` is the share of a whole run that a trial is when there are finals.
+        """
         again = min(self.seeds - self.seeds_done, self.seeds - 1)
-        return self.trials - self.trials_done + again
+        trials = (self.trials - self.trials_done) * (look if self.finals else 1.0)
+        return trials + self.finals - self.finals_done + again
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class Event:
     """What a process is doing, reported as a run begins, regularly as it trains, and at its end."""
 
     run: str
-    """Cell and trial or seed, as in "jsb/gru/trial-3"."""
+    """Cell and trial, final or seed, as in "jsb/gru/trial-3"."""
     epoch: int
     """The last epoch that ended."""
     epochs: int
@@ -57,6 +63,8 @@ class Event:
     """Until the last epoch ends; None while too little is known."""
     counts: Counts | None = None
     """The counts of its cell, once the run has ended."""
+    size: float = 1.0
+    """The share of a whole run's epochs that it is; below 1 if it ends at the first look."""
 
     @property
     def cell(self) -> str:
@@ -98,36 +106,57 @@ class AtHand(NamedTuple):
     """Seconds since it began."""
     left: float | None
     """Seconds until its last epoch ends, if known."""
+    size: float = 1.0
+    """`Event.size`."""
+
+
+class Took(NamedTuple):
+    """A run that has ended."""
+
+    seconds: float
+    size: float = 1.0
+    """`Event.size`."""
 
 
 def seconds_left(
     at_hand: Collection[AtHand],
-    waiting: Mapping[str, int],
-    took: Mapping[str, Sequence[float]],
+    counts: Mapping[str, Counts],
+    took: Mapping[str, Sequence[Took]],
     processes: int,
 ) -> float | None:
     """Seconds until all runs have ended; None if nothing is known of any.
 
-    Waiting runs are assumed to take as long as others of their cell, which tend to stop as early or
-    late; if none of the cell's is known, as long as the mean of the known cells.
+    Waiting runs are assumed to take as long as others of their cell, in proportion to their sizes,
+    as these tend to stop as early or late; if none of the cell's is known, as long as the mean of
+    the known cells.
 
     Args:
         at_hand: the runs in progress.
-        waiting: cell -> number of runs that have not begun.
-        took: cell -> seconds of runs that have ended.
+        counts: every cell's.
+        took: cell -> its runs that have ended.
         processes: how many share the work.
     """
-    known = {cell: [*seconds] for cell, seconds in took.items() if seconds}
+    known = {cell: [*ended] for cell, ended in took.items() if ended}
     for run in at_hand:
         if run.left is not None:
-            known.setdefault(run.cell, []).append(run.elapsed + run.left)
+            known.setdefault(run.cell, []).append(Took(run.elapsed + run.left, run.size))
     if not known:
         return None
-    means = {cell: fmean(seconds) for cell, seconds in known.items()}
+    means = {
+        cell: sum(run.seconds for run in runs) / sum(run.size for run in runs)
+        for cell, runs in known.items()
+    }
     usual = fmean(means.values())
     lefts = [
-        max(0.0, means.get(run.cell, usual) - run.elapsed) if run.left is None else run.left
+        max(0.0, run.size * means.get(run.cell, usual) - run.elapsed)
+        if run.left is None
+        else run.left
         for run in at_hand
     ]
-    wait = sum(count * means.get(cell, usual) for cell, count in waiting.items())
+    looks = {cell: min(run.size for run in runs) for cell, runs in known.items()}
+    wait = 0.0
+    for cell, count in counts.items():
+        begun = sum(run.size for run in at_hand if run.cell == cell)
+        runs_left = count.left(looks.get(cell, fmean(looks.values()))) - begun
+        wait += max(runs_left, 0.0) * means.get(cell, usual)
     return max([(sum(lefts) + wait) / max(processes, 1), *lefts])

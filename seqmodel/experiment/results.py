@@ -1,7 +1,7 @@
 """The results of an experiment, read from its storage."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -148,8 +148,13 @@ def results(studies: Studies) -> list[Comparison]:
 
 
 def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
-    trials, seeds = studies.trials(cell), studies.seeds(cell)
-    winner = trials.winner() if trials.complete() else None
+    seeds, finals = studies.seeds(cell), studies.finals(cell)
+    winner = studies.winner(cell) if studies.searched(cell) else None
+    trials = {k: _attempt(k, trial) for k, trial in studies.trials(cell).indexed().items()}
+    for number, final in zip(studies.finalists(cell), finals.indexed().values(), strict=False):
+        if METRICS in final.user_attrs:
+            going_on = _attempt(number, final)
+            trials[number] = replace(trials[number], ended=going_on.ended, metrics=going_on.metrics)
     config = None if winner is None else studies.plan.config(cell, dataset, winner[1].params, 0)
     scored = [t.user_attrs["scores"] for t in seeds.indexed().values() if "scores" in t.user_attrs]
     return Outcome(
@@ -157,7 +162,7 @@ def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
         config,
         None if winner is None else winner[0],
         None if config is None else _parameters(config, dataset),
-        [_attempt(k, trial) for k, trial in trials.indexed().items()],
+        [*trials.values()],
         [_attempt(k, trial) for k, trial in seeds.indexed().items()],
         {split: np.array([s[split] for s in scored]) for split in dataset.splits if scored},
     )

@@ -1,6 +1,5 @@
 """The progress of an experiment, as seen from outside."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -10,8 +9,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from seqmodel.experiment.plan import Cell
 from seqmodel.experiment.processes import host_of, is_dead, is_here, lock_of
-from seqmodel.experiment.progress import AtHand, Counts, Event, read_event, seconds_left
-from seqmodel.experiment.studies import WORKER, Studies, Study
+from seqmodel.experiment.progress import AtHand, Counts, Event, Took, read_event, seconds_left
+from seqmodel.experiment.studies import SIZE, WORKER, Studies, best
 
 
 class Running(NamedTuple):
@@ -27,6 +26,8 @@ class Running(NamedTuple):
     """Seconds since it began or resumed."""
     event: Event | None
     """What its process reported last; None if that cannot be read here."""
+    size: float
+    """`Event.size`."""
     host: str | None
     """None for this one."""
 
@@ -62,24 +63,30 @@ class Status(NamedTuple):
 def status_of(studies: Studies, folder: Path) -> Status:
     """The progress of the experiment in `folder`."""
     cells, running = [], []
-    took: dict[str, list[float]] = {}
+    took: dict[str, list[Took]] = {}
     for cell in studies.plan.cells():
-        trials, seeds = studies.trials(cell), studies.seeds(cell)
-        winner = trials.winner()
-        best = None if winner is None else winner[1].value
-        cells.append(CellStatus(cell.name, studies.counts(cell), best))
-        running += _running(cell, "trial", trials, folder) + _running(cell, "seed", seeds, folder)
-        took[cell.name] = _took(trials.indexed()) + _took(seeds.indexed(), first=1)
+        trials, seeds = studies.trials(cell).indexed(), studies.seeds(cell).indexed()
+        finals, finalists = studies.finals(cell).indexed(), studies.finalists(cell)
+        named = {f"trial-{k}": trial for k, trial in trials.items()}
+        named |= {
+            f"final-{finalists[k]}": trial for k, trial in finals.items() if k < len(finalists)
+        }
+        found = best(named)
+        figure = None if found is None else found[1].value
+        cells.append(CellStatus(cell.name, studies.counts(cell), figure))
+        named |= {f"seed-{k}": trial for k, trial in seeds.items()}
+        running += _running(cell, named, folder)
+        took[cell.name] = [_took(t) for name, t in named.items() if _ended(t) and name != "seed-0"]
     return Status(cells, running, _left(running, cells, took))
 
 
-def _running(cell: Cell, kind: str, study: Study, folder: Path) -> list[Running]:
+def _running(cell: Cell, trials: Mapping[str, FrozenTrial], folder: Path) -> list[Running]:
     found = []
-    for index, trial in study.indexed().items():
+    for of_cell, trial in trials.items():
         name = trial.user_attrs.get(WORKER)
         if trial.state != TrialState.RUNNING or name is None or is_dead(folder, name):
             continue
-        run, here = f"{cell.name}/{kind}-{index}", is_here(folder, name)
+        run, here = f"{cell.name}/{of_cell}", is_here(folder, name)
         event = read_event(lock_of(folder, name)) if here else None
         if event is not None and event.run != run:
             event = None
@@ -91,19 +98,19 @@ def _running(cell: Cell, kind: str, study: Study, folder: Path) -> list[Running]
                 min(trial.intermediate_values.values(), default=None),
                 _seconds(trial, datetime.now()),
                 event,
+                trial.user_attrs.get(SIZE, 1.0),
                 None if here else host_of(name),
             )
         )
     return found
 
 
-def _took(trials: Mapping[int, FrozenTrial], first: int = 0) -> list[float]:
-    """Seconds that each ended trial took, from the index `first` on."""
-    return [
-        _seconds(trial, trial.datetime_complete)
-        for index, trial in trials.items()
-        if index >= first and trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
-    ]
+def _ended(trial: FrozenTrial) -> bool:
+    return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+def _took(trial: FrozenTrial) -> Took:
+    return Took(_seconds(trial, trial.datetime_complete), trial.user_attrs.get(SIZE, 1.0))
 
 
 def _seconds(trial: FrozenTrial, until: datetime | None) -> float:
@@ -112,15 +119,14 @@ def _seconds(trial: FrozenTrial, until: datetime | None) -> float:
 
 
 def _left(
-    running: Sequence[Running], cells: Sequence[CellStatus], took: Mapping[str, Sequence[float]]
+    running: Sequence[Running], cells: Sequence[CellStatus], took: Mapping[str, Sequence[Took]]
 ) -> float | None:
     at_hand = [
-        AtHand(r.cell, r.elapsed, None if r.event is None else r.event.seconds_left)
+        AtHand(r.cell, r.elapsed, None if r.event is None else r.event.seconds_left, r.size)
         for r in running
         if not r.run.endswith("/seed-0")
     ]
     if not running:
         return None
-    taken = Counter(run.cell for run in at_hand)
-    waiting = {cell.name: cell.counts.left - taken[cell.name] for cell in cells}
-    return seconds_left(at_hand, waiting, took, len(running))
+    counts = {cell.name: cell.counts for cell in cells}
+    return seconds_left(at_hand, counts, took, len(running))

@@ -1,4 +1,7 @@
-"""An experiment in Optuna's terms: for each cell a study of trials and one of the winner's seeds.
+"""An experiment in Optuna's terms: for each cell three studies, one after the other.
+
+Trials of the search, in one with pruning only up to a first look; finals, which train the best of
+these to their end; and seeds, the runs of the winner.
 
 Each study has a fixed number of trials, and a trial is identified by its index: how many began
 before it. A trial whose process died is failed and queued again under the same index, to resume
@@ -7,8 +10,9 @@ from its checkpoint; to Optuna it is a new trial, which records the one that it 
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
@@ -20,9 +24,14 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.progress import Counts
 from seqmodel.experiment.storage import GRACE, queue_again, root
+from seqmodel.training.trials import ranked
 
-PLAN, WORKER = "plan", "worker"
-"""Attributes: the plan, on the experiment's own study; on a trial, the process that runs it."""
+PLAN, WORKER, SIZE = "plan", "worker", "size"
+"""Attributes: the plan, on the experiment's own study; on a trial, the process that runs it and,
+if it ends at the first look, its `Event.size`.
+"""
+
+K = TypeVar("K")
 
 Objective = Callable[[Trial, int], float]
 """Runs a trial, given its index, and returns its figure; lower is better."""
@@ -65,9 +74,30 @@ class Studies:
         """The search of a cell."""
         return self._study(f"{cell.name}/trials", self.plan.trials)
 
+    def finals(self, cell: Cell) -> "Study":
+        """The trials of a cell that are trained to their end; none in a search without pruning."""
+        return self._study(f"{cell.name}/finals", self.plan.finals)
+
     def seeds(self, cell: Cell) -> "Study":
         """The runs of a cell's winner."""
         return self._study(f"{cell.name}/seeds", self.plan.seeds)
+
+    def finalists(self, cell: Cell) -> list[int]:
+        """The trials that go on, by index, the best first; fewer than planned if most diverged."""
+        return ranked(self.trials(cell).indexed())[: self.plan.finals]
+
+    def winner(self, cell: Cell) -> tuple[int, FrozenTrial] | None:
+        """The best trial so far and its index, the first of equals; None if none has completed."""
+        trials = self.trials(cell).indexed()
+        if not self.plan.finals:
+            return best(trials)
+        finalists = self.finalists(cell)
+        found = best(self.finals(cell).indexed())
+        return None if found is None else (finalists[found[0]], trials[finalists[found[0]]])
+
+    def searched(self, cell: Cell) -> bool:
+        """Whether the search of a cell has ended, so that its winner is known."""
+        return self.trials(cell).complete() and self.finals(cell).complete()
 
     def complete(self) -> bool:
         """Whether nothing is left to do."""
@@ -75,8 +105,10 @@ class Studies:
 
     def counts(self, cell: Cell) -> Counts:
         """How many runs a cell has, and how many have ended."""
-        trials, seeds = self.trials(cell), self.seeds(cell)
-        return Counts(trials.count, trials.done(), seeds.count, seeds.done())
+        trials, finals, seeds = self.trials(cell), self.finals(cell), self.seeds(cell)
+        return Counts(
+            trials.count, trials.done(), seeds.count, seeds.done(), finals.count, finals.done()
+        )
 
     def _study(self, name: str, count: int) -> "Study":
         if name not in self._opened:
@@ -125,11 +157,6 @@ class Study:
         """Whether all trials have ended."""
         return self.done() == self.count
 
-    def winner(self) -> tuple[int, FrozenTrial] | None:
-        """The best trial and its index, the first of equals; None if none completed."""
-        done = [(k, t) for k, t in self.indexed().items() if t.state == TrialState.COMPLETE]
-        return min(done, key=lambda indexed: indexed[1].value or 0.0, default=None)
-
     def queue_what_was_left(self, is_dead: Callable[[str], bool]) -> None:
         """Queue again the trials whose process, named in `WORKER`, is dead.
 
@@ -156,9 +183,7 @@ class Study:
                 self._study.tell(trial.number, state=TrialState.FAIL)
             queue_again(self._study, trial)
 
-    def run_next(
-        self, objective: Objective, sampler: BaseSampler, pruner: optuna.pruners.BasePruner
-    ) -> None:
+    def run_next(self, objective: Objective, sampler: BaseSampler) -> None:
         """Take a trial, a queued one first, run it and store the result."""
 
         def of_trial(trial: Trial) -> float:
@@ -167,8 +192,14 @@ class Study:
                 raise optuna.TrialPruned
             return objective(trial, numbers.index(trial.number))
 
-        self._study.sampler, self._study.pruner = sampler, pruner
+        self._study.sampler = sampler
         self._study.optimize(of_trial, n_trials=1)
+
+
+def best(trials: Mapping[K, FrozenTrial]) -> tuple[K, FrozenTrial] | None:
+    """The best of the trials that are complete and its key, the first of equals; None if none."""
+    done = [(k, t) for k, t in trials.items() if t.state == TrialState.COMPLETE]
+    return min(done, key=lambda indexed: indexed[1].value or 0.0, default=None)
 
 
 def _ended(trial: FrozenTrial) -> bool:

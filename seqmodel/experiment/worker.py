@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import optuna
 from optuna.trial import Trial
@@ -14,12 +14,12 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.experiment.plan import Cell
 from seqmodel.experiment.processes import is_dead, lock_of, new_name
 from seqmodel.experiment.progress import Event, write_event
-from seqmodel.experiment.studies import WORKER, Studies, Study
+from seqmodel.experiment.studies import SIZE, WORKER, Studies, Study
 from seqmodel.locks import held, locked
 from seqmodel.runs.folder import LAST, load_run
 from seqmodel.training.loop import Listener, Tick
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import ENDED, strategy, train_trial
+from seqmodel.training.trials import ENDED, first_look, sampler, train_trial
 
 POLL = 0.5
 """Seconds between checks for work that other processes have to finish first."""
@@ -27,6 +27,9 @@ POLL = 0.5
 
 TELL = 0.5
 """Seconds between two reports of the current epoch."""
+
+NO_SAMPLER = optuna.samplers.RandomSampler(0)
+"""For studies whose trials have nothing to be sampled."""
 
 
 class Worker:
@@ -65,19 +68,20 @@ class Worker:
     def _one(self) -> bool:
         """Run the next trial or seed; False if there is none for now."""
         for cell in self._plan.cells():
-            trials, seeds = self._studies.trials(cell), self._studies.seeds(cell)
-            if seeds.complete():
+            stages = {
+                self._search: self._studies.trials(cell),
+                self._finish: self._studies.finals(cell),
+                self._repeat: self._studies.seeds(cell),
+            }
+            unfinished = [item for item in stages.items() if not item[1].complete()]
+            if not unfinished:
                 continue
+            run, study = unfinished[0]  # each stage needs the results of the one before
             with held(self._folder / "locks" / "queue", wait=True):
-                if not trials.complete():
-                    trials.queue_what_was_left(self._is_dead)
-                seeds.queue_what_was_left(self._is_dead)
-            if trials.waits():
-                self._search(cell, trials)
-            elif trials.complete() and seeds.waits():
-                self._repeat(cell, trials, seeds)
-            else:
+                study.queue_what_was_left(self._is_dead)
+            if not study.waits():
                 continue
+            run(cell, study)
             if self._last is not None:  # None if another process took the last one
                 self._tell(replace(self._last, counts=self._studies.counts(cell)))
                 self._last = None
@@ -94,32 +98,50 @@ class Worker:
 
     def _search(self, cell: Cell, study: Study) -> None:
         given = self._plan.config(cell, self._dataset(cell), {}, 0)
-        sampler, pruner = strategy(self._plan.search, given, study.count, study.begun)
+        look = first_look(given) if self._plan.finals else None
 
         def objective(trial: Trial, index: int) -> float:
             found = {
                 name: bounds.suggested(trial, name) for name, bounds in self._plan.space.items()
             }
-            return self._trained(cell, f"trial-{index}", trial, found)
+            run = f"trial-{index}"
+            return self._trained(cell, run, trial, found, name=run, look=look)
 
-        study.run_next(objective, sampler, pruner)
+        chosen = sampler(self._plan.search, given, study.count, study.begun)
+        study.run_next(objective, chosen)
 
-    def _repeat(self, cell: Cell, trials: Study, study: Study) -> None:
-        winner = trials.winner()
+    def _finish(self, cell: Cell, study: Study) -> None:
+        trials, finalists = self._studies.trials(cell).indexed(), self._studies.finalists(cell)
+
+        def objective(trial: Trial, index: int) -> float:
+            if index >= len(finalists):
+                self._without_run(cell, f"final-{index}", trial)
+            number = finalists[index]
+            run, found = f"trial-{number}", trials[number].params
+            return self._trained(cell, run, trial, found, name=f"final-{number}")
+
+        study.run_next(objective, NO_SAMPLER)
+
+    def _repeat(self, cell: Cell, study: Study) -> None:
+        winner = self._studies.winner(cell)
 
         def objective(trial: Trial, index: int) -> float:
             if winner is None:
-                ended = "every trial diverged before an epoch ended"
-                trial.set_user_attr(ENDED, ended)
-                self._last = Event(f"{cell.name}/seed-{index}", 0, 0, None, ended)
-                raise optuna.TrialPruned
+                self._without_run(cell, f"seed-{index}", trial)
             best, found = winner
             run = f"seed-{index}" if index else f"trial-{best}"  # already the first seed's run
-            value = self._trained(cell, run, trial, found.params, seed=index)
+            value = self._trained(cell, run, trial, found.params, name=f"seed-{index}", seed=index)
             trial.set_user_attr("scores", self._scores(cell, run))
             return value
 
-        study.run_next(objective, optuna.samplers.RandomSampler(0), optuna.pruners.NopPruner())
+        study.run_next(objective, NO_SAMPLER)
+
+    def _without_run(self, cell: Cell, name: str, trial: Trial) -> NoReturn:
+        """End a final or a seed for which too many trials diverged."""
+        ended = "the other trials diverged before an epoch ended"
+        trial.set_user_attr(ENDED, ended)
+        self._last = Event(f"{cell.name}/{name}", 0, 0, None, ended)
+        raise optuna.TrialPruned
 
     def _trained(
         self,
@@ -128,30 +150,44 @@ class Worker:
         trial: Trial,
         found: Mapping[str, Any],
         *,
-        seed: int | None = None,
+        name: str,
+        look: int | None = None,
+        seed: int = 0,
     ) -> float:
         """Train a run, or resume it, and keep its curve; returns its best figure on valid.
 
-        `seed` counts the runs of a winner from 0; None for a trial of the search.
+        Args:
+            cell: its cell.
+            run: its folder in the cell's.
+            trial: takes its figures.
+            found: the settings that the search found.
+            name: what it is called in reports.
+            look: as for `train_trial`.
+            seed: counts the runs of a winner from 0.
 
         Raises:
-            optuna.TrialPruned: if it is pruned, or diverges before an epoch has ended.
+            optuna.TrialPruned: as `train_trial`.
         """
         dataset, folder = self._dataset(cell), self._run(cell, run)
-        config = self._plan.config(cell, dataset, found, seed or 0)
-        name = f"{cell.name}/{run if seed is None else f'seed-{seed}'}"
+        config = self._plan.config(cell, dataset, found, seed)
+        full, last = f"{cell.name}/{name}", min(look or config.epochs, config.epochs)
         left: float | None = None
         figures: list[float] = []  # on valid, of the epochs so far
 
         def event(share: float = 0.0, ended: str | None = None) -> Event:
             best = min(figures, default=None)
-            return Event(name, len(figures), config.epochs, best, ended, share, left)
+            return Event(
+                full, len(figures), last, best, ended, share, left, size=last / config.epochs
+            )
 
         def tick(now: Tick) -> None:
             nonlocal left
             if now.nats_per_frame is not None and time.monotonic() - self._told >= TELL:
                 self._told = time.monotonic()
                 left = now.seconds_left
+                if left is not None and last < config.epochs:  # it is until the very last epoch
+                    trained = len(figures) + now.done / now.total
+                    left *= max(last - trained, 0.0) / (config.epochs - trained)
                 self._say(event(now.done / now.total))
 
         def epochs(lines: Sequence[Mapping[str, Any]]) -> None:
@@ -159,6 +195,8 @@ class Worker:
             self._say(event())
 
         trial.set_user_attr(WORKER, self._name)
+        if look is not None:
+            trial.set_user_attr(SIZE, look / config.epochs)
         self._say(event())
         try:
             with locked(folder):
@@ -167,6 +205,7 @@ class Worker:
                     config,
                     dataset,
                     folder,
+                    look=look,
                     resume=(folder / LAST).is_file(),
                     listener=Listener(tick, lambda line, _: epochs([line]), resumed=epochs),
                     stop=self._stop,

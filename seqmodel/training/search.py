@@ -1,7 +1,8 @@
 """The learning-rate search: runs that differ only in their rate; the best is kept.
 
 It tries what an experiment would, see trials.py: the paper's rates, or what TPE suggests from the
-earlier draws. These are all on disk, so a resumed search replays them with the same results.
+earlier draws, of which the best third are then trained to their end. All draws are on disk, so a
+resumed search replays them with the same results.
 
 A search folder is a run folder with the files of the best draw, and all draws under draws/.
 """
@@ -9,7 +10,7 @@ A search folder is a run folder with the files of the best draw, and all draws u
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,19 @@ from seqmodel.runs.content import checkpoint_content, model_tensors
 from seqmodel.training.loop import CPU, Listener, Trainer, begin_run
 from seqmodel.training.space import default_space
 from seqmodel.training.stopping import StopRequest
-from seqmodel.training.trials import ENDED, strategy, train_trial
+from seqmodel.training.trials import ENDED, finals, first_look, ranked, sampler, train_trial
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """A run of the search."""
+
+    number: int
+    """From 0."""
+    config: Config
+    folder: Path
+    trial: Trial
+    """What takes its figures: one trial up to a first look, another from there."""
 
 
 def begin_search(
@@ -38,8 +51,8 @@ def begin_search(
     Returns the trainer that would make that update.
     """
     _write_start(config, folder, init_from)
-    _, draw, place = next(_draws(config, folder))
-    return begin_run(draw, dataset, place, init_from)
+    draw = next(_draws(config, folder))
+    return begin_run(draw.config, dataset, draw.folder, init_from)
 
 
 def search(
@@ -62,35 +75,38 @@ def search(
     _write_start(config, folder, init_from)
     if resume and (folder / runs.INIT).is_dir():  # for draws that have yet to begin
         init_from = runs.load_run(folder / runs.INIT)
-    results: list[dict[str, Any]] = []
     diverged: BaseException | None = None
-    for trial, draw, place in _draws(config, folder):
-        listener.draw(trial.number + 1, config.trials, draw.learning_rate)
+
+    def train(draw: _Draw, look: int | None, *, resume: bool) -> None:
+        nonlocal diverged
+        listener.draw(draw.number + 1, config.trials, draw.config.learning_rate)
         try:
             nats = train_trial(
-                trial,
-                draw,
+                draw.trial,
+                draw.config,
                 dataset,
-                place,
+                draw.folder,
+                look=look,
                 device=device,
-                resume=resume and (place / runs.LAST).is_file(),
+                resume=resume and (draw.folder / runs.LAST).is_file(),
                 init_from=init_from,
                 listener=listener,
                 stop=stop,
             )
-            trial.study.tell(trial, nats)
+            draw.trial.study.tell(draw.trial, nats)
         except optuna.TrialPruned as pruned:
-            trial.study.tell(trial, state=TrialState.PRUNED)
-            diverged = pruned.__cause__
-        figures = [line["valid_nats_per_frame"] for line in runs.read_metrics(place)]
-        results.append(
-            {
-                "draw": trial.number,
-                "learning_rate": draw.learning_rate,
-                "valid_nats_per_frame": min(filter(math.isfinite, figures), default=None),
-                "ended": trial.user_attrs[ENDED],
-            }
-        )
+            draw.trial.study.tell(draw.trial, state=TrialState.PRUNED)
+            diverged = pruned.__cause__ or diverged
+
+    kept, draws = finals(_kind(config), config.trials), []
+    for draw in _draws(config, folder):
+        train(draw, first_look(config) if kept else None, resume=resume)
+        draws.append(draw)
+    looks = dict(enumerate(draws[0].trial.study.get_trials()))
+    for number in ranked(looks)[:kept]:
+        draws[number] = replace(draws[number], trial=optuna.create_study().ask())
+        train(draws[number], None, resume=True)
+    results = [_result(draw) for draw in draws]
     lines = "".join(json.dumps(result, allow_nan=False) + "\n" for result in results)
     write_file(folder / runs.DRAWS_INDEX, lines.encode())
     scored = [result for result in results if result["valid_nats_per_frame"] is not None]
@@ -100,6 +116,21 @@ def search(
     for name in (runs.METRICS, runs.CURVE, runs.LAST, runs.BEST):
         source = folder / runs.DRAWS / str(winner["draw"]) / name
         write_file(folder / name, read_bytes(source))
+
+
+def _result(draw: _Draw) -> dict[str, Any]:
+    """A draw's line in draws.jsonl."""
+    figures = [line["valid_nats_per_frame"] for line in runs.read_metrics(draw.folder)]
+    return {
+        "draw": draw.number,
+        "learning_rate": draw.config.learning_rate,
+        "valid_nats_per_frame": min(filter(math.isfinite, figures), default=None),
+        "ended": draw.trial.user_attrs[ENDED],
+    }
+
+
+def _kind(config: Config) -> str:
+    return "paper" if config.learning_rate_draws else "tpe"
 
 
 def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> None:
@@ -113,17 +144,15 @@ def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> No
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
 
 
-def _draws(config: Config, folder: Path) -> Iterator[tuple[Trial, Config, Path]]:
-    """Each draw's trial, config and run folder; the results reported so far decide the next."""
+def _draws(config: Config, folder: Path) -> Iterator[_Draw]:
+    """The draws of a search; the results reported so far decide the next."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study()
-    kind = "paper" if config.learning_rate_draws else "tpe"
+    kind = _kind(config)
     rates = default_space(kind, paper=search_of(config.preset) == "paper")["learning_rate"]
     for k in range(config.trials):
-        study.sampler, study.pruner = strategy(
-            kind, config, config.trials, lambda: range(len(study.trials))
-        )
+        study.sampler = sampler(kind, config, config.trials, lambda: range(len(study.trials)))
         trial = study.ask()
         rate = float(rates.suggested(trial, "learning_rate"))
         draw = replace(config.without_search(), learning_rate=rate)
-        yield trial, draw, folder / runs.DRAWS / str(k)
+        yield _Draw(k, draw, folder / runs.DRAWS / str(k), trial)

@@ -1,6 +1,10 @@
-"""The trials of a search, in Optuna's terms: their samplers and pruners, and training one.
+"""The trials of a search, in Optuna's terms: which settings they try, and training one.
 
-Used by `train` and by experiments, which store their studies differently.
+Used by `train` and by experiments, which store their studies differently. A search with pruning
+has two stages: all trials are trained for a few epochs, then the best of them to their end. This
+is successive halving (Jamieson and Talwalkar 2016) with a single cut. Optuna's own pruners never
+return to a trial that they stopped, so they cannot wait for the others: the first trials always go
+on, and learning rates that are far too low are the slowest of all to stop improving.
 """
 
 import math
@@ -13,7 +17,6 @@ import numpy as np
 import optuna
 import torch
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
-from optuna.pruners import BasePruner, MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial
 
@@ -29,27 +32,47 @@ ENDED, METRICS = "ended", "metrics"
 """Attributes of a trial: how it ended, and its lines of metrics.jsonl."""
 
 
-RANDOM, COMPLETE = 5, 3
-"""Trials before TPE takes over, and complete ones before any trial is pruned."""
+RANDOM = 5
+"""Trials before TPE takes over."""
 
 
-def strategy(
+def sampler(
     search: str, config: Config, count: int, begun: Callable[[], Sequence[int]]
-) -> tuple[BaseSampler, BasePruner]:
-    """The sampler and the pruner for the next of `count` trials.
+) -> BaseSampler:
+    """What chooses the settings of the next of `count` trials.
 
-    `begun` gives Optuna's numbers of the trials so far, in order. paper: the paper's rates, without
-    pruning. Otherwise TPE, which starts with `config` unchanged and is seeded by how many trials
-    have begun: one process alone repeats itself exactly; with several, it depends on what the
-    others have found so far. A trial is pruned if its best figure is worse than the median of the
-    complete trials at its epoch, but not in its first epochs, when the running mean of the weights
-    lags behind them and low rates look worse than they are.
+    `begun` gives Optuna's numbers of the trials so far, in order. paper: the paper's rates.
+    Otherwise TPE, which starts with `config` unchanged and is seeded by how many trials have begun:
+    one process alone repeats itself exactly; with several, it depends on what the others have found
+    so far.
     """
     if search == "paper":
-        return PaperSampler(paper_rates(config.seed, count), begun), NopPruner()
+        return PaperSampler(paper_rates(config.seed, count), begun)
     number = np.random.SeedSequence([config.seed, len(begun())]).generate_state(1)[0]
-    spared = min(config.epochs // 4, 20)
-    return GuidedSampler(config, begun, int(number)), MedianPruner(COMPLETE, spared + 1)
+    return GuidedSampler(config, begun, int(number))
+
+
+def finals(search: str, count: int) -> int:
+    """How many of `count` trials go on after the first look, about a third; 0: no look is taken."""
+    return max(1, round(count / 3)) if search == "tpe" else 0
+
+
+def first_look(config: Config) -> int:
+    """The epoch after which the trials are compared: a quarter of the way, at most the twentieth.
+
+    Earlier, the running mean of the weights lags behind them and low rates look worse than they
+    are.
+    """
+    return max(1, min(config.epochs // 4, 20))
+
+
+def ranked(trials: Mapping[int, FrozenTrial]) -> list[int]:
+    """The indices of the trials that have a figure, best first, and the earlier of equals."""
+    best = {
+        index: min(trial.intermediate_values.values(), default=math.inf)
+        for index, trial in trials.items()
+    }
+    return sorted((index for index in best if best[index] < math.inf), key=lambda k: (best[k], k))
 
 
 class GuidedSampler(TPESampler):
@@ -117,6 +140,7 @@ def train_trial(
     folder: Path,
     *,
     device: torch.device = CPU,
+    look: int | None = None,
     resume: bool = False,
     init_from: runs.Run | None = None,
     listener: Listener | None = None,
@@ -124,31 +148,30 @@ def train_trial(
 ) -> float:
     """Train the run of a trial, reporting its figures; returns the best on valid.
 
-    Arguments and further errors are those of `train_run`. A pruned run that is resumed is pruned
-    again. A run that diverges counts with its best epoch before that.
+    With `look` it is a trial of the first stage, which ends after that epoch at the latest. Epochs
+    that the run already has beyond, in a search that is replayed, are not reported, so that the
+    same settings follow. A run that diverges counts with its best epoch before that. Other
+    arguments and errors are those of `train_run`.
 
     Raises:
-        optuna.TrialPruned: if it is pruned, or diverges before an epoch has ended; the
-            DivergedError is then the cause.
+        optuna.TrialPruned: always with `look`, however the run ended; otherwise if it diverges
+            before an epoch has ended. A DivergedError is the cause.
     """
     listener = listener or Listener()
-    pruned, diverged = False, None
+    diverged = None
 
-    def judged(lines: Sequence[Mapping[str, Any]]) -> bool:
-        nonlocal pruned
-        for line in lines:
+    def reported(lines: Sequence[Mapping[str, Any]]) -> bool:
+        for line in lines[:look]:
             trial.report(line["valid_nats_per_frame"], line["epoch"])
-        # Without pruning there is no need to query a database.
-        pruned = not isinstance(trial.study.pruner, NopPruner) and trial.should_prune()
-        return pruned
+        return look is not None and lines[-1]["epoch"] >= look
 
     def epoch(line: dict[str, Any], is_best: bool) -> bool:
         heard = listener.epoch(line, is_best)
-        return judged([line]) or bool(heard)
+        return reported([line]) or bool(heard)
 
     def resumed(lines: Sequence[dict[str, Any]]) -> bool:
         heard = listener.resumed(lines)
-        return judged(lines) or bool(heard)
+        return reported(lines) or bool(heard)
 
     try:
         train_run(
@@ -163,18 +186,18 @@ def train_trial(
         )
     except DivergedError as error:  # this rate is too high; others may not be
         diverged = error
-    metrics = runs.read_metrics(folder)
+    metrics = runs.read_metrics(folder)[:look]
     ended = "complete"
     if diverged is not None:
         ended = f"diverged in epoch {len(metrics) + 1}"
-    elif pruned:
-        ended = f"pruned after epoch {len(metrics)}"
+    elif len(metrics) == look != config.epochs:
+        ended = f"stopped after epoch {look}"
     elif len(metrics) < config.epochs:
         ended = f"no better for {config.patience} epochs"
     trial.set_user_attr(ENDED, ended)
     trial.set_user_attr(METRICS, metrics)
     figures = [float(line["valid_nats_per_frame"]) for line in metrics]
     best = min(filter(math.isfinite, figures), default=None)  # older versions wrote nan
-    if pruned or best is None:
+    if look is not None or best is None:
         raise optuna.TrialPruned from diverged
     return best

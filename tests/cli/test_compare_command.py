@@ -10,6 +10,7 @@ import signal
 import statistics
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +24,7 @@ TABLES = ("table.md", "table.tex", "table.csv", "table.json")
 SETTINGS = ("model=frame-wise", "hidden=5", "epochs=3", "dropout=0", "batch_size=2", "end=false")
 OPTIONS = [word for setting in SETTINGS for word in ("--set", setting)]
 PAPER = ["--units", "tanh,gru", "--search", "paper", "--trials", 3, "--seeds", 2, *OPTIONS]
+TWO = [*PAPER, "--jobs", 2]
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +84,23 @@ def test_what_is_printed_and_what_is_written(call: Call, data: Path, undisturbed
     assert {"curves-data.png", "runs.txt", *TABLES} <= {p.name for p in undisturbed.iterdir()}
 
 
-def test_no_kill_changes_the_table(data: Path, undisturbed: Path):
-    """Kills workers, or all processes at once, as a run progresses, and repeats the command."""
-    chance, kills, command = random.Random(1), 0, begin(data)
+@pytest.mark.parametrize(("search", "most"), [("paper", 14), ("tpe", 6)])
+def test_no_kill_changes_the_table(
+    data: Path, undisturbed: Path, search: str, most: int, tmp_path: Path
+):
+    """Kills workers, or all processes at once, as a run progresses, and repeats the command.
+
+    With pruning also between a first look and the finals; by one process, as several would change
+    what is searched.
+    """
+    options = TWO
+    if search == "tpe":
+        options = [*PAPER, "--search", "tpe", "--trials", 5, "--set", "epochs=6", "--jobs", 1]
+        undisturbed = tmp_path / "whole"
+        call_ok("compare", data, *options, "--out", undisturbed, "-q")
+    chance, kills, command = random.Random(1), 0, begin(data, options)
     try:
-        while kills < 20:
+        while kills < most:
             before, deadline = epochs(), time.monotonic() + 120
             while epochs() == before and command.poll() is None:
                 assert time.monotonic() < deadline, "it waits for what was killed"
@@ -105,13 +119,13 @@ def test_no_kill_changes_the_table(data: Path, undisturbed: Path):
                 kills += 1
             if command.poll() is not None:
                 assert command.returncode in (0, 1, -signal.SIGKILL), said()
-                command = begin(data)
+                command = begin(data, options)
     finally:
         if command.poll() is None:
             os.killpg(command.pid, signal.SIGKILL)
             command.wait()
     assert kills > 2
-    last = begin(data)
+    last = begin(data, options)
     assert last.wait(120) == 0, said()
     for name in TABLES:
         assert Path("e", name).read_bytes() == (undisturbed / name).read_bytes()
@@ -122,12 +136,13 @@ def epochs() -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in Path("e").glob("runs/data/*/*/metrics.jsonl")}
 
 
-def begin(data: Path) -> "subprocess.Popen[str]":
+def begin(data: Path, options: Sequence[object] = TWO) -> "subprocess.Popen[str]":
     """Start the command as the leader of its own process group, with its messages in a file."""
-    options = [*PAPER, "--jobs", 2, "--out", "e", "-q"]
     with Path("messages").open("w") as file:
         streams = {"stdout": subprocess.DEVNULL, "stderr": file}
-        return start("compare", data, *options, start_new_session=True, **streams)
+        return start(
+            "compare", data, *options, "--out", "e", "-q", start_new_session=True, **streams
+        )
 
 
 def said() -> str:
@@ -215,18 +230,31 @@ def test_the_first_seed_is_reported_with_the_figure_of_the_winning_trial(call: C
 
 
 def test_tpe_prunes_and_warns_that_a_rerun_may_differ(call: Call, data: Path):
+    """Guards against finals that begin again from nothing, or with other settings."""
     options = ["--units", "gru", "--search", "tpe", "--trials", 8, "--tune", "hidden=2..6"]
-    options += ["--seeds", 1, *OPTIONS[:2], "--set", "epochs=6", "--jobs", 1, "--out", "t"]
-    result = call("compare", data, *options, "--set", "batch_size=8", "-q")
+    options += ["--seeds", 1, *OPTIONS[:2], "--set", "epochs=8", "--jobs", 2, "--out", "t"]
+    result = call("compare", data, *options, "--set", "batch_size=8")
     assert result.status == 0, result.err
     assert "a rerun may choose differently" in result.out
     trials = json.loads(Path("t/table.json").read_text())["datasets"][0]["variants"][0]["trials"]
     assert len(trials) == 8
-    for trial in trials:
+    looks, finals = [], []
+    for number, trial in enumerate(trials):
         assert 2 <= trial["found"]["hidden"] <= 6
         assert 1e-3 <= trial["found"]["learning_rate"] <= 3e-2
-        pruned = trial["ended"].startswith("pruned after epoch ")
-        assert pruned == (trial["epochs"] < 6)
+        run = Path(f"t/runs/data/gru/trial-{number}")
+        curve = [line["valid_nats_per_frame"] for line in read_metrics(run)]
+        looks.append(min(curve[:2]))
+        ended = {2: "stopped after epoch 2", 8: "complete"}[len(curve)]
+        assert (trial["ended"], trial["epochs"]) == (ended, len(curve))
+        finals += [number] if len(curve) == 8 else []
+        assert f"hidden: {trial['found']['hidden']}\n" in (run / "config.yaml").read_text()
+    assert sorted(looks.index(figure) for figure in sorted(looks)[:3]) == finals
+    told = [line.split("  ")[1] for line in result.err.splitlines()[:-1]]
+    names = [f"trial-{k}" for k in range(8)] + [f"final-{k}" for k in finals] + ["seed-0"]
+    assert sorted(told) == sorted(f"data/gru/{name}" for name in names)
+    status = call("compare", "--status", "--out", "t").out
+    assert status.startswith("data/gru: 8 of 8 trials, 3 of 3 finals, 1 of 1 seeds  best valid ")
 
 
 @pytest.mark.parametrize(("preset", "trials"), [("default", 12), ("paper", 3)])
@@ -244,7 +272,7 @@ def test_train_searches_as_compare_does(data: Path, preset: str, trials: int):
         assert draw["ended"] == trial["ended"]
         theirs = read_metrics(Path(f"e/runs/data/gru/trial-{draw['draw']}"))
         assert draw["valid_nats_per_frame"] == min(m["valid_nats_per_frame"] for m in theirs)
-    assert any("pruned" in draw["ended"] for draw in draws) == (preset == "default")
+    assert any("stopped" in draw["ended"] for draw in draws) == (preset == "default")
     best = min(draws, key=lambda draw: draw["valid_nats_per_frame"])
     assert entry["found"] == {"learning_rate": best["learning_rate"]}
     winner = Path(f"e/runs/data/gru/trial-{best['draw']}/best.safetensors")

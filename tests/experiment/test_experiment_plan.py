@@ -31,6 +31,12 @@ def test_a_plan_survives_storage_as_json(plan):
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
+def test_plans_of_older_versions_have_no_finals(plan):
+    """Guards against a finished experiment that is searched again, and its table lost."""
+    values = {k: v for k, v in plan.to_json().items() if k not in ("finals", "quick")}
+    assert Plan.from_json(values) == replace(plan, finals=0, quick=False)
+
+
 def test_variants_are_all_combinations():
     names = [variant.name for variant in variants_of(["gru", "mgu"], ["bias=true,false"])]
     assert names == ["gru bias=true", "gru bias=false", "mgu bias=true", "mgu bias=false"]
@@ -69,6 +75,7 @@ def test_experiments_differ_in_data_and_settings_but_not_in_paths(plan):
     assert plan.same_experiment(replace(plan, trials=5)) == "trials"
     assert plan.same_experiment(replace(plan, settings={})) == "settings"
     assert plan.same_experiment(replace(plan, quick=True)) == "--quick"
+    assert plan.same_experiment(replace(plan, finals=2)) == "pruning"
 
 
 def test_the_papers_rates_are_log_uniform_and_the_same_for_all():

@@ -6,32 +6,51 @@ import pytest
 
 from seqmodel.experiment.progress import (
     AtHand,
+    Counts,
     Event,
+    Took,
     read_event,
     seconds_left,
     write_event,
 )
 
+ONE = {"a": Counts(1, 0, 1, 0)}
+"""A single run; scoring it as the winner takes no time."""
+
 
 def test_waiting_runs_take_as_long_as_others_of_their_cell():
     """Guards against assuming that an lstm takes as long as a tanh."""
     at_hand = [AtHand("a", 20.0, 40.0), AtHand("b", 10.0, None)]
-    waiting, took = {"a": 2, "b": 1, "c": 3}, {"a": [90.0], "b": [30.0]}
+    # Of those left one each is at hand; the winner's first seed is trained by then.
+    counts = {"a": Counts(4, 1, 1, 0), "b": Counts(2, 1, 2, 0), "c": Counts(3, 0, 1, 0)}
+    took = {"a": [Took(90.0)], "b": [Took(30.0)]}
     a, b = (90 + 60) / 2, 30.0  # c is unknown: the mean of those two
     expected = (40 + (b - 10) + 2 * a + b + 3 * (a + b) / 2) / 2
-    assert seconds_left(at_hand, waiting, took, 2) == pytest.approx(expected)
+    assert seconds_left(at_hand, counts, took, 2) == pytest.approx(expected)
+
+
+def test_a_whole_run_takes_longer_than_one_up_to_the_first_look():
+    """Guards against an estimate from the first looks alone, twenty times too short."""
+    counts = {"a": Counts(10, 4, 3, 0, finals=3), "b": Counts(10, 10, 3, 0, 3, 1)}
+    at_hand = [AtHand("a", 2.0, None, 0.1), AtHand("b", 30.0, 20.0)]
+    took = {"a": [Took(4.0, 0.1)] * 4, "b": [Took(5.0, 0.1)] * 10 + [Took(50.0)]}
+    a, b = 40.0, (10 * 5.0 + 50.0 + 50.0) / (10 * 0.1 + 1 + 1)  # per whole run
+    waiting = (5 * 0.1 + 3 + 2) * a + (1 + 2) * b
+    assert seconds_left(at_hand, counts, took, 2) == pytest.approx((2.0 + 20 + waiting) / 2)
 
 
 def test_more_processes_than_runs_do_not_shorten_the_longest():
-    assert seconds_left([AtHand("a", 1.0, 50.0), AtHand("a", 1.0, 2.0)], {}, {}, 8) == 50
+    counts = {"a": Counts(2, 0, 1, 0)}
+    at_hand = [AtHand("a", 1.0, 50.0), AtHand("a", 1.0, 2.0)]
+    assert seconds_left(at_hand, counts, {}, 8) == 50
 
 
 def test_a_run_that_takes_longer_than_all_others_is_about_to_end():
-    assert seconds_left([AtHand("a", 70.0, None)], {"a": 0}, {"a": [50.0]}, 1) == 0
+    assert seconds_left([AtHand("a", 70.0, None)], ONE, {"a": [Took(50.0)]}, 1) == 0
 
 
 def test_without_known_times_there_is_no_estimate():
-    assert seconds_left([AtHand("a", 3.0, None)], {"a": 4}, {"a": []}, 1) is None
+    assert seconds_left([AtHand("a", 3.0, None)], ONE, {"a": []}, 1) is None
 
 
 def test_the_last_event_is_read_from_the_file(tmp_path: Path):

@@ -4,20 +4,20 @@ import json
 import math
 from dataclasses import replace
 
-import numpy as np
 import optuna
 import pytest
+from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
-from seqmodel.training.loop import Listener
+from seqmodel.training.loop import Listener, train_run
 from seqmodel.training.search import search
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import paper_rates, strategy
+from seqmodel.training.trials import finals, first_look, paper_rates, ranked, sampler
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, fi
 
 @pytest.fixture(scope="module")
 def by_tpe(make_config):
-    """Eight trials: the fourth or fifth is among those pruned, after at least three epochs."""
+    """Eight trials, three of them finals; the first look is after the second epoch."""
     return make_config(tpe_trials=8, epochs=8, schedule="constant", unit="tanh", seed=2)
 
 
@@ -106,12 +106,6 @@ def whole_tpe(by_tpe, dataset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tpe") / "run"
     search(by_tpe, dataset, folder)
     return folder
-
-
-def pruned(folder):
-    """The first draw that was pruned, and after how many epochs."""
-    draw = next(draw for draw in results(folder) if draw["ended"].startswith("pruned"))
-    return draw["draw"], int(draw["ended"].removeprefix("pruned after epoch "))
 
 
 def test_tpe_begins_with_the_given_settings(whole_tpe, by_tpe):
@@ -124,49 +118,82 @@ def test_tpe_begins_with_the_given_settings(whole_tpe, by_tpe):
 def test_a_setting_outside_the_search_range_is_not_tried(make_config):
     config = make_config(learning_rate=0.5)
     study = optuna.create_study()
-    study.sampler, _ = strategy("tpe", config, 1, lambda: [trial.number for trial in study.trials])
+    study.sampler = sampler("tpe", config, 1, lambda: [trial.number for trial in study.trials])
     assert 1e-3 <= study.ask().suggest_float("learning_rate", 1e-3, 3e-2, log=True) <= 3e-2
 
 
-def test_tpe_prunes_draws_that_are_worse_than_the_median(whole_tpe):
-    """Recomputed: the draw's best so far against the complete draws' figures at that epoch.
-
-    It is not pruned in the first quarter of its epochs, here two.
-    """
-    lines = {k: read_metrics(whole_tpe / "draws" / str(k)) for k in range(8)}
-    curves = {k: [line["valid_nats_per_frame"] for line in lines[k]] for k in lines}
-    complete = []
+def test_the_best_third_at_the_first_look_are_trained_to_their_end(whole_tpe):
+    """Guards against finals chosen by their last figure, or by what came after the look."""
+    curves = [
+        [line["valid_nats_per_frame"] for line in read_metrics(whole_tpe / "draws" / str(k))]
+        for k in range(8)
+    ]
+    kept = sorted(range(8), key=lambda k: min(curves[k][:2]))[:3]
     for draw in results(whole_tpe):
-        curve = curves[draw["draw"]]
-        worse = [
-            min(curve[:n]) > np.median([c[n - 1] for c in complete])
-            for n in range(3, len(curve) + 1)
-            if len(complete) >= 3
-        ]
-        assert not any(worse[:-1])
-        assert draw["ended"] == (f"pruned after epoch {len(curve)}" if any(worse) else "complete")
-        if not any(worse):
-            assert len(curve) == 8
-            complete.append(curve)
-    assert len(complete) < 8
+        k = draw["draw"]
+        assert len(curves[k]) == (8 if k in kept else 2)
+        assert draw["ended"] == ("complete" if k in kept else "stopped after epoch 2")
+        assert draw["valid_nats_per_frame"] == min(curves[k])
+
+
+def test_a_stopped_draw_is_what_it_would_be_by_then(whole_tpe, by_tpe, dataset, tmp_path):
+    """Guards against a first look that shortens the schedule, or finals that begin anew."""
+    for draw in results(whole_tpe):
+        config = replace(by_tpe.without_search(), learning_rate=draw["learning_rate"])
+        train_run(config, dataset, tmp_path / str(draw["draw"]))
+        whole = read_metrics(tmp_path / str(draw["draw"]))
+        lines = read_metrics(whole_tpe / "draws" / str(draw["draw"]))
+        for one, other in zip(lines, whole, strict=False):
+            assert one["valid_nats_per_frame"] == other["valid_nats_per_frame"]
+
+
+def test_a_third_is_rounded_and_never_nothing():
+    assert [finals("tpe", count) for count in (1, 2, 3, 5, 8, 10)] == [1, 1, 1, 2, 3, 3]
+    assert finals("paper", 10) == finals("none", 1) == 0
+
+
+def test_the_first_look_is_early_but_not_too_early(config):
+    looks = [first_look(replace(config, epochs=n)) for n in (1, 4, 11, 500)]
+    assert looks == [1, 1, 2, 20]
+
+
+def test_trials_are_ranked_by_their_best_figure_and_equals_by_number():
+    """Guards against a run that diverged at once among the finals."""
+
+    def trial(*figures):
+        values = dict(enumerate(figures, 1))
+        return optuna.create_trial(state=TrialState.PRUNED, intermediate_values=values)
+
+    trials = {0: trial(3.0, 9.0), 1: trial(), 2: trial(5.0, 2.0), 3: trial(3.0), 4: trial(1.0)}
+    assert ranked(trials) == [4, 2, 0, 3]
 
 
 @pytest.mark.parametrize(
-    ("method", "later"), [("save", 0), ("_write_metrics", 0), ("_plot", 0), ("save", 1)]
+    ("draw", "epoch", "method"),
+    [
+        (3, 2, "save"),
+        (3, 2, "_write_metrics"),
+        (3, 2, "_plot"),
+        (4, 1, "save"),
+        ("final", 5, "save"),
+        ("final", 8, "_write_metrics"),
+        ("final", 8, "_plot"),
+    ],
 )
 def test_a_tpe_search_resumes_after_a_kill(
-    by_tpe, dataset, tmp_path, whole_tpe, monkeypatch, method, later
+    by_tpe, dataset, tmp_path, whole_tpe, monkeypatch, draw, epoch, method
 ):
-    """Killed around the epoch after which a draw is pruned: it stays pruned, not trained further.
+    """Killed around a first look, before one, and in the finals.
 
-    Between the checkpoint and the metrics line, that epoch has not been reported to anyone.
+    Between the checkpoint and the metrics line, an epoch has not been reported to anyone. What the
+    finals have beyond the first look must not count when the draws are replayed.
     """
-    draw, epochs = pruned(whole_tpe)
-    place = tmp_path / "run" / "draws" / str(draw + later)
+    kept = [d["draw"] for d in results(whole_tpe) if d["ended"] == "complete"]
+    place = tmp_path / "run" / "draws" / str(kept[1] if draw == "final" else draw)
     original = getattr(loop.Trainer, method)
 
     def killed(trainer, *arguments):
-        if trainer.folder == place and trainer.state.progress.epoch == (1 if later else epochs):
+        if trainer.folder == place and trainer.state.progress.epoch == epoch:
             raise KeyboardInterrupt
         original(trainer, *arguments)
 

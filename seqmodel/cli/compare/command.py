@@ -89,8 +89,8 @@ def compare(
         str | None,
         typer.Option(
             help="paper: learning rates exp(U(-12, -6)), the same for all. tpe: Optuna's sampler "
-            "and pruner, over the rate and what --tune names. none: the settings unchanged.  "
-            "[default: paper with the paper preset, else tpe]",
+            "over the rate and what --tune names; after a first look only the best third go on. "
+            "none: the settings unchanged.  [default: paper with the paper preset, else tpe]",
             rich_help_panel=SEARCH,
             autocompletion=one_of((*SEARCHES, "none")),
         ),
@@ -209,6 +209,7 @@ def _plan(
 ) -> "Plan":
     from seqmodel.experiment.plan import Plan, sources_of, variants_of
     from seqmodel.training.space import default_space, tuned
+    from seqmodel.training.trials import finals
 
     of_preset = search_of(settings.get("preset", Config.preset))
     chosen = search or ("none" if quick else of_preset)
@@ -225,6 +226,7 @@ def _plan(
         settings=settings,
         search=chosen,
         trials=trials if space else 1,
+        finals=finals(chosen, trials) if space else 0,
         seeds=1 if quick else seeds,
         space=space,
         quick=quick,

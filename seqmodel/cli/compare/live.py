@@ -1,13 +1,12 @@
 """What `seqmodel compare` shows while it runs: runs in progress, and a line for each that ended."""
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
 
 from seqmodel.cli.common import clock, message, printable
-from seqmodel.experiment.progress import AtHand, Counts, Event, seconds_left
+from seqmodel.experiment.progress import AtHand, Counts, Event, Took, seconds_left
 
 
 @contextmanager
@@ -42,7 +41,7 @@ class _Whole:
         self._counts, self._processes = dict(counts), processes
         self._at_hand: dict[str, tuple[Event, float]] = {}
         self._began: dict[str, float] = {}
-        self._took: dict[str, list[float]] = {}
+        self._took: dict[str, list[Took]] = {}
 
     @property
     def total(self) -> int:
@@ -65,7 +64,7 @@ class _Whole:
         if event.counts is not None:
             self._counts[event.cell] = event.counts
         if not event.trained_before:
-            self._took.setdefault(event.cell, []).append(now - began)
+            self._took.setdefault(event.cell, []).append(Took(now - began, event.size))
 
     def done(self) -> float:
         """The number of runs that have ended, plus the shares done of those in progress."""
@@ -92,10 +91,9 @@ class _Whole:
             left = event.seconds_left
             if left is not None:
                 left = max(0.0, left - (now - told))
-            at_hand.append(AtHand(event.cell, now - self._began[event.run], left))
-        running = Counter(run.cell for run in at_hand)
-        waiting = {cell: counts.left - running[cell] for cell, counts in self._counts.items()}
-        return seconds_left(at_hand, waiting, self._took, self._processes)
+            elapsed = now - self._began[event.run]
+            at_hand.append(AtHand(event.cell, elapsed, left, event.size))
+        return seconds_left(at_hand, self._counts, self._took, self._processes)
 
 
 @contextmanager

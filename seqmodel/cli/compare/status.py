@@ -11,10 +11,11 @@ def status_lines(status: Status) -> list[str]:
     lines = []
     for cell in status.cells:
         best = "" if cell.valid is None else f"  best valid {cell.valid:.4f}"
-        lines.append(
-            f"{cell.name}: {cell.counts.trials_done} of {cell.counts.trials} trials, "
-            f"{cell.counts.seeds_done} of {cell.counts.seeds} seeds{best}"
-        )
+        counts = cell.counts
+        parts = [f"{counts.trials_done} of {counts.trials} trials"]
+        parts += [f"{counts.finals_done} of {counts.finals} finals"] if counts.finals else []
+        parts.append(f"{counts.seeds_done} of {counts.seeds} seeds")
+        lines.append(f"{cell.name}: {', '.join(parts)}{best}")
     lines += map(_line, status.running)
     if status.done == status.total:
         return lines

@@ -226,8 +226,8 @@ def train(
         typer.Option(
             min=1,
             help="Runs of --lr search. With the paper preset, which searches anyway, at rates from "
-            "exp(U(-12, -6)); else Optuna chooses from 0.001 to 0.03 and prunes runs that do worse "
-            f"than the median.  [default: {TRIALS}]",
+            "exp(U(-12, -6)); else Optuna chooses from 0.001 to 0.03, and after a first look "
+            f"only the best third go on.  [default: {TRIALS}]",
             rich_help_panel=SEARCH,
         ),
     ] = None,
