@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import optuna
@@ -17,7 +18,7 @@ from seqmodel.training.loop import Listener, train_run
 from seqmodel.training.search import search
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import finals, first_look, paper_rates, ranked, sampler
+from seqmodel.training.trials import finals, first_look, paper_rates, ranked, sampler, train_trial
 
 
 @pytest.fixture
@@ -145,6 +146,22 @@ def test_a_stopped_draw_is_what_it_would_be_by_then(whole_tpe, by_tpe, dataset, 
         lines = read_metrics(whole_tpe / "draws" / str(draw["draw"]))
         for one, other in zip(lines, whole, strict=False):
             assert one["valid_nats_per_frame"] == other["valid_nats_per_frame"]
+
+
+def test_a_replayed_first_look_ends_where_it_did(whole_tpe, by_tpe, dataset, tmp_path):
+    """Guards against a resumed search that counts what its finals have learned since."""
+    kept = next(draw for draw in results(whole_tpe) if draw["ended"] == "complete")
+    place = tmp_path / "draw"
+    shutil.copytree(whole_tpe / "draws" / str(kept["draw"]), place)
+    config = replace(by_tpe.without_search(), learning_rate=kept["learning_rate"])
+    trial = optuna.create_study().ask()
+    with pytest.raises(optuna.TrialPruned):
+        train_trial(trial, config, dataset, place, look=2, resume=True)
+    lines = read_metrics(place)
+    assert len(lines) == 8
+    figures = {line["epoch"]: line["valid_nats_per_frame"] for line in lines[:2]}
+    assert trial.study.get_trials()[0].intermediate_values == figures
+    assert trial.user_attrs == {"ended": "stopped after epoch 2", "metrics": lines[:2]}
 
 
 def test_a_third_is_rounded_and_never_nothing():
