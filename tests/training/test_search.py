@@ -139,7 +139,9 @@ def test_the_best_third_at_the_first_look_are_trained_to_their_end(whole_tpe):
 
 def test_a_stopped_draw_is_what_it_would_be_by_then(whole_tpe, by_tpe, dataset, tmp_path):
     """Guards against a first look that shortens the schedule, or finals that begin anew."""
-    for draw in results(whole_tpe):
+    by_end = {draw["ended"]: draw for draw in results(whole_tpe)}
+    assert len(by_end) == 2
+    for draw in by_end.values():
         config = replace(by_tpe.without_search(), learning_rate=draw["learning_rate"])
         train_run(config, dataset, tmp_path / str(draw["draw"]))
         whole = read_metrics(tmp_path / str(draw["draw"]))
@@ -190,10 +192,8 @@ def test_trials_are_ranked_by_their_best_figure_and_equals_by_number():
     [
         (3, 2, "save"),
         (3, 2, "_write_metrics"),
-        (3, 2, "_plot"),
         (4, 1, "save"),
         ("final", 5, "save"),
-        ("final", 8, "_write_metrics"),
         ("final", 8, "_plot"),
     ],
 )
