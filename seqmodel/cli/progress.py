@@ -22,7 +22,7 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator[Li
         yield _titled(
             Listener(
                 epoch=lambda line, is_best: message(_epoch_line(config, line, is_best)),
-                draw=lambda number, count, rate: message(_draw_line(number, count, rate)),
+                draw=lambda *draw: message(_draw_line(*draw)),
             ),
             lambda: message(title),
         )
@@ -53,8 +53,9 @@ def _epoch_line(config: Config, line: dict[str, Any], is_best: bool) -> str:
     )
 
 
-def _draw_line(number: int, count: int, rate: float) -> str:
-    return f"learning rate {number} of {count}: {rate:.3g}"
+def _draw_line(number: int, count: int, rate: float, final: bool) -> str:
+    goes_on = ", among the best, goes on" if final else ""
+    return f"learning rate {number} of {count}: {rate:.3g}{goes_on}"
 
 
 @contextmanager
@@ -84,7 +85,7 @@ def _live(config: Config, title: str) -> Iterator[Listener]:
         def epoch(line: dict[str, Any], is_best: bool) -> None:
             bars.say(printable(_epoch_line(config, line, is_best)))
 
-        def draw(number: int, count: int, rate: float) -> None:
-            bars.say(_draw_line(number, count, rate))
+        def draw(number: int, count: int, rate: float, final: bool) -> None:
+            bars.say(_draw_line(number, count, rate, final))
 
         yield _titled(Listener(tick, epoch, draw), lambda: bars.say(printable(title)))

@@ -25,7 +25,7 @@ QUICK_EPOCHS = 60
 
 WORDS = {
     "sources": "datasets",
-    "finals": "pruning",
+    "finals": "pruning (an older version's)",
     "space": "settings to tune",
     "quick": "--quick",
 }

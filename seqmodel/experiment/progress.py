@@ -12,6 +12,10 @@ ROOM = 512
 """Bytes of an event in a file: padded to one length, so that a single write replaces each."""
 
 
+TYPICAL_LOOK = 0.1
+"""The share of a whole run up to the first look, where none has been taken yet."""
+
+
 class Counts(NamedTuple):
     """How many runs a cell has, and how many have ended."""
 
@@ -40,7 +44,7 @@ class Counts(NamedTuple):
         """
         again = min(self.seeds - self.seeds_done, self.seeds - 1)
         trials = (self.trials - self.trials_done) * (look if self.finals else 1.0)
-        return trials + self.finals - self.finals_done + again
+        return trials + (self.finals - self.finals_done) * (1 - look) + again
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Event:
     counts: Counts | None = None
     """The counts of its cell, once the run has ended."""
     size: float = 1.0
-    """The share of a whole run's epochs that it is; below 1 if it ends at the first look."""
+    """The share of a whole run's epochs that it trains, if none stops early."""
 
     @property
     def cell(self) -> str:
@@ -136,10 +140,12 @@ def seconds_left(
         took: cell -> its runs that have ended.
         processes: how many share the work.
     """
-    known = {cell: [*ended] for cell, ended in took.items() if ended}
+    known = {cell: [*ended] for cell, ended in took.items()}
     for run in at_hand:
         if run.left is not None:
             known.setdefault(run.cell, []).append(Took(run.elapsed + run.left, run.size))
+    # A size of 0 is a run that had nothing left to train when it was resumed.
+    known = {cell: found for cell, runs in known.items() if (found := [r for r in runs if r.size])}
     if not known:
         return None
     means = {
@@ -153,10 +159,11 @@ def seconds_left(
         else run.left
         for run in at_hand
     ]
-    looks = {cell: min(run.size for run in runs) for cell, runs in known.items()}
+    sizes = [run.size for runs in known.values() for run in runs if run.size < 1]
+    # The smallest part of a run that was trained, or left out, is most likely that up to the look.
+    look = min((min(size, 1 - size) for size in sizes), default=TYPICAL_LOOK)
     wait = 0.0
     for cell, count in counts.items():
         begun = sum(run.size for run in at_hand if run.cell == cell)
-        runs_left = count.left(looks.get(cell, fmean(looks.values()))) - begun
-        wait += max(runs_left, 0.0) * means.get(cell, usual)
+        wait += max(count.left(look) - begun, 0.0) * means.get(cell, usual)
     return max([(sum(lefts) + wait) / max(processes, 1), *lefts])

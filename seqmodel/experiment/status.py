@@ -10,7 +10,8 @@ from optuna.trial import FrozenTrial, TrialState
 from seqmodel.experiment.plan import Cell
 from seqmodel.experiment.processes import host_of, is_dead, is_here, lock_of
 from seqmodel.experiment.progress import AtHand, Counts, Event, Took, read_event, seconds_left
-from seqmodel.experiment.studies import SIZE, WORKER, Studies, best
+from seqmodel.experiment.studies import SIZE, WORKER, Studies
+from seqmodel.training.trials import COMPLETE
 
 
 class Running(NamedTuple):
@@ -68,12 +69,9 @@ def status_of(studies: Studies, folder: Path) -> Status:
         trials, seeds = studies.trials(cell).indexed(), studies.seeds(cell).indexed()
         finals, finalists = studies.finals(cell).indexed(), studies.finalists(cell)
         named = {f"trial-{k}": trial for k, trial in trials.items()}
-        named |= {
-            f"final-{finalists[k]}": trial for k, trial in finals.items() if k < len(finalists)
-        }
-        found = best(named)
-        figure = None if found is None else found[1].value
-        cells.append(CellStatus(cell.name, studies.counts(cell), figure))
+        named |= {f"final-{finalists[k]}": trial for k, trial in finals.items()}
+        figures = [t.value for t in named.values() if t.state == COMPLETE and t.value is not None]
+        cells.append(CellStatus(cell.name, studies.counts(cell), min(figures, default=None)))
         named |= {f"seed-{k}": trial for k, trial in seeds.items()}
         running += _running(cell, named, folder)
         took[cell.name] = [_took(t) for name, t in named.items() if _ended(t) and name != "seed-0"]

@@ -1,7 +1,7 @@
 """An experiment in Optuna's terms: for each cell three studies, one after the other.
 
-Trials of the search, in one with pruning only up to a first look; finals, which train the best of
-these to their end; and seeds, the runs of the winner.
+The trials of the search (with pruning, only up to a first look); the finals, which train the best
+of these to their end; and the seeds, the runs of the winner.
 
 Each study has a fixed number of trials, and a trial is identified by its index: how many began
 before it. A trial whose process died is failed and queued again under the same index, to resume
@@ -10,9 +10,8 @@ from its checkpoint; to Optuna it is a new trial, which records the one that it 
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
@@ -28,10 +27,8 @@ from seqmodel.training.trials import ranked
 
 PLAN, WORKER, SIZE = "plan", "worker", "size"
 """Attributes: the plan, on the experiment's own study; on a trial, the process that runs it and,
-if it ends at the first look, its `Event.size`.
+unless it is 1, its `Event.size`.
 """
-
-K = TypeVar("K")
 
 Objective = Callable[[Trial, int], float]
 """Runs a trial, given its index, and returns its figure; lower is better."""
@@ -43,6 +40,7 @@ class Studies:
     def __init__(self, storage: BaseStorage, name: str, plan: Plan) -> None:
         self._storage, self._name, self.plan = storage, name, plan
         self._opened: dict[str, Study] = {}
+        self._finalists: dict[str, list[int]] = {}
 
     @classmethod
     def begun(cls, storage: BaseStorage, name: str) -> "Studies | None":
@@ -75,25 +73,38 @@ class Studies:
         return self._study(f"{cell.name}/trials", self.plan.trials)
 
     def finals(self, cell: Cell) -> "Study":
-        """The trials of a cell that are trained to their end; none in a search without pruning."""
-        return self._study(f"{cell.name}/finals", self.plan.finals)
+        """The trials of a cell that are trained to their end; none in a search without pruning.
+
+        There are fewer than planned if too many trials diverge before an epoch has ended.
+        """
+        study = self._study(f"{cell.name}/finals", self.plan.finals)
+        if self.trials(cell).complete():
+            study.count = len(self.finalists(cell))
+        return study
 
     def seeds(self, cell: Cell) -> "Study":
         """The runs of a cell's winner."""
         return self._study(f"{cell.name}/seeds", self.plan.seeds)
 
     def finalists(self, cell: Cell) -> list[int]:
-        """The trials that go on, by index, the best first; fewer than planned if most diverged."""
-        return ranked(self.trials(cell).indexed())[: self.plan.finals]
+        """The trials that go on, by index, the best first; none until all have been looked at."""
+        if cell.name not in self._finalists:
+            trials = self.trials(cell)
+            if not trials.complete():
+                return []
+            self._finalists[cell.name] = ranked(trials.indexed())[: self.plan.finals]
+        return self._finalists[cell.name]
 
     def winner(self, cell: Cell) -> tuple[int, FrozenTrial] | None:
-        """The best trial so far and its index, the first of equals; None if none has completed."""
+        """The best trial of a completed search and its index, the first of equals.
+
+        None if every trial diverged before an epoch had ended.
+        """
         trials = self.trials(cell).indexed()
-        if not self.plan.finals:
-            return best(trials)
-        finalists = self.finalists(cell)
-        found = best(self.finals(cell).indexed())
-        return None if found is None else (finalists[found[0]], trials[finalists[found[0]]])
+        order = ranked(trials)
+        if self.plan.finals:
+            order = [self.finalists(cell)[k] for k in ranked(self.finals(cell).indexed())]
+        return (order[0], trials[order[0]]) if order else None
 
     def searched(self, cell: Cell) -> bool:
         """Whether the search of a cell has ended, so that its winner is known."""
@@ -194,12 +205,6 @@ class Study:
 
         self._study.sampler = sampler
         self._study.optimize(of_trial, n_trials=1)
-
-
-def best(trials: Mapping[K, FrozenTrial]) -> tuple[K, FrozenTrial] | None:
-    """The best of the trials that are complete and its key, the first of equals; None if none."""
-    done = [(k, t) for k, t in trials.items() if t.state == TrialState.COMPLETE]
-    return min(done, key=lambda indexed: indexed[1].value or 0.0, default=None)
 
 
 def _ended(trial: FrozenTrial) -> bool:

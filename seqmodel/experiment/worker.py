@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import optuna
 from optuna.trial import Trial
@@ -16,7 +16,7 @@ from seqmodel.experiment.processes import is_dead, lock_of, new_name
 from seqmodel.experiment.progress import Event, write_event
 from seqmodel.experiment.studies import SIZE, WORKER, Studies, Study
 from seqmodel.locks import held, locked
-from seqmodel.runs.folder import LAST, load_run
+from seqmodel.runs.folder import LAST, load_run, read_metrics
 from seqmodel.training.loop import Listener, Tick
 from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.training.trials import ENDED, first_look, sampler, train_trial
@@ -66,17 +66,12 @@ class Worker:
             self._lock.unlink()
 
     def _one(self) -> bool:
-        """Run the next trial or seed; False if there is none for now."""
+        """Run the next trial, final or seed; False if there is none for now."""
         for cell in self._plan.cells():
-            stages = {
-                self._search: self._studies.trials(cell),
-                self._finish: self._studies.finals(cell),
-                self._repeat: self._studies.seeds(cell),
-            }
-            unfinished = [item for item in stages.items() if not item[1].complete()]
-            if not unfinished:
+            stage = self._stage(cell)
+            if stage is None:
                 continue
-            run, study = unfinished[0]  # each stage needs the results of the one before
+            study, run = stage
             with held(self._folder / "locks" / "queue", wait=True):
                 study.queue_what_was_left(self._is_dead)
             if not study.waits():
@@ -87,6 +82,21 @@ class Worker:
                 self._last = None
             return True
         return False
+
+    def _stage(self, cell: Cell) -> tuple[Study, Callable[[Cell, Study], None]] | None:
+        """What a cell is at, and how a trial of it is run; None once it is complete.
+
+        Each stage needs the results of the one before.
+        """
+        for opened, run in (
+            (self._studies.trials, self._search),
+            (self._studies.finals, self._finish),
+            (self._studies.seeds, self._repeat),
+        ):
+            study = opened(cell)
+            if not study.complete():
+                return study, run
+        return None
 
     def _say(self, event: Event) -> None:
         """Report to the parent process, and to the lock file for `--status`."""
@@ -114,8 +124,6 @@ class Worker:
         trials, finalists = self._studies.trials(cell).indexed(), self._studies.finalists(cell)
 
         def objective(trial: Trial, index: int) -> float:
-            if index >= len(finalists):
-                self._without_run(cell, f"final-{index}", trial)
             number = finalists[index]
             run, found = f"trial-{number}", trials[number].params
             return self._trained(cell, run, trial, found, name=f"final-{number}")
@@ -127,7 +135,10 @@ class Worker:
 
         def objective(trial: Trial, index: int) -> float:
             if winner is None:
-                self._without_run(cell, f"seed-{index}", trial)
+                ended = "every trial diverged before an epoch ended"
+                trial.set_user_attr(ENDED, ended)
+                self._last = Event(f"{cell.name}/seed-{index}", 0, 0, None, ended, size=0.0)
+                raise optuna.TrialPruned
             best, found = winner
             run = f"seed-{index}" if index else f"trial-{best}"  # already the first seed's run
             value = self._trained(cell, run, trial, found.params, name=f"seed-{index}", seed=index)
@@ -135,13 +146,6 @@ class Worker:
             return value
 
         study.run_next(objective, NO_SAMPLER)
-
-    def _without_run(self, cell: Cell, name: str, trial: Trial) -> NoReturn:
-        """End a final or a seed for which too many trials diverged."""
-        ended = "the other trials diverged before an epoch ended"
-        trial.set_user_attr(ENDED, ended)
-        self._last = Event(f"{cell.name}/{name}", 0, 0, None, ended)
-        raise optuna.TrialPruned
 
     def _trained(
         self,
@@ -171,14 +175,14 @@ class Worker:
         dataset, folder = self._dataset(cell), self._run(cell, run)
         config = self._plan.config(cell, dataset, found, seed)
         full, last = f"{cell.name}/{name}", min(look or config.epochs, config.epochs)
+        begun = len(read_metrics(folder)) if folder.is_dir() else 0
+        size = (last - begun) / config.epochs
         left: float | None = None
         figures: list[float] = []  # on valid, of the epochs so far
 
         def event(share: float = 0.0, ended: str | None = None) -> Event:
             best = min(figures, default=None)
-            return Event(
-                full, len(figures), last, best, ended, share, left, size=last / config.epochs
-            )
+            return Event(full, len(figures), last, best, ended, share, left, size=size)
 
         def tick(now: Tick) -> None:
             nonlocal left
@@ -195,8 +199,8 @@ class Worker:
             self._say(event())
 
         trial.set_user_attr(WORKER, self._name)
-        if look is not None:
-            trial.set_user_attr(SIZE, look / config.epochs)
+        if size < 1:
+            trial.set_user_attr(SIZE, size)
         self._say(event())
         try:
             with locked(folder):

@@ -76,8 +76,11 @@ class Listener:
     epoch: Callable[[dict[str, Any], bool], bool | None] = lambda metrics, is_best: None
     """Called with each epoch's line of metrics.jsonl and whether it is the best so far, once its
     files are on disk. True ends the run here; it can still be resumed."""
-    draw: Callable[[int, int, float], None] = lambda number, count, rate: None
-    """Called by a learning-rate search before each draw: its number from 1, the total, its rate."""
+    draw: Callable[[int, int, float, bool], None] = lambda number, count, rate, final: None
+    """Called by a learning-rate search before it trains a draw.
+
+    With its number from 1, how many there are, its rate, and whether it goes on after a first look.
+    """
     resumed: Callable[[Sequence[dict[str, Any]]], bool | None] = lambda lines: None
     """Called with the lines of the earlier epochs when a run resumes. True ends it here."""
 

@@ -18,7 +18,7 @@ import optuna
 import torch
 from optuna.trial import Trial, TrialState
 
-from seqmodel.config import Config, search_of, to_yaml
+from seqmodel.config import Config, read_config_file, search_of, to_yaml
 from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import read_bytes, write_file
@@ -75,11 +75,13 @@ def search(
     _write_start(config, folder, init_from)
     if resume and (folder / runs.INIT).is_dir():  # for draws that have yet to begin
         init_from = runs.load_run(folder / runs.INIT)
+    kept = finals(_kind(config), config.trials)
     diverged: BaseException | None = None
 
     def train(draw: _Draw, look: int | None, *, resume: bool) -> None:
         nonlocal diverged
-        listener.draw(draw.number + 1, config.trials, draw.config.learning_rate)
+        rate, final = draw.config.learning_rate, kept > 0 and look is None
+        listener.draw(draw.number + 1, config.trials, rate, final)
         try:
             nats = train_trial(
                 draw.trial,
@@ -98,8 +100,10 @@ def search(
             draw.trial.study.tell(draw.trial, state=TrialState.PRUNED)
             diverged = pruned.__cause__ or diverged
 
-    kept, draws = finals(_kind(config), config.trials), []
+    draws = []
     for draw in _draws(config, folder):
+        if kept:
+            _check_rate(draw)
         train(draw, first_look(config) if kept else None, resume=resume)
         draws.append(draw)
     looks = dict(enumerate(draws[0].trial.study.get_trials()))
@@ -116,6 +120,20 @@ def search(
     for name in (runs.METRICS, runs.CURVE, runs.LAST, runs.BEST):
         source = folder / runs.DRAWS / str(winner["draw"]) / name
         write_file(folder / name, read_bytes(source))
+
+
+def _check_rate(draw: _Draw) -> None:
+    """SeqmodelError if the draw was begun with another rate than its search would choose now."""
+    path = draw.folder / runs.CONFIG
+    if not path.is_file():
+        return
+    rate = Config(**read_config_file(path)).learning_rate
+    if rate != draw.config.learning_rate:
+        raise SeqmodelError(
+            f"{draw.folder} has a learning rate of {rate:.3g}, where the search now tries "
+            f"{draw.config.learning_rate:.3g}: its settings were changed, or an older version "
+            "began it; `seqmodel train --force` begins again"
+        )
 
 
 def _result(draw: _Draw) -> dict[str, Any]:

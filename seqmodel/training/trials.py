@@ -2,9 +2,9 @@
 
 Used by `train` and by experiments, which store their studies differently. A search with pruning
 has two stages: all trials are trained for a few epochs, then the best of them to their end. This
-is successive halving (Jamieson and Talwalkar 2016) with a single cut. Optuna's own pruners never
-return to a trial that they stopped, so they cannot wait for the others: the first trials always go
-on, and learning rates that are far too low are the slowest of all to stop improving.
+is successive halving (Jamieson and Talwalkar 2016) with a single cut. Optuna's own pruners judge a
+trial before later ones begin and never resume one, so the first trials always go on; and learning
+rates that are far too low are the slowest of all to stop improving.
 """
 
 import math
@@ -18,7 +18,7 @@ import optuna
 import torch
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, TPESampler
-from optuna.trial import FrozenTrial, Trial
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Dataset
@@ -32,6 +32,8 @@ ENDED, METRICS = "ended", "metrics"
 """Attributes of a trial: how it ended, and its lines of metrics.jsonl."""
 
 
+COMPLETE = TrialState.COMPLETE
+
 RANDOM = 5
 """Trials before TPE takes over."""
 
@@ -42,14 +44,13 @@ def sampler(
     """What chooses the settings of the next of `count` trials.
 
     `begun` gives Optuna's numbers of the trials so far, in order. paper: the paper's rates.
-    Otherwise TPE, which starts with `config` unchanged and is seeded by how many trials have begun:
-    one process alone repeats itself exactly; with several, it depends on what the others have found
-    so far.
+    Otherwise TPE, which starts with `config` unchanged and is seeded by the trial's index: one
+    process alone repeats itself exactly; with several, it depends on what the others have found so
+    far.
     """
     if search == "paper":
         return PaperSampler(paper_rates(config.seed, count), begun)
-    number = np.random.SeedSequence([config.seed, len(begun())]).generate_state(1)[0]
-    return GuidedSampler(config, begun, int(number))
+    return GuidedSampler(config, begun)
 
 
 def finals(search: str, count: int) -> int:
@@ -67,35 +68,9 @@ def first_look(config: Config) -> int:
 
 
 def ranked(trials: Mapping[int, FrozenTrial]) -> list[int]:
-    """The indices of the trials that have a figure, best first, and the earlier of equals."""
-    best = {
-        index: min(trial.intermediate_values.values(), default=math.inf)
-        for index, trial in trials.items()
-    }
-    return sorted((index for index in best if best[index] < math.inf), key=lambda k: (best[k], k))
-
-
-class GuidedSampler(TPESampler):
-    """TPE, except for the first trial, which takes the given settings where they are in range."""
-
-    def __init__(self, config: Config, begun: Callable[[], Sequence[int]], seed: int) -> None:
-        super().__init__(n_startup_trials=RANDOM, seed=seed, constant_liar=True)
-        self._config, self._begun = config, begun
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """The given setting for the first trial, TPE's for the others."""
-        if self._begun().index(trial.number) == 0:
-            assert isinstance(param_distribution, FloatDistribution | IntDistribution)
-            given = getattr(self._config, param_name)
-            if given is not None and param_distribution.low <= given <= param_distribution.high:
-                return given
-        return super().sample_independent(study, trial, param_name, param_distribution)
+    """The indices of the complete trials, the best first, and of equals the earlier."""
+    figures = {k: trial.value or 0.0 for k, trial in trials.items() if trial.state == COMPLETE}
+    return sorted(figures, key=lambda k: (figures[k], k))
 
 
 def paper_rates(seed: int, count: int) -> list[float]:
@@ -104,11 +79,11 @@ def paper_rates(seed: int, count: int) -> list[float]:
     return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
 
 
-class PaperSampler(BaseSampler):
-    """The paper's learning rates, one for each trial in the order in which they began."""
+class IndependentSampler(BaseSampler):
+    """One that samples each setting by itself; `begun` is that of `sampler`."""
 
-    def __init__(self, rates: Sequence[float], begun: Callable[[], Sequence[int]]) -> None:
-        self._rates, self._begun = rates, begun
+    def __init__(self, begun: Callable[[], Sequence[int]]) -> None:
+        self._begun = begun
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -122,6 +97,14 @@ class PaperSampler(BaseSampler):
         """As above."""
         return {}
 
+
+class PaperSampler(IndependentSampler):
+    """The paper's learning rates, one for each trial in the order in which they began."""
+
+    def __init__(self, rates: Sequence[float], begun: Callable[[], Sequence[int]]) -> None:
+        super().__init__(begun)
+        self._rates = rates
+
     def sample_independent(
         self,
         study: optuna.Study,
@@ -131,6 +114,37 @@ class PaperSampler(BaseSampler):
     ) -> float:
         """The trial's rate."""
         return self._rates[self._begun().index(trial.number)]
+
+
+class GuidedSampler(IndependentSampler):
+    """TPE, except for the first trial, which takes the given settings where they are in range."""
+
+    def __init__(self, config: Config, begun: Callable[[], Sequence[int]]) -> None:
+        super().__init__(begun)
+        self._config, self._samplers = config, dict[int, TPESampler]()
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """The given setting for the first trial, TPE's for the others."""
+        index = self._begun().index(trial.number)
+        if index == 0:
+            assert isinstance(param_distribution, FloatDistribution | IntDistribution)
+            given = getattr(self._config, param_name)
+            if given is not None and param_distribution.low <= given <= param_distribution.high:
+                return given
+        if index not in self._samplers:
+            seed = np.random.SeedSequence([self._config.seed, index]).generate_state(1)[0]
+            self._samplers[index] = TPESampler(
+                n_startup_trials=RANDOM, seed=int(seed), constant_liar=True
+            )
+        return self._samplers[index].sample_independent(
+            study, trial, param_name, param_distribution
+        )
 
 
 def train_trial(
@@ -154,8 +168,8 @@ def train_trial(
     arguments and errors are those of `train_run`.
 
     Raises:
-        optuna.TrialPruned: always with `look`, however the run ended; otherwise if it diverges
-            before an epoch has ended. A DivergedError is the cause.
+        optuna.TrialPruned: if it diverges before an epoch has ended; the DivergedError is the
+            cause.
     """
     listener = listener or Listener()
     diverged = None
@@ -198,6 +212,6 @@ def train_trial(
     trial.set_user_attr(METRICS, metrics)
     figures = [float(line["valid_nats_per_frame"]) for line in metrics]
     best = min(filter(math.isfinite, figures), default=None)  # older versions wrote nan
-    if look is not None or best is None:
+    if best is None:
         raise optuna.TrialPruned from diverged
     return best

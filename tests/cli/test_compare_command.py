@@ -95,7 +95,8 @@ def test_no_kill_changes_the_table(
     """
     options = TWO
     if search == "tpe":
-        options = [*PAPER, "--search", "tpe", "--trials", 5, "--set", "epochs=6", "--jobs", 1]
+        options = [*PAPER, "--units", "gru", "--search", "tpe", "--trials", 7, "--jobs", 1]
+        options += ["--set", "epochs=4"]
         undisturbed = tmp_path / "whole"
         call_ok("compare", data, *options, "--out", undisturbed, "-q")
     chance, kills, command = random.Random(1), 0, begin(data, options)

@@ -75,7 +75,7 @@ def test_experiments_differ_in_data_and_settings_but_not_in_paths(plan):
     assert plan.same_experiment(replace(plan, trials=5)) == "trials"
     assert plan.same_experiment(replace(plan, settings={})) == "settings"
     assert plan.same_experiment(replace(plan, quick=True)) == "--quick"
-    assert plan.same_experiment(replace(plan, finals=2)) == "pruning"
+    assert plan.same_experiment(replace(plan, finals=2)) == "pruning (an older version's)"
 
 
 def test_the_papers_rates_are_log_uniform_and_the_same_for_all():

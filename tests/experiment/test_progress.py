@@ -32,10 +32,10 @@ def test_waiting_runs_take_as_long_as_others_of_their_cell():
 def test_a_whole_run_takes_longer_than_one_up_to_the_first_look():
     """Guards against an estimate from the first looks alone, twenty times too short."""
     counts = {"a": Counts(10, 4, 3, 0, finals=3), "b": Counts(10, 10, 3, 0, 3, 1)}
-    at_hand = [AtHand("a", 2.0, None, 0.1), AtHand("b", 30.0, 20.0)]
-    took = {"a": [Took(4.0, 0.1)] * 4, "b": [Took(5.0, 0.1)] * 10 + [Took(50.0)]}
-    a, b = 40.0, (10 * 5.0 + 50.0 + 50.0) / (10 * 0.1 + 1 + 1)  # per whole run
-    waiting = (5 * 0.1 + 3 + 2) * a + (1 + 2) * b
+    at_hand = [AtHand("a", 2.0, None, 0.1), AtHand("b", 30.0, 20.0, 0.9)]
+    took = {"a": [Took(4.0, 0.1)] * 4, "b": [Took(5.0, 0.1)] * 10 + [Took(40.0, 0.9)]}
+    a, b = 40.0, (10 * 5.0 + 40.0 + 50.0) / (10 * 0.1 + 2 * 0.9)  # per whole run
+    waiting = (5 * 0.1 + 3 * 0.9 + 2) * a + (0.9 + 2) * b
     assert seconds_left(at_hand, counts, took, 2) == pytest.approx((2.0 + 20 + waiting) / 2)
 
 
@@ -47,6 +47,12 @@ def test_more_processes_than_runs_do_not_shorten_the_longest():
 
 def test_a_run_that_takes_longer_than_all_others_is_about_to_end():
     assert seconds_left([AtHand("a", 70.0, None)], ONE, {"a": [Took(50.0)]}, 1) == 0
+
+
+def test_a_run_that_had_nothing_left_says_nothing():
+    """Guards against a division by zero after a kill at the very end of a run."""
+    took = {"a": [Took(0.1, 0.0)]}
+    assert seconds_left([AtHand("a", 3.0, None)], ONE, took, 1) is None
 
 
 def test_without_known_times_there_is_no_estimate():

@@ -11,7 +11,8 @@ from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.storage import JOURNAL, open_storage
-from seqmodel.experiment.studies import WORKER, Study, best
+from seqmodel.experiment.studies import WORKER, Study
+from seqmodel.training.trials import ranked
 
 
 def test_a_line_torn_by_a_kill_is_cut_off(tmp_path):
@@ -153,12 +154,11 @@ def test_a_trial_may_stay_unclaimed_for_a_while(study, monkeypatch):
 def test_the_first_of_equals_wins_and_a_pruned_one_never_does(study):
     for value in (2.0, 1.0, 1.0):
         study._study.tell(begin(study), value)
-    index, trial = best(study.indexed())
-    assert (index, trial.value) == (1, 1.0)
+    assert ranked(study.indexed()) == [1, 2, 0]
     other = Study(optuna.create_study(), 1)
     other._study.tell(begin(other), state=TrialState.PRUNED)
     assert other.complete()
-    assert best(other.indexed()) is None
+    assert ranked(other.indexed()) == []
 
 
 def test_a_missing_database_is_a_one_line_error(tmp_path: Path):

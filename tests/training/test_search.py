@@ -77,7 +77,8 @@ def test_the_listener_is_called_for_each_draw(config, dataset, tmp_path):
     heard = []
     listener = Listener(draw=lambda *draw: heard.append(draw))
     search(config, dataset, tmp_path / "run", listener=listener)
-    assert heard == [(k + 1, 3, rate) for k, rate in enumerate(paper_rates(config.seed, 3))]
+    rates = paper_rates(config.seed, 3)
+    assert heard == [(k + 1, 3, rate, False) for k, rate in enumerate(rates)]
 
 
 @pytest.mark.parametrize("ticks", [1, 4, 8, 9, 12])  # 8 ticks a draw: within, at the end, after it
@@ -157,9 +158,9 @@ def test_a_replayed_first_look_ends_where_it_did(whole_tpe, by_tpe, dataset, tmp
     shutil.copytree(whole_tpe / "draws" / str(kept["draw"]), place)
     config = replace(by_tpe.without_search(), learning_rate=kept["learning_rate"])
     trial = optuna.create_study().ask()
-    with pytest.raises(optuna.TrialPruned):
-        train_trial(trial, config, dataset, place, look=2, resume=True)
+    best = train_trial(trial, config, dataset, place, look=2, resume=True)
     lines = read_metrics(place)
+    assert best == min(line["valid_nats_per_frame"] for line in lines[:2])
     assert len(lines) == 8
     figures = {line["epoch"]: line["valid_nats_per_frame"] for line in lines[:2]}
     assert trial.study.get_trials()[0].intermediate_values == figures
@@ -178,13 +179,9 @@ def test_the_first_look_is_early_but_not_too_early(config):
 
 def test_trials_are_ranked_by_their_best_figure_and_equals_by_number():
     """Guards against a run that diverged at once among the finals."""
-
-    def trial(*figures):
-        values = dict(enumerate(figures, 1))
-        return optuna.create_trial(state=TrialState.PRUNED, intermediate_values=values)
-
-    trials = {0: trial(3.0, 9.0), 1: trial(), 2: trial(5.0, 2.0), 3: trial(3.0), 4: trial(1.0)}
-    assert ranked(trials) == [4, 2, 0, 3]
+    trials = {k: optuna.create_trial(value=value) for k, value in enumerate([3.0, 2.0, 3.0, 1.0])}
+    trials[4] = optuna.create_trial(state=TrialState.PRUNED)
+    assert ranked(trials) == [3, 1, 0, 2]
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ def _plan(
         settings=settings,
         search=chosen,
         trials=trials if space else 1,
-        finals=finals(chosen, trials) if space else 0,
+        finals=finals(chosen, trials),
         seeds=1 if quick else seeds,
         space=space,
         quick=quick,
