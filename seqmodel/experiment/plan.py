@@ -66,12 +66,12 @@ class Plan:
     """Trials of the search, per dataset and variant."""
     seeds: int
     """Runs of the winner of each search, including the winning trial."""
-    finals: int = 0
-    """Trials, the best at a first look, that are trained to their end; 0: all are, at once."""
     space: Mapping[str, Range] = field(default_factory=dict)
     """Setting -> the range searched."""
     quick: bool = False
     """Whether the size of the data decides the number of epochs, unless a setting does."""
+    finals: int = 0
+    """Trials, the best at a first look, that are trained to their end; 0: all are, at once."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, the same for the same plan."""

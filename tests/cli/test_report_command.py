@@ -176,7 +176,7 @@ def test_a_folder_that_is_not_a_run_is_an_error(call: Call, run: Path, data: Pat
     Path("begun/best.safetensors").unlink()
     for folder, error in {
         "nowhere": "there is no run folder nowhere",
-        str(data): f"{data} has no checkpoint (best.safetensors); train one with `seqmodel train`",
+        str(data): f"{data} is a dataset: name a run that was trained on it",
         "begun": "begun has no best checkpoint yet: its first epoch is unfinished; continue with "
         "`seqmodel train --resume --run begun`",
     }.items():
