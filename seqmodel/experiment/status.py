@@ -11,7 +11,6 @@ from seqmodel.experiment.plan import Cell
 from seqmodel.experiment.processes import host_of, is_dead, is_here, lock_of
 from seqmodel.experiment.progress import AtHand, Counts, Event, Took, read_event, seconds_left
 from seqmodel.experiment.studies import SIZE, WORKER, Studies
-from seqmodel.training.trials import COMPLETE
 
 
 class Running(NamedTuple):
@@ -70,7 +69,11 @@ def status_of(studies: Studies, folder: Path) -> Status:
         finals, finalists = studies.finals(cell).indexed(), studies.finalists(cell)
         named = {f"trial-{k}": trial for k, trial in trials.items()}
         named |= {f"final-{finalists[k]}": trial for k, trial in finals.items()}
-        figures = [t.value for t in named.values() if t.state == COMPLETE and t.value is not None]
+        figures = [
+            t.value
+            for t in named.values()
+            if t.state == TrialState.COMPLETE and t.value is not None
+        ]
         cells.append(CellStatus(cell.name, studies.counts(cell), min(figures, default=None)))
         named |= {f"seed-{k}": trial for k, trial in seeds.items()}
         running += _running(cell, named, folder)

@@ -18,8 +18,9 @@ from seqmodel.experiment.studies import SIZE, WORKER, Studies, Study
 from seqmodel.locks import held, locked
 from seqmodel.runs.folder import LAST, load_run, read_metrics
 from seqmodel.training.loop import Listener, Tick
+from seqmodel.training.samplers import sampler
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import ENDED, first_look, sampler, train_trial
+from seqmodel.training.trials import ENDED, first_look, train_trial
 
 POLL = 0.5
 """Seconds between checks for work that other processes have to finish first."""

@@ -1,6 +1,6 @@
 """The learning-rate search: runs that differ only in their rate; the best is kept.
 
-It tries what an experiment would, see trials.py: the paper's rates, or what TPE suggests from the
+It tries what an experiment would, see samplers.py: the paper's rates, or what TPE suggests from the
 earlier draws, of which the best third are then trained to their end. All draws are on disk, so a
 resumed search replays them with the same results.
 
@@ -26,9 +26,10 @@ from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import save_checkpoint
 from seqmodel.runs.content import checkpoint_content, model_tensors
 from seqmodel.training.loop import CPU, Listener, Trainer, begin_run
+from seqmodel.training.samplers import sampler
 from seqmodel.training.space import default_space
 from seqmodel.training.stopping import StopRequest
-from seqmodel.training.trials import ENDED, finals, first_look, ranked, sampler, train_trial
+from seqmodel.training.trials import ENDED, finals, first_look, ranked, train_trial
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The trials of a search, in Optuna's terms: which settings they try, and training one.
+"""The trials of a search, in Optuna's terms: training one, and which of them go on.
 
 Used by `train` and by experiments, which store their studies differently. A search with pruning
 has two stages: all trials are trained for a few epochs, then the best of them to their end. This
@@ -8,49 +8,24 @@ rates that are far too low are the slowest of all to stop improving.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optuna
 import torch
-from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Dataset
 from seqmodel.runs import folder as runs
 from seqmodel.training.loop import CPU, Listener, train_run
-from seqmodel.training.space import LOG_RATE_RANGE
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import StopRequest
 
 ENDED, METRICS = "ended", "metrics"
 """Attributes of a trial: how it ended, and its lines of metrics.jsonl."""
-
-
-COMPLETE = TrialState.COMPLETE
-
-RANDOM = 5
-"""Trials before TPE takes over."""
-
-
-def sampler(
-    search: str, config: Config, count: int, begun: Callable[[], Sequence[int]]
-) -> BaseSampler:
-    """What chooses the settings of the next of `count` trials.
-
-    `begun` gives Optuna's numbers of the trials so far, in order. paper: the paper's rates.
-    Otherwise TPE, which starts with `config` unchanged and is seeded by the trial's index: one
-    process alone repeats itself exactly; with several, it depends on what the others have found so
-    far.
-    """
-    if search == "paper":
-        return PaperSampler(paper_rates(config.seed, count), begun)
-    return GuidedSampler(config, begun)
 
 
 def finals(search: str, count: int) -> int:
@@ -69,82 +44,10 @@ def first_look(config: Config) -> int:
 
 def ranked(trials: Mapping[int, FrozenTrial]) -> list[int]:
     """The indices of the complete trials, the best first, and of equals the earlier."""
-    figures = {k: trial.value or 0.0 for k, trial in trials.items() if trial.state == COMPLETE}
+    figures = {
+        k: trial.value or 0.0 for k, trial in trials.items() if trial.state == TrialState.COMPLETE
+    }
     return sorted(figures, key=lambda k: (figures[k], k))
-
-
-def paper_rates(seed: int, count: int) -> list[float]:
-    """The rates to try. They depend on nothing else, so all units try the same ones."""
-    random = np.random.default_rng([seed, count])
-    return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
-
-
-class IndependentSampler(BaseSampler):
-    """One that samples each setting by itself; `begun` is that of `sampler`."""
-
-    def __init__(self, begun: Callable[[], Sequence[int]]) -> None:
-        self._begun = begun
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Empty: nothing is sampled jointly."""
-        return {}
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """As above."""
-        return {}
-
-
-class PaperSampler(IndependentSampler):
-    """The paper's learning rates, one for each trial in the order in which they began."""
-
-    def __init__(self, rates: Sequence[float], begun: Callable[[], Sequence[int]]) -> None:
-        super().__init__(begun)
-        self._rates = rates
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> float:
-        """The trial's rate."""
-        return self._rates[self._begun().index(trial.number)]
-
-
-class GuidedSampler(IndependentSampler):
-    """TPE, except for the first trial, which takes the given settings where they are in range."""
-
-    def __init__(self, config: Config, begun: Callable[[], Sequence[int]]) -> None:
-        super().__init__(begun)
-        self._config, self._samplers = config, dict[int, TPESampler]()
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """The given setting for the first trial, TPE's for the others."""
-        index = self._begun().index(trial.number)
-        if index == 0:
-            assert isinstance(param_distribution, FloatDistribution | IntDistribution)
-            given = getattr(self._config, param_name)
-            if given is not None and param_distribution.low <= given <= param_distribution.high:
-                return given
-        if index not in self._samplers:
-            seed = np.random.SeedSequence([self._config.seed, index]).generate_state(1)[0]
-            self._samplers[index] = TPESampler(
-                n_startup_trials=RANDOM, seed=int(seed), constant_liar=True
-            )
-        return self._samplers[index].sample_independent(
-            study, trial, param_name, param_distribution
-        )
 
 
 def train_trial(

@@ -15,10 +15,11 @@ from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.loop import Listener, train_run
+from seqmodel.training.samplers import paper_rates, sampler
 from seqmodel.training.search import search
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import finals, first_look, paper_rates, ranked, sampler, train_trial
+from seqmodel.training.trials import finals, first_look, ranked, train_trial
 
 
 @pytest.fixture

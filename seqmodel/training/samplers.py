@@ -1,0 +1,105 @@
+"""What chooses the settings of a search's trials: the paper's rates, or TPE."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.trial import FrozenTrial
+
+from seqmodel.config import Config
+from seqmodel.training.space import LOG_RATE_RANGE
+
+RANDOM = 5
+"""Trials before TPE takes over."""
+
+
+def sampler(
+    search: str, config: Config, count: int, begun: Callable[[], Sequence[int]]
+) -> BaseSampler:
+    """What chooses the settings of the next of `count` trials.
+
+    `begun` gives Optuna's numbers of the trials so far, in order. paper: the paper's rates.
+    Otherwise TPE, which starts with `config` unchanged and is seeded by the trial's index: one
+    process alone repeats itself exactly; with several, it depends on what the others have found so
+    far.
+    """
+    if search == "paper":
+        return PaperSampler(paper_rates(config.seed, count), begun)
+    return GuidedSampler(config, begun)
+
+
+def paper_rates(seed: int, count: int) -> list[float]:
+    """The rates to try. They depend on nothing else, so all units try the same ones."""
+    random = np.random.default_rng([seed, count])
+    return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
+
+
+class IndependentSampler(BaseSampler):
+    """One that samples each setting by itself; `begun` is that of `sampler`."""
+
+    def __init__(self, begun: Callable[[], Sequence[int]]) -> None:
+        self._begun = begun
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Empty: nothing is sampled jointly."""
+        return {}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """As above."""
+        return {}
+
+
+class PaperSampler(IndependentSampler):
+    """The paper's learning rates, one for each trial in the order in which they began."""
+
+    def __init__(self, rates: Sequence[float], begun: Callable[[], Sequence[int]]) -> None:
+        super().__init__(begun)
+        self._rates = rates
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> float:
+        """The trial's rate."""
+        return self._rates[self._begun().index(trial.number)]
+
+
+class GuidedSampler(IndependentSampler):
+    """TPE, except for the first trial, which takes the given settings where they are in range."""
+
+    def __init__(self, config: Config, begun: Callable[[], Sequence[int]]) -> None:
+        super().__init__(begun)
+        self._config, self._samplers = config, dict[int, TPESampler]()
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """The given setting for the first trial, TPE's for the others."""
+        index = self._begun().index(trial.number)
+        if index == 0:
+            assert isinstance(param_distribution, FloatDistribution | IntDistribution)
+            given = getattr(self._config, param_name)
+            if given is not None and param_distribution.low <= given <= param_distribution.high:
+                return given
+        if index not in self._samplers:
+            seed = np.random.SeedSequence([self._config.seed, index]).generate_state(1)[0]
+            self._samplers[index] = TPESampler(
+                n_startup_trials=RANDOM, seed=int(seed), constant_liar=True
+            )
+        return self._samplers[index].sample_independent(
+            study, trial, param_name, param_distribution
+        )
