@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from seqmodel.data.splits import SPLITS
 from seqmodel.experiment.bootstrap import FEWEST
 from seqmodel.experiment.results import Comparison, Outcome
 from seqmodel.media.words import listed, plural, spaced, spent
-
-SPLITS = ("train", "valid", "test")
 
 
 def rows(comparison: Comparison) -> list[tuple[str, list[str]]]:

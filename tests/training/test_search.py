@@ -101,7 +101,7 @@ def test_a_stopped_search_ends_as_if_never_stopped(config, dataset, tmp_path, fi
 @pytest.fixture(scope="module")
 def by_tpe(make_config):
     """Eight trials, three of them finals; the first look is after the second epoch."""
-    return make_config(tpe_trials=8, epochs=8, schedule="constant", unit="tanh", seed=2)
+    return make_config(tpe_trials=8, epochs=8, schedule="cosine", unit="tanh", seed=2)
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +125,19 @@ def test_a_setting_outside_the_search_range_is_not_tried(make_config):
     assert 1e-3 <= study.ask().suggest_float("learning_rate", 1e-3, 3e-2, log=True) <= 3e-2
 
 
+def test_a_trial_killed_before_it_had_a_rate_draws_the_same_one(make_config):
+    """Guards against rates that depend on how many trials were begun, kills included."""
+    rates = []
+    for begun, killed in ([0, 1], False), ([0, 2], True):
+        study = optuna.create_study()
+        study.sampler = sampler("tpe", make_config(), 2, lambda begun=begun: begun)
+        study.tell(study.ask(), 1.0)
+        if killed:
+            study.tell(study.ask(), state=TrialState.FAIL)
+        rates.append(study.ask().suggest_float("learning_rate", 1e-3, 3e-2, log=True))
+    assert rates[0] == rates[1]
+
+
 def test_the_best_third_at_the_first_look_are_trained_to_their_end(whole_tpe):
     """Guards against finals chosen by their last figure, or by what came after the look."""
     curves = [
@@ -140,7 +153,7 @@ def test_the_best_third_at_the_first_look_are_trained_to_their_end(whole_tpe):
 
 
 def test_a_stopped_draw_is_what_it_would_be_by_then(whole_tpe, by_tpe, dataset, tmp_path):
-    """Guards against a first look that shortens the schedule, or finals that begin anew."""
+    """Guards against a first look that shortens the schedule of its rate."""
     by_end = {draw["ended"]: draw for draw in results(whole_tpe)}
     assert len(by_end) == 2
     for draw in by_end.values():
@@ -323,6 +336,20 @@ def test_a_figure_of_nan_never_wins(config, dataset, tmp_path, monkeypatch):
     assert load_run(tmp_path / "run").config.learning_rate in rates[1:]
     lines = read_metrics(tmp_path / "run")
     assert all(math.isfinite(line["valid_nats_per_frame"]) for line in lines)
+
+
+def test_a_draw_whose_rate_the_search_would_not_choose_is_named(by_tpe, dataset, tmp_path):
+    """Guards against advice to restore a setting that nobody changed, after an update."""
+    stop = StopRequest()
+    stop.signal = 2
+    with pytest.raises(InterruptError):
+        search(by_tpe, dataset, tmp_path / "run", stop=stop)
+    config = tmp_path / "run" / "draws" / "0" / runs.CONFIG
+    text = config.read_text()
+    config.write_text(text.replace(f"learning_rate: {by_tpe.learning_rate}", "learning_rate: 0.5"))
+    assert config.read_text() != text
+    with pytest.raises(SeqmodelError, match=r"draws/0 has a learning rate of 0\.5, where the"):
+        search(by_tpe, dataset, tmp_path / "run", resume=True)
 
 
 def test_a_search_whose_config_was_edited_is_not_resumed(config, dataset, tmp_path):
