@@ -35,9 +35,16 @@ static int fails(void) {
     return 1;
 }
 
+/* The fork's own streams, see forks.py. */
+static int streams(const char *path) {
+    const char *name = strrchr(path, '/');
+    name = name ? name + 1 : path;
+    return !strcmp(name, ".stdout") || !strcmp(name, ".stderr");
+}
+
 static int counts(const char *path) {
     char whole[PATH_MAX];
-    if (!folder[0] || !path) return 0;
+    if (!folder[0] || !path || streams(path)) return 0;
     if (path[0] == '/') return !strncmp(path, folder, strlen(folder));
     return getcwd(whole, sizeof whole) && !strncmp(whole, folder, strlen(folder));
 }
@@ -49,8 +56,7 @@ static int counts_fd(int fd) {
     ssize_t size = readlink(link, path, sizeof path - 1);
     if (size <= 0) return 0;
     path[size] = 0;
-    /* .out and .err are the fork's own streams */
-    return counts(path) && !strstr(path, "/.out") && !strstr(path, "/.err");
+    return counts(path);
 }
 
 #define REAL(kind, name, ...) \
@@ -100,8 +106,6 @@ ON_PATH(chmod, (const char *p, mode_t m), (p, m), p, const char *, mode_t)
 ON_PATH(link, (const char *a, const char *b), (a, b), b, const char *, const char *)
 ON_PATH(symlink, (const char *a, const char *b), (a, b), b, const char *, const char *)
 
-static int streams(const char *path) { return strstr(path, ".out") || strstr(path, ".err"); }
-
 #define OPENS(name) \
     int name(const char *path, int flags, ...) { \
         REAL(int, #name, const char *, int, ...); \
@@ -109,7 +113,7 @@ static int streams(const char *path) { return strstr(path, ".out") || strstr(pat
         va_start(rest, flags); \
         mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0; \
         va_end(rest); \
-        if (flags & (O_CREAT | O_WRONLY | O_RDWR) && counts(path) && !streams(path) && fails()) return -1; \
+        if (flags & (O_CREAT | O_WRONLY | O_RDWR) && counts(path) && fails()) return -1; \
         return real(path, flags, mode); \
     }
 

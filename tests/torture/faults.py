@@ -63,6 +63,8 @@ class _Place:
         outcome = fork(failing(seqmodel(*arguments), place, -1, 0), place)
         assert outcome.status == 0, outcome.err
         self.calls = calls_made(place)
+        files = len(contents(place)) - len(self.old)
+        assert self.calls >= 2 * files, f"{name}: {files} files by {self.calls} calls: some escape"
         self.new = self._made(place)
 
     def _new(self) -> Path:

@@ -19,6 +19,8 @@ from seqmodel.cli.main import main
 
 PATIENCE = 120.0
 """Seconds after which a command counts as hanging."""
+STREAMS = (".stdout", ".stderr")
+"""A fork's own streams, whose names no output has: `calls.c` leaves them alone."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def fork(
         memory: bytes of address space that it may take beyond what it inherits.
         patience: seconds after which it is killed as hanging: its status is then 124.
     """
-    streams = [folder / ".out", folder / ".err"]
+    streams = [folder / name for name in STREAMS]
     for stream in streams:  # a kill may come before the fork creates them
         stream.touch()
     began = time.monotonic()
