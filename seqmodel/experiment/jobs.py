@@ -5,9 +5,9 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from seqmodel.errors import SeqmodelError
@@ -41,35 +41,52 @@ def work(
         InterruptError: after `stop` was set; the same call resumes.
         SeqmodelError: the error that stopped a process, or if all processes were killed.
     """
-    context = multiprocessing.get_context("spawn")
-    processes: list[SpawnProcess] = []
+    context = multiprocessing.get_context("forkserver")
+    processes: list[ForkServerProcess] = []
     # One pipe each: a shared queue could no longer be read once a process is killed while it
     # writes.
     heard: list[Connection] = []
-    former = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"  # read as a process loads its libraries
     try:
-        resource_tracker.ensure_running()  # starting it below would unblock the signal
-        # The processes inherit the block: Ctrl-C reaches them too, perhaps while they load their
-        # libraries, but this process is the one to stop them.
-        with _blocked(signal.SIGINT):
-            for _ in range(jobs):
-                ours, its = context.Pipe(duplex=False)
-                arguments = (folder, name, plan, storage, its)
-                processes.append(context.Process(target=_process, args=arguments))
-                processes[-1].start()
-                its.close()  # so that the pipe ends when the process does
-                heard.append(ours)
+        _start_server()
+        for _ in range(jobs):
+            if stop.signal is not None:  # it may have come while the server loaded
+                break
+            ours, its = context.Pipe(duplex=False)
+            arguments = (folder, name, plan, storage, its)
+            process = context.Process(target=_process, args=arguments)
+            process.start()
+            its.close()  # so that the pipe ends when the process does
+            processes.append(process)
+            heard.append(ours)
         _listen(processes, heard, tell, stop)
+    except EOFError as error:  # from start()
+        raise SeqmodelError(
+            "the server of processes was killed; run the same command to resume"
+        ) from error
     finally:
-        if former is None:
-            del os.environ["OMP_NUM_THREADS"]
-        else:
-            os.environ["OMP_NUM_THREADS"] = former
         for process in processes:
             if process.is_alive():
                 process.terminate()
             process.join()
+
+
+def _start_server() -> None:
+    """Start the server, unless it runs: it loads the libraries once, and processes are its forks.
+
+    They share its memory, and each needs milliseconds instead of seconds to start.
+    """
+    multiprocessing.set_forkserver_preload([__name__])
+    resource_tracker.ensure_running()  # starting it below would unblock the signal
+    former = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"  # read as the server loads its libraries
+    # The server and its forks inherit the block: Ctrl-C reaches them too, but this process is the
+    # one to stop them.
+    with _blocked(signal.SIGINT):
+        forkserver.ensure_running()
+    if former is None:
+        del os.environ["OMP_NUM_THREADS"]
+    else:
+        os.environ["OMP_NUM_THREADS"] = former
 
 
 @contextmanager
@@ -83,7 +100,7 @@ def _blocked(number: signal.Signals) -> Iterator[None]:
 
 
 def _listen(
-    processes: list[SpawnProcess],
+    processes: list[ForkServerProcess],
     heard: list[Connection],
     tell: Callable[[Event], None],
     stop: StopRequest,

@@ -190,9 +190,6 @@ class Worker:
             if now.nats_per_frame is not None and time.monotonic() - self._told >= TELL:
                 self._told = time.monotonic()
                 left = now.seconds_left
-                if left is not None and last < config.epochs:  # it is until the very last epoch
-                    trained = len(figures) + now.done / now.total
-                    left *= max(last - trained, 0.0) / (config.epochs - trained)
                 self._say(event(now.done / now.total))
 
         def epochs(lines: Sequence[Mapping[str, Any]]) -> None:

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from seqmodel.config import Config
 from seqmodel.data.dataset import Dataset
 from seqmodel.runs import folder as runs
-from seqmodel.training.loop import CPU, Listener, train_run
+from seqmodel.training.loop import CPU, Listener, Tick, train_run
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import StopRequest
 
@@ -65,10 +65,10 @@ def train_trial(
 ) -> float:
     """Train the run of a trial, reporting its figures; returns the best on valid.
 
-    With `look` it is a trial of the first stage, which ends after that epoch at the latest. Epochs
-    that the run already has beyond, in a search that is replayed, are not reported, so that the
-    same settings follow. A run that diverges counts with its best epoch before that. Other
-    arguments and errors are those of `train_run`.
+    With `look` it is a trial of the first stage, which ends after that epoch at the latest; ticks
+    then tell the time left until that epoch. Epochs that the run already has beyond, in a search
+    that is replayed, are not reported, so that the same settings follow. A run that diverges counts
+    with its best epoch before that. Other arguments and errors are those of `train_run`.
 
     Raises:
         optuna.TrialPruned: if it diverges before an epoch has ended; the DivergedError is the
@@ -81,6 +81,9 @@ def train_trial(
         for line in lines[:look]:
             trial.report(line["valid_nats_per_frame"], line["epoch"])
         return look is not None and lines[-1]["epoch"] >= look
+
+    def tick(now: Tick) -> None:
+        listener.tick(now if look is None else _until(now, look, config.epochs))
 
     def epoch(line: dict[str, Any], is_best: bool) -> bool:
         heard = listener.epoch(line, is_best)
@@ -98,7 +101,7 @@ def train_trial(
             device=device,
             resume=resume,
             init_from=init_from,
-            listener=replace(listener, epoch=epoch, resumed=resumed),
+            listener=replace(listener, tick=tick, epoch=epoch, resumed=resumed),
             stop=stop,
         )
     except DivergedError as error:  # this rate is too high; others may not be
@@ -118,3 +121,11 @@ def train_trial(
     if best is None:
         raise optuna.TrialPruned from diverged
     return best
+
+
+def _until(now: Tick, last: int, epochs: int) -> Tick:
+    """A tick whose time left is that until epoch `last` ends, not all `epochs`."""
+    if now.seconds_left is None or last == epochs:
+        return now
+    trained = now.epoch - 1 + now.done / now.total
+    return replace(now, seconds_left=now.seconds_left * (last - trained) / (epochs - trained))

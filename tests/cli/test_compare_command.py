@@ -110,7 +110,7 @@ def test_no_kill_changes_the_table(
                 break
             if command.poll() is None:
                 time.sleep(chance.uniform(0, 0.05))
-                workers = children(command.pid)
+                workers = workers_of(command.pid)
                 if workers and chance.random() < 0.7:
                     with suppress(ProcessLookupError):
                         os.kill(chance.choice(workers), signal.SIGKILL)
@@ -150,14 +150,19 @@ def said() -> str:
     return Path("messages").read_text()
 
 
-def children(parent: int) -> list[int]:
-    """The worker processes: the children that run the experiment."""
-    workers = []
+def children(process: int) -> list[int]:
+    """A server of processes among a process's children, or all of the server's."""
     with suppress(FileNotFoundError):  # ended meanwhile
-        for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-            if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text():
-                workers.append(int(pid))
-    return workers
+        pids = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        return [
+            int(pid) for pid in pids if "forkserver" in Path(f"/proc/{pid}/cmdline").read_text()
+        ]
+    return []
+
+
+def workers_of(command: int) -> list[int]:
+    """The processes that run the experiment: forks of the server."""
+    return [worker for server in children(command) for worker in children(server)]
 
 
 def test_ctrl_c_keeps_what_is_done(data: Path, call: Call):
@@ -360,12 +365,24 @@ def test_no_experiment_starts_in_a_dataset_or_run(call: Call, data: Path, run: P
 def test_ctrl_c_while_processes_load_is_one_line(data: Path):
     """Otherwise their tracebacks would fill the terminal after a mistyped command is stopped."""
     command, deadline = begin(data), time.monotonic() + 60
-    while len(workers := children(command.pid)) < 2 or not all(map(heeds_ctrl_c, workers)):
+    while not any(map(heeds_ctrl_c, children(command.pid))):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.killpg(command.pid, signal.SIGINT)
     assert command.wait(30) == 130
     assert said() == "seqmodel: stopped; run the same command to resume\n"
+
+
+def test_a_server_killed_while_it_loads_is_one_line(data: Path):
+    """By a lack of memory, say."""
+    command, deadline = begin(data), time.monotonic() + 60
+    while not (servers := children(command.pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(servers[0], signal.SIGKILL)
+    assert command.wait(30) == 1
+    again = "run the same command to resume"
+    assert said() == f"seqmodel: the server of processes was killed; {again}\n"
 
 
 def heeds_ctrl_c(process: int) -> bool:

@@ -15,6 +15,7 @@ from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.loop import Listener, train_run
+from seqmodel.training.pace import Pace
 from seqmodel.training.samplers import paper_rates, sampler
 from seqmodel.training.search import search
 from seqmodel.training.state import DivergedError
@@ -184,6 +185,22 @@ def test_a_replayed_first_look_ends_where_it_did(whole_tpe, by_tpe, dataset, tmp
 def test_a_third_is_rounded_and_never_nothing():
     assert [finals("tpe", count) for count in (1, 2, 3, 5, 8, 10)] == [1, 1, 1, 2, 3, 3]
     assert finals("paper", 10) == finals("none", 1) == 0
+
+
+@pytest.mark.parametrize(("epochs", "look"), [(4, 2), (1, 1)])
+def test_the_time_left_is_that_until_the_first_look(
+    config, dataset, tmp_path, monkeypatch, epochs, look
+):
+    """At a second per frame. Guards against a bar that promises all epochs."""
+    monkeypatch.setattr(Pace, "seconds_left", lambda self, frames, valid_frames: float(frames))
+    ticks = []
+    listener, config = Listener(tick=ticks.append), replace(config, epochs=epochs)
+    trial = optuna.create_study().ask()
+    train_trial(trial, config, dataset, tmp_path / "run", look=look, listener=listener)
+    ticks = [tick for tick in ticks if tick.nats_per_frame is not None]
+    expected = [(look - tick.epoch + 1) * tick.total - tick.done for tick in ticks]
+    assert [tick.seconds_left for tick in ticks] == pytest.approx(expected)
+    assert expected[0] > expected[-1] == 0
 
 
 def test_the_first_look_is_early_but_not_too_early(config):
