@@ -39,7 +39,8 @@ def work(
 
     Raises:
         InterruptError: after `stop` was set; the same call resumes.
-        SeqmodelError: the error that stopped a process, or if all processes were killed.
+        SeqmodelError: the error that stopped a process, or if all of them or the server were
+            killed.
     """
     context = multiprocessing.get_context("forkserver")
     processes: list[ForkServerProcess] = []
