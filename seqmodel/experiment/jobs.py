@@ -145,10 +145,17 @@ def _process(folder: Path, name: str, plan: Plan, storage: str | None, heard: Co
     keep_freed_memory()
     torch.set_num_threads(1)
     with stop_on_signals() as stop:
+
+        def tell(event: Event | SeqmodelError) -> None:
+            try:
+                heard.send(event)
+            except BrokenPipeError:  # the command was killed: save, and end as if stopped
+                stop.signal = signal.SIGTERM
+
         try:
             studies = Studies(open_storage(folder, storage), name, plan)
-            Worker(studies, folder, heard.send, stop).work()
+            Worker(studies, folder, tell, stop).work()
         except InterruptError:
             pass
         except SeqmodelError as error:
-            heard.send(SeqmodelError(str(error)))
+            tell(SeqmodelError(str(error)))

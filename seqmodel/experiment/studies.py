@@ -62,7 +62,8 @@ class Studies:
             return cls(storage, name, plan)
         if there is not None and not plan.extends(there.plan):
             raise SeqmodelError(
-                f"{name} is another experiment, with other {differs}: name a new one with --out"
+                f"there is another experiment {name}, which differs in {differs}: name a new "
+                "folder with --out"
             )
         study = optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
         study.set_user_attr(PLAN, json.dumps(plan.to_json(), sort_keys=True))

@@ -79,7 +79,8 @@ def test_what_is_printed_and_what_is_written(call: Call, data: Path, undisturbed
     )
     status = call("compare", "--status", "--out", undisturbed).out.splitlines()
     assert [line.split("  ")[0] for line in status] == [
-        f"data/{unit}: 3 of 3 trials, 2 of 2 seeds" for unit in ("tanh", "gru")
+        *(f"data/{unit}: 3 of 3 trials, 2 of 2 seeds" for unit in ("tanh", "gru")),
+        "10/10 runs done",
     ]
     assert {"curves-data.png", "runs.txt", *TABLES} <= {p.name for p in undisturbed.iterdir()}
 
@@ -323,7 +324,7 @@ MISTAKES = {
     "--tune dropout=0..1": (2, "--dropout must be below 1, not 1.0"),
     "--set epochs": (2, "--set takes KEY=VALUE, not 'epochs'"),
     "--set batch_size=0": (2, "--set: batch_size must be 1 or more, not 0"),
-    "--status": (2, "--status needs --out FOLDER"),
+    "--status": (1, "results/data holds no experiment"),
     "--status --out nowhere": (1, "nowhere holds no experiment"),
     "--storage sqlite:////no/x.db": (1, "--storage sqlite:////no/x.db cannot be used: "),
 }
@@ -350,6 +351,18 @@ def test_a_file_with_a_wrong_setting_is_named(call: Call, data: Path):
     )
 
 
+def test_a_quick_answer_leaves_the_folder_of_the_experiment_free(call: Call, data: Path):
+    """Guards against a first answer after which the whole experiment is refused."""
+    options = [data, "--units", "gru", *OPTIONS, "--set", "epochs=1"]
+    call_ok("compare", *options, "--quick", "-q")
+    assert [path.name for path in Path("results").iterdir()] == ["data-quick"]
+    status = call("compare", data, "--quick", "--status")
+    assert status.out.splitlines()[-1] == "2/2 runs done"
+    assert call("compare", "--status").err == (
+        "seqmodel: --status needs the datasets or --out FOLDER\n"
+    )
+
+
 def test_no_experiment_starts_in_a_dataset_or_run(call: Call, data: Path, run: Path):
     """Guards against filling a dataset or run folder with an experiment's files."""
     before = sorted(path.name for path in [*data.iterdir(), *run.iterdir()])
@@ -360,6 +373,25 @@ def test_no_experiment_starts_in_a_dataset_or_run(call: Call, data: Path, run: P
             f"seqmodel: --out {folder} is a {what}: name a folder of its own\n",
         )
     assert sorted(path.name for path in [*data.iterdir(), *run.iterdir()]) == before
+
+
+def test_processes_stop_when_only_the_command_is_killed(data: Path, undisturbed: Path):
+    """They used to print tracebacks; what they train is saved, and the same command goes on."""
+    command, deadline = begin(data), time.monotonic() + 60
+    while not epochs():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    workers = workers_of(command.pid)
+    os.kill(command.pid, signal.SIGKILL)
+    command.wait()
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline + 60
+        time.sleep(0.01)
+    assert said() == ""
+    again = begin(data)
+    assert again.wait(120) == 0
+    for name in TABLES:
+        assert Path("e", name).read_bytes() == (undisturbed / name).read_bytes()
 
 
 def test_ctrl_c_while_processes_load_is_one_line(data: Path):
@@ -398,7 +430,8 @@ def test_another_experiment_of_the_same_name_is_rejected(call: Call, data: Path,
     result = call("compare", data, *PAPER, "--set", "seed=2", "--out", undisturbed)
     assert (result.status, result.err) == (
         1,
-        "seqmodel: e is another experiment, with other settings: name a new one with --out\n",
+        "seqmodel: there is another experiment e, which differs in settings: name a new folder "
+        "with --out\n",
     )
     assert (undisturbed / "table.md").read_bytes() == before
 
@@ -416,10 +449,13 @@ def test_units_can_be_added_to_an_experiment(call: Call, data: Path, undisturbed
     fewer = call("compare", data, *one, "--out", "e")
     assert (fewer.status, fewer.err) == (
         1,
-        "seqmodel: e is another experiment, with other variants: name a new one with --out\n",
+        "seqmodel: there is another experiment e, which differs in variants: name a new folder "
+        "with --out\n",
     )
     other = call("compare", data, *PAPER, "--vary", "dropout=0,0.1", "--out", "e")
-    assert other.err.startswith("seqmodel: e is another experiment, with other variants: ")
+    assert other.err.startswith(
+        "seqmodel: there is another experiment e, which differs in variants: "
+    )
 
 
 def test_the_page_holds_the_table(undisturbed: Path):

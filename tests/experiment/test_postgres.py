@@ -106,8 +106,8 @@ def test_other_data_under_the_same_name_are_refused(
     second = tmp_path / "second" / "other"
     assert begin(folder, second, "--storage", server).wait(60) == 1
     assert Path(f"{second}.log").read_text() == (
-        f"seqmodel: other is another experiment, with other data of {folder.name}: name a new one "
-        "with --out\n"
+        f"seqmodel: there is another experiment other, which differs in data of {folder.name}: "
+        "name a new folder with --out\n"
     )
 
 

@@ -141,7 +141,7 @@ def compare(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="The folder of the experiment.  [default: one in results/, by the data]",
+            help="The folder of the experiment.  [default: in results/, by the data and --quick]",
             rich_help_panel=RUN,
         ),
     ] = None,
@@ -149,7 +149,7 @@ def compare(
         bool,
         typer.Option(
             "--status",
-            help="Print how far the experiment in --out is, and stop.",
+            help="Print how far the experiment is, and stop.",
             rich_help_panel=RUN,
         ),
     ] = False,
@@ -164,9 +164,10 @@ def compare(
     are written to --out.
     """
     if status:
-        if out is None:
-            raise UsageError("--status needs --out FOLDER")
-        _print_status(out, storage, as_json=as_json)
+        if not (out or data):
+            raise UsageError("--status needs the datasets or --out FOLDER")
+        folder = out or _default_folder(data or [], quick=quick)
+        _print_status(folder, storage, as_json=as_json)
         return
 
     from seqmodel.data.bundled import sample_dataset
@@ -184,8 +185,16 @@ def compare(
         )
 
     plan = blaming(Path(config or ""), read_config_file(config) if config else {}, plan_with)
-    folder = out or RESULTS / "-".join(source.name for source in plan.sources)
+    folder = out or _default_folder(paths, quick=quick)
     _run(plan, folder, storage, jobs or os.cpu_count() or 1, as_json=as_json, quiet=quiet)
+
+
+def _default_folder(data: list[Path], *, quick: bool) -> Path:
+    """In results/; a quick answer has its own, so that the whole experiment may follow."""
+    from seqmodel.experiment.plan import sources_of
+
+    names = [source.name for source in sources_of(data)]
+    return RESULTS / "-".join([*names, *["quick"] * quick])
 
 
 def _setting(text: str) -> tuple[str, Any]:

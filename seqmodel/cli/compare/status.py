@@ -7,7 +7,7 @@ from seqmodel.experiment.status import Running, Status
 
 
 def status_lines(status: Status) -> list[str]:
-    """For people: a line per cell and per run in progress, and a total until all runs are done."""
+    """For people: a line per cell and per run in progress, and a total."""
     lines = []
     for cell in status.cells:
         best = "" if cell.valid is None else f"  best valid {cell.valid:.4f}"
@@ -17,10 +17,10 @@ def status_lines(status: Status) -> list[str]:
         parts.append(f"{counts.seeds_done} of {counts.seeds} seeds")
         lines.append(f"{cell.name}: {', '.join(parts)}{best}")
     lines += map(_line, status.running)
-    if status.done == status.total:
-        return lines
-    left = status.seconds_left
     whole = [f"{status.done}/{status.total} runs done"]
+    if status.done == status.total:
+        return [*lines, *whole]
+    left = status.seconds_left
     whole += [f"about {clock(left)} left"] if left is not None else []
     whole += [] if status.running else ["none in progress: run the same command to resume"]
     return [*lines, ", ".join(whole)]
