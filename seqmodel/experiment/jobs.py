@@ -55,15 +55,16 @@ def work(
             ours, its = context.Pipe(duplex=False)
             arguments = (folder, name, plan, storage, its)
             process = context.Process(target=_process, args=arguments)
-            process.start()
+            try:
+                process.start()
+            except (EOFError, ConnectionError) as error:
+                raise SeqmodelError(
+                    "the server of processes was killed; run the same command to resume"
+                ) from error
             its.close()  # so that the pipe ends when the process does
             processes.append(process)
             heard.append(ours)
         _listen(processes, heard, tell, stop)
-    except EOFError as error:  # from start()
-        raise SeqmodelError(
-            "the server of processes was killed; run the same command to resume"
-        ) from error
     finally:
         for process in processes:
             if process.is_alive():

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +26,7 @@ from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
-    from seqmodel.experiment.plan import Plan
+    from seqmodel.experiment.plan import Plan, Source
 
 RESULTS = Path("results")
 COMPARED, SETTINGS, SEARCH, RUN = "What is compared", "Settings of all runs", "Search", "Run"
@@ -166,7 +166,9 @@ def compare(
     if status:
         if not (out or data):
             raise UsageError("--status needs the datasets or --out FOLDER")
-        folder = out or _default_folder(data or [], quick=quick)
+        from seqmodel.experiment.plan import sources_of
+
+        folder = out or _default_folder(sources_of(data or []), quick=quick)
         _print_status(folder, storage, as_json=as_json)
         return
 
@@ -185,16 +187,14 @@ def compare(
         )
 
     plan = blaming(Path(config or ""), read_config_file(config) if config else {}, plan_with)
-    folder = out or _default_folder(paths, quick=quick)
+    folder = out or _default_folder(plan.sources, quick=quick)
     _run(plan, folder, storage, jobs or os.cpu_count() or 1, as_json=as_json, quiet=quiet)
 
 
-def _default_folder(data: list[Path], *, quick: bool) -> Path:
+def _default_folder(sources: Iterable["Source"], *, quick: bool) -> Path:
     """In results/; a quick answer has its own, so that the whole experiment may follow."""
-    from seqmodel.experiment.plan import sources_of
-
-    names = [source.name for source in sources_of(data)]
-    return RESULTS / "-".join([*names, *["quick"] * quick])
+    names = [source.name for source in sources]
+    return RESULTS / "-".join([*names, "quick"] if quick else names)
 
 
 def _setting(text: str) -> tuple[str, Any]:
