@@ -1,6 +1,7 @@
 """Shared by the commands: common options, progress on stderr, results on stdout."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.completion import DEVICES, one_of
+from seqmodel.errors import UsageError
 from seqmodel.media.words import clock, plural, printable
 
 __all__ = ["clock", "plural", "printable"]  # for the commands
@@ -45,6 +47,12 @@ def message(text: str, *, quiet: bool = False) -> None:
     """Print one line that is not a result."""
     if not quiet:
         typer.echo(printable(text), err=True)
+
+
+def check_temperature(temperature: float) -> None:
+    """UsageError unless it is a number; the option has checked that it is not negative."""
+    if not math.isfinite(temperature):
+        raise UsageError(f"--temperature must be finite, not {temperature}")
 
 
 def split_lines(

@@ -5,7 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Device, Json, Quiet, counter, message, plural, print_json, show
+from seqmodel.cli.common import (
+    Device,
+    Json,
+    Quiet,
+    check_temperature,
+    counter,
+    message,
+    plural,
+    print_json,
+    show,
+)
 from seqmodel.cli.completion import one_of
 from seqmodel.config import Config
 from seqmodel.data.splits import SPLITS
@@ -36,6 +46,7 @@ def evaluate(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The samples' seed.")] = 1,
+    temperature: Annotated[float, typer.Option(min=0.0, help="The samples' temperature.")] = 1.0,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -50,6 +61,7 @@ def evaluate(
     """
     if split not in SPLITS:
         raise UsageError(f"--split must be train, valid or test, not {split!r}")
+    check_temperature(temperature)
     from seqmodel.data.dataset import open_dataset
     from seqmodel.evaluation.report import report
     from seqmodel.runs.folder import load_run, newest_run
@@ -75,7 +87,13 @@ def evaluate(
         loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
         with counter("sampling", quiet=quiet) as progress:
             result["samples"] = compare_samples(
-                loaded, dataset, split, number=samples, seed=seed, progress=progress
+                loaded,
+                dataset,
+                split,
+                number=samples,
+                seed=seed,
+                temperature=temperature,
+                progress=progress,
             )
     if as_json:
         print_json(result)
@@ -94,7 +112,10 @@ def _from_here(path: str) -> str:
 
 def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list[str]:
     counts = f"{plural(values['pieces'], 'sample')}, {plural(values['frames'], 'frame')}"
-    heading = f"{counts}, seed {values['seed']}, {values['lengths']}"
+    heat = f", temperature {values['temperature']:g}" if values["temperature"] != 1 else ""
+    heading = f"{counts}, seed {values['seed']}{heat}, {values['lengths']}"
+    if "cut_off" in values:
+        heading += f", {values['cut_off']} cut off at the limit"
     return ["", heading, "", *comparison.lines(values, split)]
 
 

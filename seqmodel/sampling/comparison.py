@@ -33,6 +33,7 @@ def compare_samples(
     *,
     number: int,
     seed: int,
+    temperature: float = 1.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Draw `number` pieces and compare them with `dataset`'s split and the run's training split.
@@ -54,19 +55,23 @@ def compare_samples(
     lengths = pieces.lengths[np.arange(number) * len(pieces) // number].tolist()
     if run.config.end:
         lengths = [run.longest_piece] * number
-    sampler, drawn = Sampler(run.model), []
+    sampler, drawn, cut_off = Sampler(run.model, temperature=temperature), [], 0
     for k, length in enumerate(lengths):
-        drawn.append(np.concatenate(list(sampler.piece(length, seed=seed, number=k))))
+        piece = sampler.piece(length, seed=seed, number=k)
+        drawn.append(np.concatenate(list(piece)))
+        cut_off += not piece.ended
         if progress is not None:
             progress(k + 1, number)
+    chosen: dict[str, Any] = {"lengths": f"as long as pieces of {split}"}
+    if run.config.end:
+        chosen = {"lengths": "lengths chosen by the model", "cut_off": cut_off}
     same = pieces.name == train.name and dataset.folder.resolve() == _trained_on(run)
     return {
         "pieces": number,
         "frames": sum(map(len, drawn)),
         "seed": seed,
-        "lengths": "lengths chosen by the model"
-        if run.config.end
-        else f"as long as pieces of {split}",
+        "temperature": temperature,
+        **chosen,
         **comparison.compare(drawn, None if same else pieces, train),
     }
 

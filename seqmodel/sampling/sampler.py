@@ -54,17 +54,12 @@ class Sampler:
 
     def piece(
         self, length: int, *, seed: int, number: int = 0, prime: NDArray[Any] | None = None
-    ) -> Iterator[NDArray[Any]]:
+    ) -> "DrawnPiece":
         """Draw one piece of `length` frames, or fewer if the model predicts when pieces end.
 
-        It is yielded in chunks (n, F), each as soon as it is drawn. `number` distinguishes pieces
-        with the same seed.
+        `number` distinguishes pieces with the same seed.
         """
-        for frames, ended in self.draw(Uniforms(seed, number), prime=prime):
-            yield frames[:length]
-            length -= len(frames)
-            if ended or length <= 0:
-                return
+        return DrawnPiece(self.draw(Uniforms(seed, number), prime=prime), length)
 
     @cached_property
     def _compiled(self) -> "CompiledSampler | None":
@@ -88,6 +83,26 @@ class Sampler:
                 line = torch.from_numpy(frames).unsqueeze(1).to(carry.past.numbers.device)
                 carry = self._double.read(line, carry).after
         return carry
+
+
+class DrawnPiece:
+    """A piece, iterated over once, in chunks (n, F), each as soon as it is drawn."""
+
+    frames = 0
+    """Frames drawn so far."""
+    ended = False
+    """Whether the model ended the piece, rather than the limit."""
+
+    def __init__(self, chunks: Iterator[tuple[NDArray[Any], bool]], limit: int) -> None:
+        self._chunks, self._limit = chunks, limit
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        while self.frames < self._limit and not self.ended:
+            chunk, ended = next(self._chunks)
+            left = self._limit - self.frames
+            self.frames += min(len(chunk), left)
+            self.ended = ended and len(chunk) <= left
+            yield chunk[:left]
 
 
 def _draw_plainly(

@@ -42,6 +42,12 @@ def test_eval_takes_the_newest_run_and_any_split(call: Call, data: Path):
 
 COLUMN = "{:27}{:>10}{:>10}{:>10}"
 ROWS = (
+    ("piece length, frames", "length"),
+    ("  shortest", "shortest"),
+    ("  longest", "longest"),
+    ("  within training's range", "length_share"),
+    ("last chord, frames", "last_chord"),
+    ("  share on the tonic", "tonic_share"),
     ("notes per frame", "notes_per_frame"),
     ("frames of 2 notes", "voices_share"),
     ("note length, frames", "note_length"),
@@ -57,7 +63,9 @@ ROWS = (
 )
 
 
-def cell(value: float | None) -> str:
+def cell(value: float | None, name: str) -> str:
+    if name in ("length", "last_chord"):
+        return f"{value:g}"
     return "" if value is None else str(value) if isinstance(value, int) else f"{value:.4f}"
 
 
@@ -85,15 +93,26 @@ def test_eval_compares_samples_with_the_data(call: Call, data: Path, run: Path):
     ]
     columns = [told[name] for name in ("drawn", "split", "train")]
     for label, name in ROWS:
-        cells = [cell(column.get(name)) for column in columns]
+        cells = [cell(column.get(name), name) for column in columns]
         expected.append(COLUMN.format(label, *cells).rstrip())
     expected += ["", "distance from training"]
     for name, distance in columns[0]["distances"].items():
-        cells = [cell(distance), cell(columns[1]["distances"][name]), ""]
+        cells = [f"{d:.4f}" for d in (distance, columns[1]["distances"][name])] + [""]
         expected.append(COLUMN.format(f"  {name.replace('_', ' ')}", *cells).rstrip())
     result = call("eval", run, "--samples", 4)
     assert result.err == ""
     assert result.out == plain + "\n".join(expected) + "\n"
+
+
+def test_eval_says_how_many_pieces_the_limit_ended(call: Call, seconds_run: Path):
+    options = (seconds_run, "--samples", 6, "--temperature", 0.9)
+    told = json.loads(call("eval", *options, "--json").out)["samples"]
+    assert 0 <= told["cut_off"] <= 6
+    heading = (
+        f"6 samples, {told['frames']} frames, seed 1, temperature 0.9, lengths chosen by the "
+        f"model, {told['cut_off']} cut off at the limit\n"
+    )
+    assert heading in call("eval", *options).out
 
 
 def test_eval_draws_the_same_samples_for_the_same_seed(call: Call, run: Path):

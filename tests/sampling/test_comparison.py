@@ -44,6 +44,7 @@ def test_samples_are_as_long_as_the_splits_pieces(plain_run, dataset, judged, nu
         "pieces": number,
         "frames": sum(lengths),
         "seed": 9,
+        "temperature": 1.0,
         "lengths": "as long as pieces of valid",
     }
     ((drawn, split, train),) = judged
@@ -65,6 +66,11 @@ def test_a_run_that_predicts_ends_chooses_its_own_lengths(run, dataset, judged):
     assert told["lengths"] == "lengths chosen by the model"
     assert told["frames"] == sum(lengths)
     assert len(set(lengths)) > 1
+    assert told["cut_off"] == 0
+    cold = compare_samples(run, dataset, "valid", number=1, seed=1, temperature=0.5)
+    expected = np.concatenate(list(Sampler(run.model, temperature=0.5).piece(30, seed=1)))
+    assert cold["temperature"] == 0.5
+    np.testing.assert_array_equal(judged[1][0][0], expected)
 
 
 def test_a_run_that_should_end_pieces_but_does_not_is_stopped(run, dataset, judged):
@@ -73,8 +79,9 @@ def test_a_run_that_should_end_pieces_but_does_not_is_stopped(run, dataset, judg
     before = bias[88].item()
     with torch.no_grad():
         bias[88] = -100
-        compare_samples(run, dataset, "valid", number=3, seed=1)
+        told = compare_samples(run, dataset, "valid", number=3, seed=1)
         bias[88] = before
+    assert told["cut_off"] == 3
     assert [len(piece) for piece in judged[0][0]] == [30, 30, 30]
 
 

@@ -222,11 +222,21 @@ def test_a_primer_is_read_frame_by_frame(endless, rolls):
 def test_a_run_that_predicts_ends_stops_by_itself(run):
     lengths = []
     for number in range(40):
-        piece = draw_piece(run, 500, seed=6, number=number)
+        drawing = Sampler(run.model).piece(500, seed=6, number=number)
+        piece = np.concatenate(list(drawing))
         np.testing.assert_array_equal(piece, by_hand(run, 500, 6, number))
         lengths.append(len(piece))
+        assert (drawing.frames, drawing.ended) == (len(piece), True)
     assert 3 < np.mean(lengths) < 60  # train's mean is 13
     assert len(set(lengths)) > 5
+
+
+def test_a_limit_cuts_a_piece_off_only_before_its_end(run):
+    length = len(draw_piece(run, 500, seed=6))
+    for limit, ended in ((length - 1, False), (length, True)):
+        drawing = Sampler(run.model).piece(limit, seed=6)
+        assert len(np.concatenate(list(drawing))) == drawing.frames == limit
+        assert drawing.ended is ended
 
 
 def test_temperature_zero_is_the_likeliest_frame_each_time(endless):

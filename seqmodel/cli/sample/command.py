@@ -1,12 +1,11 @@
 """`seqmodel sample`: new pieces from a run, to a file or to stdout."""
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Device, Force, Quiet, counter, message
+from seqmodel.cli.common import Device, Force, Quiet, check_temperature, counter, message
 from seqmodel.cli.completion import one_of
 from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.sample.targets import Targets
@@ -128,8 +127,7 @@ def sample(
         raise UsageError("--length and --seconds exclude each other")
     if include_prime and prime is None:
         raise UsageError("--include-prime needs --prime FILE")
-    if not math.isfinite(temperature):
-        raise UsageError(f"--temperature must be finite, not {temperature}")
+    check_temperature(temperature)
 
     from seqmodel.runs.folder import load_run, newest_run
     from seqmodel.sampling.sampler import Sampler

@@ -47,6 +47,12 @@ class MusicComparison(Comparison):
             columns[split] = values["split"]
         columns["training"] = values["train"]
         rows = (
+            ("piece length, frames", "length", "10,g"),
+            ("  shortest", "shortest", "10,"),
+            ("  longest", "longest", "10,"),
+            ("  within training's range", "length_share", "10.4f"),
+            ("last chord, frames", "last_chord", "10,g"),
+            ("  share on the tonic", "tonic_share", "10.4f"),
             ("notes per frame", "notes_per_frame", "10.4f"),
             (f"frames of {values['voices']} notes", "voices_share", "10.4f"),
             ("note length, frames", "note_length", "10.4f"),
@@ -72,6 +78,11 @@ class MusicComparison(Comparison):
 def _figures(of: Statistics, voices: int) -> dict[str, float]:
     steps = of.melodic_steps
     return {
+        "length": float(np.median(of.lengths)),
+        "shortest": min(of.lengths),
+        "longest": max(of.lengths),
+        "last_chord": float(np.median(of.last_chords)),
+        "tonic_share": sum(of.on_tonic) / len(of.on_tonic),
         "notes_per_frame": mean(of.notes_per_frame),
         "voices_share": of.notes_per_frame[voices] / of.notes_per_frame.total(),
         "note_length": mean(of.note_lengths),
@@ -83,7 +94,10 @@ def _figures(of: Statistics, voices: int) -> dict[str, float]:
 
 
 def _against(of: Statistics, train: Statistics) -> dict[str, Any]:
+    lengths = np.array(of.lengths)
+    fitting = (min(train.lengths) <= lengths) & (lengths <= max(train.lengths))
     return {
+        "length_share": float(fitting.mean()),
         "long_note_share": _share_above(max(train.longest_notes), of.longest_notes),
         "long_chord_share": _share_above(max(train.longest_chords), of.longest_chords),
         "distances": {

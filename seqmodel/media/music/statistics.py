@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES
+from seqmodel.media.music.tonic import tonic_of
 
 DISSONANT = (1, 2, 6, 10, 11)
 """Semitones modulo 12: seconds, the tritone, sevenths."""
@@ -15,7 +16,7 @@ DISSONANT = (1, 2, 6, 10, 11)
 
 @dataclass
 class Statistics:
-    """Five distributions over a set of pieces, value -> count, and longest notes and chords."""
+    """Five distributions over a set of pieces, value -> count, and figures of each piece."""
 
     notes_per_frame: Counter[int] = field(default_factory=Counter)
     """How many notes sound in each frame."""
@@ -31,6 +32,12 @@ class Statistics:
     """The length in frames of each piece's longest note; 0 if it is silent."""
     longest_chords: list[int] = field(default_factory=list)
     """The same for chords, stretches of sound in which no note begins or ends."""
+    lengths: list[int] = field(default_factory=list)
+    """The length in frames of each piece."""
+    last_chords: list[int] = field(default_factory=list)
+    """The length in frames of each piece's last chord; 0 if it is silent."""
+    on_tonic: list[bool] = field(default_factory=list)
+    """Whether each piece's last chord stands on the piece's estimated tonic."""
 
     @classmethod
     def of(cls, pieces: Iterable[NDArray[np.uint8]]) -> "Statistics":
@@ -43,7 +50,10 @@ class Statistics:
     def _add(self, frames: NDArray[np.uint8]) -> None:
         roll, lengths = frames[:, :NOTES], note_lengths(frames)
         self.longest_notes.append(int(lengths.max(initial=0)))
-        self.longest_chords.append(int(chord_lengths(frames).max(initial=0)))
+        chords = chord_lengths(frames)
+        self.longest_chords.append(int(chords.max(initial=0)))
+        self.lengths.append(len(frames))
+        self.last_chords.append(int(chords[-1]) if len(chords) else 0)
         self.note_lengths.update(lengths.tolist())
         self.notes_per_frame.update(roll.sum(axis=1, dtype=np.int64).tolist())
         self.melodic_steps.update(melodic_steps(roll).tolist())
@@ -51,8 +61,10 @@ class Statistics:
         together = roll.T.astype(np.float32) @ roll.astype(np.float32)
         pairs = [int(np.trace(together, k)) for k in range(NOTES)]
         self.intervals.update({k: count for k, count in enumerate(pairs) if k and count})
-        for note in np.flatnonzero(roll.any(axis=0)).tolist():
-            self.pitch_classes[(LOWEST_PITCH + note) % 12] += int(together[note, note])
+        time = np.bincount((LOWEST_PITCH + np.arange(NOTES)) % 12, np.diag(together), 12)
+        self.pitch_classes.update({k: int(n) for k, n in enumerate(time) if n})
+        bass = roll[np.flatnonzero(roll.any(axis=1))][-1:].argmax(axis=1)
+        self.on_tonic.append(bool(((LOWEST_PITCH + bass) % 12 == tonic_of(time)).any()))
 
     @property
     def dissonance(self) -> float:

@@ -1,6 +1,6 @@
 """The key of a piece: how many semitones its tonic is from C."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +29,19 @@ def semitones_to_c(score: "Score") -> int:
     """
     pitched = score.channel != DRUM_CHANNEL
     duration = (score.off_tick - score.on_tick)[pitched]
-    time = np.bincount(score.pitch[pitched] % 12, weights=duration, minlength=12)
+    tonic = tonic_of(np.bincount(score.pitch[pitched] % 12, weights=duration, minlength=12))
+    return 12 - tonic if tonic > 5 else -tonic
+
+
+def tonic_of(time: NDArray[Any]) -> int:
+    """The estimated tonic, 0 for C to 11 for B, given how long each pitch class sounds, (12,).
+
+    0 if the notes favour no key, or there are none.
+    """
     # Rows 0 to 11: the time of each degree above the tonics C to B.
     degrees = np.stack([np.roll(time, -tonic) for tonic in range(12)])
     likeness = np.maximum(degrees @ _standardised(MAJOR), degrees @ _standardised(MINOR))
-    if np.ptp(time) == 0:
-        return 0
-    tonic = int(likeness.argmax())
-    return 12 - tonic if tonic > 5 else -tonic
+    return int(likeness.argmax()) if np.ptp(time) else 0
 
 
 def _standardised(profile: tuple[float, ...]) -> NDArray[np.float64]:

@@ -55,6 +55,18 @@ def test_pieces_add_up_and_do_not_run_into_each_other():
     assert of.notes_per_frame == {2: 6, 1: 1, 0: 1}
 
 
+def test_how_pieces_end():
+    """The last chord is the last that sounds, and it stands on the tonic if its bass does."""
+    cadence = [(55, 59, 62)] * 4 + [(48, 64, 67, 72)] * 8 + [()]
+    in_c = roll_of(*cadence)
+    of = Statistics.of([in_c, in_c[:4], np.roll(in_c, -5, axis=1), TUNE[3:4]])
+    assert of.lengths == [13, 4, 13, 1]
+    assert of.last_chords == [8, 4, 8, 0]
+    assert of.on_tonic == [True, True, True, False]
+    inverted = [(52, 64, 67, 72) if chord[:1] == (48,) else chord for chord in cadence]
+    assert Statistics.of([roll_of(*inverted)]).on_tonic == [False]
+
+
 def test_silence_is_no_note_and_no_chord():
     of = Statistics.of([np.zeros((9, 88), np.uint8)])
     assert (of.longest_notes, of.longest_chords, of.voices) == ([0], [0], 0)
@@ -170,6 +182,9 @@ def test_a_drone_is_found(train):
     assert (values["drawn"]["longest_note"], values["drawn"]["longest_chord"]) == (7, 3)
     assert values["drawn"]["long_note_share"] == 1 / 4
     assert values["drawn"]["long_chord_share"] == 1 / 4
+    assert (values["drawn"]["shortest"], values["drawn"]["longest"]) == (2, 7)
+    assert values["drawn"]["length"] == 4.5
+    assert values["drawn"]["length_share"] == 1 / 4
     assert "split" not in values
 
 
