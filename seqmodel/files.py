@@ -1,7 +1,8 @@
 """Reads that never block on non-files, unless a pipe is allowed; writes that are atomic.
 
 Everything is written next to its target under a temporary name, flushed to disk and renamed.
-Nothing is replaced unless the caller allows it.
+Nothing is replaced unless the caller allows it. A link to a file or a folder is followed: it stays,
+and what it points to is created or replaced.
 """
 
 import ctypes
@@ -11,7 +12,6 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,12 +33,15 @@ def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
     return SeqmodelError(f"cannot {doing} {path}: {reason}")
 
 
+OPENED = ("/", "dev"), ("/", "proc")
+"""How the paths of open files begin. Other pipes may have no writer, and would block for ever."""
+
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 """Linux constants that Python does not expose."""
 
 
-TEMPORARY = re.compile(r"\.(.+)\.[a-z0-9_]{8}")
-"""A temporary name given by `new_file`; the group is the final name."""
+TEMPORARY = re.compile(r"\.(.+)\.seqmodel-[0-9a-f]{12}", re.DOTALL)
+"""A temporary name, such as nobody else gives; the group is the final name."""
 
 
 class NotAFileError(OSError):
@@ -70,10 +73,10 @@ def open_input(path: Path) -> BufferedReader:
 def read_bytes(path: Path, most: int | None = None) -> bytes:
     """The bytes of a file; SeqmodelError if it cannot be read, or holds more than `most`.
 
-    With `most`, it may also be a pipe, such as a shell's <(...).
+    With `most`, it may also be a pipe that the shell has opened for us, as for <(...).
     """
     try:
-        bounded_pipe = most is not None and path.is_fifo()
+        bounded_pipe = most is not None and path.is_fifo() and path.parts[:2] in OPENED
         with path.open("rb") if bounded_pipe else open_input(path) as file:
             content = file.read() if most is None else file.read(most + 1)
     except OSError as error:
@@ -96,15 +99,18 @@ def check_writable(path: Path) -> None:
 
     Fails before an hour's work rather than after it. Leaves nothing behind.
     """
-    missing = missing_folders(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise disk_error(path, "write", error) from error
-    finally:
-        remove_empty(missing)
+    with _temporary_file(path, 0o666):
+        pass
+
+
+def followed(path: Path) -> Path:
+    """What a write to `path` creates or replaces: the end of a link, or else `path` itself."""
+    if not path.is_symlink():
+        return path
+    end = Path(os.path.realpath(path))
+    if end.is_symlink():
+        raise SeqmodelError(f"{path} is a link that leads to itself; name another place")
+    return end
 
 
 def missing_folders(path: Path) -> list[Path]:
@@ -119,33 +125,50 @@ def remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write `data` to `path` atomically, replacing what is there."""
-    with new_file(path) as file:
+def write_file(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write `data` to `path` atomically, replacing what is there; see `new_file`."""
+    with new_file(path, mode) as file:
         file.write(data)
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that replaces `path` when the block ends without an exception."""
-    temporary: Path | None = None
-    missing = missing_folders(path)
+def new_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Yield a file that replaces `path` when the block ends without an exception.
+
+    Its permissions are `mode`, less what the umask takes away.
+    """
+    with _temporary_file(path, mode) as (file, temporary, target):
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        temporary.replace(target)
+
+
+@contextmanager
+def _temporary_file(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path, Path]]:
+    """Yield a new file, its path, and the path that it is meant for; removed at the end if there.
+
+    OSErrors become SeqmodelErrors, in the block too.
+    """
+    target = followed(path)
+    temporary, missing = _temporary(target), missing_folders(target)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(descriptor)
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Not by tempfile, whose files are private whatever the umask.
+        file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(file, "wb") as opened:
+            yield opened, temporary, target
     except OSError as error:
         raise disk_error(path, "write", error) from error
     finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         remove_empty(missing)
+
+
+def _temporary(path: Path) -> Path:
+    """A new name next to `path`, matched by `TEMPORARY`."""
+    return path.parent / f".{path.name}.seqmodel-{os.urandom(6).hex()}"
 
 
 @dataclass(frozen=True)
@@ -170,14 +193,13 @@ class FolderFormat:
                 f"{folder} is not a {self.name}, so it is never replaced; name another place"
             )
         refuse_existing(folder, force=force)
-        if new:
-            return
-        foreign = min((path for path in _files_in(folder) if not self.owns(path)), default=None)
-        if foreign is not None:
+        foreign = () if new else (path for path in _files_in(folder) if not self.owns(path))
+        for path in sorted(foreign)[:1]:
             raise SeqmodelError(
-                f"{folder} holds {foreign}, which is not part of a {self.name}; move it elsewhere "
-                "or name another place"
+                f"{folder} holds {path}, which is not part of a {self.name}; move it elsewhere or "
+                "name another place"
             )
+        check_writable(folder)
 
     def owns(self, path: Path) -> bool:
         """Whether a path within a folder counts as part of this format."""
@@ -217,15 +239,12 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     leaves its temporary folder behind; the next process that writes to `path` removes it.
     """
     format.check_target(path, force=force)
-    if path.is_symlink():
-        path = path.resolve()  # the link stays; its target is replaced
-    check_writable(path)
+    path = followed(path)
     missing = missing_folders(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path, format)
-    temporary, lock = _new_temporary(path)
+    temporary, lock = _new_temporary_folder(path)
     try:
-        temporary.chmod(0o777 & ~_umask())
         yield temporary
         for file in (*temporary.rglob("*"), temporary):
             _flush_to_disk(file)
@@ -244,10 +263,11 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
         remove_empty(missing)
 
 
-def _new_temporary(path: Path) -> tuple[Path, int]:
+def _new_temporary_folder(path: Path) -> tuple[Path, int]:
     """A new folder next to `path`, and its descriptor, whose lock shows that we are alive."""
     while True:
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        temporary = _temporary(path)
+        temporary.mkdir()
         lock = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY)
         with suppress(OSError):  # a file system without locks: nobody will sweep it
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -259,11 +279,13 @@ def _new_temporary(path: Path) -> tuple[Path, int]:
 
 def _sweep(path: Path, format: FolderFormat) -> None:
     """Remove the temporary folders that killed processes left next to `path`."""
-    left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")
     beside: list[Path] = []
     with suppress(OSError):  # a folder that may be written but not listed
         beside += path.parent.iterdir()
-    for folder in [entry for entry in beside if left.fullmatch(entry.name)]:
+    for folder in beside:
+        name = TEMPORARY.fullmatch(folder.name)
+        if not name or name[1] != path.name:
+            continue
         with suppress(OSError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
@@ -286,17 +308,12 @@ def _replace_folder(path: Path, new: Path) -> None:
     if _exchanged(path, new):
         shutil.rmtree(new)
         return
-    old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    old = _temporary(path)
+    path.replace(old)
     try:
-        path.replace(old)
-        try:
-            new.replace(path)
-        except OSError:
-            old.replace(path)
-            raise
+        new.replace(path)
     except OSError:
-        with suppress(OSError):
-            old.rmdir()  # unless something is in it
+        old.replace(path)
         raise
     shutil.rmtree(old)
 
@@ -316,9 +333,3 @@ def _flush_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _umask() -> int:
-    mask = os.umask(0)  # the only way to read it is to set it
-    os.umask(mask)
-    return mask

@@ -2,8 +2,9 @@
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqmodel.errors import SeqmodelError
@@ -37,8 +38,8 @@ def take(file: int, *, wait: bool) -> bool:
 def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
     """Keep other processes from `target`, a file or folder that is to be written or replaced.
 
-    The lock is a file next to `target`, so that `target` need not exist yet and may be replaced;
-    the lock file is removed when the block ends. If it cannot be created, as next to a folder owned
+    The lock is an empty file next to `target`, so that `target` need not exist yet and may be
+    replaced; it is removed when the block ends. If it cannot be created, as next to a folder owned
     by someone else, the folder itself is locked; if that fails too, or the file system has no
     locks, nothing is locked.
 
@@ -46,14 +47,14 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
         SeqmodelError: if another process holds the lock, unless told to `wait`.
     """
     place = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
-    lock = place.parent / f".{place.name}.lock"
+    lock = place.parent / f".{place.name}.seqmodel-lock"
     missing = missing_folders(lock)
     file = _taken(target, place, lock, wait=wait)
     try:
         yield
     finally:
         if file is not None:
-            if _is(file, lock):
+            if _is(file, lock) and not os.fstat(file).st_size:  # with content it is not ours
                 lock.unlink()
             os.close(file)
         remove_empty(missing)
@@ -81,15 +82,15 @@ def _taken(target: Path, place: Path, lock: Path, *, wait: bool) -> int | None:
 
 
 def _opened(lock: Path, place: Path) -> tuple[Path, int | None]:
-    try:
+    with suppress(OSError):
         lock.parent.mkdir(parents=True, exist_ok=True)
-        return lock, os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    except OSError:
-        pass
-    try:
+        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return lock, file
+        os.close(file)
+    with suppress(OSError):
         return place, os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return place, None
+    return place, None
 
 
 def _is(file: int, path: Path) -> bool:

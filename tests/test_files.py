@@ -177,7 +177,7 @@ def test_a_folder_whose_first_file_was_never_finished_may_be_filled_with_force(t
     """A process killed during its first write used to leave a folder that nothing could reuse."""
     folder = tmp_path / "data"
     folder.mkdir()
-    (folder / f".{MARK}.a1b2c3d_").write_text("ol")
+    (folder / f".{MARK}.seqmodel-a1b2c3d4e5f6").write_text("ol")
     (folder / ".bashrc").write_text("somebody's")
     with pytest.raises(SeqmodelError), new_folder(folder, FORMAT, force=True):
         pytest.fail("the work began")
@@ -239,7 +239,7 @@ def test_force_replaces_no_folder_without_our_own_mark(tmp_path, mark):
 
 def test_what_desktops_and_kills_leave_is_removed_with_the_folder(tmp_path, marked):
     """Guards against a refusal because of a file that the user did not make and cannot see."""
-    for name in (".DS_Store", "._train.npy", "Thumbs.db", ".train.npy.k3_x9qzz"):
+    for name in (".DS_Store", "._train.npy", "Thumbs.db", ".train.npy.seqmodel-0123456789ab"):
         (marked / name).touch()
     (marked / "draws" / "7").mkdir(parents=True)  # an empty folder holds nothing to lose
     with new_folder(marked, FORMAT, force=True) as folder:
@@ -374,19 +374,79 @@ def test_what_killed_processes_leave_is_removed(tmp_path, monkeypatch, call):
     assert [entry.name for entry in tmp_path.iterdir()] == ["d"]
 
 
+LEFT = ".d.seqmodel-{:012x}".format
+"""The name of a temporary folder, by number."""
+
+
 def test_only_what_killed_processes_leave_is_removed(tmp_path):
     """Guards running processes, others' files, and a complete dataset while it is the only one."""
-    for name in ("living1_", "foreign_", "only_one", "unfinish"):
-        (tmp_path / f".d.{name}").mkdir()
-    (tmp_path / ".d.foreign_" / "letter").touch()
-    (tmp_path / ".d.only_one" / MARK).write_text("old")
-    (tmp_path / ".d.unfinish" / "train.npy").touch()
-    (tmp_path / ".d.abcdefgh").symlink_to(tmp_path / ".d.only_one")
-    lock = os.open(tmp_path / ".d.living1_", os.O_RDONLY)
+    living, foreign, only, unfinished, link = (tmp_path / LEFT(k) for k in range(5))
+    for folder in (living, foreign, only, unfinished):
+        folder.mkdir()
+    (foreign / "letter").touch()
+    (only / MARK).write_text("old")
+    (unfinished / "train.npy").touch()
+    link.symlink_to(only)
+    lock = os.open(living, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    kept = {".d.living1_", ".d.foreign_", ".d.abcdefgh"}
+    kept = {living.name, foreign.name, link.name}
     with new_folder(tmp_path / "d", FORMAT, force=False) as folder:
         (folder / MARK).write_text("new")
-        assert {entry.name for entry in tmp_path.iterdir()} == kept | {".d.only_one", folder.name}
+        assert {entry.name for entry in tmp_path.iterdir()} == kept | {only.name, folder.name}
     os.close(lock)
     assert {entry.name for entry in tmp_path.iterdir()} == kept | {"d"}
+
+
+@pytest.mark.parametrize("name", [".d.original", ".d.20261122", ".d.seqmodel-backup", LEFT(1)[:-1]])
+def test_hidden_folders_of_users_are_no_leftovers(tmp_path, marked, name):
+    """Any folder called .NAME. and eight characters used to be taken for one, even a backup."""
+    backup = marked.with_name(name.replace(".d.", f".{marked.name}."))
+    marked.rename(backup)
+    (marked.with_name(backup.name + "~")).mkdir()
+    before = tree(tmp_path)
+    replace_by(marked, "new")
+    replace_by(marked, "old")
+    assert {path: data for path, data in tree(tmp_path).items() if path in before} == before
+
+
+def test_a_link_to_a_file_is_followed(tmp_path):
+    """As one to a folder is: it used to be replaced, and its target kept the old content."""
+    (tmp_path / "far").mkdir()
+    for name in ("old", "new"):  # `new` does not exist yet
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "far" / "old").write_text("old")
+        (tmp_path / "link").symlink_to(Path("far", name))
+        check_writable(tmp_path / "link")
+        write_file(tmp_path / "link", b"written")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "far" / name).read_text() == "written"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["far", "link", "new", "old"]
+
+
+def test_a_link_to_itself_is_an_error(tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    for attempt in (
+        lambda: write_file(loop, b""),
+        lambda: check_writable(loop),
+        lambda: FORMAT.check_target(loop, force=True),
+        lambda: new_folder(loop, FORMAT, force=True).__enter__(),
+    ):
+        with pytest.raises(SeqmodelError, match=f"{loop} is a link that leads to itself"):
+            attempt()
+    assert list(tmp_path.iterdir()) == [loop]
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "é" * 120])
+def test_a_name_that_leaves_no_room_for_a_temporary_one_is_refused_at_once(tmp_path, name):
+    """It is valid, so the error used to come when the work was done."""
+    for check in (check_writable, lambda path: FORMAT.check_target(path, force=False)):
+        with pytest.raises(SeqmodelError, match="name too long"):
+            check(tmp_path / name)
+
+
+def test_the_umask_is_not_touched(tmp_path, monkeypatch):
+    """To read it means to set it: what other threads made in that moment was open to all."""
+    monkeypatch.setattr(os, "umask", fails)
+    write_file(tmp_path / "file", b"")
+    replace_by(tmp_path / "d", "new")

@@ -135,3 +135,26 @@ def test_without_locks_the_work_proceeds(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", unsupported)
     with locked(tmp_path / "run"):
         pass
+
+
+def test_a_file_that_happens_to_have_the_locks_name_is_kept(tmp_path):
+    """Its name was .run.lock, as other programs' are, and whatever had it was removed."""
+    for k, content in enumerate(("", "letter")):
+        (tmp_path / ".run.lock").write_text(content)
+        with locked(tmp_path / "run"):
+            (lock,) = set(tmp_path.iterdir()) - {tmp_path / ".run.lock"}
+        assert (tmp_path / ".run.lock").read_text() == content, k
+    lock.write_text("letter")
+    with locked(tmp_path / "run"):
+        pass
+    assert lock.read_text() == "letter"
+
+
+def test_a_pipe_in_the_locks_place_is_left_alone(tmp_path):
+    """Guards against waiting for its writer, and against removing it."""
+    with locked(tmp_path / "run"):
+        (lock,) = tmp_path.iterdir()
+    os.mkfifo(lock)
+    with locked(tmp_path / "run"):
+        pass
+    assert lock.is_fifo()

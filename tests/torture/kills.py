@@ -151,7 +151,7 @@ class _Command:
         after = {name: data for name, data in contents(place).items() if not _temporary(name)}
         if after != self.new:
             found.complaints.append(f"{self.name}: made again after a kill, it differs")
-        if self.arguments[0] == "prepare" and (left := [*place.glob(".out.????????")]):
+        if self.arguments[0] == "prepare" and (left := [*place.glob(".out.seqmodel-*")]):
             found.complaints.append(f"{self.name}: made again after a kill, it leaves {left}")
 
 
