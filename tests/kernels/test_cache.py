@@ -118,6 +118,32 @@ def test_a_folder_that_others_may_write_to_is_not_used(folder: Path, compiled: l
     assert len(compiled) == 3
 
 
+@pytest.mark.parametrize("mode", [0o602, 0o620])
+def test_a_file_that_others_may_write_to_is_not_used(folder: Path, compiled: list[str], mode: int):
+    """Safe in a folder of our own, until that is opened to others: its files used to stay so."""
+    Library(adding(2))
+    (kept,) = folder.iterdir()
+    assert [path.stat().st_mode & 0o777 for path in (folder, kept)] == [0o700, 0o600]
+    code = kept.read_bytes()
+    kept.chmod(mode)
+    assert result(Library(adding(2)), "add", 1) == 3
+    assert len(compiled) == 2
+    assert (kept.stat().st_mode & 0o777, kept.read_bytes()) == (0o600, code)
+    Library(adding(2))
+    assert len(compiled) == 2
+
+
+def test_a_file_of_another_user_is_not_used(
+    folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    """It may have been put there before the folder became ours alone."""
+    Library(adding(2))
+    (kept,) = folder.iterdir()
+    assert cache._read(kept) is not None
+    monkeypatch.setattr(os, "getuid", lambda: kept.stat().st_uid + 1)
+    assert cache._read(kept) is None
+
+
 @pytest.mark.parametrize("given", ["", "/dev/null/kernels", "/dev/null"])
 def test_without_a_folder_everything_is_compiled(
     monkeypatch: pytest.MonkeyPatch, compiled: list[str], given: str
@@ -168,7 +194,7 @@ def test_files_unused_for_a_month_are_removed(folder: Path):
     for path in (used, unused):
         os.utime(path, (month, month))
     assert cache.kept(used.stem, bytes) != b""  # found, so used
-    left = folder / f".{unused.name}.k3_x9qzz"  # by a process killed while writing
+    left = folder / f".{unused.name}.seqmodel-0123456789ab"  # by a process killed while writing
     letter = folder / "letter.o"
     for path in (left, letter):
         path.touch()

@@ -2,8 +2,8 @@
 
 A module's key is the digest of everything its code depends on: its IR, the processor, and the
 compiler's version and options. So no entry is ever stale. The folder belongs to the user, like
-Python's __pycache__; one that others may write to is not used, since its contents are executed.
-Without a folder, or on a full disk, everything is compiled as if there were no cache.
+Python's __pycache__. A folder or file that others may write to is not used, since its contents are
+executed. Without a folder, or on a full disk, everything is compiled as if there were no cache.
 
 Set SEQMODEL_CACHE to another folder, or to an empty value to disable the cache.
 """
@@ -20,13 +20,13 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import open_input, write_file
+from seqmodel.files import TEMPORARY, open_input, write_file
 
 _FOLDER = "SEQMODEL_CACHE"
 _KEPT_DAYS = 30  # since it was last used
 _DIGEST_SIZE = 32
-_OURS = re.compile(r"[0-9a-f]{64}\.o|\.[0-9a-f]{64}\.o\.[a-z0-9_]{8}")
-"""Names of cache files, and of the temporary files that `write_file` creates first."""
+_OURS = re.compile(r"[0-9a-f]{64}\.o")
+"""Names of cache files."""
 
 
 def digest(*parts: str) -> str:
@@ -45,7 +45,7 @@ def kept(name: str, make: Callable[[], bytes]) -> bytes:
     if code is None:
         code = make()
         with suppress(SeqmodelError):  # a full disk: the next process compiles again
-            write_file(path, _checksum(code) + code)
+            write_file(path, _checksum(code) + code, 0o600)
             _sweep(folder)
     return code
 
@@ -60,16 +60,21 @@ def _folder() -> Path | None:
         if not folder.is_absolute():  # from older versions of platformdirs if there is no home
             return None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        return folder if _is_private(folder.stat()) else None
     except (OSError, RuntimeError):  # nowhere to write; a user without a home, as in containers
         return None
-    shared = found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return None if shared else folder
+
+
+def _is_private(found: os.stat_result) -> bool:
+    """Whether a file or folder is this user's, and nobody else may write to it."""
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _read(path: Path) -> bytes | None:
     try:
         with open_input(path) as file:
+            if not _is_private(os.fstat(file.fileno())):
+                return None
             content = file.read()
     except OSError:
         return None
@@ -91,5 +96,7 @@ def _sweep(folder: Path) -> None:
     oldest = time.time() - _KEPT_DAYS * 24 * 60 * 60
     with suppress(OSError):  # another process may be sweeping too
         for path in folder.iterdir():
-            if _OURS.fullmatch(path.name) and path.stat().st_mtime < oldest:
+            temporary = TEMPORARY.fullmatch(path.name)
+            name = temporary[1] if temporary else path.name
+            if _OURS.fullmatch(name) and path.stat().st_mtime < oldest:
                 path.unlink()
