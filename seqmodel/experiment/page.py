@@ -1,15 +1,18 @@
 """The page of a comparison: the table, the curves, the searches, and a sample of each winner."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import optuna
 
+from seqmodel.data.dataset import open_dataset
+from seqmodel.errors import SeqmodelError
 from seqmodel.experiment import table
 from seqmodel.experiment.plan import Plan
 from seqmodel.experiment.results import Attempt, Comparison, Outcome
 from seqmodel.media.words import listed, spaced
-from seqmodel.report.drawing import draw
+from seqmodel.report.drawing import draw, real_piece
 from seqmodel.report.origin import came_from
 from seqmodel.report.page import (
     Cloud,
@@ -132,7 +135,8 @@ def _curves(comparison: Comparison) -> Curves:
             for name in [outcome.cell.variant.name]
             for points, best in [_points(attempt)]
             if points
-        )
+        ),
+        train=False,
     )
 
 
@@ -174,6 +178,10 @@ def _samples(comparison: Comparison, folder: Path) -> list[Part]:
     ]
     drawn = draw(subjects, number=1, seed=SEED, progress=lambda done, total: None)
     samples = tuple(sample for subject in drawn.values() for sample in subject)
+    if samples:
+        winner = subjects[0].run
+        with suppress(SeqmodelError):  # the dataset may be gone since
+            samples += tuple(real_piece(winner, open_dataset(str(winner.config.data))))
     return [Samples(samples, notes=(f"Of each winner, with seed {SEED}.",))] if samples else []
 
 

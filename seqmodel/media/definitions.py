@@ -359,6 +359,8 @@ class Medium(Protocol):
     """How long a sampled piece is by default, for the help text."""
     page_format: str = ""
     """The one of `formats` used for samples on report pages; empty if browsers can play none."""
+    page_download: str = ""
+    """The one of `formats` offered there as a file too; empty if the sound itself is the piece."""
     page_seconds: float = 0.0
     """The maximum length of such a sample."""
 

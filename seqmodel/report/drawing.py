@@ -3,9 +3,13 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from io import BytesIO
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from seqmodel.data.dataset import Dataset
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Progress, SampleRequest, Sampling
 from seqmodel.media.registry import medium_of
@@ -25,7 +29,8 @@ def draw(
     """
     if not number:
         return {}
-    asked = [(s, _sampling(s.run)) for s in subjects if medium_of(s.run.frame).page_format]
+    kinds = [(subject, medium_of(subject.run.frame).page_format) for subject in subjects]
+    asked = [(subject, _sampling(subject.run, kind)) for subject, kind in kinds if kind]
     found: dict[str, list[Sample]] = {}
     for done, (subject, sampling) in enumerate(asked):
         found[subject.name] = []
@@ -46,10 +51,24 @@ def command(runs: Sequence[Run], *, number: int, seed: int) -> str:
     )
 
 
-def _sampling(run: Run) -> Sampling:
+def real_piece(run: Run, dataset: Dataset | None) -> list[Sample]:
+    """A piece of the run's dataset as `draw` shows samples, to compare them with.
+
+    It is the first of valid, or of the first split there is; none if the dataset is gone.
+    """
+    medium = medium_of(run.frame)
+    if dataset is None or not medium.page_format:
+        return []
+    name = "valid" if "valid" in dataset.splits else dataset.splits[0]
+    split, sampling = dataset[name], _sampling(run, medium.page_format)
+    caption = f"A real piece, {Path(split.sources[0]).name} of {name}"
+    return [_sample(run, sampling, [split[0][: sampling.length]], caption)]
+
+
+def _sampling(run: Run, kind: str) -> Sampling:
     medium = medium_of(run.frame)
     request = SampleRequest(
-        kind=medium.page_format,
+        kind=kind,
         length=None,
         seconds=medium.page_seconds,
         prime=None,
@@ -65,18 +84,30 @@ def _sampling(run: Run) -> Sampling:
 
 
 def _samples(subject: Subject, sampling: Sampling, number: int, seed: int) -> Iterator[Sample]:
-    run, sampler = subject.run, Sampler(subject.run.model)
-    medium = medium_of(run.frame)
+    sampler = Sampler(subject.run.model)
     for k in range(number):
         chunks = [*sampler.piece(sampling.length, seed=seed, number=k)]
-        sound = BytesIO()
-        written = sampling.write(sound, chunks, lambda done, total: None)
         name = f"{subject.name}, sample {k + 1}" if number > 1 else subject.name
-        hint = f", {written.hint}" if written.hint else ""
-        yield Sample(
-            caption=f"{name}: {written.size}{hint}",
-            picture=medium.picture(np.concatenate(chunks), run.frame),
-            sound=sound.getvalue(),
-            kind=medium.page_format,
-            series=subject.name,
-        )
+        yield _sample(subject.run, sampling, chunks, name, series=subject.name)
+
+
+def _sample(
+    run: Run, sampling: Sampling, chunks: Sequence[NDArray[Any]], name: str, series: str = ""
+) -> Sample:
+    """The frames as a sample; `name` also names its file to save."""
+    medium, sound = medium_of(run.frame), BytesIO()
+    written = sampling.write(sound, chunks, lambda done, total: None)
+    hint = f", {written.hint}" if written.hint else ""
+    download = None
+    if medium.page_download:
+        file = BytesIO()
+        _sampling(run, medium.page_download).write(file, chunks, lambda done, total: None)
+        download = (f"{name}.{medium.page_download}", file.getvalue())
+    return Sample(
+        caption=f"{name}: {written.size}{hint}",
+        picture=medium.picture(np.concatenate(chunks), run.frame),
+        sound=sound.getvalue(),
+        kind=medium.page_format,
+        series=series,
+        download=download,
+    )

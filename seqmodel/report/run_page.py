@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from seqmodel.config import to_yaml
 from seqmodel.media.words import listed, plural, spaced, spent
 from seqmodel.report.drawing import command as sample_command
+from seqmodel.report.drawing import real_piece
 from seqmodel.report.origin import came_from
 from seqmodel.report.page import (
     Column,
@@ -22,8 +23,8 @@ from seqmodel.report.subjects import Scored, Subject, names_of
 from seqmodel.runs.folder import DRAWS_INDEX
 
 UNKNOWN = "\N{EN DASH}"
-NAMED = 3
-"""More runs than this are counted in the title, not named."""
+TITLE = 60
+"""In characters; several runs whose names are longer are counted in the title."""
 
 LABELS = {
     "nats_per_frame": "nats per frame",
@@ -53,7 +54,9 @@ def run_page(
     """
     groups = _groups(runs)
     names = [scored.subject.name for scored in runs]
-    what = listed(names) if len(names) <= NAMED else plural(len(names), "run")
+    what = listed(names)
+    if len(runs) > 1 and len(what) > TITLE:
+        what = plural(len(runs), "run")
     sections = [_section(name, group, samples, seed) for name, group in groups.items()]
     return Page(
         title=f"{what} on {listed([*groups])}",
@@ -100,6 +103,7 @@ def _section(
         pieces = tuple(sample for subject in drawn for sample in samples[subject.name])
         number = len(samples[drawn[0].name])
         how = sample_command([subject.run for subject in drawn], number=number, seed=seed)
+        pieces += tuple(real_piece(group[0].subject.run, group[0].dataset))
         parts.append(Samples(pieces, notes=(f"Drawn with seed {seed}; to reproduce: {how}",)))
     notes = []
     if datasets:

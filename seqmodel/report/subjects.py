@@ -22,7 +22,7 @@ class Subject:
     """A run as shown on a page."""
 
     name: str
-    """Its folder's name, or its path if several runs have that name."""
+    """Its folder's name, with the folders above it where several runs have that name."""
     run: Run
     curve: Curve
 
@@ -71,12 +71,15 @@ def load_subjects(folders: Sequence[Path]) -> list[Subject]:
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
-    """The folders' own names, or their paths where names clash."""
-    names = [folder.resolve().name for folder in folders]
-    return [
-        name if names.count(name) == 1 else str(folder)
-        for folder, name in zip(folders, names, strict=True)
-    ]
+    """The shortest ends of the folders' paths that tell them apart, such as "lstm" or "a/lstm"."""
+    paths = [folder.resolve().parts for folder in folders]
+
+    def name(parts: tuple[str, ...], few: int = 1) -> str:
+        end = parts[-few:]
+        alone = all(other[-few:] != end for other in paths if other != parts)
+        return str(Path(*end)) if alone else name(parts, few + 1)
+
+    return [*map(name, paths)]
 
 
 def subject_of(run: Run, name: str) -> Subject:

@@ -113,7 +113,7 @@ def told(chrome: Chrome) -> list[str] | None:
 def test_a_page_is_drawn_and_loads_nothing_else(chrome: Chrome, page: Path):
     """Guards against styles or a script that the page's own policy blocks."""
     chrome.open(page)
-    assert chrome.run("document.querySelector('main').getBoundingClientRect().width") < 1100
+    assert chrome.run("document.querySelector('main').getBoundingClientRect().width") <= 1200
     boxes = "[...document.querySelectorAll('.over-updates, .drawing')].map((e) => e.clientHeight)"
     assert all(height > 100 for height in chrome.run(boxes))
     assert chrome.run("document.querySelector('.mark').getBoundingClientRect().width") > 5
@@ -218,12 +218,21 @@ def test_a_sound_that_cannot_be_played_is_reported(chrome: Chrome, tmp_path: Pat
 
 @pytest.mark.parametrize("width", [360, 1200])
 def test_no_page_scrolls_sideways(chrome: Chrome, page: Path, width: int):
-    """For phones: content that is too wide scrolls on its own, or wraps."""
+    """For phones: content that is too wide scrolls on its own, or wraps.
+
+    Also guards against figures that cover the curves, or move them as they appear.
+    """
     chrome.open(page, width=width)
+    top = "document.querySelector('.chart .plot').offsetTop"
+    before = chrome.run(top)
     page_width = "['scrollWidth', 'clientWidth'].map((name) => document.documentElement[name])"
     for place in (0.01, 0.5, 0.99):
         chrome.hover(".chart .plot", place, 0.5)
         assert told(chrome) is not None
+        assert chrome.run(f"{TIP}.getBoundingClientRect().bottom") <= chrome.run(
+            "document.querySelector('.chart .plot').getBoundingClientRect().top"
+        )
+        assert chrome.run(top) == before
         scrolled, seen = chrome.run(page_width)
         assert scrolled == seen <= width
 
@@ -294,7 +303,8 @@ def test_the_samples_of_winners_play(chrome: Chrome, compared: Path):
     """One for each unit, music that the model itself made; played by keyboard alone."""
     chrome.open(compared, width=390)
     captions = "[...document.querySelectorAll('.sample figcaption')].map((e) => e.textContent)"
-    assert [text.split(":")[0] for text in chrome.run(captions)] == ["tanh", "gru"]
+    names = [text.split(":")[0] for text in chrome.run(captions)]
+    assert names == ["tanh", "gru", "A real piece, valid 0 of valid"]
     chrome.run("document.querySelector(':nth-child(2 of .sample) button').focus()")
     chrome.press(" ")
     chrome.wait(f"{AUDIO}[1].currentTime > 0.2")

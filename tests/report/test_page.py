@@ -50,7 +50,10 @@ PICTURE = Picture(
     apart=True,
     summary="three notes",
 )
-SAMPLE = Sample("gru: 10 frames", PICTURE, b"\xff\xfe// no real sound //", "mp3", "gru")
+SAMPLE = Sample(
+    *("gru: 10 frames", PICTURE, b"\xff\xfe// no real sound //", "mp3", "gru"),
+    download=("gru.mid", b"MThd // no real notes //"),
+)
 CURVES = Curves((curve("gru", [3.0, 2.5, 2.25, 2.3]), curve("lstm", [3.5, 2.0, 1.75], pace=20)))
 SCATTER = Scatter(
     (
@@ -148,7 +151,11 @@ def test_every_text_is_shown_verbatim(a: str, b: str, c: str):
                         Table((Column(a), Column(b)), (Row((c, a), detail=b, series=c),), b, (c,)),
                         Curves((replace(curve(a, [2.0, 1.0]), family=b),), c or "x", b, (a,)),
                         Scatter((Cloud(b, (Dot(0.1, 1.0, c),)),), a or "x", b, c, (a,)),
-                        Samples((replace(SAMPLE, caption=a, series=b),), c or "x", (b,)),
+                        Samples(
+                            (replace(SAMPLE, caption=a, series=b, download=(c, b"")),),
+                            c or "x",
+                            (b,),
+                        ),
                         Facts(((a, b),), (Detail(c, a),), b),
                     ),
                     (c,),
@@ -171,7 +178,9 @@ def test_every_text_is_shown_verbatim(a: str, b: str, c: str):
     assert figures == [[a, b], [f"{c}|{b}" if b else c, a]]
     assert [row[0] for row in points[1:]] == [a, a]
     assert dots == [["run", b, c], [f"{b}, {c}" if c else b, "0.1", "1.0000"]]
-    assert tree.one("figcaption").text == tree.one("audio").attributes["aria-label"] == a
+    assert (
+        tree.one("figcaption").one("span").text == tree.one("audio").attributes["aria-label"] == a
+    )
     facts = tree.all("dl")[-1]
     assert [part.text for part in facts.all()] == [a, b]
     assert tree.all("summary")[-1].text == c
@@ -235,6 +244,19 @@ def test_lines_are_where_their_figures_are(over: str):
         assert np.polyval(y, float(mark.attributes["y"][:-1])) == pytest.approx(
             best.valid, rel=1e-3
         )
+
+
+def test_many_curves_are_drawn_without_train():
+    """Guards against a chart whose dashes hide its lines, or whose axis makes room for none."""
+    chart = shown(replace(CURVES, train=False)).one("figure", "chart")
+    assert not chart.all("", "train")
+    assert chart.one("div", "y-name").text == "nats per frame on valid"
+    plot = chart.one("svg", "over-updates")
+    assert len(plot.all("path", "valid")) == 2
+    assert min(ticks(plot, "y")[1]) > 1.66  # the lowest valid is 1.75, the lowest train 1.58
+    told = rows(chart.one("table"))
+    assert told[2] == ["gru", "2", "50", "19.0", "2.2500", "2.5000"]
+    assert len(chart.all("tr")[1].attributes["data-at"].split()) == 3
 
 
 def test_the_table_of_a_chart_has_every_point_and_its_position():
@@ -357,6 +379,10 @@ def test_a_sample_holds_its_sound_and_its_boxes():
     head, _, data = figure.one("audio").attributes["src"].partition(",")
     assert head == "data:audio/mpeg;base64"
     assert base64.b64decode(data) == SAMPLE.sound
+    link = figure.one("a")
+    assert (link.text, link.attributes["download"]) == ("Save as .mid", "gru.mid")
+    file = link.attributes["href"].partition("base64,")[2]
+    assert base64.b64decode(file) == SAMPLE.download[1]
     drawing = figure.one("svg", "drawing")
     inner = drawing.one("svg")
     assert inner.attributes["viewbox"] == "0 0 10 9"

@@ -13,11 +13,12 @@ import seqmodel
 from seqmodel.data.dataset import open_dataset
 from seqmodel.evaluation.report import report
 from seqmodel.media.audio.medium import Audio
+from seqmodel.media.music.corpus import load_midi
 from seqmodel.report.drawing import draw
 from seqmodel.report.origin import version
 from seqmodel.report.page import Curves, Samples, Table
 from seqmodel.report.run_page import run_page
-from seqmodel.report.subjects import load_subjects, score
+from seqmodel.report.subjects import load_subjects, names_of, score
 from seqmodel.runs import folder as runs
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling.sampler import Sampler
@@ -83,7 +84,12 @@ def test_a_sample_of_audio_is_the_exact_sound(make_page, logistic_run_folder):
     """Checks every 16-bit level of the FLAC."""
     (part,) = of_kind(make_page(logistic_run_folder, number=2).sections[0], Samples)
     run = load_run(logistic_run_folder)
-    for k, sample in enumerate(part.samples):
+    *drawn_samples, real = part.samples
+    heard, _ = soundfile.read(BytesIO(real.sound), dtype="int16")
+    piece = open_dataset(run.config.data)["valid"][0].reshape(-1)
+    np.testing.assert_array_equal(heard, np.rint(piece[:32_000] * 32768))
+    assert len(drawn_samples) == 2
+    for k, sample in enumerate(drawn_samples):
         heard, rate = soundfile.read(BytesIO(sample.sound), dtype="int16")
         assert (rate, len(heard)) == (8000, 32_000)
         piece = Sampler(run.model).piece(3200, seed=3, number=k)
@@ -91,6 +97,25 @@ def test_a_sample_of_audio_is_the_exact_sound(make_page, logistic_run_folder):
         np.testing.assert_array_equal(heard, np.rint(drawn * 32768))
         assert sample.picture.seconds == 4.0
         assert sample.caption.startswith(f"tones-lstm-2, sample {k + 1}: 4.0 s")
+
+
+def test_music_can_be_saved_and_stands_beside_a_real_piece(make_page, run_folder, tmp_path):
+    """Guards against a MIDI that is not the music heard, read back here by `prepare`'s reader."""
+    (part,) = of_kind(make_page(run_folder, number=1).sections[0], Samples)
+    run = load_run(run_folder)
+    pieces = [np.concatenate([*Sampler(run.model).piece(240, seed=3)])]
+    pieces.append(open_dataset(run.config.data)["valid"][0])
+    for sample, piece in zip(part.samples, pieces, strict=True):
+        name, content = sample.download
+        (tmp_path / name).write_bytes(content)
+        np.testing.assert_array_equal(load_midi(tmp_path / name, run.frame).frames, piece)
+        assert sample.caption.startswith(f"{name.removesuffix('.mid')}: {len(piece)} frame")
+
+
+def test_runs_of_one_name_are_told_apart_briefly(tmp_path):
+    """Guards against absolute paths as names, which fill a page's title."""
+    folders = [tmp_path / name for name in ("a/b/lstm", "a/c/lstm", "gru", "lstm")]
+    assert names_of(folders) == ["b/lstm", "c/lstm", "gru", f"{tmp_path.name}/lstm"]
 
 
 def test_a_medium_that_cannot_be_played_has_no_samples(make_page, audio_run_folder, monkeypatch):

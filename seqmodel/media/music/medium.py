@@ -90,6 +90,7 @@ class Music(Medium):
     )
 
     page_format = "mp3"
+    page_download = "mid"
     page_seconds = 30.0
 
     def frame_from_json(self, values: Mapping[str, Any]) -> "PianoRollFrames":

@@ -117,7 +117,7 @@ def figure(
     return tag(
         "figure",
         tag("div", legend, _switch(axes, number), class_="above"),
-        tag("div", y_name, class_="y-name", aria_hidden="true"),
+        tag("div", tag("span", y_name), class_="y-name", aria_hidden="true"),
         tag("div", *plots, class_="plot", role="img", aria_label=about),
         notes(remarks),
         collapsed("The chart as a table", points),

@@ -26,19 +26,19 @@ def curves_chart(part: Curves, marks: Marks, number: int) -> Markup:
     curves = [curve for curve in part.curves if curve.points]
     if not curves:
         return joined(heading(part.heading), notes(("No complete epoch yet.", *part.notes)))
-    y, remarks = _height(curves)
+    y, remarks = _height(curves, part.train)
     views = _views([point for curve in curves for point in curve.points], y)
     rows = [
-        _row(curve, epoch, views, marks)
+        _row(curve, epoch, views, marks, part.train)
         for curve in curves
         for epoch in range(1, len(curve.points) + 1)
     ]
     chart = figure(
         part.heading,
-        part.unit,
+        part.unit if part.train else f"{part.unit} on valid",
         [view.axis for view in views],
-        [_plot(curves, view, marks) for view in views],
-        legend(marks, map(family, curves), _kind("valid"), _kind("train")),
+        [_plot(curves, view, marks, part.train) for view in views],
+        legend(marks, map(family, curves), *map(_kind, ("valid", "train") if part.train else ())),
         COLUMNS,
         rows,
         number,
@@ -61,13 +61,14 @@ def _views(points: Sequence[Point], y: Scale) -> list[_View]:
     ]
 
 
-def _plot(curves: Sequence[Curve], view: _View, marks: Marks) -> Markup:
+def _plot(curves: Sequence[Curve], view: _View, marks: Marks, train: bool) -> Markup:
     lines, best = [], []
     for curve in curves:
         name, x = family(curve), [view.x_of(point) for point in curve.points]
-        train = zip(x, (point.train for point in curve.points), strict=True)
+        if train:
+            points = zip(x, (point.train for point in curve.points), strict=True)
+            lines.append(view.area.line(points, class_=f"train {marks.colour(name)}"))
         valid = zip(x, (point.valid for point in curve.points), strict=True)
-        lines.append(view.area.line(train, class_=f"train {marks.colour(name)}"))
         lines.append(view.area.line(valid, class_=f"valid {marks.colour(name)}"))
         if curve.best is not None:
             k = curve.best - 1
@@ -75,7 +76,7 @@ def _plot(curves: Sequence[Curve], view: _View, marks: Marks) -> Markup:
     return plot(view.axis, view.area.y, lines, best)
 
 
-def _row(curve: Curve, epoch: int, views: Sequence[_View], marks: Marks) -> Line:
+def _row(curve: Curve, epoch: int, views: Sequence[_View], marks: Marks, train: bool) -> Line:
     point, area = curve.points[epoch - 1], views[0].area
     best = " (best)" if epoch == curve.best else ""
     times = (f"{epoch}{best}", f"{point.update:,}", f"{point.seconds:,.1f}")
@@ -83,16 +84,16 @@ def _row(curve: Curve, epoch: int, views: Sequence[_View], marks: Marks) -> Line
         series=curve.name,
         texts=(curve.name, *times, f"{point.train:.4f}", f"{point.valid:.4f}"),
         lefts=tuple(view.area.left(view.x_of(point)) for view in views),
-        tops=(area.top(point.valid), area.top(point.train)),
+        tops=tuple(map(area.top, (point.valid, point.train) if train else (point.valid,))),
         colour=marks.colour(family(curve)),
     )
 
 
-def _height(curves: Sequence[Curve]) -> tuple[Scale, list[str]]:
+def _height(curves: Sequence[Curve], train: bool) -> tuple[Scale, list[str]]:
     """The vertical axis, and remarks on it."""
-    # Train and valid both: whichever is higher, or lower, sets the limit.
     lines = [[p.valid for p in curve.points] for curve in curves]
-    lines += [[p.train for p in curve.points] for curve in curves]
+    if train:
+        lines += [[p.train for p in curve.points] for curve in curves]
     (low, top), high = settled(lines), max(map(max, lines))
     if top == high:
         return padded(low, high), []

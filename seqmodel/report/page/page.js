@@ -1,6 +1,6 @@
 "use strict";
 
-/* A chart shows the figures of the point nearest to the pointer, or of the one chosen by arrow keys.
+/* A chart shows, above it, the figures of the point nearest to the pointer or chosen by arrow keys.
    The points are the rows of its table, their positions are in data-at: see charts.py. */
 function chart(figure) {
   const plot = figure.querySelector(".plot");
@@ -14,8 +14,8 @@ function chart(figure) {
   const tip = element("div", "tip");
   const said = element("output", "unseen");
   const spots = points[0].tops.map(() => element("span", "spot"));
-  tip.setAttribute("aria-hidden", "true");
-  plot.append(...spots, tip);
+  plot.append(...spots);
+  figure.querySelector(".y-name").append(tip);
   figure.append(said);
   let chosen = null;
 
@@ -38,11 +38,6 @@ function chart(figure) {
     });
     tip.className = `tip ${colour}`;
     tip.replaceChildren(element("b", "", point.texts[0]), list);
-    const x = left(point) * plot.clientWidth;
-    const y = point.tops[0] * plot.clientHeight;
-    const beside = x > plot.clientWidth / 2 ? x - tip.offsetWidth - 16 : x + 16;
-    tip.style.left = `${Math.max(-40, Math.min(beside, plot.clientWidth - tip.offsetWidth))}px`;
-    tip.style.top = `${Math.min(Math.max(0, y - tip.offsetHeight / 2), plot.clientHeight)}px`;
   }
 
   function nearest(candidates, x, y) {

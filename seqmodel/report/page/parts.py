@@ -107,6 +107,8 @@ class Curves:
     heading: str = "Learning curves"
     unit: str = "nats per frame"
     notes: tuple[str, ...] = ()
+    train: bool = True
+    """Whether train is drawn too; with many curves it hides them, and only the table has it."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,8 @@ class Sample:
     """The format of the sound: mp3, flac, ogg or wav."""
     series: str = ""
     """The series whose colour and mark it has; "" for none."""
+    download: tuple[str, bytes] | None = None
+    """A file to save, such as the MIDI of the music: its name and content."""
 
 
 @dataclass(frozen=True)

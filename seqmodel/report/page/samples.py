@@ -42,9 +42,17 @@ def _sample(sample: Sample, marks: Marks) -> Markup:
     data = b64encode(sample.sound).decode("ascii")
     source = f"data:{MEDIA_TYPES[sample.kind]};base64,{data}"
     sound = tag("audio", controls=True, preload="none", src=source, aria_label=name)
-    above = tag("figcaption", button, key, tag("span", name))
+    above = tag("figcaption", button, key, tag("span", name), _download(sample))
     shown = tag("div", _drawing(picture), cursor, seek, class_="picture")
     return tag("figure", above, shown, sound, class_=f"sample {colour}".strip())
+
+
+def _download(sample: Sample) -> Markup:
+    if sample.download is None:
+        return Markup()
+    name, content = sample.download
+    source = f"data:application/octet-stream;base64,{b64encode(content).decode('ascii')}"
+    return tag("a", f"Save as .{name.rpartition('.')[2]}", download=name, href=source)
 
 
 def _drawing(picture: Picture) -> Markup:

@@ -68,7 +68,7 @@ def _row(
 
 
 def _content(text: str) -> Markup:
-    """A cell's text; on small screens a standard deviation goes below its mean."""
+    """A cell's text; a standard deviation goes below its mean."""
     mean, sign, deviation = text.partition(" ± ")
     if isinstance(text, Markup) or not sign:
         return escaped(text)
