@@ -304,7 +304,7 @@ def test_the_samples_of_winners_play(chrome: Chrome, compared: Path):
     chrome.open(compared, width=390)
     captions = "[...document.querySelectorAll('.sample figcaption')].map((e) => e.textContent)"
     names = [text.split(":")[0] for text in chrome.run(captions)]
-    assert names == ["tanh", "gru", "A real piece, valid 0 of valid"]
+    assert names == ["tanh", "gru", "A real piece, 0.mid of valid"]
     chrome.run("document.querySelector(':nth-child(2 of .sample) button').focus()")
     chrome.press(" ")
     chrome.wait(f"{AUDIO}[1].currentTime > 0.2")
