@@ -145,7 +145,7 @@ class TrainingState:
             self.progress = Progress.from_json(progress, origin)
             load_optimizer(self.model, self.optimizer, _within(OPTIMIZER, tensors))
             if self.average is not None:
-                self.average.load_state_dict(_within(AVERAGE, tensors))
+                self.average.load(_within(AVERAGE, tensors))
             self._load_carry(tensors)
         except (ValueError, KeyError, RuntimeError) as error:
             raise damaged(origin, str(error).splitlines()[0]) from error

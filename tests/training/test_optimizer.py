@@ -193,7 +193,7 @@ def test_the_average_follows_the_weights_and_is_scored_and_saved(spy, dataset):
     run = spy(average=0.8, epochs=3, weight_noise=0.1)
     mean = run.after[0]
     for k, after in enumerate(run.after[1:], 1):
-        decay = min(0.8, (1 + k) / (2 + k))
+        decay = min(0.8, k / (k + 1))
         mean = decay * mean + (1 - decay) * after
     np.testing.assert_allclose(flat(run.trainer.state.average.module.parameters()), mean, atol=1e-6)
     kept = load_run(run.trainer.folder)
@@ -205,11 +205,11 @@ def test_the_average_follows_the_weights_and_is_scored_and_saved(spy, dataset):
 
 
 def test_the_average_matches_torchs_averaged_model(two_models):
-    """Bit for bit, and with the same tensor names, so that checkpoints of either load."""
+    """Bit for bit."""
     model, other = two_models
 
     def move(means, weights, count):
-        decay = min(0.8, (1 + int(count)) / (2 + int(count)))
+        decay = min(0.8, int(count) / (int(count) + 1))
         torch._foreach_lerp_(means, weights, 1 - decay)
 
     ours = Average(model, 0.8)
@@ -222,8 +222,19 @@ def test_the_average_matches_torchs_averaged_model(two_models):
                     weight.add_(torch.randn(weight.shape, generator=random))
         ours.update()
         theirs.update_parameters(other)
-        assert_same(ours.state_dict(), theirs.state_dict())
-    assert int(ours.n_averaged) == 8
+        assert_same(ours.module.state_dict(), theirs.module.state_dict())
+    assert int(ours.count) == 8
+
+
+def test_the_average_begins_as_a_plain_mean():
+    """Used to count the first update twice: 3, 6, 9 gave 3, 4, 5.25."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    average, means = Average(model, 0.995), []
+    for value in (3.0, 6.0, 9.0):
+        torch.nn.init.constant_(model.weight, value)
+        average.update()
+        means.append(float(average.module.weight.detach()))
+    assert means == pytest.approx([3.0, 4.5, 6.0])
 
 
 @pytest.mark.parametrize(("unit", "layers"), [("lstm", 1), ("gru-reset-after", 2)])

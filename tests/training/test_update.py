@@ -113,7 +113,7 @@ def test_an_update_that_is_not_finite_changes_nothing(model, batch, config, wron
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(weight, before[name], rtol=0, atol=0, equal_nan=True)
     assert not optimizer.state
-    assert int(average.n_averaged) == 0
+    assert int(average.count) == 0
 
 
 def test_gradients_that_processes_have_added_are_rescaled_together(model, batch, config):
