@@ -146,8 +146,7 @@ def _run(values: dict[str, Any]) -> list[str]:
         tied = "tied " if config["model"] == "tied" else ""
         lines.append(
             f"  {tied}{config['unit']}, {config['hidden']} hidden, "
-            f"{plural(config['layers'], 'layer')}: "
-            f"{values['unit_parameters']:,} parameters, {values['parameters']:,} with the output"
+            f"{plural(config['layers'], 'layer')}"
         )
         size = OUTPUTS[values["output"]].size
         if config["note_unit"] is not None:
@@ -158,6 +157,10 @@ def _run(values: dict[str, Any]) -> list[str]:
         elif size is not None:
             setting, counted = size
             lines.append(f"  {values['output']} output, {plural(config[setting], counted)}")
+        lines.append(
+            f"  {values['parameters']:,} parameters, "
+            f"{values['parameters_with_output']:,} with the output"
+        )
         lines.append(f"  trained on {config['data']}, {values['frames']}")
     if best:
         per_sample = "valid_nats_per_sample" in best

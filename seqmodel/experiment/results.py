@@ -17,9 +17,9 @@ from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.studies import Studies
 from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model
+from seqmodel.model.sequence import ParameterCounts
 from seqmodel.outputs.registry import output_class
 from seqmodel.training.trials import ENDED, METRICS
-from seqmodel.units.module import Unit
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,7 @@ class Outcome:
     """The winner's; None if the search has none."""
     winner: int | None
     """The index of the best trial."""
-    parameters: int | None
-    """Those of all its units, without output layers."""
+    parameters: ParameterCounts | None
     trials: Sequence[Attempt]
     seeds: Sequence[Attempt]
     nats: Mapping[str, NDArray[np.float64]]
@@ -173,10 +172,9 @@ def _attempt(index: int, trial: FrozenTrial) -> Attempt:
     return Attempt(index, trial.params, attributes.get(ENDED), attributes.get(METRICS, []))
 
 
-def _parameters(config: Config, dataset: Dataset) -> int:
+def _parameters(config: Config, dataset: Dataset) -> ParameterCounts:
     with torch.device("meta"):  # takes no memory
-        model = build_model(config, dataset.frame)
-    return sum(unit.parameter_count() for unit in model.modules() if isinstance(unit, Unit))
+        return build_model(config, dataset.frame).parameter_counts()
 
 
 def _baselines(plan: Plan, cells: Sequence[Cell], dataset: Dataset) -> dict[str, dict[str, float]]:

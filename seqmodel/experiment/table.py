@@ -38,7 +38,8 @@ def rows(comparison: Comparison) -> list[tuple[str, list[str]]]:
     return [
         *found,
         row("hidden", _sizes),
-        row("parameters", lambda o: "" if o.parameters is None else f"{o.parameters:,}"),
+        row("parameters", lambda o: f"{o.parameters.units:,}" if o.parameters else ""),
+        row("with the output", lambda o: f"{o.parameters.with_output:,}" if o.parameters else ""),
         *[row(name.replace("_", " "), partial(_setting, name)) for name in shown],
         row("epochs", _epochs),
     ]
@@ -180,7 +181,8 @@ def _values(comparison: Comparison) -> dict[str, Any]:
         "variants": [
             {
                 "variant": outcome.cell.variant.name,
-                "parameters": outcome.parameters,
+                "parameters": outcome.parameters and outcome.parameters.units,
+                "parameters_with_output": outcome.parameters and outcome.parameters.with_output,
                 "hidden": None if outcome.config is None else outcome.config.hidden,
                 "found": {} if outcome.config is None else _found(outcome),
                 "nats_per_frame": {

@@ -14,7 +14,6 @@ from seqmodel.model.encoder import Encoder, WindowEncoder
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.registry import output_class
-from seqmodel.units.module import Unit
 
 
 def with_sizes(config: Config, frame: FrameDefinition) -> Config:
@@ -41,8 +40,7 @@ def _with_hidden(config: Config, frame: FrameDefinition) -> Config:
     def count(hidden: int) -> int:
         with torch.device("meta"):  # takes no memory
             model = build_model(_with_note_unit(replace(config, hidden=hidden), frame), frame)
-        layers = (module for module in model.modules() if isinstance(module, Unit))
-        return sum(layer.parameter_count() for layer in layers)
+        return model.parameter_counts().units
 
     inputs = ENCODERS[config.model](config, frame).input_size
     smallest = f"{config.unit}: one unit over {inputs} inputs"

@@ -31,6 +31,15 @@ class Reading(NamedTuple):
     """The carry after the last frame."""
 
 
+class ParameterCounts(NamedTuple):
+    """How many parameters a model has."""
+
+    units: int
+    """Of all units, along time and along pitch: what `--params` sets."""
+    with_output: int
+    """Of the whole model."""
+
+
 class SequenceModel(nn.Module):
     """p(x_1, ..., x_T) = prod_t p(x_t | x_<t), with the past in a unit's state.
 
@@ -48,6 +57,12 @@ class SequenceModel(nn.Module):
     def layers(self) -> list[Unit]:
         """The layers of the unit, the lowest first."""
         return self.unit.units() if isinstance(self.unit, Stack) else [self.unit]
+
+    def parameter_counts(self) -> ParameterCounts:
+        """The parameters of its units alone, and with the output layer."""
+        units = (module for module in self.modules() if isinstance(module, Unit))
+        whole = sum(weight.numel() for weight in self.parameters())
+        return ParameterCounts(sum(unit.parameter_count() for unit in units), whole)
 
     def choose_device(self, option: str, batch_size: int) -> torch.device:
         """Where `--device` auto, cpu or cuda places this model, for batches of this size.

@@ -59,9 +59,10 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
         values["verified"] = there
     if (path / BEST).is_file():
         run = load_run(path)
+        parameters = run.model.parameter_counts()
         values |= {
-            "unit_parameters": run.model.unit.parameter_count(),
-            "parameters": sum(weight.numel() for weight in run.model.parameters()),
+            "parameters": parameters.units,
+            "parameters_with_output": parameters.with_output,
             "output": output_name(run.config, run.frame),
             "frames": str(run.frame),
             "config": run.config.__dict__,

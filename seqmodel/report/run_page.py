@@ -120,13 +120,13 @@ def _section(
 def _figures(group: Sequence[Scored]) -> Table:
     """A row for each run, and one for each trivial model."""
     splits = [*dict.fromkeys(split for scored in group for split in scored.splits)] or ["valid"]
-    names = ("run", *splits, "parameters", "best epoch", "training time")
+    names = ("run", *splits, "parameters (with output)", "best epoch", "training time")
     columns = tuple(map(Column, names))
     rows = []
     for scored in group:
         subject = scored.subject
-        curve, (_, parameters) = subject.curve, subject.parameters()
-        about = (f"{parameters:,}", UNKNOWN, UNKNOWN)
+        curve, counts = subject.curve, subject.run.model.parameter_counts()
+        about = (f"{counts.units:,} ({counts.with_output:,})", UNKNOWN, UNKNOWN)
         if curve.best is not None:
             about = (about[0], f"{curve.best} of {len(curve.points)}", spent(subject.seconds))
         cells = (subject.name, *(_nats(scored.nats(split)) for split in splits), *about)
@@ -193,8 +193,8 @@ def _more_figures(group: Sequence[Scored]) -> Table:
 
 
 def _settings(subject: Subject) -> Detail:
-    unit, whole = subject.parameters()
-    head = f"# {subject.run.folder}: {unit:,} parameters in the unit, {whole:,} in all\n"
+    units, whole = subject.run.model.parameter_counts()
+    head = f"# {subject.run.folder}: {units:,} parameters, {whole:,} with the output\n"
     return Detail(f"Settings of {subject.name}", head + to_yaml(subject.run.config).rstrip())
 
 

@@ -36,11 +36,6 @@ class Subject:
         """The time spent on updates, excluding the scoring of valid."""
         return self.curve.points[-1].seconds if self.curve.points else 0.0
 
-    def parameters(self) -> tuple[int, int]:
-        """The parameter counts of the unit and of the whole model."""
-        model = self.run.model
-        return model.unit.parameter_count(), sum(weight.numel() for weight in model.parameters())
-
     def model(self) -> str:
         """Such as "2 x gru 46, bernoulli" or "tied lstm 64, note-unit of lstm 32"."""
         config, output = self.run.config, output_name(self.run.config, self.run.frame)

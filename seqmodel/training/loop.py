@@ -41,7 +41,7 @@ from seqmodel.training.state import (
     check_valid_figure,
 )
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.update import update, update_seed
+from seqmodel.training.update import update, update_seed, window_gradient
 
 CPU = torch.device("cpu")
 
@@ -149,7 +149,7 @@ class Trainer:
         self.train, self.valid = dataset["train"], dataset["valid"]
         self._device = device
         self._data_hash = dataset.fingerprint()
-        self._pace = Pace()
+        self._pace, self._is_warm = Pace(), False
         self._saved_at = time.monotonic()
 
     @cached_property
@@ -207,20 +207,36 @@ class Trainer:
 
     def _epoch(self, listener: Listener, stop: StopRequest) -> bool:
         """Finish the epoch and score valid; returns whether the listener ends the run."""
-        progress = self.state.progress
-        started, frames_before = time.monotonic(), progress.frames
         self._updates(listener, stop)
-        seconds = time.monotonic() - started
-        frames = progress.frames - frames_before
-        metrics, is_best = self._score(listener, stop, seconds, frames / seconds)
+        metrics, is_best = self._score(listener, stop)
         return bool(listener.epoch(metrics, is_best))
 
     def _plan(self) -> list[NDArray[np.int64]]:
         config, epoch = self.config, self.state.progress.epoch
         return batches.shuffled(self.train.lengths, config.batch_size, config.seed, epoch)
 
+    def _warm_up(self, indices: NDArray[np.int64]) -> None:
+        """Compile and load what an update needs, on two frames of these pieces.
+
+        So no epoch's time depends on what the process has trained before. Nothing else changes: the
+        gradient is dropped, and each update seeds all that is random.
+        """
+        config, state = self.config, self.state
+        batch = batches.load(self.train, indices, None, begin=0, window=2)
+        window_gradient(
+            state.model,
+            batch,
+            None,
+            noise=config.weight_noise,
+            seed=0,
+            dropout=config.weight_dropout,
+        )
+        self._is_warm = True
+
     def _updates(self, listener: Listener, stop: StopRequest) -> None:
         plan, progress = self._plan(), self.state.progress
+        if not self._is_warm and progress.batch < len(plan):
+            self._warm_up(plan[progress.batch])
         while progress.batch < len(plan):
             indices = plan[progress.batch]
             variants = None
@@ -249,7 +265,9 @@ class Trainer:
                 else:
                     progress.batch, progress.window = progress.batch + 1, 0
                     self.state.carry = None
-                self._pace.updated(progress.frames - before, time.monotonic() - started)
+                seconds = time.monotonic() - started
+                progress.seconds += seconds
+                self._pace.updated(progress.frames - before, seconds)
                 listener.tick(self._tick())
                 self._save_if_due(stop)
 
@@ -304,9 +322,7 @@ class Trainer:
         mean, speed = progress.nats / progress.frames, self._pace.frames_per_second
         return Tick(progress.epoch + 1, progress.frames, total, mean, speed, left)
 
-    def _score(
-        self, listener: Listener, stop: StopRequest, seconds: float, frames_per_second: float
-    ) -> tuple[dict[str, Any], bool]:
+    def _score(self, listener: Listener, stop: StopRequest) -> tuple[dict[str, Any], bool]:
         """Score valid and end the epoch; returns its metrics and whether it is the best so far."""
         progress, model = self.state.progress, self.state.scored_model
 
@@ -325,12 +341,12 @@ class Trainer:
             "valid_nats_per_frame": valid.nats_per_frame,
             **{f"valid_{name}": value for name, value in valid.figures.items()},
             "learning_rate": progress.learning_rate,
-            "frames_per_second": round(frames_per_second),
-            "seconds": round(seconds, 3),
+            "frames_per_second": round(progress.frames / (progress.seconds or math.inf)),
+            "seconds": round(progress.seconds, 3),
         }
         progress.metrics.append(metrics)
         progress.epoch, progress.batch = progress.epoch + 1, 0
-        progress.nats, progress.frames = 0.0, 0
+        progress.nats, progress.frames, progress.seconds = 0.0, 0, 0.0
         is_best = valid.nats_per_frame < progress.best_nats
         if is_best:
             progress.best_nats, progress.best_epoch = valid.nats_per_frame, progress.epoch

@@ -48,6 +48,8 @@ class Progress:
     """Summed over the frames of this epoch so far, each at the weights of its update."""
     frames: int = 0
     """Of this epoch so far."""
+    seconds: float = 0.0
+    """That its updates took; older versions did not save it."""
     learning_rate: float = 0.0
     """Of the last update."""
     best_nats: float = math.inf

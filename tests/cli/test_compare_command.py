@@ -70,8 +70,9 @@ def test_what_is_printed_and_what_is_written(call: Call, data: Path, undisturbed
     assert [line.split()[0] for line in lines[1:4]] == ["train", "valid", "test"]
     assert lines[4].split() == ["hidden", "5", "5"]
     assert lines[5].split() == ["parameters", "470", "1,410"]  # H (88 + H + 1), three times that
-    assert lines[7].split() == ["epochs", "3", "3"]
-    assert lines[8].startswith("training time  ")
+    assert lines[6].startswith("with the output ")
+    assert lines[8].split() == ["epochs", "3", "3"]
+    assert lines[9].startswith("training time  ")
     assert any("told apart" in line or "is better than" in line for line in lines)
     assert (
         call("compare", data, *PAPER, "--out", undisturbed, "--json").out

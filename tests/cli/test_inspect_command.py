@@ -102,7 +102,8 @@ def test_inspect_run(call: Call, data: Path, run: Path):
     best = values["best"]
     assert result.out == (
         f"{run}: run of 2 epochs\n"
-        "  lstm, 4 hidden, 1 layer: 1,500 parameters, 1,940 with the output\n"
+        "  lstm, 4 hidden, 1 layer\n"
+        "  1,500 parameters, 1,940 with the output\n"
         f"  trained on {data}, 88 notes, 4 steps per beat\n"
         f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame, epoch 2; "
         f"accuracy {best['valid_accuracy']:.4f}\n"

@@ -72,9 +72,10 @@ def test_inspect_shows_the_output(call: Call, bundled_run: Path):
     best = json.loads(call("inspect", bundled_run, "--json").out)["best"]
     assert call("inspect", bundled_run).out == (
         f"{bundled_run}: run of 2 epochs\n"
-        # The layer (88 + 9 + 1) (6 + 1), V and U 2 * 88 * 9.
-        "  lstm, 6 hidden, 1 layer: 2,298 parameters, 4,568 with the output\n"
+        "  lstm, 6 hidden, 1 layer\n"
         "  nade output, 9 hidden units\n"
+        # The layer (88 + 9 + 1) (6 + 1), V and U 2 * 88 * 9.
+        "  2,298 parameters, 4,568 with the output\n"
         f"  trained on {bundled_run.parent / 'runs' / 'sample-data'}, 88 notes, 4 steps per beat\n"
         f"  best valid {best['valid_nats_per_frame']:.4f} nats per frame, epoch 2; "
         f"accuracy {best['valid_accuracy']:.4f}\n"

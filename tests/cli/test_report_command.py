@@ -41,9 +41,13 @@ def test_the_figures_are_those_of_eval(call: Call, run: Path, here: Path):
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     seconds = np.cumsum([line["seconds"] for line in metrics])
     nats = [f"{scores[split]['nats_per_frame']:.4f}" for split in SPLITS]
-    about = [f"{whole['parameters']:,}", "2 of 2", f"{seconds[-1]:.1f} s"]
+    about = [
+        f"{whole['parameters']:,} ({whole['parameters_with_output']:,})",
+        "2 of 2",
+        f"{seconds[-1]:.1f} s",
+    ]
     assert figures[:2] == [
-        ["run", *SPLITS, "parameters", "best epoch", "training time"],
+        ["run", *SPLITS, "parameters (with output)", "best epoch", "training time"],
         ["run|lstm 4, bernoulli", *nats, *about],
     ]
     baselines = {}

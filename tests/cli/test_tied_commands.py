@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 from calling import Call, call_ok
+from safetensors.numpy import load_file
 
 from seqmodel.data.dataset import open_dataset
 
@@ -31,6 +32,26 @@ def test_from_training_to_music(call: Call, data: Path):
     call_ok("sample", "new.mid", "--run", "run", "--prime", "new.npy", "--length", 5)
     assert mido.MidiFile("new.mid").tracks
     assert json.loads(call_ok("inspect", "run", "--json").out)["output"] == "note-unit"
+
+
+def test_every_command_counts_the_same_parameters(call: Call, data: Path):
+    """`inspect` and reports used to leave out the unit along pitch, which --params counts."""
+    call_ok("train", data, "--model", "tied", "--params", 3000, "--epochs", 1, "--run", "run")
+    weights = load_file("run/best.safetensors")
+    units, whole = (
+        sum(w.size for name, w in weights.items() if name.startswith(prefixes))
+        for prefixes in (("model.unit.", "model.output.unit."), "model.")
+    )
+    assert abs(units - 3000) < 300
+    shown = call_ok("inspect", "run").out
+    assert f"\n  {units:,} parameters, {whole:,} with the output\n" in shown
+    told = json.loads(call_ok("inspect", "run", "--json").out)
+    assert (told["parameters"], told["parameters_with_output"]) == (units, whole)
+    call_ok("report", "run", "--samples", 0)
+    assert f"{units:,} ({whole:,})" in Path("report.html").read_text()
+    once = ["--units", "lstm", "--set", "epochs=1", "--params", 3000, "--quick", "-q"]
+    lines = call_ok("compare", data, *once).out.splitlines()
+    assert [f"{units:,}", f"{whole:,}"] == [line.split()[-1] for line in lines[5:7]]
 
 
 def test_struck_notes_survive_a_round_trip_through_a_file(call: Call, music: Path):

@@ -9,6 +9,7 @@ from seqmodel.experiment import table
 from seqmodel.experiment.page import comparison_page
 from seqmodel.experiment.plan import Cell, Plan, Source, Variant
 from seqmodel.experiment.results import Attempt, Comparison, Outcome
+from seqmodel.model.sequence import ParameterCounts
 
 LENGTHS = np.full(30, 10)
 PIECES = np.random.default_rng(5).normal(20, 2, 30)
@@ -26,7 +27,9 @@ def outcome(name: str, *shifts: float) -> Outcome:
     ]
     trial = Attempt(0, {"learning_rate": 0.01}, "complete", lines)
     cell = Cell(Source("set", "/set", ""), Variant(name, {"unit": name}))
-    return Outcome(cell, None, 0, 100, [trial], [trial] * len(shifts), {"test": nats})
+    return Outcome(
+        cell, None, 0, ParameterCounts(100, 150), [trial], [trial] * len(shifts), {"test": nats}
+    )
 
 
 def comparison(*outcomes: Outcome, trivial: float) -> Comparison:

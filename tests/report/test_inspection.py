@@ -162,11 +162,11 @@ def test_a_run_is_its_settings_size_and_best_epoch(run_folder, run, tmp_path):
     values = inspect_run(run_folder, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert (values["kind"], values["epochs"]) == ("run", 30)
-    assert values["unit_parameters"] == 4 * 7 * (88 + 7 + 1) + 3 * 7
-    assert values["parameters"] == values["unit_parameters"] + 89 * (7 + 1)
+    assert values["parameters"] == 4 * 7 * (88 + 7 + 1) + 3 * 7
+    assert values["parameters_with_output"] == values["parameters"] + 89 * (7 + 1)
     assert values["best"] == runs.read_metrics(run_folder)[run.epoch - 1]
     assert json.loads(json.dumps(values)) == values
-    assert build_model(run.config, FRAMES).unit.parameter_count() == values["unit_parameters"]
+    assert build_model(run.config, FRAMES).unit.parameter_count() == values["parameters"]
 
 
 def test_a_run_without_an_epoch_can_be_inspected(run_folder, tmp_path):

@@ -5,6 +5,8 @@ import json
 import math
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -301,6 +303,39 @@ def test_ctrl_c_before_the_first_update_stops_at_once(tmp_path, make_config, dat
     loop.train_run(config, dataset, tmp_path / "whole")
     same = [(tmp_path / run / runs.BEST).read_bytes() for run in ("run", "whole")]
     assert same[0] == same[1]
+
+
+COMPILES = """
+import sys
+from pathlib import Path
+from seqmodel import open_dataset
+from seqmodel.config import resolve
+from seqmodel.kernels.code import cache
+from seqmodel.media.music.medium import MUSIC
+from seqmodel.model.build import with_sizes
+from seqmodel.training import loop
+kept, update, said = cache.kept, loop.update, []
+def recorded(name, make):
+    said.append("loads")
+    return kept(name, make)
+def timed(*arguments, **options):
+    said.append("update")
+    return update(*arguments, **options)
+cache.kept, loop.update = recorded, timed
+data = open_dataset(sys.argv[1])
+options = {"data": sys.argv[1], "hidden": 4, "weight_dropout": 0.2, "weight_noise": 0.1}
+config = resolve({**options, "truncate": 9, "epochs": 1}, presets=MUSIC.presets)
+loop.train_run(with_sizes(config, data.frame), data, Path(sys.argv[2]))
+updates = [k for k, what in enumerate(said) if what == "update"]
+print("loads" in said[: updates[0]], "loads" in said[updates[0] : updates[-1] + 1])
+"""
+
+
+def test_no_update_waits_for_a_kernel(dataset, tmp_path):
+    """The first run in a process used to be charged for loading and compiling all of them."""
+    command = [sys.executable, "-c", COMPILES, dataset.folder, tmp_path / "run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "True False\n"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Resuming: a run stopped anywhere ends bit for bit like one that was never stopped."""
 
+import itertools
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ import torch
 from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.loop import Listener, Trainer, train_run
@@ -158,6 +160,37 @@ def test_a_run_killed_before_a_save_was_due_resumes(
     train(*arguments, resume=True)
     train(config, dataset, tmp_path / "whole", init_from=start)
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("where", ["middle", "last", "valid"])
+def test_the_seconds_of_an_epoch_include_those_before_a_stop(
+    tmp_path, make_config, train, whole, monkeypatch, where
+):
+    """By a clock that ticks once per update; they used to be 0.0 after a stop at the last one."""
+    ticks = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: float(next(ticks)))
+    config = make_config(**PLAIN)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "time", clock)
+        with pytest.raises(InterruptError):
+            train(config, tmp_path / "run", stop_at=tick_number(stops(PLAIN, whole)[where]))
+        train(config, tmp_path / "run", resume=True)
+    lines = read_metrics(tmp_path / "run")
+    assert [line["seconds"] for line in lines] == [3.0, 3.0, 3.0]
+    assert [line["frames_per_second"] for line in lines] == [48, 48, 48]  # of 145 frames
+
+
+def test_a_checkpoint_of_a_version_that_saved_no_seconds_resumes(
+    tmp_path, make_config, train, whole
+):
+    config = make_config(**PLAIN)
+    with pytest.raises(InterruptError):
+        train(config, tmp_path / "run", stop_at=tick_number(stops(PLAIN, whole)["last"]))
+    tensors, content = load_checkpoint(tmp_path / "run" / runs.LAST)
+    assert content["place"].pop("seconds") > 0
+    save_checkpoint(tmp_path / "run" / runs.LAST, tensors, content)
+    train(config, tmp_path / "run", resume=True)
+    assert outcome(tmp_path / "run") == whole(PLAIN)[0]
 
 
 def test_the_truncated_run_has_several_windows_per_batch(whole):

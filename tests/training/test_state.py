@@ -12,7 +12,7 @@ from seqmodel.runs.folder import LAST
 from seqmodel.training.state import DivergedError, Progress, TrainingState
 
 ORIGIN = Path("runs/x/last.safetensors")
-FIELDS = ["epoch", "batch", "window", "update", "nats", "frames", "learning_rate"]
+FIELDS = ["epoch", "batch", "window", "update", "nats", "frames", "seconds", "learning_rate"]
 FIELDS += ["best_nats", "best_epoch", "metrics"]
 
 
