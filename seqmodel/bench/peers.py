@@ -1,4 +1,4 @@
-"""The closest torch.nn counterpart of each unit: the layer, the whole model, sampling from it.
+"""The closest torch.nn counterpart of each unit and model.
 
 The counterpart is not always the same unit: torch's LSTM has no peepholes, and its GRU, the
 counterpart of every unit with a reset or update gate, resets after the matrix product.
@@ -10,12 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqmodel.model.heard import heard_inputs
+from seqmodel.model.heard import heard_size as time_size
+from seqmodel.outputs.note_unit.specification import note_inputs
+from seqmodel.outputs.shared.heard import heard, heard_size
 from seqmodel.units import UnitSpec
 
 
-def layer(spec: UnitSpec, inputs: int, hidden: int, layers: int = 1) -> nn.RNNBase:
+def layer(spec: UnitSpec, inputs: int, hidden: int) -> nn.RNNBase:
     """torch.nn's counterpart of the unit: x (T, B, I) -> h (T, B, H) and the state."""
-    return cast(nn.RNNBase, getattr(nn, _kind(spec))(inputs, hidden, layers))
+    return cast(nn.RNNBase, getattr(nn, _kind(spec))(inputs, hidden))
 
 
 def _kind(spec: UnitSpec) -> str:
@@ -24,38 +28,65 @@ def _kind(spec: UnitSpec) -> str:
     return "RNN" if spec.name == "tanh" else "GRU"
 
 
-class PeerModel(nn.Module):
-    """A layer and a linear output; returns the summed nats of frames (T, B, D)."""
+class FrameWise(nn.Module):
+    """A layer over frames of `notes` (D) and a linear output; draws with torch.nn's cell."""
 
     def __init__(self, spec: UnitSpec, notes: int, hidden: int) -> None:
         super().__init__()
         self.layer, self.linear = layer(spec, notes, hidden), nn.Linear(hidden, notes)
+        self.cell = getattr(nn, f"{_kind(spec)}Cell")(notes, hidden)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """-log p(x_1, ..., x_T), each frame given those before it, summed over the batch."""
-        past = torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
-        logits = self.linear(self.layer(past)[0])
+        """-log p(x_1, ..., x_T) of frames (T, B, D), summed over the batch."""
+        logits = self.linear(self.layer(_past(frames))[0])
         return F.binary_cross_entropy_with_logits(logits, frames, reduction="sum")
-
-
-class PeerSampler:
-    """Draws frames with a torch.nn cell, step by step; `bias` (D,) is the output layer's."""
-
-    def __init__(self, spec: UnitSpec, hidden: int, bias: Tensor) -> None:
-        notes = len(bias)
-        self.cell = getattr(nn, f"{_kind(spec)}Cell")(notes, hidden)
-        self.linear = nn.Linear(hidden, notes)
-        with torch.no_grad():
-            self.linear.bias.copy_(bias)
 
     @torch.inference_mode()
     def draw(self, count: int) -> Tensor:
-        """Frames (count, D) of zeros and ones."""
-        frame, state = torch.zeros(1, self.linear.out_features), None
-        drawn = []
+        """Frames (count, D), drawn step by step."""
+        frame, state, drawn = torch.zeros(1, self.linear.out_features), None, []
         for _ in range(count):
             state = self.cell(frame, state)
             h = state[0] if isinstance(state, tuple) else state
             frame = torch.bernoulli(torch.sigmoid(self.linear(h)))
             drawn.append(frame)
         return torch.cat(drawn)
+
+
+class Tied(nn.Module):
+    """The tied model's inputs, torch.nn's layers along time and along pitch, a linear layer."""
+
+    def __init__(self, spec: UnitSpec, notes: int, hidden: int, note_hidden: int) -> None:
+        super().__init__()
+        self.notes = notes
+        self.time = layer(spec, time_size(onsets=False), hidden)
+        self.pitch = layer(spec, hidden + heard_size(onsets=False), note_hidden)
+        self.linear = nn.Linear(note_hidden, 1)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """-log p(x_1, ..., x_T) of frames (T, B, D), summed over the batch."""
+        T, B, D = frames.shape
+        heard_before = heard_inputs(_past(frames).view(T * B, D))
+        h = self.time(heard_before.view(T, B * D, -1))[0]
+        of_notes = frames.view(T * B, D)
+        read = self.pitch(note_inputs(h.reshape(T * B * D, -1), of_notes))[0]
+        logits = self.linear(read).squeeze(2)
+        return F.binary_cross_entropy_with_logits(logits, of_notes.t(), reduction="sum")
+
+    @torch.inference_mode()
+    def draw(self, count: int) -> Tensor:
+        """Frames (count, D), drawn note by note."""
+        frame, state, drawn = torch.zeros(1, self.notes), None, []
+        for _ in range(count):
+            h, state = self.time(heard_inputs(frame).unsqueeze(0), state)
+            frame, of_frame = torch.zeros(1, self.notes), None
+            for n in range(self.notes):
+                x = torch.cat([h[0, n : n + 1], heard(frame)[n]], 1)
+                read, of_frame = self.pitch(x.unsqueeze(0), of_frame)
+                frame[:, n] = torch.bernoulli(torch.sigmoid(self.linear(read[0, 0])))
+            drawn.append(frame)
+        return torch.cat(drawn)
+
+
+def _past(frames: Tensor) -> Tensor:
+    return torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])

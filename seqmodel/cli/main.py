@@ -50,7 +50,6 @@ LESS = {
     "compare": "; try fewer --jobs, or smaller models",
     "eval": "; try a smaller --batch-size",
     "sample": "; try a smaller --length",
-    "bench": "; try a smaller --size",
 }
 """Advice on using less memory, by command."""
 

@@ -1,188 +1,84 @@
 """`seqmodel bench`: its tables and its JSON."""
 
-import io
 import json
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from calling import Call
 
-from seqmodel.bench import clock, machine, tied, training
-from seqmodel.bench import report as report_module
-from seqmodel.bench.cases import SIZES, Size
-from seqmodel.bench.tied import Sizes
-from seqmodel.units import UNITS
+from seqmodel.bench import clock, models, units
 
-PARTS = {"machine", "units", "piano_rolls", "training", "sampling", "tied"}
-KEYS = PARTS | {"skipped"}
+TINY = units.Size("paper", 3, 5, 2, 4)
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch):
+    """Small sizes, and few runs of each."""
+    monkeypatch.setattr(clock, "SHORTEST", 1e-6)
+    monkeypatch.setattr(clock, "LEAST_ROUNDS", 2)
+    monkeypatch.setattr(units, "SIZES", (TINY, units.Size("row", 2, 3, 1, 2)))
+    monkeypatch.setattr(models, "TIED", {"hidden": 4, "note_hidden": 3})
+    monkeypatch.setattr(models, "BATCH", {"frame-wise": (6, 2), "tied": (3, 2)})
+    monkeypatch.setattr(models, "DRAWN", {"frame-wise": 3, "tied": 1})
 
 
-TIED = (Sizes(4, 3, 1), Sizes(3, 2, 2))
-
-
-@pytest.fixture(scope="module")
-def result(data: Path) -> dict[str, Any]:
-    """A complete report with tiny sizes, product and dataset; short timings are not repeated."""
-    sizes = [Size(size.name, 2, 3, 2, 2) for size in SIZES[:2]]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tied, "TRAINED", TIED[:1])
-        patch.setattr(report_module, "TIED_SIZES", TIED)
-        patch.setattr(machine, "PEAK_SIZE", 64)
-        patch.setattr(clock, "SHORTEST", 1e-6)
-        patch.setattr(training, "sample_dataset", lambda folder: data)
-        return report_module.report(sizes=sizes, seconds=0.0)
-
-
-def test_bench_prints_tables(call: Call, result: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
-    """Guards against missing rows, columns that run together, and lines too long to read.
-
-    The figures are as wide as they get.
-    """
-    for row in result["units"]:
-        for timing in row["timings"].values():
-            timing |= {"ms": 12345.678, "spread_percent": 99.4}
-        row |= {"hidden": 512, "gflops": 1234.5, "of_sgemm_percent": 100.0}
-        row |= {"over_specification": 999.94, "over_torch_nn": 99.94, "scaling": 9.994}
-    monkeypatch.setattr(report_module, "report", lambda *args, **kwargs: result)
-    shown = call("bench")
+def test_bench_prints_a_table_for_each_part(call: Call):
+    """Guards against missing rows, and columns that run together."""
+    shown = call("bench", "lstm", "gru", "--seconds", "0")
     assert (shown.status, shown.err) == (0, "")
-    assert max(map(len, shown.out.splitlines())) <= 100
-    machine, legend, *tables = shown.out.rstrip("\n").split("\n\n")
-    assert machine.splitlines()[0].startswith(result["machine"]["processor"])
-    assert [line.partition(":")[0] for line in machine.splitlines()[1:]] == [
-        "sgemm of 1024 on cpu, best of each case",
-        "sgemm of 512, ms",
+    machine, *tables = shown.out.rstrip("\n").split("\n\n")
+    assert "; Python " in machine
+    assert [table.splitlines()[0] for table in tables] == [
+        "units, paper: I 3, B 2, T 4",
+        "units, row: I 2, B 1, T 2",
+        "a training step, frame-wise: B 2, T 6",
+        "a training step, tied: B 2, T 3",
+        "sampling one piece, frame-wise",
+        "sampling one piece, tied",
     ]
-    assert legend.startswith("units, ms: ")
-    titles = [table.partition(":")[0] for table in tables]
-    assert titles == ["paper", "music-100", "piano-rolls", "training", "sampling", "tied"]
-    for table, names in zip(
-        tables,
-        [*[list(UNITS)] * 2, *[["lstm", "gru", "tanh"]] * 2, ["lstm"], ["gru"] * 2],
-        strict=True,
-    ):
+    for table in tables:
         _, head, *rows = table.splitlines()
-        assert [line.split()[0] for line in (head, *rows)] == ["unit", *names]
-        assert len({len(line) for line in (head, *rows)}) == 1
+        assert [line.split()[0] for line in (head, *rows)] == ["unit", "lstm", "gru"]
 
 
-def test_bench_json_is_the_report(
-    call: Call, result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-):
-    """Guards against figures that appear only in the table."""
-    monkeypatch.setattr(report_module, "report", lambda *args, **kwargs: result)
-    values = json.loads(call("bench", "--json").out)
-    assert values == result
-    assert set(values) == KEYS
+def test_the_widest_figures_fit(call: Call, monkeypatch: pytest.MonkeyPatch):
+    """Guards against columns that run together, and lines too long to read."""
+    timing = {"ms": 12345.678, "spread_percent": 99.4}
+    both = {"ours": timing, "torch_nn": timing, "over_torch_nn": 999.94}
+    sizes = {"hidden": 1024, "inputs": 88, "batch": 32, "frames": 200, "note_hidden": 512}
+    row = {"unit": "lstm-nopeephole", "device": "cuda", "size": "h512", "model": "frame-wise"}
+    row |= {**sizes, **both, "forward": both, "step": both}
+    row["frames_per_second"] = {"ours": 1234567.8, "torch_nn": 48507.0}
+    for module in (units, models):
+        monkeypatch.setattr(module, "cases", lambda *args: [lambda: row])
+    _, *tables = call("bench").out.rstrip("\n").split("\n\n")
+    for table in tables:
+        _, head, line = table.splitlines()
+        assert len(head) == len(line) <= 100
+    assert [" ".join(table.splitlines()[2].split()) for table in tables] == [
+        "lstm-nopeephole (cuda) 1024 12346 +- 99 % 999.9x 12346 +- 99 % 999.9x",
+        "lstm-nopeephole 1024, 512 12346 +- 99 % 12346 +- 99 % 999.9x",
+        "lstm-nopeephole 1024, 512 1,234,568 48,507 999.9x",
+    ]
 
 
-def test_only_what_is_named_is_measured(call: Call, monkeypatch: pytest.MonkeyPatch):
-    """Guards against options that have no effect, and against measuring a case twice."""
-    asked: list[Any] = []
-
-    def report(
-        parts: Any, units: Any, sizes: Any, *, device: str, seconds: float, **heard: Any
-    ) -> Any:
-        asked.append((list(parts), units, [size.name for size in sizes], device, seconds))
-        return {"machine": {}}
-
-    monkeypatch.setattr(report_module, "report", report)
-    call("bench", "gru", "mgu", "gru", "--size", "h512", "--size", "paper", "--json")
-    call(
-        "bench",
-        "--part",
-        "units",
-        "--part",
-        "machine",
-        "--seconds",
-        "0.5",
-        "--device",
-        "cpu",
-        "--json",
+def test_bench_json_holds_the_rows(call: Call):
+    """Guards against options without effect, measuring a case twice, and rows only in a table."""
+    shown = call(
+        *("bench", "gru", "mgu", "gru", "--part", "models", "--part", "units", "--json"),
+        *("--seconds", "0", "--device", "cpu"),
     )
-    names = [size.name for size in SIZES]
-    parts = ["machine", "units", "piano-rolls", "training", "sampling", "tied"]
-    assert asked == [
-        (parts, ["gru", "mgu"], ["h512", "paper"], "auto", 1.0),
-        (["units", "machine"], [], names, "cpu", 0.5),
+    values: dict[str, Any] = json.loads(shown.out)
+    assert list(values) == ["machine", "units", "models"]
+    assert [(row["size"], row["unit"]) for row in values["units"]] == [
+        (size, unit) for size in ("paper", "row") for unit in ("gru", "mgu")
     ]
-
-
-def test_a_short_bench_is_short(call: Call, monkeypatch: pytest.MonkeyPatch):
-    """Guards against exceeding the budget: in processor time, since the tests share the cores.
-
-    Everything runs at full size but the tied models, a few rounds of which outlast the rest.
-    """
-    monkeypatch.setattr(tied, "TRAINED", TIED[:1])
-    monkeypatch.setattr(report_module, "TIED_SIZES", TIED)
-    began = time.process_time()
-    shown = call("bench", "lstm", "--size", "paper", "--seconds", "0.2", "--json")
-    assert time.process_time() - began < 40
-    assert shown.status == 0
-    lines = [line.split(":")[0] for line in shown.err.splitlines()]
-    parts = ["machine", "units", "piano-rolls", "training", "sampling", "tied", "tied"]
-    assert lines == [f"{k + 1}/7  {part}" for k, part in enumerate(parts)]
-    values = json.loads(shown.out)
-    assert set(values) == KEYS
-    assert [(row["hidden"], "step" in row) for row in values["tied"]] == [(4, True), (3, False)]
-    for part in PARTS - {"machine", "tied"}:
-        assert [(row["unit"], row["hidden"]) for row in values[part]] == [("lstm", 36)]
-
-
-def test_each_row_is_shown_as_it_is_measured(
-    call: Call, result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-):
-    """Guards against minutes of silence, and against anything drawn while a case is timed."""
-    rows = [("machine", {"sgemm_gflops": 123.4})]
-    rows += [(part, row) for part in KEYS - {"machine", "skipped"} for row in result[part]]
-    told: list[str] = []
-    stream = Terminal()
-
-    def report(*args: Any, progress: Any, measured: Any, **kwargs: Any) -> Any:
-        for k, (part, row) in enumerate(rows):
-            progress(k, len(rows))
-            told.append(stream.getvalue())
-            time.sleep(0.3 if k == 0 else 0.0)  # a bar would move
-            assert stream.getvalue() == told[-1]
-            measured(part.replace("_", "-"), row)
-        return result
-
-    monkeypatch.setattr(report_module, "report", report)
-    for stream in (Terminal(), io.StringIO()):
-        del told[:]
-        call("bench", "--json", stderr=stream)
-        assert [text.count("\n") for text in told] == list(range(len(rows)))
-        assert stream.getvalue().count("\n") == len(rows)
-        assert ("\x1b[K" in stream.getvalue()) == stream.isatty()
-    first, *_ = stream.getvalue().splitlines()
-    assert first == f" 1/{len(rows)}  machine: sgemm of 1024, 123 GFLOP/s at best"
-    assert call("bench", "--json", "-q").err == ""
-
-
-def test_the_gpu_and_skipped_parts_are_reported(
-    call: Call, result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-):
-    """Guards against rows that do not name their device, and against parts skipped silently."""
-    row = dict(result["units"][0], device="cuda", over_specification=None, scaling=None)
-    peaks = {"cuda": {"gflops": 40000.0, "spread_percent": 1.0}}
-    about = dict(result["machine"], gpu="a GPU", sgemm=peaks)
-    about.pop("sgemm_after_kernel", None)
-    told = {"machine": about, "units": [row], "skipped": {"training": "measured on the CPU only"}}
-    monkeypatch.setattr(report_module, "report", lambda *args, **kwargs: told)
-    lines = call("bench", "--device", "cuda").out.splitlines()
-    assert lines[1:3] == [
-        "GPU: a GPU",
-        "sgemm of 1024 on cuda, best of each case: 40000 GFLOP/s +- 1 %",
+    assert [(row["model"], row["unit"]) for row in values["models"]] == [
+        (model, unit) for model in ("frame-wise", "tied") for unit in ("gru", "mgu")
     ]
-    assert any(line.split()[:2] == ["tanh", "(cuda)"] for line in lines)
-    assert lines[-1] == "skipped training: measured on the CPU only"
+    assert len(shown.err.splitlines()) == 1 + 4 * 3 + 4 + 4
+    quiet = call("bench", "gru", "--part", "units", "--json", "--seconds", "0", "-q")
+    assert quiet.err == ""
 
 
 def test_a_missing_gpu_is_a_one_line_error(call: Call, monkeypatch: pytest.MonkeyPatch):

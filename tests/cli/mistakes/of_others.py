@@ -49,13 +49,7 @@ UNITS_COMMAND = {
     "nope": (2, "No such command 'nope' (see seqmodel --help)"),
     "--nope": (2, "No such option: --nope (see seqmodel --help)"),
 }
-SIZES = "paper, music-100, speech, h256, h512, one-row"
 BENCH = {
     "bench gnu": (2, f"there is no unit 'gnu'; choose one of {UNITS}"),
-    "bench lstm --size huge": (2, f"there is no size 'huge'; choose one of {SIZES}"),
-    "bench --part fun": (
-        2,
-        "there is no part 'fun'; choose one of machine, units, piano-rolls, training, sampling, "
-        "tied",
-    ),
+    "bench --part fun": (2, "there is no part 'fun'; choose one of units, models, sampling"),
 }
