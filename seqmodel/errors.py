@@ -16,6 +16,11 @@ class UsageError(SeqmodelError):
     exit_status = 2
 
 
+def reason(error: OSError) -> str:
+    """Why the system failed, in words for the end of a message."""
+    return error.strerror.lower() if error.strerror else str(error)
+
+
 class SourceError(SeqmodelError):
     """One media file cannot be used; the message is the reason, without the file's name.
 

@@ -19,18 +19,23 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
-from seqmodel.errors import SeqmodelError
+from seqmodel.errors import SeqmodelError, reason
 
 SYSTEM_FILES = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini")
 """Names of files that desktops leave in any folder they display; safe to delete."""
 
 
 def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
-    """The one-line error for an OSError: what was being done, to which path, and why."""
-    reason = (error.strerror or str(error)).lower()
-    if isinstance(error, FileExistsError):  # from mkdir
-        reason = f"{error.filename} is a file, not a folder"
-    return SeqmodelError(f"cannot {doing} {path}: {reason}")
+    """The one-line error for an OSError: what was being done, to which path, and why.
+
+    Raises:
+        OSError: the error itself, if no file is at fault, such as a library that cannot be loaded.
+    """
+    if error.errno is None:
+        raise error
+    from_mkdir = isinstance(error, FileExistsError)
+    why = f"{error.filename} is a file, not a folder" if from_mkdir else reason(error)
+    return SeqmodelError(f"cannot {doing} {path}: {why}")
 
 
 OPENED = ("/", "dev"), ("/", "proc")

@@ -3,11 +3,12 @@
 import errno
 import io
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +20,7 @@ from seqmodel.cli.compare import command as compare
 from seqmodel.cli.help import GroupedCommand
 from seqmodel.cli.sample import command as sample
 from seqmodel.cli.train import command as train
-from seqmodel.errors import SeqmodelError
+from seqmodel.errors import SeqmodelError, reason
 from seqmodel.kernels.run.allocator import keep_freed_memory
 
 app = typer.Typer(
@@ -54,6 +55,10 @@ LESS = {
 """Advice on using less memory, by command."""
 
 
+LACKING = ("allocate memory", "failed to map segment", "Cannot allocate")
+"""What libraries say when memory runs out, in errors of any type."""
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"seqmodel {seqmodel.__version__}")
@@ -79,7 +84,7 @@ def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "5000")
     keep_freed_memory()
-    _replace_closed_streams()
+    _prepare_streams()
     signal.signal(signal.SIGTERM, _exit_on_signal)  # so that temporary files are removed
     try:
         status = app(prog_name="seqmodel", standalone_mode=False)
@@ -91,39 +96,48 @@ def main() -> None:
             raise
         status = 128 + signal.SIGPIPE  # the reader of our output has gone; Typer caught the error
     except BrokenPipeError:
-        _close_stdout()
         status = 128 + signal.SIGPIPE
     except (KeyboardInterrupt, typer.Abort):
         status = 128 + signal.SIGINT
-    except OSError as error:
-        _close_stdout()
-        what = f"use {error.filename}" if error.filename else "write to stdout"
-        status = _say(f"cannot {what}: {(error.strerror or str(error)).lower()}", 1)
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
-            raise
-        command = next((word for word in sys.argv[1:] if word in LESS), "")
-        status = _say(f"out of memory{LESS.get(command, '')}", 1)
     except Exception as error:
+        if _lacks_memory(error):
+            command = next((word for word in sys.argv[1:] if word in LESS), "")
+            status = _say(f"out of memory{LESS.get(command, '')}", 1)
+        elif isinstance(error, OSError):
+            what = f"cannot use {error.filename}: " * bool(error.filename)
+            advice = "; set TMPDIR to a shorter path" * ("AF_UNIX" in str(error))
+            status = _say(what + reason(error) + advice, 1)
         # Typer's usage errors share no public base class but carry a message and an exit code.
-        usage = getattr(error, "format_message", None)
-        if usage is None:
+        elif usage := getattr(error, "format_message", None):
+            command = getattr(getattr(error, "ctx", None), "command_path", "seqmodel")
+            said = usage().rstrip(".").replace("Value error, ", "")
+            status = _say(f"{said} (see {command} --help)", 2)
+        else:
             raise
-        command = getattr(getattr(error, "ctx", None), "command_path", "seqmodel")
-        said = usage().rstrip(".").replace("Value error, ", "")
-        status = _say(f"{said} (see {command} --help)", 2)
     sys.exit(status)
 
 
-class _ClosedStdout(io.TextIOBase):
-    """stdout after `>&-`, where Python has none: writing fails rather than losing text."""
+class _Stdout(io.FileIO):
+    """stdout, whose failure is an error of its own, not to be mistaken for that of another file."""
 
-    def write(self, text: str) -> int:
-        raise OSError(errno.EBADF, "it is closed")
+    _failed = False
+
+    def write(self, data: Any) -> int:
+        if self._failed:  # lose the rest: flushing at exit would raise the error again
+            return len(data)
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._failed = True
+            if isinstance(error, BrokenPipeError):
+                raise
+            closed = error.errno == errno.EBADF
+            why = "it is closed" if closed else reason(error)
+            raise SeqmodelError(f"cannot write to stdout: {why}") from error
 
 
-def _replace_closed_streams() -> None:
-    """Keep files opened later from taking the descriptor of a closed standard stream.
+def _prepare_streams() -> None:
+    """Make stdout a `_Stdout`, and keep other files off the descriptors of closed streams.
 
     Otherwise what libraries print would be written to such a file.
     """
@@ -131,15 +145,28 @@ def _replace_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
-    if sys.stdout is None:
-        sys.stdout = _ClosedStdout()
+            os.open(os.devnull, os.O_RDONLY)  # gets the lowest free descriptor
+    former = sys.stdout
+    with suppress(io.UnsupportedOperation):  # not a file, in a program that calls `main`
+        raw = _Stdout(1 if former is None else former.fileno(), "wb", closefd=False)
+        encoding, errors = ("utf-8", None) if former is None else (former.encoding, former.errors)
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
 
 
-def _close_stdout() -> None:
-    """Discard what stdout still buffers: flushing it at exit would raise the error again."""
-    with suppress(OSError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Whether an error, or the one that led to it, says that memory ran out."""
+    while error is not None:
+        said = str(error)
+        if isinstance(error, MemoryError) or any(words in said for words in LACKING):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _shortened(message: str) -> str:
+    """The message, its long words cut in the middle, and so the whole if it is still long."""
+    message = re.sub(r"\S{300,}", lambda word: f"{word[0][:100]}...{word[0][-50:]}", message)
+    return message if len(message) <= 1500 else f"{message[:1000]} ... {message[-300:]}"
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
@@ -148,5 +175,5 @@ def _exit_on_signal(number: int, frame: FrameType | None) -> None:
 
 def _say(message: str, status: int) -> int:
     with suppress(OSError):  # stderr may be full, too
-        typer.echo(f"seqmodel: {printable(message)}", err=True)
+        typer.echo(f"seqmodel: {_shortened(printable(message))}", err=True)
     return status

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.errors import SeqmodelError
+from seqmodel.errors import SeqmodelError, reason
 from seqmodel.files import open_input
 from seqmodel.media.npy import read_header
 
@@ -59,8 +59,7 @@ class Shard:
             try:
                 parts.append(os.pread(self._descriptor, left, place))
             except OSError as error:
-                why = (error.strerror or str(error)).lower()
-                raise self._lost(f"cannot be read ({why})") from error
+                raise self._lost(f"cannot be read ({reason(error)})") from error
             if not parts[-1]:
                 raise self._lost("has been cut short")
             left, place = left - len(parts[-1]), place + len(parts[-1])

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from seqmodel.errors import SourceError
+from seqmodel.errors import SourceError, reason
 from seqmodel.files import NotAFileError, open_input
 
 MAX_BYTES = 2**28
@@ -22,7 +22,7 @@ def opened(path: Path) -> Iterator[BufferedReader]:
     except NotAFileError as error:
         raise SourceError("is not a file") from error
     except OSError as error:
-        raise SourceError((error.strerror or str(error)).lower()) from error
+        raise SourceError(reason(error)) from error
 
 
 def read_all(file: BufferedReader) -> bytes:

@@ -10,6 +10,7 @@ from mistakes import MISTAKES
 from mistakes.files import make_bad_files
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.files import new_file
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.training import loop
 
@@ -136,6 +137,54 @@ def test_out_of_memory_advice_fits_the_command(
     result = call(*command.format(music=music, run=run).split())
     assert result.status == 1
     assert result.err.startswith(f"seqmodel: out of memory; {advice}")
+
+
+def from_(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+SEGMENT = OSError("libllvmlite.so: failed to map segment from shared object")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "out of memory"),
+        (from_(OSError("Could not find 'libllvmlite.so'"), SEGMENT), "out of memory"),
+        (OSError(12, "Cannot allocate memory"), "out of memory"),
+        (OSError("AF_UNIX path too long"), "AF_UNIX path too long; set TMPDIR to a shorter path"),
+        (OSError(5, "Input/output error", "some.wav"), "cannot use some.wav: input/output error"),
+        (OSError(5, "Input/output error"), "input/output error"),
+    ],
+)
+@pytest.mark.parametrize("writing", [False, True])
+def test_errors_of_libraries_are_not_blamed_on_outputs(
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str, writing: bool
+):
+    """They used to be called "cannot write to stdout", or to the file being written."""
+
+    def fail(*_: object) -> None:
+        if not writing:
+            raise error
+        with new_file(Path("out.wav")):
+            raise error
+
+    monkeypatch.setattr("seqmodel.units.unit_spec", fail)
+    result = call("units")
+    assert (result.status, result.out) == (1, "")
+    if not (writing and getattr(error, "errno", None)):  # an error of the file's
+        assert result.err.splitlines() == [f"seqmodel: {said}"]
+
+
+def test_long_values_are_shortened(call: Call):
+    """Guards a terminal against a mistyped option of thousands of characters."""
+    for value in ("z" * 5000, "z " * 2500):
+        result = call("train", "--unit", value)
+        assert result.status == 2
+        assert re.match("seqmodel: there is no unit 'zz?", result.err)
+        assert result.err.endswith("lstm-nopeephole, gru-reset-after\n")
+        assert len(result.err) < 1500
 
 
 def test_an_infinite_score_is_an_error(call: Call, run: Path, data: Path):

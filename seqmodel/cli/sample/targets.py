@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,5 @@ class Targets:
             with new_file(target) as file:
                 yield file
             return
-        if not hasattr(sys.stdout, "buffer"):  # as after >&-
-            raise SeqmodelError("cannot write to stdout: it is closed")
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
