@@ -76,24 +76,25 @@ def prepare(
     explained.
     """
     from seqmodel.data.prepare import prepare as prepare_dataset
-    from seqmodel.data.sources import find_sources, of_one_medium
+    from seqmodel.data.sources import find_sources
     from seqmodel.locks import locked
 
     if null and "-" not in sources:
         raise UsageError("-0 goes with -, for paths on stdin")
     names = [name for source in sources for name in (_stdin(null) if source == "-" else [source])]
-    medium, found, _ = of_one_medium(find_sources(names))
-    options = options_of(medium, media_options, _rows, f"{found[0].path} is {medium.name}")
-    settings, remarks = medium.settings(options, [source.path for source in found])
+    found = find_sources(names)
+    medium, first = found.medium, found.files[0].path
+    options = options_of(medium, media_options, _rows, f"{first} is {medium.name}")
+    settings = medium.settings(options)
     with locked(out), counter("reading", quiet=quiet) as progress:
         manifest = prepare_dataset(
-            names, out, settings, force=force, strict=strict, split_by=split_by, progress=progress
+            found, out, settings, force=force, strict=strict, split_by=split_by, progress=progress
         )
     if as_json:
         print_json(manifest)
     elif not quiet:
         show(*_summary(out, manifest))
-    for line in [*remarks, *_warnings(medium, manifest)]:
+    for line in _warnings(medium, manifest):
         message(line, quiet=quiet)
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from seqmodel.data.dataset import MANIFEST
 from seqmodel.data.prepare import prepare
-from seqmodel.data.sources import find_sources, of_one_medium
+from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.locks import locked
 from seqmodel.media.music.frames import PianoRollFrames
@@ -39,6 +39,5 @@ def sample_dataset(runs: Path, sample: Sample = "music") -> Path:
         with locked(path, wait=True):
             if not (path / MANIFEST).is_file():  # another process was faster
                 files = find_sources([str(sample_sources(sample))])
-                settings, _ = of_one_medium(files)[0].settings({}, [file.path for file in files])
-                prepare([str(sample_sources(sample))], path, settings)
+                prepare(files, path, files.medium.settings({}))
     return path

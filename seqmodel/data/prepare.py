@@ -1,14 +1,13 @@
 """Preparing a dataset from sources, one piece at a time."""
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter
-from seqmodel.data.sources import Source, find_sources, of_one_medium
+from seqmodel.data.sources import Source, Sources
 from seqmodel.data.splits import Part, SplitBy, Tally, parts_in_time
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import new_folder
@@ -16,7 +15,7 @@ from seqmodel.media.definitions import Corpus, FrameDefinition, Piece, Progress,
 
 
 def prepare(
-    names: Sequence[str],
+    sources: Sources,
     out: Path,
     settings: Settings,
     *,
@@ -25,7 +24,7 @@ def prepare(
     split_by: SplitBy | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write the dataset `out` from the sources `names` and return its manifest.
+    """Write the dataset `out` from `sources` and return its manifest.
 
     A file that cannot be used is skipped and explained in the manifest; with `strict` it is an
     error. If no folder decides a work's split, the hash of its content does; if that leaves a
@@ -38,12 +37,12 @@ def prepare(
             the target cannot be written; nothing is written then.
     """
     DATASET_FOLDER.check_target(out, force=force)
-    medium, sources, strays = of_one_medium(find_sources(names))
+    medium, files = sources.medium, sources.files
     if medium.name != settings.medium:
-        raise SeqmodelError(f"{sources[0].path} is {medium.name}, not {settings.medium}")
+        raise SeqmodelError(f"{files[0].path} is {medium.name}, not {settings.medium}")
     stray = [
         {"source": str(source.path), "reason": f"is not {medium.name}, unlike the other files"}
-        for source in strays
+        for source in sources.strays
     ]
     if strict and stray:
         raise SeqmodelError("{source}: {reason}".format(**stray[0]))
@@ -51,20 +50,20 @@ def prepare(
 
         def write(tally: Tally) -> dict[str, Any]:
             skipped = [*stray]
-            corpus = medium.corpus(settings, [source.path for source in sources], folder)
+            corpus = medium.corpus(settings, [source.path for source in files], folder)
             with DatasetWriter(folder, corpus.frame) as writer:
-                for k, source in enumerate(sources):
+                for k, source in enumerate(files):
                     try:
                         _add(source, corpus, writer, tally)
                     except SourceError as error:
-                        if strict or len(sources) == 1:
+                        if strict or len(files) == 1:
                             raise SeqmodelError(f"{source.path}: {error}") from error
                         skipped.append({"source": str(source.path), "reason": str(error)})
                     if progress is not None:
-                        progress(k + 1, len(sources))
+                        progress(k + 1, len(files))
                 if not tally.by_piece:
                     raise SeqmodelError(
-                        f"none of the {len(sources)} files can be used; the first, "
+                        f"none of the {len(files)} files can be used; the first, "
                         "{source}: {reason}".format(**skipped[len(stray)])
                     )
                 facts = {**corpus.facts, **tally.to_json(), "skipped": skipped}

@@ -39,7 +39,7 @@ class Shard:
     def __init__(self, path: Path) -> None:
         self.path = path
         with open_input(path) as file:
-            self.shape, fortran_order, self.dtype, self._offset = header = read_header(file)
+            self.shape, fortran_order, self.dtype, self._offset, _ = header = read_header(file)
             if fortran_order or self.dtype.hasobject or not self.shape:
                 raise ValueError("not an array of rows")
             self._descriptor = os.dup(file.fileno())

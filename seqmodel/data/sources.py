@@ -30,50 +30,63 @@ class Source:
         return self.path.suffix.lower() in self.medium.loose_suffixes
 
 
-def find_sources(names: Iterable[str]) -> list[Source]:
+@dataclass(frozen=True)
+class Sources:
+    """What a dataset is made of."""
+
+    medium: Medium
+    files: list[Source]
+    strays: list[Source]
+    """Files such as a labels.npy among recordings, left out: they have a suffix of another medium,
+    but an ambiguous one (`Medium.loose_suffixes`), and are in the minority."""
+
+
+def find_sources(names: Iterable[str]) -> Sources:
     """The media files named by files, folders (searched recursively) and globs.
 
-    Each file is listed once, those of a folder sorted by name. SeqmodelError if a name matches
-    nothing.
+    Each file is listed once, those of a folder sorted by name. Files that are named themselves, not
+    found in a folder, are placed by their folders only if these name more than one split: that of
+    `train/a.wav` alone says nothing.
+
+    Raises:
+        SeqmodelError: if a name matches nothing, or the files are of more than one medium.
     """
+    named: dict[Path, Source] = {}
     found: dict[Path, Source] = {}
     for name in names:
         path = Path(name)
         if path.is_dir():
             sources = [Source(file, _folder_split(file, path)) for file in _media_in(path)]
-        elif path.exists():
-            sources = [Source(path, _folder_split(path, path.parent))]
         else:
-            matches = sorted(glob.glob(name, recursive=True))
-            if not matches:
-                raise SeqmodelError(f"{name}: no such file or folder")
-            files = [Path(match) for match in matches if not Path(match).is_dir()]
+            files = [path] if path.exists() else _matches(name)
             sources = [Source(file, _folder_split(file, file.parent)) for file in files]
+            named = {source.path: source for source in sources} | named
         if not sources:
             kinds = ", ".join(medium.file_kinds for medium in MEDIA.values())
             raise SeqmodelError(f"{name}: contains no file that can be read ({kinds})")
         for source in sources:
             found.setdefault(source.path, source)
-    return list(found.values())
+    if len({source.split for source in found.values()} - {None}) == 1:
+        found |= {path: Source(path, None) for path in named if found[path] is named[path]}
+    return _of_one_medium(list(found.values()))
 
 
-def of_one_medium(sources: Sequence[Source]) -> tuple[Medium, list[Source], list[Source]]:
-    """The medium of `sources`, the sources of that medium, and strays.
+def _matches(pattern: str) -> list[Path]:
+    matches = sorted(glob.glob(pattern, recursive=True))
+    if not matches:
+        raise SeqmodelError(f"{pattern}: no such file or folder")
+    return [Path(match) for match in matches if not Path(match).is_dir()]
 
-    Strays are files such as a labels.npy among recordings: they have a suffix of another medium,
-    but an ambiguous one (`Medium.loose_suffixes`), and are in the minority.
 
-    Raises:
-        SeqmodelError: naming one file of each medium, if the media still differ.
-    """
+def _of_one_medium(sources: list[Source]) -> Sources:
     sure = [source for source in sources if not source.is_loose]
     media = {source.medium.name: source.medium for source in sure}
     if len(media) == 1:
         (medium,) = media.values()
         strays = [source for source in sources if source.medium is not medium]
         if len(strays) < len(sure):
-            return medium, [source for source in sources if source.medium is medium], strays
-    return _the_medium(sources), list(sources), []
+            return Sources(medium, [one for one in sources if one.medium is medium], strays)
+    return Sources(_the_medium(sources), sources, [])
 
 
 def _the_medium(sources: Sequence[Source]) -> Medium:

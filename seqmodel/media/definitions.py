@@ -371,10 +371,8 @@ class Medium(Protocol):
             SourceError, ValueError, KeyError or TypeError: if the values are damaged.
         """
 
-    def settings(
-        self, options: Mapping[str, Any], paths: Sequence[Path]
-    ) -> tuple[Settings, Sequence[str]]:
-        """The settings for `paths` from `prepare_options`, and remarks for the user.
+    def settings(self, options: Mapping[str, Any]) -> Settings:
+        """The settings from `prepare_options`.
 
         Raises:
             UsageError: if an option is out of range or conflicts with another.

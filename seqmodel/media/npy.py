@@ -19,6 +19,8 @@ class Header(NamedTuple):
     dtype: np.dtype[Any]
     offset: int
     """Where the array begins in the file."""
+    comment: str
+    """What follows "#" in the header, as `with_comment` writes it; NumPy skips it."""
 
     @property
     def nbytes(self) -> int:
@@ -57,4 +59,11 @@ def read_header(stream: BinaryIO) -> Header:
         raise ValueError("a damaged header") from error
     if any(size < 0 for size in shape):
         raise ValueError(f"a shape of {shape}")
-    return Header(shape, fortran_order, dtype, header.tell())
+    comment = header.getvalue().decode("latin1").partition("#")[2].strip()
+    return Header(shape, fortran_order, dtype, header.tell(), comment)
+
+
+def with_comment(data: bytes, comment: str) -> bytes:
+    """A .npy as `np.save` writes it, with a comment of a few words in place of some padding."""
+    text = f"# {comment}".encode()
+    return data.replace(b" " * len(text) + b"\n", text + b"\n", 1)

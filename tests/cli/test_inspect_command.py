@@ -37,10 +37,10 @@ def test_inspect_roll(call: Call, run: Path):
     values, midi = (json.loads(call("inspect", name, "--json").out) for name in ("o.npy", "o.mid"))
     assert values.pop("kind") == "roll"
     assert values.pop("path") == "o.npy"
-    assert list(values) == ["notes", "lowest", "highest", "frames", "notes_per_frame"]
+    assert list(values) == ["notes", "lowest", "highest", "grid", "frames", "notes_per_frame"]
     assert values == {name: midi[name] for name in values}
     assert result.out == (
-        "o.npy: piano-roll of 50 frames\n"
+        "o.npy: piano-roll of 50 frames at 4 steps per beat\n"
         f"  {values['notes']} notes from {values['lowest']} to {values['highest']}, "
         f"{values['notes_per_frame']:.2f} notes per frame\n"
     )
@@ -168,7 +168,8 @@ def test_inspect_reads_the_rolls_that_prepare_reads(call: Call, name: str):
     result = call("inspect", name, "--plot", "p.png")
     assert (result.status, result.out) == (
         0,
-        f"{name}: piano-rolls\n"
+        f"{name}: piano-rolls from A0 to C8\n"
+        "  2 steps per beat (assumed)\n"
         "  train: 2 pieces, 14 frames, longest 9, 1.00 notes per frame\n"
         "  valid: 1 piece, 2 frames, longest 2, 88.00 notes per frame\n",
     )

@@ -93,7 +93,7 @@ def test_a_primer_is_used_but_included_only_when_asked_for(call: Call, music: Pa
     call_ok("sample", "both.npy", *options, "--prime", primer, "--include-prime")
     call_ok("sample", "both.png", *options, "--prime", primer, "--include-prime")
     plain, primed, both = (np.load(f"{name}.npy") for name in ("plain", "primed", "both"))
-    call_ok("prepare", primer, "-o", "d")
+    call_ok("prepare", primer, "-o", "d", "--split-by", "piece")
     heard = seqmodel.open_dataset("d")
     assert np.array_equal(both, np.concatenate([heard[heard.splits[0]][0], primed]))
     assert len(primed) == len(plain) == 300

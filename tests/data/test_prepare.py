@@ -77,7 +77,9 @@ def corpus(tmp_path):
 
 def test_a_piece_holds_the_notes_of_its_file(tmp_path):
     tune(tmp_path / "a.mid", 21, 60, 64, 108)
-    manifest = prepare([str(tmp_path / "a.mid")], tmp_path / "out", FRAME, split_by="piece")
+    manifest = prepare(
+        find_sources([str(tmp_path / "a.mid")]), tmp_path / "out", FRAME, split_by="piece"
+    )
     expected = roll_of(21, 60, 64, 108)
     split = open_dataset(tmp_path / "out")[split_by_hash(content_of_tune(21, 60, 64, 108))]
     np.testing.assert_array_equal(split[0], expected)
@@ -97,7 +99,7 @@ def test_folders_decide_the_split_the_nearest_first(tmp_path):
     }
     for k, name in enumerate(files):
         tune(top / "corpus" / name, 50 + k)
-    prepare([str(top / "corpus")], tmp_path / "out", FRAME)
+    prepare(find_sources([str(top / "corpus")]), tmp_path / "out", FRAME)
     expected = {
         str(top / "corpus" / name): split or split_by_hash(content_of_tune(50 + k))
         for k, (name, split) in enumerate(files.items())
@@ -107,16 +109,29 @@ def test_folders_decide_the_split_the_nearest_first(tmp_path):
     assert manifest["split_by"] == {"folder": 5, "content_hash": 2}
 
 
-def test_a_source_named_after_a_split_and_its_files_given_alone(tmp_path, monkeypatch):
-    """`prepare corpus/valid`, `prepare corpus/valid/*.mid` and `prepare *.mid` from within."""
-    tune(tmp_path / "valid" / "a.mid", 60)
-    for names in (["valid"], ["valid/a.mid"], ["valid/*.mid"], [str(tmp_path / "valid/a.mid")]):
-        monkeypatch.chdir(tmp_path)
-        assert [source.split for source in find_sources(names)] == ["valid"], names
+def test_files_that_are_named_are_placed_only_by_folders_that_differ(tmp_path, monkeypatch):
+    """`prepare train/a.mid` put its one piece into train, and nothing into valid; but the files of
+    `find corpus -name '*.mid' | prepare -` are placed as those of `prepare corpus`."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("train/a.mid", "train/b.mid", "valid/c.mid", "d.mid"):
+        tune(Path(name), 60)
+    for names, splits in (
+        (["train"], ["train", "train"]),
+        (["valid", "d.mid"], ["valid", None]),
+        (["train/a.mid"], [None]),
+        (["train/a.mid", "./train/a.mid", "train/b.mid", "d.mid"], [None, None, None]),
+        (["train/*.mid"], [None, None]),
+        ([str(tmp_path / "train/a.mid")], [None]),
+        (["train/a.mid", "valid/c.mid", "d.mid"], ["train", "valid", None]),
+        (["*/*.mid"], ["train", "train", "valid"]),
+        (["train", "valid/c.mid"], ["train", "train", "valid"]),
+        (["train", "train/a.mid"], ["train", "train"]),
+    ):
+        assert [source.split for source in find_sources(names).files] == splits, names
 
 
 def test_without_folders_the_content_decides(corpus, tmp_path):
-    prepare([str(corpus)], tmp_path / "out", FRAME)
+    prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
     for source, split in places(tmp_path / "out").items():
         k = int(Path(source).stem)
         assert split == split_by_hash(content_of_tune(40 + k, 45 + k // 2, 62)), source
@@ -125,10 +140,10 @@ def test_without_folders_the_content_decides(corpus, tmp_path):
 
 def test_adding_files_never_moves_a_piece(corpus, tmp_path):
     """Splits drawn by position or by a shuffled order would put old test pieces into train."""
-    prepare([str(corpus)], tmp_path / "small", FRAME)
+    prepare(find_sources([str(corpus)]), tmp_path / "small", FRAME)
     for k in range(30):
         tune(corpus / f"{k:02}-new.mid", 30 + k)
-    prepare([str(corpus)], tmp_path / "large", FRAME)
+    prepare(find_sources([str(corpus)]), tmp_path / "large", FRAME)
     large = places(tmp_path / "large")
     assert len(large) == 70
     assert {s: large[s] for s in places(tmp_path / "small")} == places(tmp_path / "small")
@@ -137,7 +152,7 @@ def test_adding_files_never_moves_a_piece(corpus, tmp_path):
 def test_identical_pieces_never_straddle_splits(corpus, tmp_path):
     for k in range(40):
         tune(corpus / "copies" / f"other name {k}.mid", 40 + k, 45 + k // 2, 62)
-    manifest = prepare([str(corpus)], tmp_path / "out", FRAME)
+    manifest = prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
     assert manifest["repeated_pieces"] == 40
     assert manifest["also_in_another_split"] == []
     splits = places(tmp_path / "out")
@@ -151,7 +166,7 @@ def test_a_loose_copy_of_a_piece_in_a_folder_joins_its_split(tmp_path):
     for k in range(20):
         tune(tmp_path / f"in/test/{k}.mid", 40 + k, 60)
         tune(tmp_path / f"in/zz/{k}.mid", 40 + k, 60)
-    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", FRAME)
+    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", FRAME)
     assert manifest["also_in_another_split"] == []
     assert set(places(tmp_path / "out").values()) == {"test"}
 
@@ -160,7 +175,7 @@ def test_pieces_that_folders_put_into_two_splits_stay_and_are_reported(tmp_path)
     tune(tmp_path / "in/train/a.mid", 60, 62)
     copy = tune(tmp_path / "in/valid/b.mid", 60, 62)
     tune(tmp_path / "in/valid/c.mid", 61)
-    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", FRAME)
+    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", FRAME)
     assert manifest["also_in_another_split"] == [str(copy)]
     assert places(tmp_path / "out")[str(copy)] == "valid"
 
@@ -168,16 +183,16 @@ def test_pieces_that_folders_put_into_two_splits_stay_and_are_reported(tmp_path)
 def test_a_file_named_twice_comes_once(corpus, monkeypatch):
     monkeypatch.chdir(corpus.parent)
     names = ["corpus", "corpus/03.mid", "corpus/*.mid", "./corpus//03.mid", "corpus/**/0*.mid"]
-    sources = find_sources(names)
+    sources = find_sources(names).files
     assert [str(s.path) for s in sources] == [f"corpus/{k:02}.mid" for k in range(40)]
 
 
 def test_globs_stand_for_the_files_they_match(corpus, tmp_path):
     tune(corpus / "deep" / "er" / "05.mid", 60)
-    found = [s.path.relative_to(corpus) for s in find_sources([str(corpus / "**" / "05.*")])]
+    found = [s.path.relative_to(corpus) for s in find_sources([str(corpus / "**" / "05.*")]).files]
     assert sorted(map(str, found)) == ["05.mid", "deep/er/05.mid"]
     odd = tune(tmp_path / "a[1].mid", 60)
-    assert [s.path for s in find_sources([str(odd)])] == [odd]  # a name first, then a pattern
+    assert [s.path for s in find_sources([str(odd)]).files] == [odd]  # a name first, then a pattern
 
 
 @pytest.mark.parametrize("name", ["nowhere", "nowhere/*.mid", "empty", "text"])
@@ -186,7 +201,7 @@ def test_a_name_that_matches_nothing_is_an_error(tmp_path, name):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "notes.txt").write_text("no music")
     with pytest.raises(SeqmodelError, match=name.replace("*", "[*]")) as caught:
-        prepare([str(tmp_path / name)], tmp_path / "out", FRAME)
+        prepare(find_sources([str(tmp_path / name)]), tmp_path / "out", FRAME)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -194,10 +209,10 @@ def test_a_name_that_matches_nothing_is_an_error(tmp_path, name):
 def test_the_order_in_which_the_disk_lists_files_does_not_matter(corpus, tmp_path, monkeypatch):
     """Two machines must make the same bytes from the same files."""
     monkeypatch.chdir(corpus.parent)
-    prepare(["corpus"], tmp_path / "a", FRAME)
+    prepare(find_sources(["corpus"]), tmp_path / "a", FRAME)
     rglob = Path.rglob
     monkeypatch.setattr(Path, "rglob", lambda *args: reversed(list(rglob(*args))))
-    prepare(["corpus"], tmp_path / "b", FRAME)
+    prepare(find_sources(["corpus"]), tmp_path / "b", FRAME)
     monkeypatch.undo()
     a, b = tree(tmp_path / "a"), tree(tmp_path / "b")
     assert {p.name: data for p, data in a.items()} == {p.name: data for p, data in b.items()}
@@ -213,7 +228,9 @@ def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
     (corpus / "gone.mid").symlink_to(corpus / "nowhere.mid")
     (corpus / "folder.mid").mkdir()
     calls = []
-    manifest = prepare([str(corpus)], tmp_path / "out", FRAME, progress=lambda *a: calls.append(a))
+    manifest = prepare(
+        find_sources([str(corpus)]), tmp_path / "out", FRAME, progress=lambda *a: calls.append(a)
+    )
     bad = ("empty.mid", "folder.mid", "gone.mid", "roll.npz", "text.mid")
     assert [entry["source"] for entry in manifest["skipped"]] == [str(corpus / x) for x in bad]
     assert all(entry["reason"] and "\n" not in entry["reason"] for entry in manifest["skipped"])
@@ -224,7 +241,7 @@ def test_bad_files_are_skipped_counted_and_explained(corpus, tmp_path):
 def test_strict_makes_a_bad_file_an_error_that_names_it(corpus, tmp_path):
     (corpus / "07.mid").write_bytes(b"MThd")
     with pytest.raises(SeqmodelError, match=str(corpus / "07.mid")):
-        prepare([str(corpus)], tmp_path / "out", FRAME, strict=True)
+        prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME, strict=True)
     assert sorted(tmp_path.iterdir()) == [corpus]
 
 
@@ -234,7 +251,7 @@ def test_when_nothing_can_be_used_the_error_names_a_file_and_nothing_is_left(tmp
         tmp_path.joinpath(f"{k}.mid").write_text("text")
     names = [str(tmp_path / f"{k}.mid") for k in range(files)]
     with pytest.raises(SeqmodelError, match=names[0]) as caught:
-        prepare(names, tmp_path / "deep" / "er" / "out", FRAME)
+        prepare(find_sources(names), tmp_path / "deep" / "er" / "out", FRAME)
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("none of the 2 files" if files == 2 else f"{names[0]}: ")
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"{k}.mid" for k in range(files)]
@@ -247,33 +264,34 @@ def test_a_file_that_vanishes_during_the_work_is_skipped(corpus, tmp_path, monke
         return open_input(path)
 
     monkeypatch.setattr("seqmodel.media.input.open_input", vanished)
-    manifest = prepare([str(corpus)], tmp_path / "out", FRAME)
+    manifest = prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
     (skipped,) = manifest["skipped"]
     assert skipped == {"source": str(corpus / "11.mid"), "reason": "no such file or directory"}
 
 
 def test_a_full_disk_leaves_nothing(corpus, tmp_path):
     with full_disk(500), pytest.raises(SeqmodelError, match=f"cannot write {tmp_path / 'out'}"):
-        prepare([str(corpus)], tmp_path / "out", FRAME)
+        prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
     assert sorted(tmp_path.iterdir()) == [corpus]
 
 
 def test_an_existing_target_needs_force_and_is_then_the_same_bytes(corpus, tmp_path):
-    prepare([str(corpus)], tmp_path / "out", FRAME)
+    prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
     first = tree(tmp_path / "out")
     with pytest.raises(SeqmodelError, match="add --force"):
-        prepare([str(corpus)], tmp_path / "out", FRAME)
-    prepare([str(corpus)], tmp_path / "out", FRAME, force=True)
+        prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME)
+    prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME, force=True)
     assert tree(tmp_path / "out") == first
     (corpus / "00.mid").unlink()
-    prepare([str(corpus)], tmp_path / "out", FRAME, force=True)
+    prepare(find_sources([str(corpus)]), tmp_path / "out", FRAME, force=True)
     assert str(corpus / "00.mid") not in places(tmp_path / "out")
 
 
-def test_the_existing_target_is_refused_before_any_file_is_looked_at(tmp_path):
+def test_the_existing_target_is_refused_before_any_file_is_read(tmp_path):
     (tmp_path / "out").mkdir()
+    (tmp_path / "a.mid").touch()
     with pytest.raises(SeqmodelError, match="out exists already"):
-        prepare([str(tmp_path / "nowhere")], tmp_path / "out", FRAME)
+        prepare(find_sources([str(tmp_path / "a.mid")]), tmp_path / "out", FRAME)
 
 
 @pytest.mark.parametrize("suffix", ["mat", "pickle", "npz"])
@@ -299,7 +317,7 @@ def test_published_rolls_keep_their_splits(tmp_path, suffix):
     else:
         pieces = {f"{name}_{k}": r for name, some in rolls.items() for k, r in enumerate(some)}
         np.savez(file, **pieces)
-    prepare([str(file)], tmp_path / "out", FRAME)
+    prepare(find_sources([str(file)]), tmp_path / "out", FRAME)
     found = open_dataset(tmp_path / "out")
     for name, pieces in rolls.items():
         assert found[name].sources == [f"{file}#{name}/{k}" for k in range(len(pieces))]
@@ -311,7 +329,7 @@ def test_published_rolls_of_no_split_go_by_folder_or_hash(tmp_path):
     for name in ("loose.npy", "valid/one.npy"):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         np.save(tmp_path / "in" / name, roll_of(60, 61, 62))
-    prepare([str(tmp_path / "in")], tmp_path / "out", FRAME)
+    prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", FRAME)
     assert places(tmp_path / "out") == {
         f"{tmp_path}/in/loose.npy#piece/0": split_by_hash(roll_of(60, 61, 62)),
         f"{tmp_path}/in/valid/one.npy#piece/0": "valid",
@@ -324,7 +342,7 @@ def test_transposing_to_c_is_recorded_and_refused_for_rolls(tmp_path):
     tune(tmp_path / "in/train/g.mid", *scale, transposed_by=-5)
     np.save(tmp_path / "in/roll.npy", roll_of(60))
     frame = PianoRollFrames(Grid.of_beats(2), transpose_to_c=True)
-    manifest = prepare([str(tmp_path / "in")], tmp_path / "out", frame)
+    manifest = prepare(find_sources([str(tmp_path / "in")]), tmp_path / "out", frame)
     assert [entry["source"] for entry in manifest["skipped"]] == [str(tmp_path / "in/roll.npy")]
     (line,) = (tmp_path / "out/train.jsonl").read_text().splitlines()
     assert json.loads(line)["transposed"] == 5
@@ -333,11 +351,11 @@ def test_transposing_to_c_is_recorded_and_refused_for_rolls(tmp_path):
 
 def test_all_awkward_midi_goes_through_without_a_traceback(shared_data, tmp_path):
     folder = shared_data / "awkward/midi"
-    manifest = prepare([str(folder)], tmp_path / "out", FRAME)
+    manifest = prepare(find_sources([str(folder)]), tmp_path / "out", FRAME)
     files = [f for f in folder.rglob("*") if f.suffix.lower() in (".mid", ".midi", ".kar", ".rmi")]
     used = sum(counts["pieces"] for counts in manifest["splits"].values())
     assert used + len(manifest["skipped"]) == len(files)
     for entry in manifest["skipped"]:
         with pytest.raises(SeqmodelError) as caught:
-            prepare([entry["source"]], tmp_path / "alone", FRAME)
+            prepare(find_sources([entry["source"]]), tmp_path / "alone", FRAME)
         assert str(caught.value) == f"{entry['source']}: {entry['reason']}"

@@ -18,6 +18,7 @@ from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.data import batches
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.definitions import SampleRequest
 from seqmodel.media.registry import MEDIA, definition_from_json
@@ -46,7 +47,7 @@ def letters(frames):
 
 
 def test_a_dataset_of_it_is_prepared_read_and_batched(registered, corpus, tmp_path):
-    manifest = prepare([str(corpus)], tmp_path / "out", Letters())
+    manifest = prepare(find_sources([str(corpus)]), tmp_path / "out", Letters())
     assert (manifest["media"], manifest["alphabet"]) == ("dna", LETTERS)
     assert [skip["source"] for skip in manifest["skipped"]] == [str(corpus / "train/bad.dna")]
     dataset = open_dataset(tmp_path / "out")
@@ -153,7 +154,7 @@ def test_samples_of_it_are_written(registered):
 
 def test_without_its_row_it_is_unknown(corpus, tmp_path):
     with pytest.raises(SeqmodelError, match="contains no file that can be read"):
-        prepare([str(corpus)], tmp_path / "out", Letters())
+        prepare(find_sources([str(corpus)]), tmp_path / "out", Letters())
 
 
 def test_nothing_outside_its_folder_branches_on_a_medium():

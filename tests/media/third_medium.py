@@ -117,8 +117,8 @@ class Dna(Medium):
     def frame_from_json(self, values):
         return Letters(**values)
 
-    def settings(self, options, paths):
-        return Letters(bool(options.get("complement"))), []
+    def settings(self, options):
+        return Letters(bool(options.get("complement")))
 
     def corpus(self, settings, paths, folder):
         return Sequences(settings)

@@ -10,6 +10,7 @@ import soundfile
 
 from seqmodel.data.bundled import FRAMES
 from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.media.audio.inspection import inspect_audio
@@ -150,7 +151,7 @@ def test_a_dataset_of_audio_is_its_manifest_and_duration(tmp_path, subtype):
         sound = np.random.default_rng(seconds).uniform(-1, 1, 800 * seconds)
         soundfile.write(tmp_path / split / "a.wav", sound, 800, subtype=subtype)
     out = tmp_path / "out"
-    manifest = prepare([str(tmp_path)], out, AudioSettings())
+    manifest = prepare(find_sources([str(tmp_path)]), out, AudioSettings())
     values = inspect_dataset(out, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert manifest.items() <= values.items()

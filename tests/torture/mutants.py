@@ -230,7 +230,7 @@ def _reading(path: Path) -> Callable[[], object]:
 
     def read() -> None:
         medium = medium_of_file(path)
-        settings, _ = medium.settings({}, [path])
+        settings = medium.settings({})
         for work in medium.corpus(settings, [path], path.parent).works(path):
             for _, blocks in work.pieces:
                 for _ in blocks:

@@ -8,6 +8,7 @@ from seqmodel.config import resolve
 from seqmodel.data.bundled import sample_dataset
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.audio.baselines import audio_nats_per_frame
@@ -103,7 +104,11 @@ def other_frames(tmp_path_factory, recordings):
     def made(frame, context):
         out = folder / f"{frame}-{context}"
         if not out.exists():
-            prepare([str(folder / "in")], out, AudioSettings(frame_size=frame, context=context))
+            prepare(
+                find_sources([str(folder / "in")]),
+                out,
+                AudioSettings(frame_size=frame, context=context),
+            )
         return open_dataset(out)
 
     return made

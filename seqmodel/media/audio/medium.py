@@ -85,14 +85,12 @@ class Audio(Medium):
 
         return AudioFrames.from_json(values)
 
-    def settings(
-        self, options: Mapping[str, Any], paths: Sequence[Path]
-    ) -> tuple["AudioSettings", Sequence[str]]:
+    def settings(self, options: Mapping[str, Any]) -> "AudioSettings":
         """`Medium.settings`."""
         from seqmodel.media.audio.frames import AudioSettings
 
         given = {name: value for name, value in options.items() if value is not None}
-        return AudioSettings(**{FIELDS.get(name, name): given[name] for name in given}), []
+        return AudioSettings(**{FIELDS.get(name, name): given[name] for name in given})
 
     def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> "AudioCorpus":
         """`Medium.corpus`."""

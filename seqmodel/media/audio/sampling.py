@@ -144,7 +144,7 @@ class AudioSampling(Sampling):
         size = self._frame.frame_size
         with opened(path) as file:
             try:
-                shape, fortran_order, dtype, _ = header = read_header(file)
+                shape, fortran_order, dtype, *_ = header = read_header(file)
             except ValueError as error:
                 raise SourceError(NO_NUMBERS) from error
             if dtype.hasobject:

@@ -3,24 +3,27 @@
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.errors import SourceError
+from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import Piece, Work
 from seqmodel.media.input import read_whole
-from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
+from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import Score, read_score
 from seqmodel.media.music.midi_format import DRUM_CHANNEL
 from seqmodel.media.music.onsets import has_onsets, sounding
 from seqmodel.media.music.pianoroll import pack, piano_roll
-from seqmodel.media.music.published import read_published
+from seqmodel.media.music.published import STATED, RollFile, read_published
 from seqmodel.media.music.suffixes import MIDI_SUFFIXES, ROLL_SUFFIXES
 from seqmodel.media.music.tonic import semitones_to_c
+from seqmodel.media.words import plural
 
 
 @dataclass(frozen=True)
@@ -36,35 +39,76 @@ class LoadedPiece:
 
 
 class MusicCorpus:
-    """MIDI files and published rolls, on one grid."""
+    """MIDI files and published rolls, on one grid: the one given, or that of the first source.
 
-    facts: ClassVar[Mapping[str, Any]] = {}
+    Raises:
+        SeqmodelError: from `works`, if no grid is given and another source has a different one.
+    """
 
-    def __init__(self, frame: PianoRollFrames) -> None:
-        self.frame = frame
+    def __init__(self, settings: PianoRollFrames | SourcesGrid) -> None:
+        self._given = isinstance(settings, PianoRollFrames)
+        self._midi = settings if isinstance(settings, PianoRollFrames) else settings.frame
+        self.frame = self._midi
+        self._first: Path | None = None
+        """The source whose grid is taken."""
+        self._assumed: list[Path] = []
+        self._overruled: list[str] = []
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """How the grid of rolls was found, if there is doubt."""
+        remarks = [*self._overruled]
+        if self._assumed:
+            many = len(self._assumed) > 1
+            which = f"{plural(len(self._assumed), 'file')}, such as {self._assumed[0]}, do"
+            remarks.append(
+                f"{which if many else f'{self._assumed[0]} does'} not state the grid: "
+                f"{self.frame.grid} assumed; --steps-per-beat says otherwise"
+            )
+        return {"grid_remarks": remarks} if remarks else {}
 
     def works(self, path: Path) -> Iterator[Work]:
         """The one piece of a MIDI file, or all pieces of a file of rolls."""
         if path.suffix.lower() not in ROLL_SUFFIXES:
-            piece = load_midi(path, self.frame)
+            piece = load_midi(path, self._midi)
+            self._agree(path, self._midi.grid)
             yield self._work(str(path), piece)
             return
         if self.frame.transpose_to_c:
             raise SourceError(
                 "--transpose-to-c needs MIDI files; published rolls are used as they are"
             )
-        for split, rolls in read_published(path).items():
+        file = read_published(path)
+        if self.frame.onsets and not all(map(has_onsets, chain(*file.splits.values()))):
+            raise SourceError(
+                "does not say which notes are struck again; --onsets needs MIDI files, or "
+                ".npy of 0 (off), 1 (struck) and 2 (held)"
+            )
+        self._agree(path, file.grid, file)
+        for split, rolls in file.splits.items():
             for k, roll in enumerate(rolls):
-                if self.frame.onsets and not has_onsets(roll):
-                    raise SourceError(
-                        "does not say which notes are struck again; --onsets needs MIDI files, or "
-                        ".npy of 0 (off), 1 (struck) and 2 (held)"
-                    )
                 # A roll has no finer grid behind it: it is its own content.
                 content = _sha256(pack(roll))
                 frames = roll if self.frame.onsets else sounding(roll)
                 piece = LoadedPiece(frames, content, 0, ())
                 yield self._work(f"{path}#{split or 'piece'}/{k}", piece, split or None)
+
+    def _agree(self, path: Path, grid: Grid, rolls: RollFile | None = None) -> None:
+        """Take the grid of the first source, and only that."""
+        if self._given:
+            if rolls and rolls.origin and grid != self.frame.grid:
+                name = "" if rolls.origin == STATED else f" ({rolls.origin})"
+                self._overruled.append(f"{path} has {grid}{name}, read as {self.frame.grid}")
+            return
+        if self._first is None:
+            self._first, self.frame = path, replace(self._midi, grid=grid)
+        if grid != self.frame.grid:
+            raise SeqmodelError(
+                f"{self._first} has {self.frame.grid} and {path} has {grid}: choose a grid for all "
+                "with --steps-per-beat, or prepare them separately"
+            )
+        if rolls and not rolls.origin:
+            self._assumed.append(path)
 
     def _work(self, source: str, piece: LoadedPiece, split: str | None = None) -> Work:
         packed = pack(piece.frames)
@@ -93,13 +137,15 @@ def load_midi(path: Path, frame: PianoRollFrames) -> LoadedPiece:
     return LoadedPiece(frames, content_of(content), transposed, score.remarks)
 
 
-def load_roll(path: Path) -> NDArray[np.uint8]:
-    """Read the frames of a .npy file, (T, 88), or (T, 176) where it states onsets.
+def load_roll(path: Path) -> tuple[NDArray[np.uint8], Grid | None]:
+    """Read the frames of a .npy file, (T, 88), or (T, 176) where it states onsets; its grid, if
+    stated.
 
     SourceError says why it cannot be used.
     """
-    (roll,) = read_published(path)[""]
-    return roll
+    file = read_published(path)
+    (roll,) = file.splits[""]
+    return roll, file.grid if file.origin else None
 
 
 def content_of(score: Score) -> str:

@@ -21,6 +21,16 @@ RESTRIKES: Mapping[str, "Restrike"] = {"close": "close", "discard": "discard"}
 
 
 @dataclass(frozen=True)
+class SourcesGrid:
+    """Settings of `prepare`: frames on the grid of the sources, which must agree."""
+
+    medium: ClassVar[str] = "music"
+
+    frame: "PianoRollFrames"
+    """On the grid of MIDI files, which may have any."""
+
+
+@dataclass(frozen=True)
 class PianoRollFrames:
     """How music becomes frames, stored as 11 bytes (88 bits) each, or 22 with onsets."""
 
@@ -89,7 +99,7 @@ class PianoRollFrames:
         return pack(after_silence(unpack(rows))) if self.onsets else rows
 
     def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
-        """Frames transposed by `variant` semitones, their onsets with them."""
+        """Frames transposed by `variant` semitones, any number, their onsets with them."""
         if not self.onsets:
             return transpose_roll(frames, variant)
         halves = [transpose_roll(half, variant) for half in np.split(frames, 2, axis=1)]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import Pieces
 from seqmodel.media.input import read_whole
+from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.midi import Score, read_score
@@ -26,8 +27,9 @@ NOTE_NAMES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
 MICROSECONDS_PER_MINUTE = 60_000_000
 
 
-def inspect_midi(path: Path, grid: Grid, plot: Path | None) -> dict[str, Any]:
+def inspect_midi(path: Path, grid: Grid | None, plot: Path | None) -> dict[str, Any]:
     """What a MIDI file holds: format, notes, tempo, estimated tonic, frames on `grid`."""
+    grid = grid or Grid.of_beats(defaults.STEPS_PER_BEAT)
     try:
         score = read_score(read_whole(path))
         frames = piano_roll(score, grid, drums=False, onsets=True)
@@ -60,9 +62,9 @@ def inspect_midi(path: Path, grid: Grid, plot: Path | None) -> dict[str, Any]:
 
 
 def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
-    """What a piano-roll (T, 88) holds, such as a sampled one; it does not state its grid."""
+    """What a piano-roll (T, 88) holds, and its grid if it states one, as a sampled one does."""
     try:
-        frames = load_roll(path)
+        frames, grid = load_roll(path)
     except SourceError as error:
         raise SeqmodelError(f"{path}: {error}") from error
     if plot is not None:
@@ -76,6 +78,7 @@ def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
         "notes": notes,
         "lowest": note_name(int(pitches[0])) if len(pitches) else None,
         "highest": note_name(int(pitches[-1])) if len(pitches) else None,
+        **({"grid": str(grid)} if grid else {}),
         "frames": len(frames),
         "notes_per_frame": _density(frames),
         **more,
@@ -85,20 +88,26 @@ def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
 def inspect_rolls(path: Path, plot: Path | None) -> dict[str, Any]:
     """What a file of published rolls holds, by split; the picture is the same as a dataset's."""
     try:
-        splits = {split: rolls for split, rolls in read_published(path).items() if rolls}
+        file = read_published(path)
     except SourceError as error:
         raise SeqmodelError(f"{path}: {error}") from error
+    splits = {split: rolls for split, rolls in file.splits.items() if rolls}
     totals = {
         name: np.sum([roll.sum(axis=0, dtype=np.int64) for roll in rolls], axis=0)
         for name, rolls in splits.items()
     }
     frames = {name: sum(map(len, rolls)) for name, rolls in splits.items()}
+    pitches = LOWEST_PITCH + np.flatnonzero(sum(totals.values())[:NOTES])
     if plot is not None:
         shares = {name or "all": totals[name] / frames[name] for name in splits}
         plot_note_frequencies(plot, shares, LOWEST_PITCH, title=str(path))
     return {
         "path": str(path),
         "kind": "rolls",
+        "set": file.origin or None,
+        "grid": str(file.grid),
+        "lowest": note_name(int(pitches[0])) if len(pitches) else None,
+        "highest": note_name(int(pitches[-1])) if len(pitches) else None,
         "splits": {
             name or "none": {
                 "pieces": len(rolls),
@@ -115,7 +124,8 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
     """The values of `inspect_midi`, `inspect_roll` or `inspect_rolls` as lines of text."""
     if values["kind"] == "rolls":
         return [
-            f"{values['path']}: piano-rolls",
+            f"{values['path']}: piano-rolls{_span(values)}",
+            f"  {values['grid']} ({values['set'] or 'assumed'})",
             *(
                 f"  {name}: {plural(counts['pieces'], 'piece')}, "
                 f"{plural(counts['frames'], 'frame')}, longest {counts['longest']:,}, "
@@ -126,7 +136,8 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
     density = density_text(values["notes_per_frame"], values.get("struck_share"))
     if values["kind"] == "roll":
         return [
-            f"{values['path']}: piano-roll of {plural(values['frames'], 'frame')}",
+            f"{values['path']}: piano-roll of {plural(values['frames'], 'frame')}"
+            + (f" at {values['grid']}" if "grid" in values else ""),
             f"  {_notes(values)}, {density}",
         ]
     tempo = "SMPTE time" if values["tempo_bpm"] is None else f"{values['tempo_bpm']:g} bpm"
@@ -177,8 +188,11 @@ def seconds(score: Score) -> float:
 
 
 def _notes(values: Mapping[str, Any]) -> str:
-    span = f" from {values['lowest']} to {values['highest']}" if values["lowest"] else ""
-    return plural(values["notes"], "note") + span
+    return plural(values["notes"], "note") + _span(values)
+
+
+def _span(values: Mapping[str, Any]) -> str:
+    return f" from {values['lowest']} to {values['highest']}" if values["lowest"] else ""
 
 
 def _plot(path: Path, frames: NDArray[np.uint8], *, title: str, unit: str) -> None:

@@ -48,12 +48,11 @@ def steady_times(frames: int, seconds_per_frame: float) -> NDArray[np.float64]:
     return np.arange(frames + 1, dtype=np.float64) * seconds_per_frame
 
 
-def listen(path: Path, grid: Grid, tempo: float | None, target: Path) -> None:
+def listen(path: Path, grid: Grid | None, tempo: float | None, target: Path) -> None:
     """Write a MIDI file or a roll (.npy) as sound to `target`, whose suffix decides the format.
 
     A MIDI file is rendered on `grid`, a grid of beats, as a model sees it, at its own tempos unless
-    `tempo` is given. A roll states neither: `grid` and `tempo`, or its default, give the length of
-    its frames.
+    `tempo` is given. A roll states no tempo, and its grid only if it was sampled.
 
     Raises:
         SeqmodelError: naming `path`, if it cannot be read.
@@ -70,13 +69,15 @@ def listen(path: Path, grid: Grid, tempo: float | None, target: Path) -> None:
 
 
 def _read(
-    path: Path, grid: Grid, tempo: float | None
+    path: Path, grid: Grid | None, tempo: float | None
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
     """The frames, with onsets where the file states them, and their times."""
+    default = Grid.of_beats(defaults.STEPS_PER_BEAT)
     if path.suffix.lower() == ".npy":
-        frames = load_roll(path)
+        frames, stated = load_roll(path)
+        grid = grid or stated or default
         return frames, steady_times(len(frames), grid.seconds_per_frame(tempo or defaults.TEMPO))
-    score = read_score(read_whole(path))
+    grid, score = grid or default, read_score(read_whole(path))
     frames = piano_roll(score, grid, drums=False, onsets=True)
     if tempo is not None:
         return frames, steady_times(len(frames), grid.seconds_per_frame(tempo))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from seqmodel.media.music.corpus import MusicCorpus
-    from seqmodel.media.music.frames import PianoRollFrames
+    from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
     from seqmodel.media.music.grid import Grid
 
 
@@ -46,8 +46,8 @@ class Music(Medium):
         Option(
             "steps_per_beat",
             int,
-            f"MIDI: frames in a quarter note.  [default: {defaults.STEPS_PER_BEAT}; "
-            f"published rolls have {defaults.PUBLISHED_STEPS_PER_BEAT}]",
+            f"Frames in a quarter note.  [default: {defaults.STEPS_PER_BEAT} of MIDI; of rolls "
+            f"their own, if known, or {defaults.PUBLISHED_STEPS_PER_BEAT}]",
         ),
         Option("step_seconds", str, "MIDI: frames of this length instead.", metavar="SECONDS"),
         Option(
@@ -71,7 +71,7 @@ class Music(Medium):
             "steps_per_beat",
             int,
             "The grid a MIDI file is shown on, and any file rendered on.  "
-            f"[default: {defaults.STEPS_PER_BEAT}]",
+            f"[default: {defaults.STEPS_PER_BEAT}; of a roll its own]",
             least=1,
         ),
     )
@@ -82,6 +82,14 @@ class Music(Medium):
     )
     sample_options = (
         _tempo(f"Beats per minute, in the file and for --seconds.  [default: {defaults.TEMPO:g}]"),
+        Option(
+            "transpose",
+            int,
+            "Semitones to move the music by; notes off the keyboard are folded back by octaves.",
+            metavar="SEMITONES",
+            least=-60,
+            most=60,
+        ),
     )
     formats = ("mid", *SOUND_FORMATS, "npy", "png")
     listen_formats = SOUND_FORMATS
@@ -99,28 +107,27 @@ class Music(Medium):
 
         return PianoRollFrames.from_json(values)
 
-    def settings(
-        self, options: Mapping[str, Any], paths: Sequence[Path]
-    ) -> tuple["PianoRollFrames", Sequence[str]]:
-        """`Medium.settings`; the default grid depends on whether the files are MIDI or rolls."""
-        from seqmodel.media.music.frames import PianoRollFrames
+    def settings(self, options: Mapping[str, Any]) -> "PianoRollFrames | SourcesGrid":
+        """`Medium.settings`; without a grid among the options, the sources' own is taken."""
+        from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
+        from seqmodel.media.music.grid import Grid
 
-        grid, remarks = _grid(paths, options.get("steps_per_beat"), options.get("step_seconds"))
+        grid = _grid_given(options)
         frame = PianoRollFrames(
-            grid,
+            grid or Grid.of_beats(defaults.STEPS_PER_BEAT),
             options.get("restrike") or "close",
             options.get("drums") == "keep",
             bool(options.get("transpose_to_c")),
             bool(options.get("onsets")),
         )
-        return frame, remarks
+        return frame if grid else SourcesGrid(frame)
 
     def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> "MusicCorpus":
         """`Medium.corpus`."""
         from seqmodel.media.music.corpus import MusicCorpus
-        from seqmodel.media.music.frames import PianoRollFrames
+        from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
 
-        assert isinstance(settings, PianoRollFrames)
+        assert isinstance(settings, PianoRollFrames | SourcesGrid)
         return MusicCorpus(settings)
 
     def baselines(
@@ -153,13 +160,13 @@ class Music(Medium):
             return inspection.inspect_roll(path, plot)
         if kind == "rolls":
             return inspection.inspect_rolls(path, plot)
-        return inspection.inspect_midi(path, _grid_shown(options), plot)
+        return inspection.inspect_midi(path, _grid_given(options), plot)
 
     def listen(self, path: Path, options: Mapping[str, Any], target: Path) -> None:
         """`Medium.listen`."""
         from seqmodel.media.music import listening
 
-        listening.listen(path, _grid_shown(options), options.get("tempo"), target)
+        listening.listen(path, _grid_given(options), options.get("tempo"), target)
 
     def file_lines(self, values: Mapping[str, Any]) -> list[str]:
         """`Medium.file_lines`."""
@@ -184,12 +191,12 @@ class Music(Medium):
         return {name: density_text(density, struck.get(name)) for name, density in densities}
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        """No additional lines."""
-        return []
+        """How the grid of rolls was found, if there is doubt."""
+        return [f"  {remark}" for remark in self.prepare_remarks(manifest)]
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """No additional remarks."""
-        return []
+        """How the grid of rolls was found, if there is doubt."""
+        return [str(remark) for remark in manifest.get("grid_remarks", [])]
 
     def split_advice(self, manifest: Mapping[str, Any]) -> None:
         """None: adding files helps."""
@@ -216,28 +223,13 @@ class Music(Medium):
 MUSIC = Music()
 
 
-def _grid_shown(options: Mapping[str, Any]) -> "Grid":
-    """The grid of `inspect`."""
+def _grid_given(options: Mapping[str, Any]) -> "Grid | None":
+    """The grid that the options ask for, if any."""
     from seqmodel.media.music.grid import Grid
 
-    return Grid.of_beats(options.get("steps_per_beat") or defaults.STEPS_PER_BEAT)
-
-
-def _grid(
-    paths: Sequence[Path], steps_per_beat: int | None, step_seconds: str | None
-) -> tuple["Grid", list[str]]:
-    """The requested grid, or the one that fits the files, and remarks on it."""
-    from seqmodel.media.music.grid import Grid
-
+    steps_per_beat, step_seconds = options.get("steps_per_beat"), options.get("step_seconds")
     if steps_per_beat is not None and step_seconds is not None:
         raise UsageError("--steps-per-beat and --step-seconds exclude each other")
     if step_seconds is not None:
-        return Grid.of_seconds(step_seconds), []
-    if steps_per_beat is not None:
-        return Grid.of_beats(steps_per_beat), []
-    suffixes = {path.suffix.lower() for path in paths}
-    if suffixes and suffixes.issubset(ROLL_SUFFIXES):
-        return Grid.of_beats(defaults.PUBLISHED_STEPS_PER_BEAT), []
-    mixed = not suffixes.isdisjoint(ROLL_SUFFIXES)
-    remarks = ["rolls do not state a grid: that of the MIDI files is used"] * mixed
-    return Grid.of_beats(defaults.STEPS_PER_BEAT), remarks
+        return Grid.of_seconds(step_seconds)
+    return None if steps_per_beat is None else Grid.of_beats(steps_per_beat)

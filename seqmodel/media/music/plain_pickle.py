@@ -1,20 +1,26 @@
-"""Pickles of plain data, read by an unpickler that builds only containers and integers.
+"""Pickles of plain data, read by an unpickler that builds only containers and numbers.
 
 A pickle is a program that may call any function of any module. Here it can look up only the names
-that NumPy writes for integers, and gets our own stand-ins for them. The time of each opcode and the
-size of the object it makes are of the order of its own bytes: whatever a few bytes can nest
-endlessly is never hashed, compared, printed or copied.
+that NumPy writes for numbers and arrays, and gets our own stand-ins for them. The time of each
+opcode and the size of the object it makes are of the order of its own bytes: whatever a few bytes
+can nest endlessly is never hashed, compared, printed or copied.
 """
 
 import io
+import math
 import pickle
 from collections.abc import Callable
 from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 
 INTEGER_BYTES = {"i1": 1, "i2": 2, "i4": 4, "i8": 8, "u1": 1, "u2": 2, "u4": 4, "u8": 8}
 LONGEST_INTEGER = max(INTEGER_BYTES.values())
+FLOATS, OBJECTS = ("f2", "f4", "f8"), ("O", "O4", "O8")
+"""NumPy's names of the other types that arrays may have."""
 
 LONGEST_SHOWN = 40
 """Characters of a value in a message."""
@@ -30,7 +36,7 @@ def shown(value: object) -> str:
 
 
 def load_plain(data: bytes) -> Any:
-    """What a pickle holds: dicts, lists, tuples, strings and numbers.
+    """What a pickle holds: dicts, lists, tuples, strings, numbers and `PickledArray`s.
 
     Keys are strings, bytes or integers. NumPy integers, also from Python 2, become plain integers.
 
@@ -45,12 +51,12 @@ def load_plain(data: bytes) -> Any:
         raise SourceError("is damaged or not a pickle") from error
 
 
-class _IntegerType:
-    """Stands in for an integer numpy.dtype: its size, sign and byte order."""
+class _Type:
+    """Stands in for a numpy.dtype: its size, sign and byte order."""
 
     def __init__(self, code: object, *_: object) -> None:
-        if type(code) is not str or code not in INTEGER_BYTES:
-            raise SourceError(f"holds NumPy values of type {shown(code)}; only integers are read")
+        if type(code) is not str or code not in (*INTEGER_BYTES, *FLOATS, *OBJECTS):
+            raise SourceError(f"holds NumPy values of type {shown(code)}; only numbers are read")
         self.code = code
         self.order = "<"
 
@@ -58,10 +64,46 @@ class _IntegerType:
         self.order = state[1]
 
 
-def _integer(kind: _IntegerType, raw: str | bytes) -> int:
+class PickledArray:
+    """Stands in for a numpy.ndarray; what it claims is checked when it is read."""
+
+    def __init__(self, *_: object) -> None:
+        self._state: tuple[Any, ...] = ()
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._state = state
+
+    def objects(self) -> list[Any] | None:
+        """The elements of an array of Python objects in one dimension; None for any other."""
+        _, _, kind, _, items = self._checked()
+        return items if kind.code in OBJECTS and isinstance(items, list) else None
+
+    def numbers(self) -> NDArray[Any] | None:
+        """A matrix of numbers; None for any other array."""
+        _, shape, kind, by_column, raw = self._checked()
+        if kind.code in OBJECTS or not isinstance(raw, str | bytes) or len(shape) != 2:
+            return None
+        dtype = np.dtype((">" if kind.order == ">" else "<") + kind.code)
+        size = math.prod(shape) * dtype.itemsize
+        # Python 2 wrote a string.
+        data = raw.encode("latin1", "ignore") if isinstance(raw, str) else raw
+        if not size == len(raw) == len(data):
+            return None
+        return np.frombuffer(data, dtype).reshape(shape, order="F" if by_column else "C")
+
+    def _checked(self) -> tuple[Any, ...]:
+        if len(self._state) == 5:
+            _, shape, kind, _, _ = self._state
+            sizes = shape if isinstance(shape, tuple) else ("",)
+            if isinstance(kind, _Type) and all(type(n) is int and n >= 0 for n in sizes):
+                return self._state
+        raise SourceError("holds a damaged NumPy array")
+
+
+def _integer(kind: _Type, raw: str | bytes) -> int:
     """Stands in for numpy's scalar constructor; Python 2 wrote the bytes as a string."""
-    if len(raw) > LONGEST_INTEGER:
-        raise SourceError("holds a damaged NumPy integer")
+    if kind.code not in INTEGER_BYTES or len(raw) > LONGEST_INTEGER:
+        raise SourceError("holds a NumPy scalar that is no integer")
     data = raw.encode("latin1") if isinstance(raw, str) else raw
     if len(data) != INTEGER_BYTES[kind.code]:
         raise SourceError("holds a damaged NumPy integer")
@@ -78,9 +120,10 @@ def _bytes(text: str, _: str) -> bytes:
 
 
 STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
-    ("numpy", "dtype"): _IntegerType,
-    ("numpy.core.multiarray", "scalar"): _integer,
-    ("numpy._core.multiarray", "scalar"): _integer,
+    ("numpy", "dtype"): _Type,
+    ("numpy", "ndarray"): PickledArray,
+    **{(f"numpy.{core}.multiarray", "scalar"): _integer for core in ("core", "_core")},
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): PickledArray for core in ("core", "_core")},
     ("_codecs", "encode"): _bytes,
 }
 

@@ -1,8 +1,11 @@
 """Reading of published piano-rolls: .mat, .pickle, .npz and .npy files."""
 
+import hashlib
 import struct
 import zipfile
 import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -12,12 +15,14 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.media.input import opened, read_all
-from seqmodel.media.music.grid import HIGHEST_PITCH, LOWEST_PITCH, MAX_FRAMES, NOTES
+from seqmodel.media.music.defaults import PUBLISHED_STEPS_PER_BEAT, STEPS_PER_BEAT
+from seqmodel.media.music.grid import HIGHEST_PITCH, LOWEST_PITCH, MAX_FRAMES, NOTES, Grid
 from seqmodel.media.music.matlab import Stream, read_cells
 from seqmodel.media.music.onsets import HELD, OFF, STRUCK, from_states, possible
-from seqmodel.media.music.plain_pickle import LONGEST_SHOWN, load_plain, shown
+from seqmodel.media.music.plain_pickle import LONGEST_SHOWN, PickledArray, load_plain, shown
 from seqmodel.media.music.suffixes import ROLL_SUFFIXES
-from seqmodel.media.npy import read_header
+from seqmodel.media.npy import Header, read_header
+from seqmodel.plain_json import parse
 
 Rolls = dict[str, list[NDArray[np.uint8]]]
 """Split -> frames, (T, 88), or (T, 176) with onsets."""
@@ -37,22 +42,54 @@ MAX_FILE_FRAMES = 2**22
 """Per file: 145 hours of sixteenths at 120 beats per minute, 370 MB as rolls. A megabyte may claim,
 and even hold, a thousand times its size, so claims are counted before anything is unpacked."""
 
+MAX_PICKLED = 2**23
+"""Bytes of pickles in a .npz, four times those of the sixteenths of the chorales: a packed pickle
+may be a thousandth of its size, and what is built from it sixty times."""
+
 VALUES_AT_ONCE = 2**18
 
+STATED = "stated"
 
-def read_published(path: Path) -> Rolls:
+REST = (0, -1)
+"""What stands for a silent voice, besides NaN."""
+
+SETS: Mapping[str, tuple[str, int]] = {
+    "2fda7f310aefd24acaaae2d9225188e02df3cdf7349017dee92aa186361139d2": ("JSB chorales", 1),
+    "fe7a545cccc49232a7d3512d1c4c9448b08b98264fff23fc2731a2d9b18d8026": ("MuseData", 2),
+    "8bab9dcc0868d6a3b84821f54eb6bc91d366142dbf5b94994ad18e5f489f62a1": ("Nottingham", 2),
+    "895782087a4496a1ce4ba77b88cda05e4db5a07c614143ea1db55f3b60bc86f5": ("Piano-midi.de", 2),
+}
+"""The sets of Boulanger-Lewandowski et al. 2012: a hash of the lengths of the pieces in train ->
+name and steps per beat. Lengths stay the same in any format and order, or if pieces are moved to
+another key, as the published ones are: the JSB chorales lie an octave above Bach's."""
+
+
+@dataclass(frozen=True)
+class RollFile:
+    """What a file of rolls holds."""
+
+    splits: Rolls
+    grid: Grid
+    origin: str
+    """Whence the grid is known: the set's name, or `STATED`; "" if it is assumed."""
+
+
+def read_published(path: Path) -> RollFile:
     """Read a file of published piano-rolls, without executing anything in it.
 
     - `.mat`: cell arrays `traindata`, `validdata`, `testdata` of (T, 88) zeros and ones.
-    - `.pickle`, `.pkl`: a dict of split -> pieces -> frames -> MIDI pitches 21 to 108.
+    - `.pickle`, `.pkl`: a dict of split -> pieces -> frames -> MIDI pitches 21 to 108. A piece may
+      also be an array (T, voices) of one pitch for each voice; NaN, 0 and -1 are rests.
     - `.npz`: one (T, 88) array per piece, named `<split>_<anything>` or `<split>/<anything>`, such
-      as `train_0`; an array with any other name belongs to no split.
+      as `train_0`; an array with any other name belongs to no split. Or, as Jsb16thSeparated.npz,
+      one array of Python objects per split, its pieces as in a pickle.
     - `.npy`: one (T, 88) array, of no split. If it contains twos, it states onsets: 0 is off, 1
-      struck and 2 held.
+      struck and 2 held. A sampled one also states its grid.
 
     Returns:
         The rolls of every split, each uint8 (T, 88), in the file's order; where onsets are stated,
-        frames (T, 176). The key is "train", "valid" or "test", or "" for pieces of no split.
+        frames (T, 176). The key is "train", "valid" or "test", or "" for pieces of no split. The
+        grid is the one stated, or that of a set recognised by its train split, or an assumption.
 
     Raises:
         SourceError: if the file cannot be read or holds anything else; its message is one line
@@ -68,17 +105,32 @@ def read_published(path: Path) -> Rolls:
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise SourceError(f"is none of {', '.join(ROLL_SUFFIXES)}")
+    claims = _Claims()
     with opened(path) as file:
         if not file.peek(1):
             raise SourceError("is empty")
-        rolls = reader(file)
+        rolls = reader(file, claims)
     if not any(rolls.values()):
         raise SourceError("holds no pieces")
-    return rolls
+    if claims.grid is not None:
+        return RollFile(rolls, claims.grid, STATED)
+    name, steps = _known_set(rolls.get("train", [])) or ("", claims.assumed_steps)
+    return RollFile(rolls, Grid.of_beats(steps), name)
 
 
-def _read_mat(file: BufferedReader) -> Rolls:
-    frames = _Frames()
+def _known_set(train: Sequence[NDArray[np.uint8]]) -> tuple[str, int] | None:
+    """(Name, steps per beat) of a set in `SETS`, also if it is two or four times as fine."""
+    lengths = sorted(map(len, train))
+    for finer in (1, 2, 4):
+        coarse = [length / finer for length in lengths]
+        digest = hashlib.sha256(repr(coarse).encode()).hexdigest()
+        if digest in SETS:
+            name, steps = SETS[digest]
+            return name, steps * finer
+    return None
+
+
+def _read_mat(file: BufferedReader, claims: "_Claims") -> Rolls:
     rolls: Rolls = {}
     found: dict[str, dict[int, NDArray[np.uint8]]] = {}
     try:
@@ -90,7 +142,7 @@ def _read_mat(file: BufferedReader) -> Rolls:
             if part.matrix is None:
                 raise SourceError(f"holds no numbers in {where}")
             shape, dtype, stream = part.matrix
-            frames.claim(shape, where)
+            claims.frames(shape, where)
             roll = _read_values(stream, dtype, shape[::-1], where)
             found[part.variable][part.number] = np.ascontiguousarray(roll.T)
     except (ValueError, zlib.error, struct.error) as error:
@@ -102,30 +154,61 @@ def _read_mat(file: BufferedReader) -> Rolls:
     return rolls
 
 
-def _read_pickle(file: BufferedReader) -> Rolls:
+def _read_pickle(file: BufferedReader, claims: "_Claims") -> Rolls:
     data = read_all(file)
     splits = load_plain(data)
     if not isinstance(splits, dict):
         raise SourceError("is a pickle, but not of a dict of splits")
-    # A pickle may refer to one piece a million times; an honest frame takes at least a byte.
-    left = len(data)
-    frames = _Frames()
+    claims.bytes_left = len(data)
     rolls: Rolls = {}
     for name, pieces in splits.items():
         split = SPLIT_NAMES.get(str(name).lower()) if isinstance(name, str) else None
-        if split is None or not isinstance(pieces, list | tuple):
+        if split is None:
             raise SourceError(f"holds {shown(name)}, which is not a list of a split's pieces")
-        rolls[split] = []
-        for index, piece in enumerate(pieces):
-            where = f"piece {index} of {split}"
-            if not isinstance(piece, list | tuple):
-                raise SourceError(f"holds no list of frames in {where}")
-            left -= len(piece)
-            if left < 0:
-                raise SourceError("repeats its frames over and over; it is not a set of pieces")
-            frames.claim((len(piece), NOTES), where)
-            rolls[split].append(_roll_of_pitches(piece, where))
+        rolls[split] = _rolls_of_pitches(pieces, split, claims)
     return rolls
+
+
+def _rolls_of_pitches(pieces: Any, name: str, claims: "_Claims") -> list[NDArray[np.uint8]]:
+    """The rolls (T, 88) of pieces, lists of frames, rolls or arrays of voices."""
+    found = pieces.objects() if isinstance(pieces, PickledArray) else pieces
+    if not isinstance(found, list | tuple):
+        raise SourceError(f"holds {shown(name)}, which is not a list of a split's pieces")
+    rolls = []
+    for index, piece in enumerate(found):
+        where = f"piece {index} of {name}"
+        frames = piece.numbers() if isinstance(piece, PickledArray) else piece
+        if not isinstance(frames, list | tuple | np.ndarray):
+            raise SourceError(f"holds no list of frames in {where}")
+        claims.bytes(frames.nbytes if isinstance(frames, np.ndarray) else len(frames))
+        claims.frames((len(frames), NOTES), where)
+        if not isinstance(frames, np.ndarray):
+            rolls.append(_roll_of_pitches(frames, where))
+        elif frames.shape[1] == NOTES and np.isin(frames, (OFF, STRUCK)).all():
+            rolls.append(frames.astype(np.uint8))
+        else:
+            claims.assumed_steps = STEPS_PER_BEAT
+            rolls.append(_roll_of_voices(frames, where))
+    return rolls
+
+
+def _roll_of_voices(voices: NDArray[Any], where: str) -> NDArray[np.uint8]:
+    """The roll (T, 88) of the pitches (T, voices)."""
+    time, voice = np.nonzero(~(np.isnan(voices) | np.isin(voices, REST)))
+    pitches = voices[time, voice]
+    known = np.isin(pitches, np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1))
+    if not known.all():
+        raise _no_pitch(pitches[~known][0].item(), where)
+    roll = np.zeros((len(voices), NOTES), np.uint8)
+    roll[time, pitches.astype(np.int64) - LOWEST_PITCH] = 1
+    return roll
+
+
+def _no_pitch(pitch: object, where: str) -> SourceError:
+    return SourceError(
+        f"holds the pitch {shown(pitch)} in {where}; pitches are whole numbers from "
+        f"{LOWEST_PITCH} to {HIGHEST_PITCH}"
+    )
 
 
 def _roll_of_pitches(frames: list[Any] | tuple[Any, ...], where: str) -> NDArray[np.uint8]:
@@ -145,15 +228,11 @@ def _keys(frame: Any, time: int, where: str) -> list[int]:
         raise SourceError(f"holds no list of pitches in frame {time} of {where}")
     for pitch in frame:
         if type(pitch) is not int or not LOWEST_PITCH <= pitch <= HIGHEST_PITCH:
-            raise SourceError(
-                f"holds the pitch {shown(pitch)} in {where}; pitches are whole numbers from "
-                f"{LOWEST_PITCH} to {HIGHEST_PITCH}"
-            )
+            raise _no_pitch(pitch, where)
     return [pitch - LOWEST_PITCH for pitch in frame]
 
 
-def _read_npz(file: BufferedReader) -> Rolls:
-    frames = _Frames()
+def _read_npz(file: BufferedReader, claims: "_Claims") -> Rolls:
     rolls: Rolls = {}
     try:
         with zipfile.ZipFile(file) as archive:
@@ -163,8 +242,8 @@ def _read_npz(file: BufferedReader) -> Rolls:
                 name = member.filename.removesuffix(".npy")
                 split = SPLIT_NAMES.get(name.replace("/", "_").split("_")[0].lower(), "")
                 with archive.open(member) as stream:
-                    roll = _read_array(cast(BinaryIO, stream), name[:LONGEST_SHOWN], frames)
-                rolls.setdefault(split, []).append(roll)
+                    found = _read_member(cast(BinaryIO, stream), name[:LONGEST_SHOWN], claims)
+                rolls.setdefault(split, []).extend(found)
     except SourceError:
         raise
     except Exception as error:  # a damaged archive makes zipfile raise nearly anything
@@ -172,8 +251,18 @@ def _read_npz(file: BufferedReader) -> Rolls:
     return rolls
 
 
-def _read_npy(file: BufferedReader) -> Rolls:
-    array = _read_array(file, "the array", _Frames(), most=HELD)
+def _read_member(stream: BinaryIO, name: str, claims: "_Claims") -> list[NDArray[np.uint8]]:
+    """The rolls in one array of a .npz: itself, or its pieces."""
+    header = _read_header(stream, name)
+    if not header.dtype.hasobject:
+        return [_read_array(stream, header, name, claims)]
+    return _rolls_of_pitches(load_plain(claims.pickle(stream)), name, claims)
+
+
+def _read_npy(file: BufferedReader, claims: "_Claims") -> Rolls:
+    header = _read_header(file, "the array")
+    claims.grid = _stated_grid(header.comment)
+    array = _read_array(file, header, "the array", claims, most=HELD)
     if not (array == HELD).any():
         return {"": [array]}
     frames = from_states(array)
@@ -182,14 +271,26 @@ def _read_npy(file: BufferedReader) -> Rolls:
     return {"": [frames]}
 
 
-def _read_array(
-    stream: BinaryIO, name: str, frames: "_Frames", *, most: int = STRUCK
-) -> NDArray[np.uint8]:
-    """Read one .npy stream, (T, 88) integers up to `most`."""
+def _stated_grid(comment: str) -> Grid | None:
+    """The grid in the header of a sampled .npy; None if it states none."""
     try:
-        header = read_header(stream)
+        values = parse(comment)
+    except ValueError:  # none, or someone else's
+        return None
+    return Grid.from_json(values) if isinstance(values, dict) else None
+
+
+def _read_header(stream: BinaryIO, name: str) -> Header:
+    try:
+        return read_header(stream)
     except ValueError as error:
         raise SourceError(f"holds a damaged array in {name}") from error
+
+
+def _read_array(
+    stream: BinaryIO, header: Header, name: str, claims: "_Claims", *, most: int = STRUCK
+) -> NDArray[np.uint8]:
+    """Read the array of a .npy, (T, 88) integers up to `most`."""
     if header.dtype.hasobject:
         raise SourceError(
             f"holds Python objects in {name}, readable only by running code; save one "
@@ -197,20 +298,47 @@ def _read_array(
         )
     if header.dtype.kind not in "biuf":
         raise SourceError(f"holds no numbers in {name}")
-    frames.claim(header.shape, name)
+    claims.frames(header.shape, name)
     if header.fortran_order:
         values = _read_values(stream, header.dtype, header.shape[::-1], name, most).T
         return np.ascontiguousarray(values)
     return _read_values(stream, header.dtype, header.shape, name, most)
 
 
-class _Frames:
-    """Counts the frames that one file's headers claim, before the claims are trusted."""
+class _Claims:
+    """Counts what one file claims, before the claims are trusted, and notes its grid."""
 
     def __init__(self) -> None:
         self._left = MAX_FILE_FRAMES
+        self._pickled_left = MAX_PICKLED
+        self.bytes_left = 0
+        """Of a pickle, not yet accounted for by its pieces."""
+        self.grid: Grid | None = None
+        """The grid that the file states."""
+        self.assumed_steps = PUBLISHED_STEPS_PER_BEAT
 
-    def claim(self, shape: tuple[int, ...], where: str) -> None:
+    def pickle(self, stream: BinaryIO) -> bytes:
+        """The rest of a stream, a pickle; SourceError if the file's pickles are too long."""
+        data = stream.read(self._pickled_left + 1)
+        self._pickled_left -= len(data)
+        if self._pickled_left < 0:
+            raise SourceError(
+                f"holds more than {MAX_PICKLED // 2**20} MiB of Python objects; save one "
+                f"(T, {NOTES}) array per piece instead, named like train_0"
+            )
+        self.bytes_left = len(data)
+        return data
+
+    def bytes(self, count: int) -> None:
+        """Account for a piece: a pickle may refer to one a million times.
+
+        An honest frame takes at least a byte.
+        """
+        self.bytes_left -= count
+        if self.bytes_left < 0:
+            raise SourceError("repeats its frames over and over; it is not a set of pieces")
+
+    def frames(self, shape: tuple[int, ...], where: str) -> None:
         """Raise SourceError unless `shape` is a piece's and there is room for it."""
         if len(shape) != 2 or shape[1] != NOTES:
             raise SourceError(f"holds an array of shape {shape} in {where}, not (T, {NOTES})")

@@ -1,6 +1,7 @@
 """Sampled music: how long a piece is, what it continues, how it is written."""
 
 import io
+import json
 from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
@@ -24,6 +25,7 @@ from seqmodel.media.music.onsets import (
 )
 from seqmodel.media.music.plots import piano_roll_png
 from seqmodel.media.music.suffixes import SOUND_FORMATS
+from seqmodel.media.npy import with_comment
 from seqmodel.media.words import plural
 
 
@@ -59,6 +61,8 @@ class MusicSampling(Sampling):
         frames = frames[:end]
         if self._frame.onsets and not heard:
             frames[:1] = after_silence(frames[:1])
+        if self._request.options.get("transpose"):
+            frames = self._frame.vary(frames, self._request.options["transpose"])
         size = plural(len(frames), "frame")
         if self._request.kind in SOUND_FORMATS:
             times = steady_times(len(frames), self._seconds_per_frame)
@@ -91,7 +95,7 @@ class MusicSampling(Sampling):
             return np.empty((0, self._frame.frame_size), np.uint8)
         try:
             if path.suffix.lower() == ".npy":
-                return self._fitting(load_roll(path))
+                return self._fitting(load_roll(path)[0])
             piece = load_midi(path, self._frame)
         except SourceError as error:
             raise SeqmodelError(f"--prime {path}: {error}") from error
@@ -129,4 +133,4 @@ class MusicSampling(Sampling):
             )
         buffer = io.BytesIO()
         np.save(buffer, states(frames) if onsets else frames, allow_pickle=False)
-        return buffer.getvalue()
+        return with_comment(buffer.getvalue(), json.dumps(grid.to_json()))

@@ -19,8 +19,10 @@ from seqmodel.errors import SourceError
 from seqmodel.media.music import published
 from seqmodel.media.music.plain_pickle import STAND_INS
 from seqmodel.media.music.published import read_published
+from seqmodel.media.npy import with_comment
 
 ROLL = np.eye(4, 88, dtype=np.uint8)
+VOICES = np.array([[60, 64], [60, 65]], float)
 
 
 def written(tmp_path, name, data):
@@ -47,8 +49,8 @@ def mat(**variables):
 
 def test_mat_and_pickle_hold_the_same_chorales(shared_data):
     """Checks both readers against each other, and their counts against the published ones."""
-    from_mat = read_published(shared_data / "music/rolls/JSB_Chorales.mat")
-    from_pickle = read_published(shared_data / "music/rolls/jsb_chorales.pickle")
+    from_mat = read_published(shared_data / "music/rolls/JSB_Chorales.mat").splits
+    from_pickle = read_published(shared_data / "music/rolls/jsb_chorales.pickle").splits
     for split, pieces, frames in (("train", 229, 13807), ("valid", 76, 4602), ("test", 0, 0)):
         assert len(from_mat[split]) == len(from_pickle[split]) == pieces
         assert sum(map(len, from_mat[split])) == frames
@@ -62,7 +64,7 @@ def test_mat_and_pickle_hold_the_same_chorales(shared_data):
 def test_pickles_of_every_protocol(tmp_path, numbers, protocol):
     """Guards the stand-ins for NumPy's integers, however a pickle names them."""
     splits = {"train": [[(numbers(21), numbers(108)), ()]], "valid": [[[numbers(60)]]], "test": []}
-    rolls = read_published(written(tmp_path, "a.pickle", pickle.dumps(splits, protocol)))
+    rolls = read_published(written(tmp_path, "a.pickle", pickle.dumps(splits, protocol))).splits
     assert [np.argwhere(roll).tolist() for roll in rolls["train"]] == [[[0, 0], [0, 87]]]
     assert rolls["train"][0].shape == (2, 88)
     assert rolls["valid"][0].shape == (1, 88)
@@ -158,15 +160,121 @@ def test_npz_names_the_splits(tmp_path):
         stream, train_0=ROLL, train_10=ROLL[:2], train_2=ROLL[:3].astype(float), Valid_a=ROLL,
         val_b=ROLL > 0, **{"test/x": ROLL[:1], "other": ROLL},
     )  # fmt: skip
-    rolls = read_published(written(tmp_path, "a.npz", stream.getvalue()))
+    rolls = read_published(written(tmp_path, "a.npz", stream.getvalue())).splits
     lengths = {split: [len(roll) for roll in pieces] for split, pieces in rolls.items()}
     assert lengths == {"train": [4, 2, 3], "valid": [4, 4], "test": [1], "": [4]}
     assert all(roll.dtype == np.uint8 for pieces in rolls.values() for roll in pieces)
 
 
+def pieces(*some):
+    """Pieces as an array of Python objects."""
+    array = np.empty(len(some), object)
+    array[:] = some
+    return array
+
+
+def python_2(*voices):
+    """A .npy of pieces (T, 4) as NumPy wrote it under Python 2."""
+
+    def array(shape, code, data):
+        sizes = (
+            b"".join(b"M" + struct.pack("<H", n) for n in shape) + b"\0\x85\x86"[len(shape) :][:1]
+        )
+        order = b"U\x01" + (b"|" if code == b"O" else b"<")
+        flags = b"?" if code == b"O" else b"\0"
+        dtype = b"cnumpy\ndtype\n(U" + bytes([len(code)]) + code + b"K\x00K\x01tR(K\x03" + order
+        return (
+            b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tU\x01btR(K\x01"
+            + sizes + dtype + b"NNN" + 2 * b"J\xff\xff\xff\xff" + b"K" + flags + b"tb\x89"
+            + data + b"tb"
+        )  # fmt: skip
+
+    items = [
+        array(one.shape, b"f8", b"T" + struct.pack("<I", one.nbytes) + one.tobytes())
+        for one in voices
+    ]
+    header = npy(pieces(*voices))[:128]
+    return header + b"\x80\x02" + array((len(voices),), b"O", b"](" + b"".join(items) + b"e") + b"."
+
+
+@pytest.mark.parametrize("write", [lambda *some: npy(pieces(*some)), python_2])
+def test_the_separate_voices_of_the_chorales(tmp_path, write):
+    """Jsb16thSeparated.npz, in use since 2017, was refused: arrays of arrays of four pitches."""
+    voices = np.array([[67, 62, 59.0, 43], [67, np.nan, 59, np.nan], [np.nan] * 4, [67, -1, 0, 67]])
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for split, some in (("train", (voices, voices[:2])), ("valid", (voices[:1],))):
+            archive.writestr(f"{split}.npy", write(*some))
+    path = written(tmp_path, "a.npz", stream.getvalue())
+    theirs = np.load(path, allow_pickle=True, encoding="latin1")["train"]
+    np.testing.assert_array_equal(theirs[0], voices)
+    file = read_published(path)
+    assert {split: [len(r) for r in rolls] for split, rolls in file.splits.items()} == {
+        "train": [4, 2],
+        "valid": [1],
+    }
+    notes = [(np.flatnonzero(frame) + 21).tolist() for frame in file.splits["train"][0]]
+    assert notes == [[43, 59, 62, 67], [59, 67], [], [67]]
+    assert (str(file.grid), file.origin) == ("4 steps per beat", "")
+
+
+def test_rolls_as_python_objects(tmp_path):
+    """Guards other pieces in arrays of objects: rolls, by column too, and lists of pitches."""
+    path = tmp_path / "a.npz"
+    np.savez(path, train=pieces(np.asfortranarray(ROLL), [(21,), ()]), test=pieces(ROLL[:1]))
+    splits = read_published(path).splits
+    assert np.array_equal(splits["train"][0], ROLL)
+    assert np.argwhere(splits["train"][1]).tolist() == [[0, 0]]
+    assert splits["train"][1].shape == (2, 88)
+
+
+def test_arrays_of_a_pickle_are_not_multiplied(tmp_path):
+    """Guards memory against one array referred to a million times, and against false shapes."""
+    path = tmp_path / "a.npz"
+    np.savez(path, train=pieces(*[np.full((1000, 4), 60.0)] * 100))
+    with pytest.raises(SourceError, match="over and over"):
+        read_published(path)
+    data = npy(pieces(VOICES)).replace(b"K\x02K\x02\x86", b"K\x02J\xff\xff\xff\x7f\x86")
+    with pytest.raises(SourceError, match="no list of frames in piece 0"):
+        read_published(written(tmp_path, "b.npz", zipped("train.npy", data)))
+
+
+def test_sets_are_known_by_their_lengths(tmp_path, shared_data):
+    """Guards the four sets in any format, order and key, finer too, and against any other set."""
+    chorales = read_published(shared_data / "music/rolls/JSB_Chorales.mat")
+    assert (str(chorales.grid), chorales.origin) == ("1 step per beat", "JSB chorales")
+    rolls = chorales.splits["train"]
+    for some, known in (
+        (rolls[::-1], ("1 step per beat", "JSB chorales")),
+        (
+            [np.roll(roll, -12, 1).repeat(4, 0) for roll in rolls],
+            ("4 steps per beat", "JSB chorales"),
+        ),
+        ([rolls[0][:-1], *rolls[1:]], ("2 steps per beat", "")),
+        (rolls[1:], ("2 steps per beat", "")),
+    ):
+        np.savez_compressed(
+            tmp_path / "a.npz", **{f"train_{k}": roll for k, roll in enumerate(some)}
+        )
+        file = read_published(tmp_path / "a.npz")
+        assert (str(file.grid), file.origin) == known
+
+
+def test_a_comment_in_a_header_is_no_grid(tmp_path):
+    """Guards against a guess at what others write there, and against an impossible grid."""
+    for comment in ("", "by hand", "4"):
+        assert (
+            read_published(written(tmp_path, "a.npy", with_comment(npy(ROLL), comment))).origin
+            == ""
+        )
+    data = with_comment(npy(ROLL), '{"steps_per_beat": 0}')
+    with pytest.raises(SourceError, match="an impossible grid"):
+        read_published(written(tmp_path, "a.npy", data))
+
+
 def test_npy_is_a_piece_of_no_split(tmp_path):
     """Guards the plain array, in Fortran order too."""
-    rolls = read_published(written(tmp_path, "A.NPY", npy(np.asfortranarray(ROLL))))
+    rolls = read_published(written(tmp_path, "A.NPY", npy(np.asfortranarray(ROLL)))).splits
     assert list(rolls) == [""]
     assert np.array_equal(rolls[""][0], ROLL)
 
@@ -227,7 +335,20 @@ def claims(*, cells=1, kind=9, rows=1, data=0, packed=False):
         ("a.npz", zipped("a.npy", npy(ROLL), zipfile.ZIP_LZMA), "packed in a way"),
         ("a.npz", b"PK no zip", "damaged"),
         ("a.npz", zipped("train_0.npy", huge_npy()), "1000000000 frames"),
-        ("a.npz", zipped("train.npy", npy(np.array([ROLL, 0], dtype=object))), "train_0"),
+        ("a.npz", zipped("train.npy", npy(pieces(ROLL, 0))), "no list of frames in piece 1"),
+        ("a.npz", zipped("train.npy", npy(pieces(ROLL * 9))), "pitch 9 in piece 0 of train"),
+        ("a.npz", zipped("train.npy", npy(pieces(VOICES + 0.5))), "pitch 60.5"),
+        ("a.npz", zipped("train.npy", npy(pieces(VOICES + np.inf))), "pitch inf"),
+        ("a.npz", zipped("train.npy", npy(pieces(VOICES.astype("U2")))), "only numbers"),
+        ("a.npz", zipped("train.npy", npy(pieces(VOICES[0]))), "no list of frames"),
+        ("a.npz", zipped("train.npy", npy(pieces(VOICES[:0]))), "0 frames"),
+        ("a.npz", zipped("train.npy", npy(pieces(VOICES))[:-60]), "damaged"),
+        ("a.npz", zipped("train.npy", npy(pieces(os.mkdir))), "asks for posix.mkdir"),
+        (
+            "a.npz",
+            zipped("a.npy", npy(pieces(ROLL))[:128] + b"]" * 2**23 + b".", zipfile.ZIP_DEFLATED),
+            "more than 8 MiB of Python objects",
+        ),
         ("a.npz", zipped("readme.txt", b"hello"), "damaged array in readme.txt"),
         ("a.npz", zipped("train_0.npy", npy(ROLL))[:-30], "damaged"),
         ("a.mat", b"no matlab" * 100, "damaged"),
@@ -275,7 +396,7 @@ def test_memory_is_that_of_the_rolls(tmp_path, name):
         cells[0, 0] = roll
         scipy.io.savemat(path, {"traindata": cells}, do_compression=True)
     tracemalloc.start()
-    ((found,),) = (rolls for rolls in read_published(path).values() if rolls)
+    ((found,),) = (rolls for rolls in read_published(path).splits.values() if rolls)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert np.array_equal(found, roll)
@@ -296,7 +417,7 @@ def test_the_frames_of_a_file_are_limited(tmp_path, name, monkeypatch):
         data = pickled if name == "a.pickle" else mat(traindata=[piece] * pieces)
         return written(tmp_path, name, data)
 
-    (rolls,) = (rolls for rolls in read_published(write(9)).values() if rolls)
+    (rolls,) = (rolls for rolls in read_published(write(9)).splits.values() if rolls)
     assert len(rolls) == 9
     with pytest.raises(SourceError, match="more than 1,000 frames"):
         read_published(write(10))
@@ -365,7 +486,7 @@ def test_mat_is_read_as_scipy_reads_it(tmp_path_factory, pieces, columns, packed
     path = tmp_path_factory.mktemp("mat") / "a.mat"
     scipy.io.savemat(path, variables, do_compression=packed)
     expected = scipy.io.loadmat(path)["validdata"].ravel()
-    found = read_published(path)["valid"]
+    found = read_published(path).splits["valid"]
     assert len(found) == len(expected)
     for roll, cell in zip(found, expected, strict=True):
         assert np.array_equal(roll, cell)

@@ -2,29 +2,36 @@
 
 import io
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 
 from seqmodel.data.bundled import FRAMES
 from seqmodel.media.definitions import SampleRequest
+from seqmodel.media.music.onsets import with_onsets
 from seqmodel.media.music.sampling import MusicSampling
 
 
-def picture(frames):
-    """Write a picture of a sample of so many frames, of one note each."""
+def write(file, kind, chunks, frames, definition=FRAMES, **options):
+    """Write a sample of so many frames."""
     request = SampleRequest(
-        kind="png",
+        kind=kind,
         length=frames,
         seconds=None,
         prime=None,
         include_prime=False,
-        options={},
+        options=options,
         title="t",
         longest_piece=None,
     )
+    return MusicSampling(definition, request).write(file, chunks, lambda done, total: None)
+
+
+def picture(frames):
+    """Write a picture of a sample of so many frames, of one note each."""
     chunk = np.eye(1, 88, 40, dtype=np.uint8).repeat(100, axis=0)
     chunks = (chunk.copy() for _ in range(0, frames, 100))
-    return MusicSampling(FRAMES, request).write(io.BytesIO(), chunks, lambda done, total: None)
+    return write(io.BytesIO(), "png", chunks, frames)
 
 
 def test_a_long_sample_is_held_once():
@@ -36,3 +43,20 @@ def test_a_long_sample_is_held_once():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.5 * 1_000_000 * 88
+
+
+def test_a_sample_is_transposed_strikes_and_all():
+    """The published chorales lie an octave too high, and so does what is learned from them."""
+    definition = replace(FRAMES, onsets=True)
+    roll = np.zeros((3, 88), np.uint8)
+    roll[:, [5, 40]] = 1
+    roll[1, 17] = 1  # where 5 goes
+    drawn = with_onsets(roll)
+    drawn[2, 88 + 40] = 1
+    file = io.BytesIO()
+    write(file, "npy", [drawn], 3, definition, transpose=-12)
+    found = np.load(io.BytesIO(file.getvalue()))
+    expected = np.zeros((3, 88))
+    expected[:, 28] = [1, 2, 1]
+    expected[:, 5] = [1, 1, 2]  # 17 goes to 5; 5, off the keyboard, back to 5
+    assert np.array_equal(found, expected)
