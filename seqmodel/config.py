@@ -1,21 +1,24 @@
-"""The settings of a training run: defaults, presets, YAML, and which source overrides which.
+"""The settings of a training run: one statement of each, YAML, and which source overrides which.
+
+A field of `Config` states a setting's name, type, default, range, and its option's help and group;
+the options of `seqmodel train`, YAML files, --set and all checks follow from it.
 
 Compatibility between versions: a checkpoint holds its run's settings by name. A setting added
-after version 1 declares a neutral value, the one that matches the behaviour before it existed
-(`added`). While it has that value it is left out of checkpoints, so older versions can still read
+after version 1 declares a neutral value, the one that matches the behaviour before it existed.
+While it has that value it is left out of checkpoints, so older versions can still read
 them; if it is missing, a reader takes the neutral value. A reader that meets an unknown setting
 rejects the file with a one-line error, since the setting's meaning cannot be guessed.
 """
 
 import difflib
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from math import inf
 from pathlib import Path
 from types import UnionType
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Self, get_args
 
 import yaml
 
@@ -23,132 +26,15 @@ from seqmodel import plain_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import read_bytes
 
-Result = TypeVar("Result")
-
-
-def added(default: Any, *, neutral: Any) -> Any:
-    """A setting of `Config` added after version 1; see above for its `neutral` value."""
-    return field(default=default, metadata={"neutral": neutral})
-
-
-@dataclass(frozen=True)
-class Config:
-    """One training run. Fields are named like the options and the keys of the YAML file.
-
-    The defaults are the default preset's, chosen for the best valid figure within a fixed training
-    time; see README.
-    """
-
-    data: str | None = None
-    """The prepared dataset; None: the bundled sample."""
-    preset: str = "default"
-
-    model: str = added("frame-wise", neutral="frame-wise")
-    """What the unit runs over: whole frames, or the time of each note with tied weights."""
-    unit: str = "lstm"
-    hidden: int | None = 200
-    """Size of each layer; None: solved from `params` or from the preset."""
-    params: int | None = None
-    """Parameter budget of all units, excluding output layers, from which `hidden` is solved."""
-    layers: int = 1
-    echo: bool = added(False, neutral=False)
-    """Whether each note is also given what followed the last frames' longest earlier match."""
-    note_unit: str | None = added(None, neutral=None)
-    """The unit along pitch, if the output has one; None: the same as `unit`."""
-    note_hidden: int | None = added(None, neutral=None)
-    """Its size; None: half of `hidden`."""
-    note_layers: int | None = added(None, neutral=None)
-    """Its layers; None: as many as `layers`."""
-    gate_activation: str = "sigmoid"
-    activation: str = "tanh"
-    bias: bool = True
-    dropout: float = 0.4
-    """Dropout probability between layers and before the output."""
-    output: str = "auto"
-    """The output distribution; auto: the first that fits the model and the medium."""
-    components: int = 20
-    """Components of the output's mixture, if it has one."""
-    nade_hidden: int = added(200, neutral=200)
-    """Hidden units of the output, if it is a NADE."""
-    end: bool = False
-    """Whether the output also predicts when a piece ends."""
-    backend: str = "auto"
-
-    optimizer: str = "adam"
-    learning_rate: float = 0.01
-    learning_rate_draws: int = 0
-    """Runs of the paper's learning-rate search, see training/search.py; 0: no such search."""
-    tpe_trials: int = added(0, neutral=0)
-    """Runs of a learning-rate search by Optuna's TPE; 0: no such search."""
-    schedule: str = "constant"
-    weight_noise: float = 0.075
-    """Standard deviation."""
-    weight_dropout: float = added(0.0, neutral=0.0)
-    """Probability of dropping each entry of a unit's U, drawn anew for each update."""
-    clip: float = 1.0
-    """Rescale the gradient's norm to this if it is larger; 0: never."""
-    average: float = 0.995
-    """Decay of the moving average of the weights, which is evaluated and saved; 0: no average."""
-    batch_size: int = 4
-    truncate: int = 0
-    """Frames to backpropagate through; 0: whole pieces."""
-    epochs: int = 40
-    patience: int = 10
-    """Stop after this many epochs without a better valid figure."""
-    augment_keys: bool = False
-    seed: int = 1
-
-    @property
-    def trials(self) -> int:
-        """Runs of the learning-rate search; 0: no search, one run at `learning_rate`."""
-        return self.learning_rate_draws or self.tpe_trials
-
-    def without_search(self) -> Self:
-        """The same settings, for a single run."""
-        return replace(self, learning_rate_draws=0, tpe_trials=0)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for a checkpoint."""
-        return {
-            f.name: value
-            for f in fields(self)
-            if (value := getattr(self, f.name)) != f.metadata.get("neutral", MISSING)
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any], origin: Path) -> Self:
-        """The inverse of `to_json`; SeqmodelError names `origin` and the setting that is wrong."""
-        refuse_unknown(values, cls, origin)
-        missing = {f.name: _neutral(f) for f in fields(cls) if f.name not in values}
-        there = {name: _checked(name, value, origin, cls) for name, value in values.items()}
-        return cls(**missing, **there)
-
-
-def _neutral(setting: Field[Any]) -> Any:
-    return setting.metadata.get("neutral", setting.default)
-
-
-def refuse_unknown(values: Mapping[str, Any], kind: type, origin: Path) -> None:
-    """SeqmodelError if `values` from the file `origin` has a key that dataclass `kind` lacks."""
-    unknown = sorted(values.keys() - {f.name for f in fields(kind)})
-    if unknown:
-        raise SeqmodelError(
-            f"{origin} has the unknown setting {unknown[0]!r}: it was written by a newer version "
-            "of seqmodel; use that one"
-        )
-
-
-SEARCHES: Mapping[str, str] = {"paper": "learning_rate_draws", "tpe": "tpe_trials"}
-"""Learning-rate search -> the setting that holds its number of runs."""
-TRIALS = 10
-"""The default number of runs, which is the paper's."""
+GROUPS = USUAL, DATA, MODEL, TRAINING, RUN = "Most used", "Data", "Model", "Training", "Run"
+"""Of options, in the order in which help lists them."""
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     # Chung et al. 2014, section 4.3, and the weight noise and learning rates stated there.
     "paper": {
         "hidden": None,
         "optimizer": "rmsprop",
-        "learning_rate_draws": TRIALS,
+        "learning_rate_draws": 10,
         "schedule": "constant",
         "weight_noise": 0.075,
         "clip": 1.0,
@@ -173,46 +59,189 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """Each model's defaults that differ from `Config`; a preset's values override these."""
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "model": tuple(MODELS),
-    "preset": tuple(PRESETS),
-    "optimizer": ("adam", "rmsprop"),
-    "schedule": ("cosine", "constant"),
-}
-AT_LEAST: Mapping[str, float] = {
-    "hidden": 1,
-    "params": 1,
-    "layers": 1,
-    "note_hidden": 1,
-    "note_layers": 1,
-    "dropout": 0,
-    "components": 1,
-    "nade_hidden": 1,
-    "learning_rate": 0,
-    "learning_rate_draws": 0,
-    "tpe_trials": 0,
-    "weight_noise": 0,
-    "weight_dropout": 0,
-    "clip": 0,
-    "average": 0,
-    "batch_size": 1,
-    "truncate": 0,
-    "epochs": 1,
-    "patience": 1,
-    "seed": 0,
-}
-AT_MOST: Mapping[str, int] = {
-    # Beyond these, sizes overflow or torch refuses the seed, with errors of their own.
-    "hidden": 1_000_000,
-    "params": 10**12,
-    "layers": 1_000,
-    "note_hidden": 1_000_000,
-    "note_layers": 1_000,
-    "components": 10_000,
-    "nade_hidden": 10_000,
-    "seed": 2**63 - 1,
-}
-BELOW_1 = ("dropout", "weight_dropout", "average")
+
+
+def setting(
+    default: Any,
+    help: str,
+    group: str | None = None,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    among: tuple[str, ...] = (),
+    neutral: Any = MISSING,
+) -> Any:
+    """A field of `Config`, which states all there is to know of a setting but its name and type.
+
+    Args:
+        default: its value unless given.
+        help: the text of its option.
+        group: that of its option; None: it has no option of its own.
+        least, most, below: the range of a number.
+        among: the values that it may have; empty: any.
+        neutral: of a setting added after version 1, see the top of this file.
+    """
+    limits = {"least": least, "most": most, "below": below, "among": among}
+    return field(
+        default=default, metadata={"help": help, "group": group, "neutral": neutral, **limits}
+    )
+
+
+@dataclass(frozen=True)
+class Config:
+    """One training run. Fields are named like the options and the keys of the YAML file.
+
+    The defaults are the default preset's, chosen for the best valid figure within a fixed training
+    time; see README. Sizes and seeds have upper bounds, beyond which other errors would come first.
+    """
+
+    data: str | None = setting(None, "A prepared dataset; the bundled sample if none.")
+    preset: str = setting(
+        "default", "default, or paper: as in Chung et al. 2014.", USUAL, among=tuple(PRESETS)
+    )
+
+    model: str = setting(
+        "frame-wise",
+        "frame-wise: a unit reads whole frames. tied, for music: it runs along time for each note, "
+        "with the same weights for all.",
+        MODEL,
+        among=tuple(MODELS),
+        neutral="frame-wise",
+    )
+    unit: str = setting("lstm", "See `seqmodel units`.", USUAL)
+    hidden: int | None = setting(200, "Size of each layer.", USUAL, least=1, most=10**6)
+    params: int | None = setting(
+        None,
+        "Solve --hidden for this many parameters of all units, without the output.",
+        MODEL,
+        least=1,
+        most=10**12,
+    )
+    layers: int = setting(1, "Layers, stacked.", MODEL, least=1, most=1000)
+    echo: bool = setting(
+        False,
+        "tied: also tell each note what followed the longest earlier match of the latest frames.",
+        MODEL,
+        neutral=False,
+    )
+    note_unit: str | None = setting(
+        None, "tied: the unit along a frame's notes.  [default: as --unit]", MODEL, neutral=None
+    )
+    note_hidden: int | None = setting(
+        None, "tied: its size.  [default: --hidden / 2]", MODEL, least=1, most=10**6, neutral=None
+    )
+    note_layers: int | None = setting(
+        None, "tied: its layers.  [default: --layers]", MODEL, least=1, most=1000, neutral=None
+    )
+    gate_activation: str = setting(
+        "sigmoid", "sigmoid or hard-sigmoid.", MODEL, among=("sigmoid", "hard-sigmoid")
+    )
+    activation: str = setting(
+        "tanh", "tanh, sigmoid or relu.", MODEL, among=("tanh", "sigmoid", "relu")
+    )
+    bias: bool = setting(True, "Whether the unit has biases.", MODEL)
+    dropout: float = setting(
+        0.4, "Dropout between layers and before the output.", TRAINING, least=0, below=1
+    )
+    output: str = setting(
+        "auto",
+        "auto: note-unit for the tied model, bernoulli for the frame-wise one, gaussian for audio. "
+        "The tied model can also have bernoulli, the frame-wise one nade (which implies it), "
+        "16-bit audio logistic.",
+        MODEL,
+    )
+    components: int = setting(
+        20, "Components of an audio output's mixture.", MODEL, least=1, most=10_000
+    )
+    nade_hidden: int = setting(
+        200, "Hidden units of a nade output.", MODEL, least=1, most=10_000, neutral=200
+    )
+    end: bool = setting(False, "Also learn when pieces end.", MODEL)
+    backend: str = setting(
+        "auto",
+        "Code that runs the unit: auto, cpu, torch-nn or reference.",
+        RUN,
+        among=("auto", "cpu", "torch-nn", "reference"),
+    )
+
+    optimizer: str = setting("adam", "adam or rmsprop.", TRAINING, among=("adam", "rmsprop"))
+    learning_rate: float = setting(
+        0.01, "At the start; search: tries several and keeps the best on valid.", USUAL, least=0
+    )
+    learning_rate_draws: int = setting(0, "Runs of the paper's search; 0: none.", least=0)
+    tpe_trials: int = setting(0, "Runs of a search by Optuna's TPE; 0: none.", least=0, neutral=0)
+    schedule: str = setting(
+        "constant", "constant, or cosine (down to 0).", TRAINING, among=("cosine", "constant")
+    )
+    weight_noise: float = setting(
+        0.075, "Standard deviation of the noise on a unit's weights.", TRAINING, least=0
+    )
+    weight_dropout: float = setting(
+        0.0, "Dropout of a unit's recurrent weights.", TRAINING, least=0, below=1, neutral=0.0
+    )
+    clip: float = setting(
+        1.0, "Rescale the gradient's norm to this if it is larger; 0: never.", TRAINING, least=0
+    )
+    average: float = setting(
+        0.995, "Decay of the weights' mean, which is saved; 0: none.", TRAINING, least=0, below=1
+    )
+    batch_size: int = setting(4, "Pieces in a batch.", DATA, least=1)
+    truncate: int = setting(
+        0, "Backpropagate through windows of this many frames; 0: whole pieces.", DATA, least=0
+    )
+    epochs: int = setting(40, "Passes through the pieces, at most.", USUAL, least=1)
+    patience: int = setting(
+        10, "Stop after this many epochs without a better valid figure.", TRAINING, least=1
+    )
+    augment_keys: bool = setting(False, "Transpose each piece to a random key in each epoch.", DATA)
+    seed: int = setting(1, "The same seed gives the same run.", USUAL, least=0, most=2**63 - 1)
+
+    @property
+    def trials(self) -> int:
+        """Runs of the learning-rate search; 0: no search, one run at `learning_rate`."""
+        return self.learning_rate_draws or self.tpe_trials
+
+    def without_search(self) -> Self:
+        """The same settings, for a single run."""
+        return replace(self, learning_rate_draws=0, tpe_trials=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a checkpoint."""
+        return {
+            f.name: value
+            for f in fields(self)
+            if (value := getattr(self, f.name)) != f.metadata["neutral"]
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], origin: Path) -> Self:
+        """The inverse of `to_json`; SeqmodelError names `origin` and the setting that is wrong."""
+        refuse_unknown(values, cls, origin)
+        missing = {f.name: _neutral(f) for f in fields(cls) if f.name not in values}
+        there = {name: _checked(name, value, origin, cls) for name, value in values.items()}
+        return cls(**missing, **there)
+
+
+def _neutral(field: Field[Any]) -> Any:
+    neutral = field.metadata["neutral"]
+    return field.default if neutral is MISSING else neutral
+
+
+def refuse_unknown(values: Mapping[str, Any], kind: type, origin: Path) -> None:
+    """SeqmodelError if `values` from the file `origin` has a key that dataclass `kind` lacks."""
+    unknown = sorted(values.keys() - {f.name for f in fields(kind)})
+    if unknown:
+        raise SeqmodelError(
+            f"{origin} has the unknown setting {unknown[0]!r}: it was written by a newer version "
+            "of seqmodel; use that one"
+        )
+
+
+SEARCHES: Mapping[str, str] = {"paper": "learning_rate_draws", "tpe": "tpe_trials"}
+"""Learning-rate search -> the setting that holds its number of runs."""
+TRIALS = 10
+"""The default number of runs, which is the paper's."""
 LARGEST = 2**64
 """Larger integers are never meaningful, and printing one may take a while."""
 
@@ -238,39 +267,6 @@ def read_config_file(path: Path) -> dict[str, Any]:
     return settings
 
 
-def blaming(
-    origin: Path, values: Mapping[str, Any], use: Callable[[Mapping[str, Any]], Result]
-) -> Result:
-    """`use(values)`, for settings read from the file `origin`.
-
-    A setting may be wrong only in combination with other settings, options or data. The setting to
-    blame is the first whose removal avoids the error or, failing that, changes it.
-
-    Raises:
-        SeqmodelError: that of `use`, naming the file and the setting if one is to blame.
-    """
-    try:
-        return use(values)
-    except SeqmodelError as error:
-        without = {
-            key: _error(use, {other: values[other] for other in values if other != key})
-            for key in values
-        }
-        helped = [key for key, left in without.items() if left is None]
-        changed = [key for key, left in without.items() if left != str(error)]
-        for key in (helped or changed)[:1]:
-            raise SeqmodelError(f"{origin}: {key}: {error}") from error
-        raise
-
-
-def _error(use: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any]) -> str | None:
-    try:
-        use(values)
-    except SeqmodelError as error:
-        return str(error)
-    return None
-
-
 def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
     """A setting's value from the file `origin`, checked against the dataclass `kind`."""
     try:
@@ -283,16 +279,25 @@ def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
         with suppress(ValueError):
             value = float(value)
     if type(value) not in allowed:
-        names = " or ".join("nothing" if t is type(None) else t.__name__ for t in allowed)
+        names = " or ".join(map(WORDS.__getitem__, allowed))
         raise SeqmodelError(f"{origin}: {key} must be {names}, not {_shown(value)}")
-    must = _out_of_range(key, value)
-    if must is not None:
+    for must in _objections(key, value, kind):
         raise SeqmodelError(f"{origin}: {key} must be {must}")
     return value
 
 
+WORDS: Mapping[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    type(None): "nothing",
+}
+"""The types of settings, in errors."""
+
+
 def _shown(value: Any) -> str:
-    kinds: dict[type, str] = {list: "a list", dict: "keys and values"}
+    kinds: dict[type, str] = {list: "a list", dict: "keys and values", type(None): "nothing"}
     return kinds.get(type(value)) or reprlib.repr(value)
 
 
@@ -363,35 +368,29 @@ def resolve(
 
 
 def _check(config: Config) -> None:
-    for setting in fields(config):
-        must = _out_of_range(setting.name, getattr(config, setting.name))
-        if must is not None:
-            raise UsageError(f"--{_option(setting.name)} must be {must}")
+    for name, value in asdict(config).items():
+        for must in _objections(name, value):
+            raise UsageError(f"--{name.replace('_', '-')} must be {must}")
 
 
-def _out_of_range(name: str, value: Any) -> str | None:
-    """What the setting must be instead of `value`; None if `value` is valid."""
-    return None if value is None else next(_objections(name, value), None)
-
-
-def _objections(name: str, value: Any) -> Iterator[str]:
-    choices, least, most = CHOICES.get(name), AT_LEAST.get(name), AT_MOST.get(name)
-    if choices is not None and value not in choices:
-        yield f"one of {', '.join(choices)}, not {value!r}"
+def _objections(name: str, value: Any, kind: type = Config) -> Iterator[str]:
+    """What the setting must be instead of `value`, in each respect in which it is out of range."""
+    if value is None:
+        return
+    stated = {f.name: f.metadata for f in fields(kind)}[name]
+    among, least, most, below = (stated[key] for key in ("among", "least", "most", "below"))
+    if among and value not in among:
+        yield f"one of {', '.join(among)}, not {value!r}"
     if least is not None and not value >= least:  # also refuses nan
         yield f"{least} or more, not {value}"
     if value == inf:
         yield f"finite, not {value}"
     if most is not None and value > most:
         yield f"{most} or less, not {value}"
-    if name in BELOW_1 and value >= 1:
-        yield f"below 1, not {value}"
+    if below is not None and value >= below:
+        yield f"below {below}, not {value}"
     if (name, value) == ("truncate", 1):
         yield "0 or at least 2, not 1: nothing would be remembered"
-
-
-def _option(name: str) -> str:
-    return name.replace("_", "-")
 
 
 def to_yaml(config: Config) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seqmodel.config import Config, added, parse_setting, read_config_file, resolve, to_yaml
+from seqmodel.config import Config, parse_setting, read_config_file, resolve, setting, to_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 
 FLOATS = ("dropout", "learning_rate", "weight_noise", "weight_dropout", "clip", "average")
@@ -123,14 +123,14 @@ def test_an_unknown_key_suggests_the_nearest_one(read, tmp_path):
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("epochs: many", "epochs must be int, not 'many'"),
-        ("epochs: 2.5", "epochs must be int, not 2.5"),
-        ("epochs: true", "epochs must be int, not True"),
-        ("bias: 1", "bias must be bool, not 1"),
-        ("dropout: true", "dropout must be float, not True"),
-        ("dropout: half", "dropout must be float, not 'half'"),
-        ("unit: 3", "unit must be str, not 3"),
-        ("unit:", "unit must be str, not None"),
+        ("epochs: many", "epochs must be a whole number, not 'many'"),
+        ("epochs: 2.5", "epochs must be a whole number, not 2.5"),
+        ("epochs: true", "epochs must be a whole number, not True"),
+        ("bias: 1", "bias must be true or false, not 1"),
+        ("dropout: true", "dropout must be a number, not True"),
+        ("dropout: half", "dropout must be a number, not 'half'"),
+        ("unit: 3", "unit must be text, not 3"),
+        ("unit:", "unit must be text, not nothing"),
         ("hidden: [1]", "hidden must be a single value in line 1"),
         ("epochs: 3\nunit: {a: 1}", "unit must be a single value in line 2"),
         ("hidden: *x", "hidden must be a value, not an alias in line 1"),
@@ -269,8 +269,8 @@ VERSION_1 = (
 class Newer(Config):
     """A version with two more settings; before they existed, nothing was tied or tiered."""
 
-    tiers: int = added(2, neutral=1)
-    tied: bool = added(True, neutral=False)
+    tiers: int = setting(2, "Tiers.", neutral=1)
+    tied: bool = setting(True, "Tied.", neutral=False)
 
 
 def test_the_settings_of_version_1_stay_in_checkpoints_unchanged():
@@ -306,11 +306,11 @@ def test_an_unknown_setting_is_refused_by_name():
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
-        ({"unit": 5}, "unit must be str, not 5"),
-        ({"hidden": "many"}, "hidden must be int or nothing, not 'many'"),
+        ({"unit": 5}, "unit must be text, not 5"),
+        ({"hidden": "many"}, "hidden must be a whole number or nothing, not 'many'"),
         ({"hidden": -1}, "hidden must be 1 or more, not -1"),
-        ({"layers": [1] * 99}, "layers must be int, not a list"),
-        ({"clip": True}, "clip must be float, not True"),
+        ({"layers": [1] * 99}, "layers must be a whole number, not a list"),
+        ({"clip": True}, "clip must be a number, not True"),
     ],
 )
 def test_settings_in_a_checkpoint_are_checked_like_those_in_a_file(change, wrong):

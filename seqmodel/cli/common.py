@@ -5,12 +5,13 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from seqmodel.cli.completion import DEVICES, one_of
-from seqmodel.errors import UsageError
+from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.words import clock, plural, printable
 
 __all__ = ["clock", "plural", "printable"]  # for the commands
@@ -26,6 +27,7 @@ Device = Annotated[
     ),
 ]
 
+Result = TypeVar("Result")
 Counter = Callable[[int, int], None]
 
 
@@ -93,3 +95,36 @@ def counter(what: str, *, quiet: bool) -> Iterator[Counter]:
             bars.update(number, completed=done, total=total, news=[f"{done:,}/{total:,}", *left])
 
         yield count
+
+
+def blaming(
+    origin: Path, values: Mapping[str, Any], use: Callable[[Mapping[str, Any]], Result]
+) -> Result:
+    """`use(values)`, for settings read from the file `origin`.
+
+    A setting may be wrong only in combination with other settings, options or data. The setting to
+    blame is the first whose removal avoids the error or, failing that, changes it.
+
+    Raises:
+        SeqmodelError: that of `use`, naming the file and the setting if one is to blame.
+    """
+    try:
+        return use(values)
+    except SeqmodelError as error:
+        without = {
+            key: _error(use, {other: values[other] for other in values if other != key})
+            for key in values
+        }
+        helped = [key for key, left in without.items() if left is None]
+        changed = [key for key, left in without.items() if left != str(error)]
+        for key in (helped or changed)[:1]:
+            raise SeqmodelError(f"{origin}: {key}: {error}") from error
+        raise
+
+
+def _error(use: Callable[[Mapping[str, Any]], Any], values: Mapping[str, Any]) -> str | None:
+    try:
+        use(values)
+    except SeqmodelError as error:
+        return str(error)
+    return None

@@ -2,10 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-# Repeated here because importing the modules that define them would load torch.
-GATE_ACTIVATIONS = ("sigmoid", "hard-sigmoid")
-ACTIVATIONS = ("tanh", "sigmoid", "relu")
-BACKENDS = ("auto", "cpu", "torch-nn", "reference")
+# Repeated here because importing the module that defines them would load torch.
 DEVICES = ("auto", "cpu", "cuda")
 
 Completion = Callable[[str], list[str]]

@@ -1,6 +1,7 @@
 """How `--help` lists options: in groups, each with its type and range in plain words."""
 
 import re
+from textwrap import indent
 from typing import Any
 
 import typer
@@ -33,6 +34,12 @@ class GroupedCommand(TyperCommand):
             if records:
                 with formatter.section(group):
                     formatter.write_dl(records)
+
+    def format_epilog(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write the epilog, which holds examples, line by line."""
+        if self.epilog:
+            with formatter.section("Examples"):
+                formatter.write(indent(self.epilog, "  ") + "\n")
 
 
 def _typed(name: str) -> str:

@@ -35,7 +35,7 @@ app = typer.Typer(
 )
 
 app.command("prepare", cls=GroupedCommand)(prepare.prepare)
-app.command("train", cls=GroupedCommand)(train.train)
+app.command("train", cls=GroupedCommand, epilog=train.EXAMPLES)(train.train)
 app.command("eval", cls=GroupedCommand)(eval_command.evaluate)
 app.command("sample", cls=GroupedCommand)(sample.sample)
 app.command("report", cls=GroupedCommand)(report.report)

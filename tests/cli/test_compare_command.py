@@ -313,7 +313,7 @@ def test_a_trial_that_diverges_is_reported_and_does_not_win(call: Call, data: Pa
 MISTAKES = {
     "--units tanh,foo": (2, "there is no unit 'foo'; choose one of tanh, "),
     "--vary hiden=3": (2, "--vary: there is no setting 'hiden'; did you mean hidden?"),
-    "--vary hidden=3,x": (2, "--vary: hidden must be int or nothing, not 'x'"),
+    "--vary hidden=3,x": (2, "--vary: hidden must be a whole number or nothing, not 'x'"),
     "--units gru --vary unit=tanh": (2, "unit is varied twice"),
     "--vary hidden": (2, "--vary takes KEY=A,B,..., not 'hidden'"),
     "--storage nosql://me:secret@host/x": (1, "--storage nosql://me:***@host/x cannot be used: "),

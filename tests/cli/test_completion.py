@@ -4,13 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from calling import ENVIRONMENT, SEQMODEL
 
 from seqmodel.cli import completion
-from seqmodel.config import CHOICES
+from seqmodel.config import Config
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.units import UNITS
 
@@ -75,7 +76,7 @@ def named(names: list[str] | tuple[str, ...], beginning: str) -> list[str]:
         ("train --note-unit gru-", ["gru-reset-after"]),
         ("train --output n", named([*OUTPUTS], "n")),
         ("train --preset p", ["paper"]),
-        ("train --schedule c", named(CHOICES["schedule"], "c")),
+        ("train --schedule c", ["cosine", "constant"]),
         ("compare --units gru,lstm-", ["gru,lstm-nopeephole"]),
         ("units mg", ["mgu"]),
         ("bench --part s", ["sampling"]),
@@ -119,7 +120,8 @@ def test_repeated_names_match_their_originals():
     from seqmodel.units.backends import AUTO, BACKENDS, DEVICES
     from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 
-    assert (AUTO, *BACKENDS) == completion.BACKENDS
+    among = {field.name: field.metadata["among"] for field in fields(Config)}
+    assert (AUTO, *BACKENDS) == among["backend"]
     assert DEVICES == completion.DEVICES
-    assert tuple(ACTIVATIONS) == completion.ACTIVATIONS
-    assert tuple(GATE_ACTIVATIONS) == completion.GATE_ACTIVATIONS
+    assert tuple(ACTIVATIONS) == among["activation"]
+    assert tuple(GATE_ACTIVATIONS) == among["gate_activation"]

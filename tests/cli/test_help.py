@@ -20,6 +20,7 @@ from seqmodel.cli.compare import command as compare
 from seqmodel.cli.sample import command as sample
 from seqmodel.cli.train import command as train
 from seqmodel.config import SEARCHES, Config, resolve
+from seqmodel.media.audio.medium import AUDIO
 from seqmodel.media.music.medium import MUSIC
 
 FUNCTIONS = {
@@ -77,11 +78,14 @@ def sections(text: str) -> dict[str, str]:
 
 
 def test_options_of_train_are_grouped(call: Call):
-    """Guards against one list of thirty options, and an option without a group."""
+    """Guards against one list of forty options, and an option without a group."""
     found = sections(call("train", "--help").out)
-    assert list(found) == ["Data", "Model", "Training", "Search", "Run", "Options"]
-    placed = {"Data": "--batch-size", "Model": "--unit", "Training": "--epochs"}
-    placed |= {"Search": "--trials", "Run": "--resume", "Options": "--json"}
+    assert list(found)[:2] == ["Arguments", "Most used"]
+    assert list(found)[2:] == ["Data", "Model", "Training", "Run", "Options", "Examples"]
+    assert len(re.findall(r"^  -", found["Most used"], re.MULTILINE)) == 8
+    assert found["Most used"].strip().startswith("--run FOLDER ")
+    placed = {"Data": "--batch-size", "Model": "--layers", "Training": "--trials"}
+    placed |= {"Run": "--config", "Options": "--json"}
     for group, option in placed.items():
         assert [name for name, text in found.items() if f" {option}" in text] == [group]
     assert len(found["Options"].strip().splitlines()) <= 6
@@ -124,12 +128,23 @@ def test_without_a_command_help_is_shown_without_an_error(call: Call):
 def test_defaults_in_the_help_are_those_of_the_config(call: Call):
     """Guards against a help text that was not updated when a default changed."""
     found = entries(call("train", "--help").out)
+    audio = asdict(resolve({}, presets=AUDIO.presets))
     for name, value in asdict(resolve({}, presets=MUSIC.presets)).items():
         if name in ("data", *SEARCHES.values()) or value is None:
             continue
         option = "--" + name.replace("_", "-")
         text = next(text for entry, text in found.items() if option in re.split(r"[ ,]+", entry))
-        assert f"[default: {str(value).lower()}]" in text
+        other = audio[name]
+        also = "" if other == value else f"; audio: {str(other).lower()}"
+        assert f"[default: {str(value).lower()}{also}]" in text.replace("- ", "-")  # wrapped
+
+
+def test_examples_can_be_typed(call: Call):
+    """Guards against an example with an option that is gone; they are shown line by line."""
+    shown = call("train", "--help").out.split("\nExamples:\n")[1]
+    for line in shown.splitlines():
+        assert line.startswith("  seqmodel train ")
+        assert all(word in call("train", "--help").out for word in line.split() if word[0] == "-")
 
 
 def test_help_loads_nothing_heavy():

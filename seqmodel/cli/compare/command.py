@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Json, Quiet, message, print_json, show
+from seqmodel.cli.common import Json, Quiet, blaming, message, print_json, show
 from seqmodel.cli.completion import one_of, several_of
 from seqmodel.config import (
     PRESETS,
     SEARCHES,
     TRIALS,
     Config,
-    blaming,
     field_types,
     parse_setting,
     read_config_file,

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seqmodel.cli.common import blaming
 from seqmodel.config import (
     SEARCHES,
     TRIALS,
     Config,
-    blaming,
     read_config_file,
     resolve,
     search_of,

@@ -63,15 +63,15 @@ TRAIN = {
     "train {data} --unit gnu": (2, f"there is no unit 'gnu'; choose one of {UNITS}"),
     "train {data} --activation step": (
         2,
-        "there is no activation 'step'; choose one of tanh, sigmoid, relu",
+        "--activation must be one of tanh, sigmoid, relu, not 'step'",
     ),
     "train {data} --gate-activation step": (
         2,
-        "there is no gate activation 'step'; choose one of sigmoid, hard-sigmoid",
+        "--gate-activation must be one of sigmoid, hard-sigmoid, not 'step'",
     ),
     "train {data} --backend tpu": (
         2,
-        "there is no backend 'tpu'; choose one of auto, cpu, torch-nn, reference",
+        "--backend must be one of auto, cpu, torch-nn, reference, not 'tpu'",
     ),
     "train {data} --preset best": (2, "--preset must be one of default, paper, not 'best'"),
     "train {data} --optimizer sgd": (2, "--optimizer must be one of adam, rmsprop, not 'sgd'"),
@@ -104,7 +104,7 @@ TRAIN = {
     ),
     "train {data} --config {bad}/type.yaml": (
         1,
-        "{bad}/type.yaml: hidden must be int or nothing, not 'many'",
+        "{bad}/type.yaml: hidden must be a whole number or nothing, not 'many'",
     ),
     "train {data} --config {bad}/unit.yaml": (
         1,

@@ -1,0 +1,75 @@
+"""The options of `seqmodel train` that set something: one for each field of `Config`."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, asdict, fields
+from inspect import Parameter, signature
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from seqmodel.cli.completion import one_of
+from seqmodel.config import GROUPS, Config, field_types, resolve
+from seqmodel.media.registry import MEDIA
+from seqmodel.outputs.registry import OUTPUTS
+from seqmodel.units import UNITS
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+NAMES: Mapping[str, Iterable[str]] = {
+    "unit": UNITS,
+    "note_unit": UNITS,
+    "output": ("auto", *OUTPUTS),
+    "learning_rate": ("search",),
+}
+"""For completion, the values of settings that `Config` does not list."""
+DEFAULTS = {name: asdict(resolve({}, presets=medium.presets)) for name, medium in MEDIA.items()}
+
+
+def with_settings(command: Command) -> Command:
+    """Give `command` an option for each setting, in place of its `**settings`.
+
+    They are None unless given, and listed before the command's keyword-only parameters.
+    """
+    own = [p for p in signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    first = [p for p in own if p.kind is not p.KEYWORD_ONLY]
+    options = [
+        _parameter(f) for group in GROUPS for f in fields(Config) if f.metadata["group"] == group
+    ]
+    last = [p for p in own if p.kind is p.KEYWORD_ONLY]
+    whole = signature(command).replace(parameters=[*first, *options, *last])
+    command.__signature__ = whole  # type: ignore[attr-defined]
+    return command
+
+
+def _parameter(field: Field[Any]) -> Parameter:
+    name, stated = field.name, field.metadata
+    (kind, *_), option = field_types(name), name.replace("_", "-")
+    flags, metavar = [f"--{option}"], None
+    if kind is bool:
+        flags = [f"--{option}/--no-{option}"]
+    if name == "learning_rate":  # or "search"
+        flags, kind, metavar = [*flags, "--lr"], str, "NUMBER"
+    names = NAMES.get(name, stated["among"])
+    info = typer.Option(
+        *flags,
+        help=stated["help"] + _default(name),
+        rich_help_panel=stated["group"],
+        autocompletion=one_of(names) if names else None,
+        metavar=metavar,
+    )
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
+    )
+
+
+def _default(name: str) -> str:
+    """Such as "  [default: 2; audio: 8]"; "" for none."""
+    first, *others = [(medium, _word(values[name])) for medium, values in DEFAULTS.items()]
+    if first[1] is None:
+        return ""
+    differ = [f"; {medium}: {value}" for medium, value in others if value != first[1]]
+    return f"  [default: {first[1]}{''.join(differ)}]"
+
+
+def _word(value: Any) -> str | None:
+    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
