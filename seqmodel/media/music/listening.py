@@ -13,7 +13,7 @@ from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.notes import notes_of
+from seqmodel.media.music.notes import ON_BEAT, notes_of, velocities
 from seqmodel.media.music.pianoroll import piano_roll
 from seqmodel.media.music.synthesizer import RATE, render, sample_count
 from seqmodel.media.music.tempo import seconds_at
@@ -32,14 +32,21 @@ def check_sound(kind: str, seconds: float) -> None:
 
 
 def write_music(
-    kind: str, file: BinaryIO, frames: NDArray[np.uint8], times: NDArray[np.float64]
+    kind: str,
+    file: BinaryIO,
+    frames: NDArray[np.uint8],
+    times: NDArray[np.float64],
+    grid: Grid,
 ) -> float:
     """Write frames (T, 88), or (T, 176) with onsets, as sound; returns its length in seconds.
 
-    `times` (T + 1,) holds when each frame begins, and the last one ends, in seconds.
+    `times` (T + 1,) holds when each frame begins, and the last one ends, in seconds; beats of
+    `grid` are stressed.
     """
     samples = sample_count(float(times[-1]))
-    write_sound(kind, file, render(notes_of(frames), times), RATE, samples)
+    notes = notes_of(frames)
+    sound = render(notes, times, velocities(notes, grid) / ON_BEAT)
+    write_sound(kind, file, sound, RATE, samples)
     return samples / RATE
 
 
@@ -60,27 +67,28 @@ def listen(path: Path, grid: Grid | None, tempo: float | None, target: Path) -> 
     """
     kind = target.suffix.lower().lstrip(".")
     try:
-        frames, times = _read(path, grid, tempo)
+        frames, times, grid = _read(path, grid, tempo)
     except SourceError as error:
         raise SeqmodelError(f"{path}: {error}") from error
     check_sound(kind, float(times[-1]))
     with new_file(target) as file:
-        write_music(kind, file, frames, times)
+        write_music(kind, file, frames, times, grid)
 
 
 def _read(
     path: Path, grid: Grid | None, tempo: float | None
-) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """The frames, with onsets where the file states them, and their times."""
+) -> tuple[NDArray[np.uint8], NDArray[np.float64], Grid]:
+    """The frames, with onsets where the file states them, their times and their grid."""
     default = Grid.of_beats(defaults.STEPS_PER_BEAT)
     if path.suffix.lower() == ".npy":
         frames, stated = load_roll(path)
         grid = grid or stated or default
-        return frames, steady_times(len(frames), grid.seconds_per_frame(tempo or defaults.TEMPO))
+        seconds = grid.seconds_per_frame(tempo or defaults.TEMPO)
+        return frames, steady_times(len(frames), seconds), grid
     grid, score = grid or default, read_score(read_whole(path))
     frames = piano_roll(score, grid, drums=False, onsets=True)
     if tempo is not None:
-        return frames, steady_times(len(frames), grid.seconds_per_frame(tempo))
+        return frames, steady_times(len(frames), grid.seconds_per_frame(tempo)), grid
     assert grid.steps_per_beat is not None
     ticks = np.arange(len(frames) + 1) * (score.ticks_per_unit / grid.steps_per_beat)
-    return frames, seconds_at(score, ticks)
+    return frames, seconds_at(score, ticks), grid

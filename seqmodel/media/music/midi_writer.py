@@ -14,7 +14,7 @@ from seqmodel.media.music.midi_format import (
     LONGEST_TEMPO,
     MAX_TICK,
 )
-from seqmodel.media.music.notes import notes_of
+from seqmodel.media.music.notes import notes_of, velocities
 from seqmodel.media.music.onsets import has_onsets, possible
 
 FINE_DIVISION = 480
@@ -23,7 +23,6 @@ FINE_DIVISION = 480
 SMOOTH_TICKS = 16
 """Ticks in a step of real time above which rounding to ticks is inaudible."""
 
-VELOCITY = 80
 PIANO = 0
 
 
@@ -31,10 +30,10 @@ def midi_bytes(frames: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.
     """Return a MIDI file of frames (T, 88), 1 where a pitch from 21 to 108 sounds.
 
     Consecutive frames of a pitch are one piano note; with onsets, (T, 176), each onset begins a new
-    one. Reading the bytes on the same grid restores the frames exactly: frame t begins at the tick
-    nearest to its exact time, always less than half a step away, and a piece that ends in silence
-    ends with a note of length 0, which fills no frame but counts towards the length. The same
-    frames give the same bytes.
+    one. Notes on a beat are stressed. Reading the bytes on the same grid restores the frames
+    exactly: frame t begins at the tick nearest to its exact time, always less than half a step
+    away, and a piece that ends in silence ends with a note of length 0, which fills no frame but
+    counts towards the length. The same frames give the same bytes.
 
     Args:
         frames: zeros and ones, at least one frame.
@@ -65,13 +64,12 @@ def midi_bytes(frames: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.
     track.append(mido.MetaMessage("set_tempo", tempo=tempo))
     track.append(mido.Message("program_change", program=PIANO))
     now = 0
-    for frame, kind, note in _events(frames):
+    for frame, kind, note, velocity in _events(frames, grid):
         # Nearest tick, in integers: no drift however long the piece.
         tick = (2 * frame * numerator + denominator) // (2 * denominator)
         while tick - now > LARGEST_QUANTITY:
             track.append(mido.MetaMessage("text", time=LARGEST_QUANTITY))
             now += LARGEST_QUANTITY
-        velocity = VELOCITY if frame < len(frames) else 1
         track.append(mido.Message(kind, note=note, velocity=velocity, time=tick - now))
         now = tick
     file = mido.MidiFile(type=0, ticks_per_beat=division, tracks=[track])
@@ -97,13 +95,15 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
     return division, numerator, beat
 
 
-def _events(frames: NDArray[np.uint8]) -> list[tuple[int, str, int]]:
-    """(Frame, "note_off" or "note_on", pitch) in order; "note_off" sorts first in a frame."""
-    events = []
-    for begin, end, pitch in notes_of(frames).tolist():
-        events += [(begin, "note_on", pitch), (end, "note_off", pitch)]
+def _events(frames: NDArray[np.uint8], grid: Grid) -> list[tuple[int, str, int, int]]:
+    """(Frame, "note_off" or "note_on", pitch, velocity) in order, "note_off" first in a frame."""
+    events, notes = [], notes_of(frames)
+    for (begin, end, pitch), velocity in zip(
+        notes.tolist(), velocities(notes, grid).tolist(), strict=True
+    ):
+        events += [(begin, "note_on", pitch, velocity), (end, "note_off", pitch, velocity)]
     events.sort()
     if not frames[-1].any():
         last = len(frames)
-        events += [(last, "note_on", LOWEST_PITCH), (last, "note_off", LOWEST_PITCH)]
+        events += [(last, kind, LOWEST_PITCH, 1) for kind in ("note_on", "note_off")]
     return events

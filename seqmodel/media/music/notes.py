@@ -3,8 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.grid import LOWEST_PITCH
+from seqmodel.media.music.grid import LOWEST_PITCH, Grid
 from seqmodel.media.music.onsets import sounded, sounding, struck
+
+ON_BEAT, OFF_BEAT, NO_BEAT = 92, 72, 80
+"""MIDI velocities: a player stresses beats; frames of real time have none."""
 
 
 def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -21,3 +24,10 @@ def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     _, end = np.nonzero(ends.T)
     notes = np.stack([begin, end, pitch + LOWEST_PITCH], axis=1)
     return notes[np.lexsort((pitch, begin))]
+
+
+def velocities(notes: NDArray[np.int64], grid: Grid) -> NDArray[np.int64]:
+    """The MIDI velocity (N,) of each of `notes_of`, louder where it begins on a beat."""
+    if grid.steps_per_beat is None:
+        return np.full(len(notes), NO_BEAT)
+    return np.where(notes[:, 0] % grid.steps_per_beat == 0, ON_BEAT, OFF_BEAT)

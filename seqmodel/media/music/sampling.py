@@ -66,7 +66,8 @@ class MusicSampling(Sampling):
         size = plural(len(frames), "frame")
         if self._request.kind in SOUND_FORMATS:
             times = steady_times(len(frames), self._seconds_per_frame)
-            size += f", {write_music(self._request.kind, file, frames, times):,.1f} s"
+            seconds = write_music(self._request.kind, file, frames, times, self._frame.grid)
+            size += f", {seconds:,.1f} s"
         else:
             file.write(self._encode(frames))
         return Written(size, "" if frames.any() else "silent: try a higher --temperature")

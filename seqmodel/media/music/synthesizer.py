@@ -55,7 +55,9 @@ def sample_count(seconds: float) -> int:
     return round(seconds * RATE) + RELEASE
 
 
-def render(notes: NDArray[np.int64], times: NDArray[np.float64]) -> Iterator[NDArray[np.float32]]:
+def render(
+    notes: NDArray[np.int64], times: NDArray[np.float64], loudness: NDArray[np.float64]
+) -> Iterator[NDArray[np.float32]]:
     """Mono sound at `RATE` in blocks (n,), in (-1, 1), `sample_count(times[-1])` samples in all.
 
     The same notes give the same samples.
@@ -64,6 +66,7 @@ def render(notes: NDArray[np.int64], times: NDArray[np.float64]) -> Iterator[NDA
         notes: rows (N, 3) of first frame, frame after the last and MIDI pitch, sorted by first
             frame; notes do not interact, they only add up.
         times: (T + 1,), when each frame begins, and the last one ends, in seconds.
+        loudness: (N,), of each note, at most 1.
     """
     borders = np.rint(times * RATE).astype(np.int64)
     samples = sample_count(float(times[-1]))
@@ -81,7 +84,7 @@ def render(notes: NDArray[np.int64], times: NDArray[np.float64]) -> Iterator[NDA
             low, high = max(start, first), min(stop, int(last[note]))
             held = int(end[note]) - first
             sound = _note(int(pitch[note]), held, low - first, high - first)
-            block[low - start : high - start] += sound
+            block[low - start : high - start] += loudness[note] * sound
         yield _bent(block).astype(np.float32)
 
 

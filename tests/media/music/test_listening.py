@@ -103,3 +103,16 @@ def test_the_longest_wav_is_the_longest_piece():
     check_sound("wav", longest)
     with pytest.raises(UsageError, match=r"lasts 13:31:36, and the longest WAV 13:31:36: shorten"):
         check_sound("flac", longest + 1e-4)
+
+
+def test_a_note_off_the_beat_is_softer(tmp_path):
+    """Guards the accent on its way to sound, on the grid that the roll is heard on."""
+    roll = np.zeros((12, 88), np.uint8)
+    roll[[0, 6], 50] = 1
+    np.save(tmp_path / "roll.npy", roll)
+    for steps, ratio in ((4, 72 / 92), (3, 1)):
+        listen(tmp_path / "roll.npy", Grid.of_beats(steps), 60, tmp_path / f"{steps}.wav")
+        sound, rate = soundfile.read(tmp_path / f"{steps}.wav")
+        second = round(6 * rate / steps)
+        peaks = [np.abs(sound[at : at + rate // 10]).max() for at in (0, second)]
+        assert peaks[1] / peaks[0] == pytest.approx(ratio, abs=0.001)

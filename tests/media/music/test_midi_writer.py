@@ -177,3 +177,21 @@ def test_impossible_rolls_and_tempos_are_refused(roll, tempo_bpm, reason):
     grid = Grid(step_nanoseconds=15_259 if tempo_bpm == 120 else 60 * 10**9)
     with pytest.raises(UsageError, match=reason):
         midi_bytes(roll, grid, tempo_bpm=tempo_bpm)
+
+
+@pytest.mark.parametrize(
+    ("grid", "expected"),
+    [
+        (Grid.of_beats(4), [92, 72, 72, 92, 72]),
+        (Grid.of_beats(1), [92] * 5),
+        (Grid.of_seconds("0.1"), [80] * 5),
+    ],
+)
+def test_beats_are_stressed(grid, expected):
+    """Every note had the same velocity; one held over a beat is as loud as it began."""
+    roll = np.zeros((9, 88), np.uint8)
+    for pitch, (begin, end) in enumerate([(0, 1), (2, 6), (3, 4), (4, 9), (5, 7)]):
+        roll[begin:end, 40 + pitch] = 1
+    messages = mido.MidiFile(file=io.BytesIO(midi_bytes(roll, grid))).tracks[0]
+    found = {m.note: m.velocity for m in messages if m.type == "note_on"}
+    assert [found[61 + pitch] for pitch in range(5)] == expected

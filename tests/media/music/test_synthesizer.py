@@ -16,7 +16,7 @@ TAIL = 0.1
 def rendered(notes, frames, step=STEP):
     times = np.arange(frames + 1) * step
     rows = np.array(notes, np.int64).reshape(-1, 3)
-    return np.concatenate(list(render(rows, times)))
+    return np.concatenate(list(render(rows, times, np.ones(len(rows)))))
 
 
 def at(seconds):
@@ -91,7 +91,7 @@ def test_it_is_silent_where_nothing_sounds():
     """Guards against early or lingering notes: silence before the first and between two."""
     roll = np.zeros((40, 88), np.uint8)
     roll[[8, 9, 24], 40] = 1
-    sound = np.concatenate(list(render(notes_of(roll), np.arange(41) * STEP)))
+    sound = rendered(notes_of(roll), 40)
     for begin, end in ((0, 8), (10, 24), (25, 40)):
         low = at(begin * STEP + TAIL * (begin > 0))
         assert not sound[low : at(end * STEP) + 1].any()
