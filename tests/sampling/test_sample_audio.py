@@ -79,14 +79,13 @@ def short_chunks(monkeypatch):
 
 
 @kinds
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_draws_follow_the_stated_stream(kind, temperature):
+def test_draws_follow_the_stated_stream(kind):
     """So that another program or release can draw the same piece.
 
     Uniforms are taken in order, frame by frame, whatever the chunk.
     """
     model = make_model(kind)
-    double = copy.deepcopy(model).double()
+    double, temperature = copy.deepcopy(model).double(), 0.6
     stream, frames = Uniforms(3, 1), []
     with torch.no_grad():
         carry = double.start(1)
@@ -101,11 +100,9 @@ def test_draws_follow_the_stated_stream(kind, temperature):
     ours = draw(model, 2, temperature=temperature)
     assert ours.dtype == np.float32
     np.testing.assert_array_equal(ours, np.array(frames))
-    np.testing.assert_array_equal(ours, plainly(model, 2, temperature=temperature))
 
 
-@kinds
-@pytest.mark.parametrize("unit", ["lstm", "gru", "tanh"])
+@pytest.mark.parametrize(("kind", "unit"), [("gaussian", "lstm"), ("logistic", "gru")])
 def test_a_thousand_frames_of_the_papers_models_are_the_same(kind, unit):
     """Guards against rounding errors that add up over time, and reads beyond a panel's end."""
     frame = AudioFrames(8000, mean=0.001, deviation=0.08)
@@ -116,8 +113,7 @@ def test_a_thousand_frames_of_the_papers_models_are_the_same(kind, unit):
 
 
 @pytest.mark.usefixtures("short_chunks")
-@kinds
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(("kind", "layers"), [("gaussian", 2), ("logistic", 1)])
 @pytest.mark.parametrize("unit", UNITS)
 def test_compiled_and_plain_sampling_draw_the_same(kind, unit, layers):
     """Every unit, stacks, temperatures and primers, across chunk boundaries."""
@@ -129,11 +125,11 @@ def test_compiled_and_plain_sampling_draw_the_same(kind, unit, layers):
 
 @pytest.mark.usefixtures("short_chunks")
 @kinds
-@pytest.mark.parametrize("components", [1, 8, 11])
 @pytest.mark.parametrize(
-    ("frame_size", "context"), [(1, 1), (1, 9), (8, 8), (5, 3), (9, 20), (2, 57), (17, 2)]
+    ("frame_size", "context", "components"),
+    [(1, 1, 1), (1, 9, 8), (8, 8, 8), (5, 3, 11), (9, 20, 1), (2, 57, 11), (17, 2, 11)],
 )
-def test_any_sizes(kind, components, frame_size, context):
+def test_any_sizes(kind, frame_size, context, components):
     """Vectors that are full, partial or a single number.
 
     Contexts lie within one frame, span several, or (57) span more than a chunk.

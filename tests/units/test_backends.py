@@ -1,6 +1,7 @@
 """Which backend runs a case, on which device, and the error if none can."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -27,14 +28,10 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("gate_activation", GATE_ACTIVATIONS)
-def test_compiled_code_runs_every_unit(name, gate_activation, activation, dtype):
+def test_compiled_code_runs_every_unit(name):
     """Guards against a backend that declines a case, which tests and users then never get."""
-    options = {"gate_activation": gate_activation, "activation": activation}
-    for bias in (True, False):
-        ours = case(name, dtype=dtype, bias=bias, **options)
+    for s, phi, dtype, bias in product(GATE_ACTIVATIONS, ACTIVATIONS, FLOATS, (True, False)):
+        ours = case(name, dtype=dtype, bias=bias, gate_activation=s, activation=phi)
         assert BACKENDS["cpu"].why_not(ours) is None
         assert BACKENDS["reference"].why_not(ours) is None
         assert backend_for("auto", ours).name == why(ours)[0] == "cpu"
