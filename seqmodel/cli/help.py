@@ -1,4 +1,4 @@
-"""How `--help` lists options: in groups, each with its type and range in plain words."""
+"""How `--help` lists options, in groups, and the plain words for types, ranges and wrong values."""
 
 import re
 from textwrap import indent
@@ -64,3 +64,21 @@ def _ranged(text: str) -> str:
 
     text = re.sub(r"\b([\d.]+)<=x<=([\d.]+)", words, text)
     return re.sub(r"\bx>=([\d.]+)", lambda match: f"at least {float(match[1]):g}", text)
+
+
+WRONG = {
+    r"Input should be a valid integer.*": "must be a whole number",
+    r"Input should be a valid number.*": "must be a number",
+    r"Input should be greater than or equal to (\S+)": r"must be at least \1",
+    r"Input should be less than or equal to (\S+)": r"must be at most \1",
+}
+"""What the library that checks values says -> what we say."""
+
+
+def plain(text: str) -> str:
+    """An error about an option's value in the words of our own errors; others unchanged."""
+    said = re.fullmatch(r"Invalid value for (?:.* / )?'(-[-\w]+)': (.+)", text)
+    for theirs, ours in WRONG.items():
+        if said and re.fullmatch(theirs, said[2]):
+            return f"{said[1]} {re.sub(theirs, ours, said[2])}"
+    return text

@@ -17,7 +17,7 @@ from seqmodel.cli import bench, inspect, prepare, report, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli.common import printable
 from seqmodel.cli.compare import command as compare
-from seqmodel.cli.help import GroupedCommand
+from seqmodel.cli.help import GroupedCommand, plain
 from seqmodel.cli.sample import command as sample
 from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError, reason
@@ -109,8 +109,9 @@ def main() -> None:
             status = _say(what + reason(error) + advice, 1)
         # Typer's usage errors share no public base class but carry a message and an exit code.
         elif usage := getattr(error, "format_message", None):
-            command = getattr(getattr(error, "ctx", None), "command_path", "seqmodel")
-            said = usage().rstrip(".").replace("Value error, ", "")
+            names = [command.name for command in app.registered_commands]
+            command = next((f"seqmodel {w}" for w in sys.argv[1:2] if w in names), "seqmodel")
+            said = plain(usage().rstrip(".").replace("Value error, ", ""))
             status = _say(f"{said} (see {command} --help)", 2)
         else:
             raise

@@ -343,12 +343,12 @@ def test_mistakes_are_one_line_and_leave_nothing(call: Call, data: Path, options
 
 def test_a_file_with_a_wrong_setting_is_named(call: Call, data: Path):
     """The wrong name surfaces only where models are built, far from the file."""
-    Path("c.yaml").write_text("hidden: 4\nactivation: step\n")
+    Path("c.yaml").write_text("hidden: 4\noutput: step\n")
     result = call("compare", data, "--config", "c.yaml")
     assert (result.status, result.err) == (
         1,
-        "seqmodel: c.yaml: activation: there is no activation 'step'; choose one of tanh, sigmoid, "
-        "relu\n",
+        "seqmodel: c.yaml: output: --output must be one of auto, note-unit, bernoulli, nade, "
+        "gaussian, logistic, not 'step'\n",
     )
 
 

@@ -46,6 +46,7 @@ UNITS_COMMAND = {
         2,
         "--params 1 is too small for tanh: one unit over 88 inputs already has 90",
     ),
+    "units --params": (2, "Option '--params' requires an argument (see seqmodel units --help)"),
     "nope": (2, "No such command 'nope' (see seqmodel --help)"),
     "--nope": (2, "No such option: --nope (see seqmodel --help)"),
 }

@@ -22,13 +22,11 @@ EVAL = {
     ),
     "eval {run} --samples 0": (
         2,
-        "Invalid value for '--samples': Input should be greater than or equal to 1 "
-        f"{HELP.format('eval')}",
+        f"--samples must be at least 1 {HELP.format('eval')}",
     ),
     "eval {run} --batch-size 0": (
         2,
-        "Invalid value for '--batch-size': Input should be greater than or equal to 1 "
-        f"{HELP.format('eval')}",
+        f"--batch-size must be at least 1 {HELP.format('eval')}",
     ),
 }
 SUFFIX = "must be one of mid, wav, flac, ogg, mp3, npy, png, raw"
@@ -94,8 +92,7 @@ SAMPLE = {
     ),
     "sample o.mid --tempo 3 --run {run}": (
         2,
-        "Invalid value for '--tempo': Input should be greater than or equal to 4 "
-        f"{HELP.format('sample')}",
+        f"--tempo must be at least 4 {HELP.format('sample')}",
     ),
     "sample o.mid --run {bad}/no-checkpoint": (
         1,

@@ -53,8 +53,7 @@ TRAIN = {
     ),
     "train {data} --hidden many": (
         2,
-        "Invalid value for '--hidden': Input should be a valid integer, unable to parse string as "
-        f"an integer {HELP.format('train')}",
+        f"--hidden must be a whole number {HELP.format('train')}",
     ),
     "train {data} --params 5": (
         2,
