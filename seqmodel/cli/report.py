@@ -51,4 +51,5 @@ def report(
     command = shlex.join(["seqmodel", *sys.argv[1:]])
     page = render(run_page(scored, drawn, seed=seed, command=command)).encode()
     write_file(out, page)
-    message(f"{out}: {plural(len(subjects), 'run')}, {len(page) / 1000:,.0f} kB", quiet=quiet)
+    what = str(subjects[0].run.folder) if len(subjects) == 1 else plural(len(subjects), "run")
+    message(f"{out}: {what}, {len(page) / 1000:,.0f} kB", quiet=quiet)

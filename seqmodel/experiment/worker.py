@@ -211,6 +211,7 @@ class Worker:
                     resume=(folder / LAST).is_file(),
                     listener=Listener(tick, lambda line, _: epochs([line]), resumed=epochs),
                     stop=self._stop,
+                    again="run the same command to resume",
                 )
         finally:
             if ENDED in trial.user_attrs:

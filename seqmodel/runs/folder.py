@@ -132,28 +132,33 @@ def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> Path:
     return next(fitting, found[0]).parent
 
 
-def newest_resumable_run(runs: Path = RUNS) -> Path:
-    """The run folder in `runs` last written to by training; SeqmodelError if there is none.
+def newest_resumable_run(runs: Path = RUNS, data: Path | None = None) -> Path:
+    """The run folder in `runs`, of the dataset `data` if given, last written to by training.
 
     Unlike `newest_run` it may have no best checkpoint yet: a run stopped in its first epoch, or an
-    unfinished learning-rate search.
+    unfinished learning-rate search. SeqmodelError if there is none.
     """
     latest = {}
     for config in runs.glob(f"*/{CONFIG}"):
-        folder = config.parent
+        folder, settings = config.parent, _settings(config)
         saved = [*folder.glob(LAST), *folder.glob(f"{DRAWS}/*/{LAST}")]
-        if saved or _is_search(config):
+        if data is not None and (settings is None or settings.data != str(data.resolve())):
+            continue
+        if saved or (settings is not None and settings.trials):
             latest[folder] = max(map(_modified, [config, *saved]))
+    if not latest and data is not None:
+        raise SeqmodelError(f"no run on {data} in {runs}/ to resume; name one with --run")
     if not latest:
         raise _no_run(runs)
     return max(latest, key=lambda folder: latest[folder])
 
 
-def _is_search(config: Path) -> bool:
+def _settings(config: Path) -> Config | None:
+    """The settings in a run's config file; None if it cannot be read."""
     try:
-        return bool(Config(**read_config_file(config)).trials)
+        return Config(**read_config_file(config))
     except SeqmodelError:
-        return False
+        return None
 
 
 def _modified(file: Path) -> int:

@@ -95,11 +95,13 @@ def train_run(
     init_from: runs.Run | None = None,
     listener: Listener | None = None,
     stop: StopRequest | None = None,
+    again: str | None = None,
 ) -> Progress:
     """Train the run that `config` describes in `folder`, at its one learning rate.
 
     With `resume`, continue the run in `folder` from its last checkpoint; else, with `init_from`,
-    start from the weights of another run.
+    start from the weights of another run. `again` is what errors tell the user to do in order to
+    continue, if the run is one of many; by default to resume it.
 
     Returns:
         How far the run has come; its `metrics` hold every epoch.
@@ -111,7 +113,7 @@ def train_run(
             are kept, the best checkpoint among them.
         SeqmodelError: when the run cannot be resumed with this config and dataset.
     """
-    trainer = Trainer(config, dataset, folder, device)
+    trainer = Trainer(config, dataset, folder, device, again)
     if resume:
         trainer.resume()
     elif init_from is not None:
@@ -143,9 +145,15 @@ class Trainer:
     """One run: its state, its data and its folder."""
 
     def __init__(
-        self, config: Config, dataset: Dataset, folder: Path, device: torch.device = CPU
+        self,
+        config: Config,
+        dataset: Dataset,
+        folder: Path,
+        device: torch.device = CPU,
+        again: str | None = None,
     ) -> None:
         self.config, self.folder = config, folder
+        self._again = again or f"continue with `seqmodel train --resume --run {folder}`"
         self.train, self.valid = dataset["train"], dataset["valid"]
         self._device = device
         self._data_hash = dataset.fingerprint()
@@ -192,8 +200,7 @@ class Trainer:
         except LostError as error:  # between two updates, where batches are read
             self.save()
             raise LostError(
-                f"{error}; the work is saved: once the data is back, continue with `seqmodel train "
-                f"--resume --run {self.folder}`"
+                f"{error}; the work is saved: once the data is back, {self._again}"
             ) from error
         finally:
             stop.at_once = None
@@ -363,10 +370,7 @@ class Trainer:
             self.save()
 
     def _stopped(self) -> str:
-        return (
-            f"stopped in epoch {self.state.progress.epoch + 1}; the work is saved: continue with "
-            f"`seqmodel train --resume --run {self.folder}`"
-        )
+        return f"stopped in epoch {self.state.progress.epoch + 1}; the work is saved: {self._again}"
 
     def save(self) -> None:
         """Write the last checkpoint, with all that `resume` needs."""

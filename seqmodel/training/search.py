@@ -95,6 +95,7 @@ def search(
                 init_from=init_from,
                 listener=listener,
                 stop=stop,
+                again=f"continue with `seqmodel train --resume --run {folder}`",
             )
             draw.trial.study.tell(draw.trial, nats)
         except optuna.TrialPruned as pruned:

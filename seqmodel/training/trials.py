@@ -62,6 +62,7 @@ def train_trial(
     init_from: runs.Run | None = None,
     listener: Listener | None = None,
     stop: StopRequest | None = None,
+    again: str | None = None,
 ) -> float:
     """Train the run of a trial, reporting its figures; returns the best on valid.
 
@@ -103,6 +104,7 @@ def train_trial(
             init_from=init_from,
             listener=replace(listener, tick=tick, epoch=epoch, resumed=resumed),
             stop=stop,
+            again=again,
         )
     except DivergedError as error:  # this rate is too high; others may not be
         diverged = error

@@ -34,7 +34,7 @@ def test_the_figures_are_those_of_eval(call: Call, run: Path, here: Path):
     result = call("report", run, "--out", "r.html", "--samples", 0)
     page = Path("r.html")
     size = f"{page.stat().st_size / 1000:,.0f} kB"
-    assert (result.status, result.out, result.err) == (0, "", f"r.html: 1 run, {size}\n")
+    assert (result.status, result.out, result.err) == (0, "", f"r.html: {run}, {size}\n")
     figures, more, points = tables_of("r.html")
     scores = {split: evaluated(call, run, split) for split in SPLITS}
     whole = json.loads(call("inspect", run, "--json").out)

@@ -149,7 +149,8 @@ def test_resume_takes_the_newest_run_with_or_without_a_best_epoch(
             assert (call("train", data, *small, *options, "-q").status != 0) == stops
         if stops:
             assert not Path(f"runs/data-lstm-{number}/best.safetensors").exists()
-        result = call_ok("train", "--resume", "-q")
+        result = call_ok("train", data, "--resume")
+        assert result.err.startswith(f"resuming runs/data-lstm-{number}, the newest run\n")
         assert result.out.startswith(f"runs/data-lstm-{number}  best valid ")
 
 

@@ -127,6 +127,15 @@ def test_an_unfinished_search_is_resumable(tmp_path):
     assert newest_resumable_run(tmp_path).name == "just-begun"
 
 
+def test_the_newest_run_of_a_dataset_is_resumed(tmp_path):
+    """`train DATA --resume` used to take the newest run of any dataset."""
+    for second, name, data in ((1000, "old", "a"), (2000, "new", "a"), (3000, "other", "b")):
+        begun(tmp_path / name, second, runs.LAST, config=f"data: {tmp_path / data}")
+    assert newest_resumable_run(tmp_path, tmp_path / "a").name == "new"
+    assert newest_resumable_run(tmp_path).name == "other"
+    refused(lambda: newest_resumable_run(tmp_path, tmp_path / "c"), "no run on", "--run")
+
+
 # ---- what --force may replace -------------------------------------------------------------------
 
 

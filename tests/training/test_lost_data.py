@@ -8,6 +8,10 @@ import torch
 
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.shard import LostError
+from seqmodel.experiment.plan import Plan, sources_of, variants_of
+from seqmodel.experiment.storage import open_storage
+from seqmodel.experiment.studies import Studies
+from seqmodel.experiment.worker import Worker
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import BEST, LAST, METRICS
 
@@ -59,3 +63,19 @@ def test_lost_data_ends_training_at_once_and_the_run_resumes(
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(tensor, theirs[key]) for key, tensor in ours.items())
     assert len((run / METRICS).read_text().splitlines()) == 2
+
+
+def test_an_experiment_that_lost_its_data_says_to_repeat_the_command(dataset, tmp_path):
+    """`train --resume --run results/.../trial-0` would finish one run and leave the others."""
+    data, folder = tmp_path / "data", tmp_path / "experiment"
+    shutil.copytree(dataset.folder, data)
+    settings = {"model": "frame-wise", "hidden": 4, "epochs": 3, "batch_size": 4}
+    plan = Plan(sources_of([data]), variants_of(["gru"], []), settings, "none", 1, 1, {})
+    studies = Studies.begin(open_storage(folder, None), "e", plan)
+
+    def tell(event):
+        if event.epoch == 1:
+            (data / "train.npy").unlink(missing_ok=True)
+
+    with pytest.raises(LostError, match=r"once the data is back, run the same command to resume$"):
+        Worker(studies, folder, tell).work()

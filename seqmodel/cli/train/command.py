@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Device, Force, Json, Quiet
+from seqmodel.cli.common import Device, Force, Json, Quiet, message
 from seqmodel.cli.train.job import Job
 from seqmodel.cli.train.options import with_settings
 from seqmodel.cli.train.settings import of_new_run, of_stopped_run
@@ -87,7 +87,8 @@ def train(
     if resume:
         if init_from is not None or config is not None or force:
             raise UsageError("--resume excludes --init-from, --config and --force")
-        folder, resolved = of_stopped_run(run, given, trials)
+        folder = run or _newest(data, quiet=quiet or print_config)
+        resolved = of_stopped_run(folder, given, trials)
     else:
         resolved = of_new_run(given, config, trials)
     if print_config:
@@ -98,3 +99,11 @@ def train(
         job.resume(folder)
     else:
         job.start(run, init_from, force=force)
+
+
+def _newest(data: Path | None, *, quiet: bool) -> Path:
+    from seqmodel.runs.folder import newest_resumable_run
+
+    folder = newest_resumable_run(data=data)
+    message(f"resuming {folder}, the newest run", quiet=quiet)
+    return folder

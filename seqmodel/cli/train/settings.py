@@ -33,20 +33,17 @@ def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -
     )
 
 
-def of_stopped_run(
-    folder: Path | None, given: dict[str, Any], trials: int | None
-) -> tuple[Path, Config]:
-    """The run to resume, the newest if `folder` is None, and its settings updated with those given.
+def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> Config:
+    """The settings of the run to resume, updated with those given.
 
     Raises:
         SeqmodelError: if there is nothing to resume.
         UsageError: if an option would change what the run must keep.
     """
     from seqmodel.data.dataset import open_dataset
-    from seqmodel.runs.folder import CONFIG, LAST, newest_resumable_run, read_metrics
+    from seqmodel.runs.folder import CONFIG, LAST, read_metrics
     from seqmodel.training.resuming import RESUMABLE
 
-    folder = folder or newest_resumable_run()
     if not (folder / CONFIG).is_file():
         raise SeqmodelError(
             f"{folder} is not a run folder (no {CONFIG}); there is nothing to resume"
@@ -76,7 +73,7 @@ def of_stopped_run(
             f"{folder} has no checkpoint to resume from ({LAST}); "
             f"train it again with --run {folder} --force"
         )
-    return folder, settings
+    return settings
 
 
 def _with_rates(
