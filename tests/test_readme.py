@@ -27,8 +27,11 @@ def sessions() -> list[tuple[str, list[str]]]:
 
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 # What depends on the machine, its number of threads or its load: speeds, the best epoch and its
-# star, the names of drawn notes.
-VARIES = re.compile(r"[\d,]+ frames/s|epoch +\d+(?= of|\))|\b[A-G][#b]?\d?(?![\w(.])|\*")
+# star, the names of drawn notes, what ended a drawn piece.
+VARIES = re.compile(
+    r"[\d,]+ frames/s|epoch +\d+(?= of|\))|\b[A-G][#b]?\d?(?![\w(.])|\*"
+    r"|ended by the model|cut off at the limit"
+)
 # Preparing and counting parameters is exact anywhere.
 EXACT = ("seqmodel prepare", "seqmodel units")
 

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -55,6 +55,27 @@ def check_temperature(temperature: float) -> None:
     """UsageError unless it is a number; the option has checked that it is not negative."""
     if not math.isfinite(temperature):
         raise UsageError(f"--temperature must be finite, not {temperature}")
+
+
+def check_target(path: Path, *, force: bool) -> None:
+    """SeqmodelError, before any work, if a file cannot be written here or may not be replaced."""
+    from seqmodel.files import check_writable, refuse_existing
+
+    refuse_existing(path, force=force)
+    if not path.parent.exists():
+        raise SeqmodelError(f"{path}: there is no folder {path.parent}; make it first")
+    check_writable(path)
+
+
+def chosen_run(run: Path | None, media: Collection[str] | None = None, *, quiet: bool) -> Path:
+    """The run that was named, or else the newest that is trained, of one of the media if given."""
+    if run is not None:
+        return run
+    from seqmodel.runs.folder import newest_run
+
+    newest, remark = newest_run(media=media)
+    message(remark, quiet=quiet or not remark)
+    return newest
 
 
 def split_lines(

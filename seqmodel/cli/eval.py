@@ -10,6 +10,7 @@ from seqmodel.cli.common import (
     Json,
     Quiet,
     check_temperature,
+    chosen_run,
     counter,
     message,
     plural,
@@ -64,10 +65,10 @@ def evaluate(
     check_temperature(temperature)
     from seqmodel.data.dataset import open_dataset
     from seqmodel.evaluation.report import report
-    from seqmodel.runs.folder import load_run, newest_run
+    from seqmodel.runs.folder import load_run
     from seqmodel.sampling.comparison import compare_samples, comparison_of
 
-    loaded = load_run(run or newest_run())
+    loaded = load_run(chosen_run(run, quiet=quiet))
     if samples is not None:
         comparison_of(loaded)  # fail now rather than after scoring
     dataset = open_dataset(data or Path(str(loaded.config.data)))

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from seqmodel.cli.common import Force, Quiet, counter, message, plural
+from seqmodel.cli.common import (
+    Force,
+    Quiet,
+    check_target,
+    chosen_run,
+    counter,
+    message,
+    plural,
+)
 from seqmodel.errors import UsageError
 
 
@@ -34,16 +42,14 @@ def report(
     """
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
-    from seqmodel.files import check_writable, refuse_existing, write_file
+    from seqmodel.files import write_file
     from seqmodel.report.drawing import draw
     from seqmodel.report.page import render
     from seqmodel.report.run_page import run_page
     from seqmodel.report.subjects import load_subjects, score
-    from seqmodel.runs.folder import newest_run
 
-    refuse_existing(out, force=force)
-    check_writable(out)
-    subjects = load_subjects(runs or [newest_run()])
+    check_target(out, force=force)
+    subjects = load_subjects(runs or [chosen_run(None, quiet=quiet)])
     with counter("scoring", quiet=quiet) as progress:
         scored = score(subjects, progress)
     with counter("sampling", quiet=quiet) as progress:

@@ -269,18 +269,49 @@ class SampleRequest:
 
     kind: str
     """One of the medium's `formats`."""
-    length: int | None
+    length: int | None = None
     """In frames, primer excluded."""
-    seconds: float | None
+    seconds: float | None = None
     """The same in seconds; at most one of the two is set."""
-    prime: Path | None
-    include_prime: bool
-    options: Mapping[str, Any]
+    shortest: int = 0
+    """Frames before which the model may not end the piece."""
+    prime: Path | None = None
+    prime_frames: int | None = None
+    """How many frames of `prime` are used, from its beginning; None: all."""
+    prime_seconds: float | None = None
+    """The same in seconds; at most one of the two is set."""
+    include_prime: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
     """Values of `Medium.sample_options`."""
-    title: str
+    title: str = ""
     """The title of a picture."""
-    longest_piece: int | None
+    longest_piece: int | None = None
     """Frames in the longest training piece, if the model ends pieces by itself."""
+
+    def frames_to_draw(self, default: int, most: int, per_second: float, what: str) -> int:
+        """The limit of a piece, in frames; UsageError for more than `most`, which is `what`."""
+        option, frames = "--length", self.length or default
+        if self.seconds is not None:
+            option, frames = "--seconds", _frames(self.seconds, per_second, most)
+        elif self.length is None and self.shortest:
+            # As long again is left to the model for an end.
+            option, frames = "--min-length", max(default, 2 * self.shortest)
+        if frames > most:
+            raise UsageError(f"{option} asks for more than {what}")
+        if self.shortest > frames:
+            raise UsageError(f"--min-length {self.shortest:,} is above the {frames:,} of {option}")
+        return frames
+
+    def frames_of_prime(self, most: int, per_second: float) -> int | None:
+        """How many frames of the primer are used, from its beginning; None: all."""
+        if self.prime_seconds is None:
+            return self.prime_frames
+        return _frames(self.prime_seconds, per_second, most)
+
+
+def _frames(seconds: float, per_second: float, most: int) -> int:
+    """Seconds in whole frames, at least one and at most one more than `most`."""
+    return max(1, round(min(seconds * per_second, most + 1)))
 
 
 class Written(NamedTuple):

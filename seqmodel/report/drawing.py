@@ -69,12 +69,7 @@ def _sampling(run: Run, kind: str) -> Sampling:
     medium = medium_of(run.frame)
     request = SampleRequest(
         kind=kind,
-        length=None,
         seconds=medium.page_seconds,
-        prime=None,
-        include_prime=False,
-        options={},
-        title="",
         longest_piece=run.longest_piece if run.config.end else None,
     )
     try:

@@ -17,6 +17,8 @@ from seqmodel.plain_json import Fields
 
 MODEL = "model."
 """Prefix of the model's tensors in a checkpoint."""
+PROGRESS = "place"
+"""The last checkpoint's key for how far the run has come, `training.state.Progress`."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ def checkpoint_content(
         "epoch": epoch,
         "longest_piece": longest_piece,
     }
+
+
+def is_over(config: Config, epoch: int, best_epoch: int) -> bool:
+    """Whether all epochs are done, or the best is `patience` epochs ago."""
+    return epoch >= config.epochs or epoch - best_epoch >= config.patience
 
 
 def medium_name(values: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain_json import Fields
 from seqmodel.runs.checkpoint import is_checkpoint, load_checkpoint, load_content
-from seqmodel.runs.content import medium_name, model_of, read_content
+from seqmodel.runs.content import PROGRESS, damaged, is_over, medium_name, model_of, read_content
 
 CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
 BEST, LAST = "best.safetensors", "last.safetensors"
@@ -118,18 +118,39 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     return Run(folder, content.config, content.frame, model, content.epoch, content.longest_piece)
 
 
-def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> Path:
+def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple[Path, str]:
     """The run folder in `runs` whose best checkpoint is the newest; SeqmodelError if there is none.
 
-    With `media`, the newest of one of these, or of any medium if there is none: callers can then
-    give the better error.
+    One that has finished training is preferred; the remark says so if a newer one has not, and is
+    "" otherwise. With `media`, the newest of one of these, or of any medium if there is none:
+    callers can then give the better error.
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
     if not found:
         raise _no_run(runs)
     found.sort(key=_modified, reverse=True)
     fitting = (file for file in found if media is None or medium_name(load_content(file)) in media)
-    return next(fitting, found[0]).parent
+    newest = next(fitting, found[0]).parent
+    if len(found) == 1 or _finished(newest):
+        return newest, ""
+    finished = (file.parent for file in fitting if _finished(file.parent))
+    taken = next(finished, newest)
+    unfinished = f"{newest} has not finished training"
+    return taken, unfinished if taken == newest else f"{unfinished}: {taken} is taken"
+
+
+def _finished(folder: Path) -> bool:
+    """Whether no training is left to resume, as far as the last checkpoint tells."""
+    last = folder / LAST
+    if not last.is_file():
+        return True
+    values = Fields(load_content(last))
+    try:
+        config = Config.from_json(values.fields("config").values, last)
+        place = values.fields(PROGRESS)
+        return is_over(config, place.whole("epoch"), place.whole("best_epoch"))
+    except ValueError as error:
+        raise damaged(last, str(error)) from error
 
 
 def newest_resumable_run(runs: Path = RUNS, data: Path | None = None) -> Path:

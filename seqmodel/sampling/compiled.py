@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,10 @@ class CompiledSampler:
         self._fields = Fields(calls)
         self._loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
 
-    def draw(self, carry: Carry, uniforms: Uniforms) -> Iterator[tuple[NDArray[Any], bool]]:
-        """Draw frames onwards from the carry, in chunks, each with whether the piece ends there."""
+    def draw(
+        self, carry: Carry, uniforms: Uniforms, shortest: float
+    ) -> Iterator[tuple[NDArray[Any], bool]]:
+        """As `Sampler.draw`, onwards from the carry."""
         memory = self._arena.memory()
         fields = self._fields.over(memory)
         states = [tensor for layer in carry.layers() for tensor in layer]
@@ -77,24 +80,25 @@ class CompiledSampler:
         inputs.kept.of(memory)[:] = self._encoder.kept(past.numbers)[0].numpy()
         if inputs.memory is not None and past.memory is not None:
             inputs.memory.of(memory)[:] = past.memory.numpy()
-        while True:
+        for done in count(0, self._chunk):
             self._draw.refill(memory, uniforms)
-            drawn = self._loop.run(fields, self._chunk)
+            endless = int(min(max(0, shortest - 1 - done), self._chunk))
+            drawn = self._loop.run(fields, self._chunk, endless)
             yield self._draw.drawn(memory, abs(drawn)), drawn < 0
 
 
 class _Loop:
-    """The compiled run(fields, count): returns the frames drawn, negated if the piece ended.
+    """The compiled run(fields, count, endless): returns the frames drawn, negated at an end.
 
-    It calls the functions at these addresses, the last being the draw, each with its number of
-    fields.
+    The first `endless` frames do not end the piece. It calls the functions at these addresses, the
+    last being the draw, each with its number of fields.
     """
 
     def __init__(self, calls: Sequence[tuple[int, int]]) -> None:
         module = ir.Module("sample")
-        made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "run")
+        made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT, INT]), "run")
         b = ir.IRBuilder(made.append_basic_block())
-        e, (fields, count) = Emitter(b, 8), made.args
+        e, (fields, count, endless) = Emitter(b, 8), made.args
 
         def fields_from(start: int) -> Any:
             return b.gep(fields, [e.int(start)], source_etype=INT)
@@ -106,16 +110,18 @@ class _Loop:
                 call_at(b, address, ir.VoidType(), [fields_from(start)])
                 start += size
             ended = call_at(b, draw, INT, [fields_from(start), n])
-            with b.if_then(b.icmp_signed("!=", ended, e.int(0))):
+            may_end = b.icmp_signed(">=", n, endless)
+            with b.if_then(b.and_(may_end, b.icmp_signed("!=", ended, e.int(0)))):
                 b.ret(b.sub(e.int(-1), n))
         b.ret(count)
         self._library = Library(module)
-        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+        whole = ctypes.c_int64
+        kind = ctypes.CFUNCTYPE(whole, ctypes.c_void_p, whole, whole)
         self._run = kind(self._library.address("run"))
 
-    def run(self, fields: NDArray[np.int64], count: int) -> int:
+    def run(self, fields: NDArray[np.int64], count: int, endless: int) -> int:
         """Draw `count` frames, or fewer: see the class."""
-        return int(self._run(fields.ctypes.data, count))
+        return int(self._run(fields.ctypes.data, count, endless))
 
 
 @compiled_once

@@ -40,26 +40,35 @@ class Sampler:
         self._start = start.like(tensors)
 
     def draw(
-        self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None
+        self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
     ) -> Iterator[tuple[NDArray[Any], bool]]:
         """Draw frames without end, in chunks (n, F), each with whether the piece ends there.
 
         Frames of music are zeros and ones; those of audio are raw samples, multiples of 1/32768.
-        `prime` (P, F) is the model's input before the first frame drawn.
+        `prime` (P, F) is the model's input before the first frame drawn. The piece does not end
+        before frame `shortest`, or never if it is infinite: until then each frame is drawn from its
+        distribution given the past and that the piece goes on. That is the distribution of the
+        frame alone, since given the past an end does not depend on the frame before it.
         """
         carry = self._start if prime is None else self._after(prime)
         if self._compiled is not None:
-            return self._compiled.draw(carry, uniforms)
-        return _draw_plainly(self._double, carry, uniforms, self._temperature)
+            return self._compiled.draw(carry, uniforms, shortest)
+        return _draw_plainly(self._double, carry, uniforms, self._temperature, shortest)
 
     def piece(
-        self, length: int, *, seed: int, number: int = 0, prime: NDArray[Any] | None = None
+        self,
+        length: int,
+        *,
+        seed: int,
+        number: int = 0,
+        prime: NDArray[Any] | None = None,
+        shortest: float = 0,
     ) -> "DrawnPiece":
         """Draw one piece of `length` frames, or fewer if the model predicts when pieces end.
 
-        `number` distinguishes pieces with the same seed.
+        `number` distinguishes pieces with the same seed; `prime` and `shortest` are as in `draw`.
         """
-        return DrawnPiece(self.draw(Uniforms(seed, number), prime=prime), length)
+        return DrawnPiece(self.draw(Uniforms(seed, number), prime=prime, shortest=shortest), length)
 
     @cached_property
     def _compiled(self) -> "CompiledSampler | None":
@@ -106,10 +115,14 @@ class DrawnPiece:
 
 
 def _draw_plainly(
-    model: SequenceModel, carry: Carry, uniforms: Uniforms, temperature: float
+    model: SequenceModel,
+    carry: Carry,
+    uniforms: Uniforms,
+    temperature: float,
+    shortest: float = 0,
 ) -> Iterator[tuple[NDArray[Any], bool]]:
     """The reference implementation of sampling."""
-    output, device = model.output, carry.past.numbers.device
+    output, device, count = model.output, carry.past.numbers.device, 0
     while True:
         frames, ended = [], False
         numbers = uniforms.take(CHUNK, 1, output.uniforms_per_frame)
@@ -119,7 +132,8 @@ def _draw_plainly(
                 drawn = output.draw_frame(h, carry.past.numbers, uniform, temperature)
                 carry = Carry(state, model.encoder.append(carry.past, drawn.frame))
                 frames.append(drawn.frame[0].cpu().numpy())
-                ended = bool(drawn.ended)
+                count += 1
+                ended = bool(drawn.ended) and count >= shortest
                 if ended:
                     break
         yield np.stack(frames).astype(output.frame_type), ended

@@ -29,12 +29,17 @@ from seqmodel.model.carry import Carry
 from seqmodel.plots.curves import plot_learning_curve
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
-from seqmodel.runs.content import check_fit, checkpoint_content, model_tensors
+from seqmodel.runs.content import (
+    PROGRESS,
+    check_fit,
+    checkpoint_content,
+    is_over,
+    model_tensors,
+)
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.pace import Pace
 from seqmodel.training.resuming import DATA_HASH, check_resumable
 from seqmodel.training.state import (
-    PROGRESS,
     DivergedError,
     Progress,
     TrainingState,
@@ -209,8 +214,7 @@ class Trainer:
     def finished(self) -> bool:
         """Whether all epochs are done, or the best is `patience` epochs ago."""
         progress = self.state.progress
-        stale = progress.epoch - progress.best_epoch >= self.config.patience
-        return progress.epoch >= self.config.epochs or stale
+        return is_over(self.config, progress.epoch, progress.best_epoch)
 
     def _epoch(self, listener: Listener, stop: StopRequest) -> bool:
         """Finish the epoch and score valid; returns whether the listener ends the run."""

@@ -17,15 +17,12 @@ from seqmodel.model.build import build_model
 from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain_json import Fields
-from seqmodel.runs.content import damaged, load_model, model_tensors
+from seqmodel.runs.content import PROGRESS, damaged, load_model, model_tensors
 from seqmodel.training.average import make_average
 from seqmodel.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
 
 # Prefixes of tensors in a checkpoint, alongside the model's own.
 OPTIMIZER, AVERAGE, CARRY = "optimizer.", "average.", "carry."
-
-PROGRESS = "place"
-"""The checkpoint's key for `Progress`."""
 
 
 class DivergedError(SeqmodelError):

@@ -94,18 +94,17 @@ def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, speech: Path)
 def test_number_length_and_names(call: Call, audio_run_folder: Path):
     """Guards numbered files: the first equals a single sample, and all are listed."""
     options = ["--run", audio_run_folder, "--length", 9]
-    result = call("sample", "new/o.wav", "-n", 3, *options)
+    result = call("sample", "o.wav", "-n", 3, *options)
     assert result.err == "".join(
-        f"new/o-{k}.wav: 0.0 s (90 samples at 8,000 Hz) from {audio_run_folder}\n"
-        for k in (1, 2, 3)
+        f"o-{k}.wav: 0.0 s (90 samples at 8,000 Hz) from {audio_run_folder}\n" for k in (1, 2, 3)
     )
     call_ok("sample", "o.WAVE", *options)
-    first, second = (Path(f"new/o-{k}.wav").read_bytes() for k in (1, 2))
+    first, second = (Path(f"o-{k}.wav").read_bytes() for k in (1, 2))
     assert first == Path("o.WAVE").read_bytes() != second
-    again = call("sample", "new/o.wav", "-n", 2, *options)
+    again = call("sample", "o.wav", "-n", 2, *options)
     assert again.status == 1
-    assert again.err == "seqmodel: new/o-1.wav exists already; add --force to replace it\n"
-    assert call("sample", "new/o.wav", "-n", 2, "--force", *options).status == 0
+    assert again.err == "seqmodel: o-1.wav exists already; add --force to replace it\n"
+    assert call("sample", "o.wav", "-n", 2, "--force", *options).status == 0
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def test_a_silent_or_overdriven_sample_is_reported(
     A sample at full scale throughout used to be called silent, with advice to raise --temperature.
     """
     frames = np.resize(np.array(values, np.float32), (8, FRAME))
-    monkeypatch.setattr(Sampler, "piece", lambda *_, **options: iter([frames]))
+    monkeypatch.setattr(Sampler, "draw", lambda *_, **options: iter([(frames, False)]))
     result = call("sample", "o.wav", "--run", audio_run_folder, "--length", 8)
     assert result.err == (f"o.wav: 0.0 s (80 samples at 8,000 Hz) from {audio_run_folder}{said}\n")
 
@@ -161,7 +160,7 @@ def test_non_finite_samples_are_an_error(
     call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     frames = np.full((8, FRAME), np.nan, np.float32)
-    monkeypatch.setattr(Sampler, "piece", lambda *_, **options: iter([frames]))
+    monkeypatch.setattr(Sampler, "draw", lambda *_, **options: iter([(frames, False)]))
     result = call("sample", "o.wav", "--run", audio_run_folder, "--length", 8)
     assert (result.status, list(Path().iterdir())) == (1, [])
     assert result.err == ("seqmodel: the run draws samples that are not finite: use another run\n")
@@ -241,8 +240,8 @@ def test_a_closed_stdout_is_a_one_line_error(audio_run_folder: Path):
 
 def test_a_signal_removes_the_unfinished_file(audio_run_folder: Path, here: Path):
     """Guards against a leftover file, temporary file or folder, and against buffering it all."""
-    process = start("sample", "new/o.wav", "--run", audio_run_folder, "--seconds", 3600)
-    while not [path for path in here.glob("new/.o.wav.*") if path.stat().st_size > 10_000]:
+    process = start("sample", "o.wav", "--run", audio_run_folder, "--seconds", 3600)
+    while not [path for path in here.glob(".o.wav.*") if path.stat().st_size > 10_000]:
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
@@ -298,6 +297,25 @@ def test_a_long_primer_is_read_whole(
     monkeypatch.setattr("seqmodel.model.sequence.FRAMES_AT_ONCE", 7)
     call_ok("sample", "windows.npy", *options)
     assert np.array_equal(np.load("once.npy"), np.load("windows.npy"))
+
+
+def test_only_the_beginning_of_a_recording(
+    call: Call, audio_run_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Whole frames from its first sample on, and a long recording is not read to its end."""
+    samples = record("p.wav", 3005)
+    monkeypatch.setattr("seqmodel.media.audio.sampling.MAX_PRIMER_SAMPLES", 3000)
+    monkeypatch.setattr("seqmodel.media.audio.reader.BLOCK", 100)
+    options = ["--run", audio_run_folder, "--length", 50, "--prime", "p.wav", "--include-prime"]
+    call_ok("sample", "frames.npy", *options, "--prime-frames", 13)
+    call_ok("sample", "seconds.npy", *options, "--prime-seconds", 130 / 8000)
+    frames = np.load("frames.npy")
+    assert len(frames) == 13 + 50
+    assert np.array_equal(frames[:13].ravel(), samples[:130, 0])
+    assert np.array_equal(frames, np.load("seconds.npy"))
+    np.save("p.npy", np.load("frames.npy")[:20])
+    call_ok("sample", "npy.npy", *options[:4], "--prime", "p.npy", "--prime-frames", 13)
+    assert np.array_equal(frames[13:], np.load("npy.npy"))
 
 
 def test_a_primer_at_the_rate_of_the_run_is_included_unchanged(call: Call, audio_run_folder: Path):

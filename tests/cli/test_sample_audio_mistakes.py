@@ -128,7 +128,7 @@ def test_a_primer_too_long_for_memory_is_refused(
     result = call("sample", "o.wav", "--prime", "p.wav", "--run", audio_run_folder)
     assert (result.status, result.err) == (
         1,
-        "seqmodel: --prime p.wav: is longer than 0:02; use its last part only\n",
+        "seqmodel: --prime p.wav: is longer than 0:02; add --prime-seconds\n",
     )
 
 

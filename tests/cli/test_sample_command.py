@@ -46,16 +46,16 @@ def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, run: Path):
 
 def test_number_length_and_names(call: Call, run: Path):
     """Guards numbered files: the first equals a single sample, and all are listed."""
-    result = call("sample", "new/o.npy", "-n", 3, "--run", run, "--length", 9)
-    assert result.err == "".join(f"new/o-{k}.npy: 9 frames from {run}\n" for k in (1, 2, 3))
+    result = call("sample", "o.npy", "-n", 3, "--run", run, "--length", 9)
+    assert result.err == "".join(f"o-{k}.npy: 9 frames from {run}\n" for k in (1, 2, 3))
     call_ok("sample", "o.NPY", "--run", run, "--length", 9)
-    rolls = [np.load(f"new/o-{k}.npy") for k in (1, 2, 3)]
+    rolls = [np.load(f"o-{k}.npy") for k in (1, 2, 3)]
     assert np.array_equal(rolls[0], np.load("o.NPY"))
     assert not np.array_equal(rolls[0], rolls[1])
-    again = call("sample", "new/o.npy", "-n", 2, "--run", run)
-    assert again.err == "seqmodel: new/o-1.npy exists already; add --force to replace it\n"
-    assert call("sample", "new/o.npy", "-n", 2, "--run", run, "--force").status == 0
-    assert len(np.load("new/o-1.npy")) == 256
+    again = call("sample", "o.npy", "-n", 2, "--run", run)
+    assert again.err == "seqmodel: o-1.npy exists already; add --force to replace it\n"
+    assert call("sample", "o.npy", "-n", 2, "--run", run, "--force").status == 0
+    assert len(np.load("o-1.npy")) == 256
 
 
 @pytest.mark.parametrize(("seconds", "tempo", "frames"), [(2, 120, 16), (2, 60, 8), (0.01, 120, 1)])
@@ -82,6 +82,59 @@ def test_samples_with_end_are_no_longer_than_training_pieces(call: Call, seconds
     longest = json.loads((seconds_run.parent / "seconds" / "manifest.json").read_text())
     lengths = [len(np.load(f"o-{k}.npy")) for k in range(1, 6)]
     assert max(lengths) <= longest["splits"]["train"]["longest"]
+
+
+def test_each_piece_says_whether_the_model_or_the_limit_ended_it(call: Call, seconds_run: Path):
+    """Guards a cut-off piece passed off as a whole one, in words, as JSON and in the file."""
+    options = ["--run", seconds_run, "-n", 6, "--length", 25]
+    told = json.loads(call("sample", "o.npy", "--json", *options).out)
+    lines = call("sample", "p.npy", *options).err.splitlines()
+    assert (told["run"], told["seed"]) == (str(seconds_run), 1)
+    for k, (piece, line) in enumerate(zip(told["pieces"], lines, strict=True), 1):
+        assert (piece["path"], piece["frames"]) == (f"o-{k}.npy", len(np.load(f"o-{k}.npy")))
+        cut = piece["ended_by"] == "limit"
+        assert piece["frames"] == 25 if cut else piece["frames"] <= 25
+        how = "cut off at the limit" if cut else "ended by the model"
+        frames = "1 frame" if piece["frames"] == 1 else f"{piece['frames']} frames"
+        assert line == f"p-{k}.npy: {frames} from {seconds_run}, {how}"
+    assert {piece["ended_by"] for piece in told["pieces"]} == {"limit", "model"}
+
+
+def test_ends_can_be_put_off_or_forbidden(call: Call, seconds_run: Path):
+    """Without a length there is room for an end; the beginning stays that of the same seed."""
+    for name, options in {"free": [], "least": ["--min-length", 90], "never": ["--no-end"]}.items():
+        told = call("sample", f"{name}.npy", "-n", 3, "--run", seconds_run, *options, "--json").out
+        pieces = json.loads(told)["pieces"]
+        if name == "least":
+            assert all(90 <= piece["frames"] <= 180 for piece in pieces)
+            assert {piece["ended_by"] for piece in pieces} == {"model"}
+        if name == "never":
+            assert {piece["ended_by"] for piece in pieces} == {"limit"}
+        for k in (1, 2, 3):
+            free, other = np.load(f"free-{k}.npy"), np.load(f"{name}-{k}.npy")
+            shorter = min(len(free), len(other))
+            assert np.array_equal(free[:shorter], other[:shorter])
+    wrong = call("sample", "o.npy", "--run", seconds_run, "--min-length", 9, "--length", 8)
+    assert wrong.err == "seqmodel: --min-length 9 is above the 8 of --length\n"
+    assert wrong.status == 2
+
+
+def test_only_the_beginning_of_a_primer(call: Call, music: Path, run: Path):
+    """At 60 beats per minute a frame is a quarter of a second; a shorter file is used whole."""
+    primer = ["--prime", music / "train" / "0.mid", "--include-prime"]
+    options = ["--run", run, "--length", 20, "--tempo", 60]
+    call_ok("sample", "all.npy", *options, *primer)
+    call_ok("sample", "frames.npy", *options, *primer, "--prime-frames", 6)
+    call_ok("sample", "seconds.npy", *options, *primer, "--prime-seconds", 1.5)
+    call_ok("sample", "more.npy", *options, *primer, "--prime-frames", 600)
+    whole, frames = np.load("all.npy"), np.load("frames.npy")
+    assert len(frames) == 6 + 20
+    assert np.array_equal(frames[:6], whole[:6])
+    np.save("six.npy", whole[:6])
+    call_ok("sample", "again.npy", *options, "--prime", "six.npy", "--include-prime")
+    assert np.array_equal(frames, np.load("again.npy"))
+    assert np.array_equal(frames, np.load("seconds.npy"))
+    assert np.array_equal(whole, np.load("more.npy"))
 
 
 def test_a_primer_is_used_but_included_only_when_asked_for(call: Call, music: Path, run: Path):

@@ -145,7 +145,7 @@ def test_its_options_become_options_of_the_command(registered, tmp_path):
 
 
 def test_samples_of_it_are_written(registered):
-    request = SampleRequest("dna", None, None, None, False, {}, "title", None)
+    request = SampleRequest("dna", title="title")
     file = io.BytesIO()
     chunks = [np.eye(4, dtype=np.uint8)[[0, 2]], np.eye(4, dtype=np.uint8)[[3]]]
     written = DNA.sampling(Letters(), request).write(file, chunks, lambda done, total: None)

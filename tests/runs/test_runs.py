@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,7 +76,33 @@ def test_the_newest_run_is_the_one_trained_last(tmp_path):
         (folder / runs.BEST).touch()
         os.utime(folder / runs.BEST, (1000 + k, 1000 + k))
     (tmp_path / "runs" / "d").mkdir()  # begun, without a model yet
-    assert newest_run(tmp_path / "runs").name == "a"
+    assert newest_run(tmp_path / "runs") == (tmp_path / "runs" / "a", "")
+
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden"
+
+
+def test_a_run_that_still_trains_is_taken_only_if_no_other_has_finished(tmp_path, run_folder):
+    """A sample once came from the second epoch of a run that another process was training."""
+    stopped = GOLDEN / "stopped"
+    for k, (name, folder) in enumerate(
+        {"older": run_folder, "a": run_folder, "b": stopped}.items()
+    ):
+        shutil.copytree(folder, tmp_path / name)
+        shutil.copy(run_folder / runs.BEST, tmp_path / name)
+        os.utime(tmp_path / name / runs.BEST, (1000 + k, 1000 + k))
+    a, b = tmp_path / "a", tmp_path / "b"
+    unfinished = f"{b} has not finished training"
+    assert newest_run(tmp_path) == (a, f"{unfinished}: {a} is taken")
+    assert newest_run(tmp_path, {"music"}) == (a, f"{unfinished}: {a} is taken")
+    os.utime(a / runs.BEST, (2000, 2000))
+    assert newest_run(tmp_path) == (a, "")
+    for name in ("older", "a"):
+        shutil.copy(stopped / runs.LAST, tmp_path / name)
+    assert newest_run(tmp_path) == (a, f"{a} has not finished training")
+    shutil.rmtree(tmp_path / "older")
+    shutil.rmtree(b)
+    assert newest_run(tmp_path) == (a, "")
 
 
 def test_the_newest_run_of_a_medium_is_found_behind_newer_ones(
@@ -87,12 +114,12 @@ def test_the_newest_run_of_a_medium_is_found_behind_newer_ones(
         (tmp_path / name).mkdir()
         shutil.copy(folder / runs.BEST, tmp_path / name)
         os.utime(tmp_path / name / runs.BEST, (1000 + k, 1000 + k))
-    assert newest_run(tmp_path).name == "audio"
-    assert newest_run(tmp_path, {"audio"}).name == "audio"
-    assert newest_run(tmp_path, {"audio", "music"}).name == "audio"
-    assert newest_run(tmp_path, {"music"}).name == "music"
+    assert newest_run(tmp_path)[0].name == "audio"
+    assert newest_run(tmp_path, {"audio"})[0].name == "audio"
+    assert newest_run(tmp_path, {"audio", "music"})[0].name == "audio"
+    assert newest_run(tmp_path, {"music"})[0].name == "music"
     shutil.rmtree(tmp_path / "audio")
-    assert newest_run(tmp_path, {"audio"}).name == "music"  # the caller reports what is wrong
+    assert newest_run(tmp_path, {"audio"})[0].name == "music"  # the caller reports what is wrong
     (tmp_path / "music" / runs.BEST).write_bytes(b"x")
     refused(lambda: newest_run(tmp_path, {"music"}), "music/best.safetensors is damaged")
 
@@ -113,7 +140,7 @@ def test_the_newest_run_to_resume_may_have_no_best_epoch_yet(tmp_path):
     begun(tmp_path / "nothing-saved", 3000)
     begun(tmp_path / "not-ours", 3000, config="{")
     assert newest_resumable_run(tmp_path).name == "stopped"
-    assert newest_run(tmp_path).name == "finished"
+    assert newest_run(tmp_path)[0].name == "finished"
 
 
 def test_an_unfinished_search_is_resumable(tmp_path):

@@ -1,6 +1,7 @@
 """Sampling: from the specified stream, fed back to the model, the same for the same seed."""
 
 import copy
+import math
 from itertools import islice
 
 import numpy as np
@@ -21,7 +22,7 @@ from seqmodel.sampling.sampler import CHUNK, Sampler
 from seqmodel.units import UNITS
 
 
-def by_hand(run, length, seed, number, temperature=1.0, prime=()):
+def by_hand(run, length, seed, number, temperature=1.0, prime=(), shortest=0):
     """The rule of the docstring by hand: a uniform per note and one for the end, frame by frame."""
     uniforms = Uniforms(seed, number).take(length, 89)
     model = copy.deepcopy(run.model).double()
@@ -37,7 +38,7 @@ def by_hand(run, length, seed, number, temperature=1.0, prime=()):
             uniform = uniforms[len(frames)]
             p = torch.sigmoid(logits[0, :88] / temperature).numpy()
             frames.append((uniform[:88] < p).astype(np.uint8))
-            if uniform[88] < torch.sigmoid(logits[0, 88]):
+            if len(frames) >= shortest and uniform[88] < torch.sigmoid(logits[0, 88]):
                 break
             carry = Carry(state, Past(torch.tensor(frames[-1], dtype=torch.float64)[None]))
     return np.array(frames)
@@ -228,6 +229,33 @@ def test_a_run_that_predicts_ends_stops_by_itself(run):
         assert (drawing.frames, drawing.ended) == (len(piece), True)
     assert 3 < np.mean(lengths) < 60  # train's mean is 13
     assert len(set(lengths)) > 5
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_an_end_can_be_put_off_and_forbidden(run, monkeypatch, backend):
+    """At borders of a chunk too: what is drawn until then is what goes on from it."""
+    monkeypatch.setattr(sample, "CHUNK", 32)
+    monkeypatch.setattr(run.model.unit, "backend", backend)
+    later = 0
+    for number, shortest in enumerate([1, 5, 31, 32, 33, 34, 64, 65, 90]):
+        drawing = Sampler(run.model).piece(300, seed=6, number=number, shortest=shortest)
+        piece = np.concatenate(list(drawing))
+        np.testing.assert_array_equal(piece, by_hand(run, 300, 6, number, shortest=shortest))
+        assert drawing.ended
+        assert len(piece) >= shortest
+        free = draw_piece(run, 300, seed=6, number=number)
+        np.testing.assert_array_equal(piece[: len(free)], free)
+        later += len(piece) > len(free)
+    assert later > 3
+    eager = copy.deepcopy(run.model)
+    with torch.no_grad():
+        eager.output.linear.bias[88] = 100
+    for shortest in (0, 1, 2, 32, 33, 34, 64, 65):
+        drawing = Sampler(eager).piece(300, seed=6, shortest=shortest)
+        assert len(np.concatenate(list(drawing))) == max(1, shortest)
+    endless = Sampler(run.model).piece(300, seed=6, shortest=math.inf)
+    assert len(np.concatenate(list(endless))) == 300
+    assert not endless.ended
 
 
 def test_a_limit_cuts_a_piece_off_only_before_its_end(run):

@@ -1,11 +1,23 @@
 """`seqmodel sample`: new pieces from a run, to a file or to stdout."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Device, Force, Quiet, check_temperature, counter, message
+from seqmodel.cli.common import (
+    Device,
+    Force,
+    Json,
+    Quiet,
+    check_target,
+    check_temperature,
+    chosen_run,
+    counter,
+    message,
+    print_json,
+)
 from seqmodel.cli.completion import one_of
 from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.sample.targets import Targets
@@ -21,7 +33,7 @@ WRITTEN = ", ".join(
 DEFAULT_LENGTH = "; ".join(medium.default_length for medium in MEDIA.values())
 
 
-PIECES = "Pieces"
+PIECES, PRIMER = "Pieces", "Primer"
 
 
 def _formats() -> str:
@@ -71,6 +83,22 @@ def sample(
         float | None,
         typer.Option(min=0.001, help="Length in seconds instead.", rich_help_panel=PIECES),
     ] = None,
+    min_length: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="FRAMES",
+            help="The model may not end a piece before.",
+            show_default=False,
+            rich_help_panel=PIECES,
+        ),
+    ] = 1,
+    no_end: Annotated[
+        bool,
+        typer.Option(
+            "--no-end", help="The model may not end a piece at all.", rich_help_panel=PIECES
+        ),
+    ] = False,
     seed: Annotated[
         int, typer.Option(min=0, help="The same seed gives the same bytes.", rich_help_panel=PIECES)
     ] = 1,
@@ -88,15 +116,23 @@ def sample(
         typer.Option(
             metavar="FILE",
             help="Continue this file, of the run's medium, or a sampled .npy.",
-            rich_help_panel=PIECES,
+            rich_help_panel=PRIMER,
         ),
+    ] = None,
+    prime_frames: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only its first frames, at most.", rich_help_panel=PRIMER),
+    ] = None,
+    prime_seconds: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Only its first seconds, at most.", rich_help_panel=PRIMER),
     ] = None,
     include_prime: Annotated[
         bool,
         typer.Option(
             "--include-prime/--no-include-prime",
             help="Write it before the new frames.",
-            rich_help_panel=PIECES,
+            rich_help_panel=PRIMER,
         ),
     ] = False,
     *,
@@ -111,6 +147,7 @@ def sample(
     ] = None,
     device: Device = "auto",
     force: Force = False,
+    as_json: Json = False,
     quiet: Quiet = False,
     **media_options: Any,
 ) -> None:
@@ -119,30 +156,50 @@ def sample(
     MIDI of music, WAV or FLAC of audio, written here and prepared again as the run's data were,
     gives back exactly what was drawn. Audio has the run's rate, in 16 bits; with - as wav or raw it
     plays while it grows: seqmodel sample - --format wav | aplay. Music as sound is played by a
-    small synthesizer at 44,100 Hz. A run trained with --end stops by itself.
+    small synthesizer at 44,100 Hz. A run trained with --end stops by itself; whether it did, or
+    was cut off at the limit, is reported.
     """
     kind = _format(out, output_format)
     targets = Targets(out, number)
-    if length is not None and seconds is not None:
-        raise UsageError("--length and --seconds exclude each other")
-    if include_prime and prime is None:
-        raise UsageError("--include-prime needs --prime FILE")
+    _exclude({"--length": length, "--seconds": seconds})
+    _exclude({"--min-length": min_length > 1, "--no-end": no_end})
+    _exclude({"--prime-frames": prime_frames, "--prime-seconds": prime_seconds})
+    _exclude({"--json": as_json, "OUT -": targets.to_stdout})
+    of_prime = {
+        "--prime-frames": prime_frames,
+        "--prime-seconds": prime_seconds,
+        "--include-prime": include_prime,
+    }
+    for option, value in of_prime.items():
+        if value and prime is None:
+            raise UsageError(f"{option} needs --prime FILE")
     check_temperature(temperature)
 
-    from seqmodel.runs.folder import load_run, newest_run
+    from seqmodel.runs.folder import load_run
     from seqmodel.sampling.sampler import Sampler
 
-    targets.check(force=force)
-    loaded = load_run(run or newest_run(media=_able(kind)))
+    if not targets.to_stdout:
+        for target in targets:
+            check_target(target, force=force)
+    loaded = load_run(chosen_run(run, _able(kind), quiet=quiet))
     medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
     _check(kind, prime, medium, trained)
+    if (min_length > 1 or no_end) and not loaded.config.end:
+        option = "--no-end" if no_end else "--min-length"
+        raise UsageError(
+            f"{loaded.folder} was trained without --end, so its pieces always last until the "
+            f"limit: leave out {option}"
+        )
     options = options_of(medium, media_options, _rows, trained)
     request = SampleRequest(
         kind=kind,
         length=length,
         seconds=seconds,
+        shortest=min_length,
         prime=prime,
+        prime_frames=prime_frames,
+        prime_seconds=prime_seconds,
         include_prime=include_prime,
         options=options,
         title=f"sampled from {loaded.folder} ({loaded.config.unit})",
@@ -154,15 +211,25 @@ def sample(
     # A step of one piece is too small for a GPU to be faster.
     place = loaded.model.choose_device("cpu" if device == "auto" else device, 1)
     sampler = Sampler(loaded.model.to(place), temperature=temperature)
+    shortest = math.inf if no_end else min_length
+    pieces = []
     for k, target in enumerate(targets):
-        chunks = sampler.piece(sampling.length, seed=seed, number=k, prime=sampling.primer)
-        with counter("sampling", quiet=quiet) as progress, targets.opened(target) as file:
-            written = sampling.write(file, chunks, progress)
-        hint = f", {written.hint}" * bool(written.hint)
-        message(
-            f"{target}: {written.size} from {loaded.folder}{hint}",
-            quiet=quiet or targets.to_stdout,
+        piece = sampler.piece(
+            sampling.length, seed=seed, number=k, prime=sampling.primer, shortest=shortest
         )
+        with counter("sampling", quiet=quiet) as progress, targets.opened(target) as file:
+            written = sampling.write(file, piece, progress)
+        ended_by = "model" if piece.ended else "limit"
+        pieces.append({"path": str(target), "frames": piece.frames, "ended_by": ended_by})
+        facts = [f"{target}: {written.size} from {loaded.folder}"]
+        if loaded.config.end:
+            facts.append("ended by the model" if piece.ended else "cut off at the limit")
+        message(
+            ", ".join(filter(None, [*facts, written.hint])),
+            quiet=quiet or targets.to_stdout or as_json,
+        )
+    if as_json:
+        print_json({"run": str(loaded.folder), "seed": seed, "pieces": pieces})
 
 
 def _format(out: Path, given: str | None) -> str:
@@ -175,6 +242,12 @@ def _format(out: Path, given: str | None) -> str:
     if kind != told and _able(told):
         raise UsageError(f"--format {kind} contradicts the suffix of {out}: leave one out")
     return kind
+
+
+def _exclude(options: dict[str, object]) -> None:
+    """UsageError if both options are given."""
+    if all(value not in (None, False) for value in options.values()):
+        raise UsageError(f"{' and '.join(options)} exclude each other")
 
 
 def _able(kind: str) -> set[str]:

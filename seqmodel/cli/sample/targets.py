@@ -36,15 +36,6 @@ class Targets:
         numbers = range(1, self.number + 1)
         return (self.out.with_name(f"{self.out.stem}-{k}{self.out.suffix}") for k in numbers)
 
-    def check(self, *, force: bool) -> None:
-        """SeqmodelError if a file cannot be written or may not be replaced."""
-        from seqmodel.files import check_writable, refuse_existing
-
-        if not self.to_stdout:
-            for target in self:
-                refuse_existing(target, force=force)
-                check_writable(target)
-
     @contextmanager
     def opened(self, target: Path) -> Iterator[BinaryIO]:
         """Yield what `target` is written to: stdout, or a file that appears once it is complete."""

@@ -52,12 +52,16 @@ class AudioSampling(Sampling):
                 f"a FLAC has at most {MAX_FLAC_RATE:,} samples per second, the run {frame.rate:,}: "
                 "use a .wav"
             )
-        self.length = self._length()
+        most = MAX_SAMPLES // frame.frame_size
+        per_second = frame.rate / frame.frame_size
+        default = max(1, round(defaults.SECONDS * per_second))
+        self.length = request.frames_to_draw(default, most, per_second, self._longest)
+        self._asked = request.frames_of_prime(most, per_second)
         self.remarks: list[str] = []
         self.primer = self._read_primer()
         self._heard = len(self.primer) if request.include_prime else 0
         if (self._heard + self.length) * frame.frame_size > MAX_SAMPLES:
-            raise UsageError(self._too_long("--include-prime"))
+            raise UsageError(f"--include-prime asks for more than {self._longest}")
 
     def write(
         self,
@@ -92,21 +96,10 @@ class AudioSampling(Sampling):
         audible = piece.deviation > INAUDIBLE * self._frame.deviation
         return "" if audible else "silent: try a higher --temperature"
 
-    def _length(self) -> int:
-        frame, request = self._frame, self._request
-        most = MAX_SAMPLES // frame.frame_size
-        if request.length is not None:
-            length = request.length
-        else:
-            seconds = defaults.SECONDS if request.seconds is None else request.seconds
-            length = max(1, round(min(seconds * frame.rate / frame.frame_size, most + 1)))
-        if length > most:
-            raise UsageError(self._too_long("--seconds" if request.length is None else "--length"))
-        return length
-
-    def _too_long(self, option: str) -> str:
+    @property
+    def _longest(self) -> str:
         return (
-            f"{option} asks for more than the {MAX_SAMPLES:,} samples of the longest WAV "
+            f"the {MAX_SAMPLES:,} samples of the longest WAV "
             f"({clock(MAX_SAMPLES / self._frame.rate)} at {self._frame.rate:,} Hz)"
         )
 
@@ -122,13 +115,16 @@ class AudioSampling(Sampling):
             raise SeqmodelError(f"--prime {path}: {error}") from error
 
     def _load_recording(self, path: Path) -> NDArray[np.float32]:
-        """The whole frames of an audio file, aligned to its end, where the new piece continues."""
+        """The whole frames of an audio file, aligned to where the new piece continues."""
         frame, blocks, samples = self._frame, [], 0
+        asked = MAX_SAMPLES if self._asked is None else self._asked * frame.frame_size
         with Recording(path) as recording:
             for block in recording.mono(frame.rate):
-                blocks.append(block)
-                samples += len(block)
+                blocks.append(block[: asked - samples])
+                samples += len(blocks[-1])
                 self._check_length(samples)
+                if samples == asked:
+                    break
         frames = samples // frame.frame_size
         if not frames:
             raise SourceError(f"is shorter than a frame of {plural(frame.frame_size, 'sample')}")
@@ -161,12 +157,12 @@ class AudioSampling(Sampling):
         samples = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
         if not (np.abs(samples) <= 1).all():  # also false for nan
             raise SourceError("holds values that are not samples in [-1, 1]")
-        return np.array(samples, np.float32)
+        return np.array(samples[: self._asked], np.float32)
 
     def _check_length(self, samples: int) -> None:
         if samples > MAX_PRIMER_SAMPLES:
             longest = clock(MAX_PRIMER_SAMPLES / self._frame.rate)
-            raise SourceError(f"is longer than {longest}; use its last part only")
+            raise SourceError(f"is longer than {longest}; add --prime-seconds")
 
 
 class _Measured:

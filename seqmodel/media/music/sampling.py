@@ -8,7 +8,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.errors import SeqmodelError, SourceError, UsageError
+from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
 from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_midi, load_roll
@@ -36,9 +36,12 @@ class MusicSampling(Sampling):
         assert isinstance(frame, PianoRollFrames)
         self._frame, self._request = frame, request
         self._tempo = request.options.get("tempo") or defaults.TEMPO
-        self.length = self._length()
+        per_second = 1 / self._seconds_per_frame
+        default = request.longest_piece or defaults.LENGTH
+        what = f"the {MAX_FRAMES:,} frames a piece may have"
+        self.length = request.frames_to_draw(default, MAX_FRAMES, per_second, what)
         self.remarks: list[str] = []
-        self.primer = self._read_primer()
+        self.primer = self._read_primer()[: request.frames_of_prime(MAX_FRAMES, per_second)]
         self._heard = len(self.primer) if request.include_prime else 0
         if request.kind in SOUND_FORMATS:
             check_sound(request.kind, (self._heard + self.length) * self._seconds_per_frame)
@@ -75,20 +78,6 @@ class MusicSampling(Sampling):
     @property
     def _seconds_per_frame(self) -> float:
         return self._frame.grid.seconds_per_frame(self._tempo)
-
-    def _length(self) -> int:
-        request = self._request
-        if request.seconds is not None:
-            frames = request.seconds / self._seconds_per_frame
-            length = max(1, round(min(frames, MAX_FRAMES + 1)))
-        else:
-            length = request.length or request.longest_piece or defaults.LENGTH
-        if length > MAX_FRAMES:
-            option = "--length" if request.seconds is None else "--seconds"
-            raise UsageError(
-                f"{option} asks for more than the {MAX_FRAMES:,} frames a piece may have"
-            )
-        return length
 
     def _read_primer(self) -> NDArray[np.uint8]:
         path = self._request.prime

@@ -2,6 +2,9 @@
 
 from mistakes.said import DAMAGED, EXISTS, HELP, NO_DATASET, NO_MIDI, NO_ROLL, NO_RUN
 
+NO_END = (
+    "{{run}} was trained without --end, so its pieces always last until the limit: leave out {}"
+)
 EVAL = {
     "eval": (1, NO_RUN),
     "eval {bad}/nope": (1, "there is no run folder {bad}/nope"),
@@ -61,10 +64,20 @@ SAMPLE = {
     ),
     "sample o.mid --prime {bad}/empty --run {run}": (1, "--prime {bad}/empty: is a directory"),
     "sample o.mid --prime {bad}/text.mid --run {run}": (1, f"--prime {{bad}}/text.mid: {NO_MIDI}"),
-    "sample new/o.mid --prime {bad}/text.mid --run {run}": (
-        1,
-        f"--prime {{bad}}/text.mid: {NO_MIDI}",
+    "sample new/o.mid --run {run}": (1, "new/o.mid: there is no folder new; make it first"),
+    "sample o.mid --prime-frames 8 --run {run}": (2, "--prime-frames needs --prime FILE"),
+    "sample o.mid --prime x --prime-frames 8 --prime-seconds 1 --run {run}": (
+        2,
+        "--prime-frames and --prime-seconds exclude each other",
     ),
+    "sample o.mid --no-end --min-length 9 --run {run}": (
+        2,
+        "--min-length and --no-end exclude each other",
+    ),
+    "sample o.mid --no-end --run {run}": (2, NO_END.format("--no-end")),
+    "sample o.mid --min-length 9 --run {run}": (2, NO_END.format("--min-length")),
+    "sample - --format mid --json --run {run}": (2, "--json and OUT - exclude each other"),
+    "report {run} --out new/r.html": (1, "new/r.html: there is no folder new; make it first"),
     "sample o.mid --prime {bad}/nope.npy --run {run}": (
         1,
         "--prime {bad}/nope.npy: no such file or directory",

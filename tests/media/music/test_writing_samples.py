@@ -14,16 +14,7 @@ from seqmodel.media.music.sampling import MusicSampling
 
 def write(file, kind, chunks, frames, definition=FRAMES, **options):
     """Write a sample of so many frames."""
-    request = SampleRequest(
-        kind=kind,
-        length=frames,
-        seconds=None,
-        prime=None,
-        include_prime=False,
-        options=options,
-        title="t",
-        longest_piece=None,
-    )
+    request = SampleRequest(kind, length=frames, options=options, title="t")
     return MusicSampling(definition, request).write(file, chunks, lambda done, total: None)
 
 
