@@ -83,7 +83,10 @@ def _lead(comparison: Comparison) -> str:
     nats = float(comparison.figures(best, comparison.judged).mean())
     others = [other.cell.variant.name for other in ranked[1:] if comparison.leads(other)]
     beside = f", though {listed(others)} cannot be told apart from it" if others else ""
-    text = f"{best.cell.variant.name} predicts {where} best{beside}, with {nats:.3f} nats per frame"
+    claim = f"predicts {where} best{beside}"
+    if comparison.behind and not comparison.told:
+        claim = f"leads on {where}, on too few seeds or pieces for a verdict"
+    text = f"{best.cell.variant.name} {claim}, with {nats:.3f} nats per frame"
     trivial = comparison.trivial(comparison.judged)
     if trivial is None:
         return f"{text}."
@@ -97,7 +100,11 @@ def _section(comparison: Comparison, folder: Path) -> Section:
         parts.append(_searches(comparison))
     parts += _samples(comparison, folder)
     parts.append(_runs(comparison))
-    verdicts = (*table.verdicts(comparison), *table.trivial_lines(comparison))
+    verdicts = (
+        *table.verdicts(comparison),
+        *table.trivial_lines(comparison),
+        *table.caveats(comparison),
+    )
     return Section(comparison.dataset, tuple(parts), tuple(f"{line}." for line in verdicts))
 
 
@@ -119,9 +126,9 @@ def _figures(comparison: Comparison) -> Table:
         cells = ["" if nats is None else f"{nats:.3f}" for nats in figures]
         rows.append(Row((f"{spaced(name)} (trivial)", *cells), muted=True))
     notes = []
-    if comparison.behind:
-        told = f"Bold: the best on {comparison.judged}, and those that a paired bootstrap over"
-        notes.append(f"{told} pieces cannot tell apart from it.")
+    if comparison.told:
+        told = f"Bold: the best on {comparison.judged}, and those that seeds and pieces"
+        notes.append(f"{told} cannot tell apart from it.")
     columns = (Column("model"), *map(Column, labels))
     return Table(columns, tuple(rows), "Nats per frame", tuple(notes))
 

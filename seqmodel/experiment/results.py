@@ -1,7 +1,7 @@
 """The results of an experiment, read from its storage."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,13 +12,14 @@ from optuna.trial import FrozenTrial
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Dataset
-from seqmodel.experiment.bootstrap import Difference, difference
+from seqmodel.experiment.differences import Difference, behind_the_first
 from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.studies import Studies
 from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model
 from seqmodel.model.sequence import ParameterCounts
 from seqmodel.outputs.registry import output_class
+from seqmodel.training.space import Range
 from seqmodel.training.trials import ENDED, METRICS
 
 
@@ -38,6 +39,11 @@ class Attempt:
     def best(self) -> Mapping[str, Any] | None:
         """The epoch that predicts valid best."""
         return min(self.metrics, key=lambda line: line["valid_nats_per_frame"], default=None)
+
+    @property
+    def improving(self) -> bool:
+        """Whether its last epoch, at the most that it may train, is its best."""
+        return self.ended == "complete" and self.best is self.metrics[-1]
 
     @property
     def seconds(self) -> float:
@@ -60,6 +66,11 @@ class Outcome:
     nats: Mapping[str, NDArray[np.float64]]
     """Split -> nats of each piece, (seeds, pieces)."""
 
+    @property
+    def found(self) -> Mapping[str, Any]:
+        """The settings that the search chose for the winner."""
+        return {} if self.winner is None else self.trials[self.winner].found
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -71,6 +82,8 @@ class Comparison:
     baselines: Mapping[str, Mapping[str, float]]
     """Split -> trivial model -> nats per frame."""
     outcomes: Sequence[Outcome]
+    space: Mapping[str, Range] = field(default_factory=dict)
+    """Setting -> the range searched."""
 
     @property
     def judged(self) -> str:
@@ -96,18 +109,31 @@ class Comparison:
         Measured on the split that decides.
         """
         split, ranked = self.judged, self.ranked()
-        return [
-            (other, difference(other.nats[split], ranked[0].nats[split], self.lengths[split]))
-            for other in ranked[1:]
-        ]
+        gaps = behind_the_first([each.nats[split] for each in ranked], self.lengths[split])
+        return [*zip(ranked[1:], gaps, strict=True)]
+
+    @property
+    def told(self) -> bool:
+        """Whether there are seeds and pieces enough for any verdict."""
+        return any(gap.told for _, gap in self.behind)
 
     def leads(self, outcome: Outcome) -> bool:
-        """Whether it is the best of several, or not told apart from it."""
-        if not self.behind:
+        """Whether it is the best of several, or not told apart from it; no one without verdicts."""
+        if not self.told:
             return False
         return outcome is self.ranked()[0] or any(
             outcome is other and not gap.real for other, gap in self.behind
         )
+
+    def improving(self) -> list[Outcome]:
+        """The outcomes with a seed that more epochs might have improved."""
+        return [o for o in self.outcomes if any(seed.improving for seed in o.seeds)]
+
+    def at_end(self, name: str) -> list[Outcome]:
+        """The outcomes whose search chose a value of the setting `name` at an end of its range."""
+        return [
+            o for o in self.outcomes if name in o.found and self.space[name].at_end(o.found[name])
+        ]
 
     def trivial(self, split: str) -> tuple[str, float] | None:
         """The best trivial model of a split and its nats per frame; None if there is none."""
@@ -141,6 +167,7 @@ def results(studies: Studies) -> list[Comparison]:
                 {split: dataset[split].lengths for split in dataset.splits},
                 _baselines(plan, cells, dataset),
                 outcomes,
+                plan.space,
             )
         )
     return found

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from seqmodel.data.splits import SPLITS
-from seqmodel.experiment.bootstrap import FEWEST
+from seqmodel.experiment.differences import FEWEST
 from seqmodel.experiment.results import Comparison, Outcome
 from seqmodel.media.words import listed, plural, spaced, spent
 
@@ -56,32 +56,47 @@ def verdicts(comparison: Comparison) -> list[str]:
     lines = []
     for other, gap in comparison.behind:
         best = comparison.ranked()[0]
-        interval = f"{gap.mean:.3f} nats ({gap.low:.3f} to {gap.high:.3f})"
-        if gap.pieces < FEWEST:
-            interval = (
-                f"{gap.mean:.3f} nats on {plural(gap.pieces, 'piece')}, at least {FEWEST} needed"
-            )
         name, its = best.cell.variant.name, other.cell.variant.name
+        interval = f"{gap.mean:.3f} nats ({gap.low:.3f} to {gap.high:.3f})"
         if gap.real:
             lines.append(f"{name} is better than {its} by {interval}")
-        else:
+        elif gap.told:
             lines.append(f"{name} and {its} cannot be told apart: {interval}")
+        else:
+            few = "one seed" if gap.seeds < 2 else plural(gap.pieces, "piece")
+            ahead = f"{name} is {gap.mean:.3f} nats ahead of {its}"
+            needed = "" if gap.seeds < 2 else f" (at least {FEWEST} are needed)"
+            lines.append(f"{ahead}, which {few} cannot tell from chance{needed}")
+    return lines
+
+
+def caveats(comparison: Comparison) -> list[str]:
+    """Which variants training, or a search, has hardly done justice, one line for each reason."""
+    lines = []
+    improving = _names(comparison.improving())
+    if improving:
+        lines.append(f"{listed(improving)} still improved in the last epoch: more may change ranks")
+    for name in comparison.space:
+        at_end = _names(comparison.at_end(name))
+        if at_end:
+            told = f"the best {spaced(name)} of {listed(at_end)} is at an end of the range searched"
+            lines.append(f"{told}: beyond it may be better")
     return lines
 
 
 def baseline_lines(comparison: Comparison) -> list[str]:
-    """The best trivial model of each split, and which variants are no better."""
+    """The best trivial model of each split, which variants are no better, and the caveats."""
     lines = []
     for split in SPLITS:
         trivial = comparison.trivial(split)
         if trivial is not None:
             lines.append(f"best trivial model on {split}: {trivial[1]:.3f} ({spaced(trivial[0])})")
-    return lines + trivial_lines(comparison)
+    return [*lines, *trivial_lines(comparison), *caveats(comparison)]
 
 
 def trivial_lines(comparison: Comparison) -> list[str]:
     """Which variants are no better than the best trivial model on the split that decides."""
-    worse = [outcome.cell.variant.name for outcome in comparison.no_better_than_trivial()]
+    worse = _names(comparison.no_better_than_trivial())
     if not worse:
         return []
     verb = "is" if len(worse) == 1 else "are"
@@ -92,7 +107,7 @@ def text(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
     """For a terminal."""
     blocks = []
     for comparison in comparisons:
-        names = [outcome.cell.variant.name for outcome in comparison.outcomes]
+        names = _names(comparison.outcomes)
         lines = [(comparison.dataset, names), *rows(comparison), time_row(comparison)]
         widths = [max(len(cells[k]) for _, cells in lines) for k in range(len(names))]
         first = max(len(label) for label, _ in lines)
@@ -110,7 +125,7 @@ def markdown(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
     """For a README."""
     blocks = []
     for comparison in comparisons:
-        names = [outcome.cell.variant.name for outcome in comparison.outcomes]
+        names = _names(comparison.outcomes)
         lines = [_piped([comparison.dataset, *names]), _piped(["---", *["---:"] * len(names)])]
         lines += [_piped([label, *cells]) for label, cells in _marked(comparison, "**{}**")]
         told = [f"- {line}" for line in (*verdicts(comparison), *baseline_lines(comparison))]
@@ -122,7 +137,7 @@ def latex(comparisons: Sequence[Comparison]) -> str:
     """A tabular for each dataset."""
     blocks = []
     for comparison in comparisons:
-        names = [outcome.cell.variant.name for outcome in comparison.outcomes]
+        names = _names(comparison.outcomes)
         marked = _marked(comparison, r"\textbf{{{}}}", _escaped)
         body = [
             " & ".join([_escaped(label), *cells]) + r" \\"
@@ -184,12 +199,14 @@ def _values(comparison: Comparison) -> dict[str, Any]:
                 "parameters": outcome.parameters and outcome.parameters.units,
                 "parameters_with_output": outcome.parameters and outcome.parameters.with_output,
                 "hidden": None if outcome.config is None else outcome.config.hidden,
-                "found": {} if outcome.config is None else _found(outcome),
+                "found": dict(outcome.found),
                 "nats_per_frame": {
                     split: comparison.figures(outcome, split).tolist()
                     for split in comparison.lengths
                 },
                 "above_the_best": _above(comparison, outcome),
+                "still_improving": outcome in comparison.improving(),
+                "at_end_of_range": [n for n in comparison.space if outcome in comparison.at_end(n)],
                 "trials": [
                     {
                         "found": dict(attempt.found),
@@ -206,15 +223,17 @@ def _values(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _above(comparison: Comparison, outcome: Outcome) -> dict[str, float] | None:
+def _above(comparison: Comparison, outcome: Outcome) -> dict[str, Any] | None:
     """The difference from the best variant; None for the best itself, or without a figure."""
-    gaps = (gap for other, gap in comparison.behind if other is outcome)
-    return next((gap._asdict() for gap in gaps), None)
+    for other, gap in comparison.behind:
+        if other is outcome:
+            ends = {"low": gap.low, "high": gap.high} if gap.told else {"low": None, "high": None}
+            return {"mean": gap.mean, **ends, "seeds": gap.seeds, "pieces": gap.pieces}
+    return None
 
 
-def _found(outcome: Outcome) -> dict[str, Any]:
-    assert outcome.config is not None
-    return {name: getattr(outcome.config, name) for name in outcome.trials[0].found}
+def _names(outcomes: Sequence[Outcome]) -> list[str]:
+    return [outcome.cell.variant.name for outcome in outcomes]
 
 
 def _marked(

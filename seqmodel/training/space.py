@@ -35,6 +35,12 @@ class Range:
         """The lowest and the highest value."""
         return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
 
+    def at_end(self, value: float) -> bool:
+        """Whether it lies in the outermost twentieth of the range, at either end."""
+        scale = math.log if self.log else float
+        low, high = scale(self.low), scale(self.high)
+        return not 0.05 <= (scale(value) - low) / (high - low) <= 0.95
+
     def suggested(self, trial: "optuna.Trial", name: str) -> float | int:
         """The value that the trial's sampler draws for the setting `name`."""
         if self.whole:

@@ -1,5 +1,6 @@
 """The verdicts of tables and pages: which variant leads, and which learned nothing."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from seqmodel.experiment.page import comparison_page
 from seqmodel.experiment.plan import Cell, Plan, Source, Variant
 from seqmodel.experiment.results import Attempt, Comparison, Outcome
 from seqmodel.model.sequence import ParameterCounts
+from seqmodel.training.space import Range
 
 LENGTHS = np.full(30, 10)
 PIECES = np.random.default_rng(5).normal(20, 2, 30)
@@ -38,12 +40,15 @@ def comparison(*outcomes: Outcome, trivial: float) -> Comparison:
 
 
 CLOSE = comparison(
-    outcome("gru", 0.01, -0.01), outcome("lstm", 0.01, 0), outcome("tanh", 0.5, 0.6), trivial=2.4
+    outcome("gru", 0.01, -0.01, 0),
+    outcome("lstm", 0.01, 0, -0.01),
+    outcome("tanh", 0.5, 0.6, 0.55),
+    trivial=2.4,
 )
 
 
 def test_the_best_and_those_not_told_apart_from_it_are_marked():
-    """Guards against a single winner where the bootstrap finds none."""
+    """Guards against a single winner where there is none."""
     line = next(x for x in table.markdown([CLOSE], []).splitlines() if x.startswith("| test"))
     cells = line.strip("| ").split(" | ")[1:]
     assert [cell.startswith("**") for cell in cells] == [True, True, False]
@@ -99,10 +104,53 @@ def test_the_page_begins_with_the_winner_and_its_caveats(tmp_path, trivial, verd
     assert page.lead[0].endswith(f"predicts test of set best, {verdict.format(nats)}")
 
 
-def test_a_handful_of_pieces_is_reported_as_too_few():
-    nats = {"test": np.array([[20.0, 18.0]])}
-    few = [replace(outcome(name, 0.0), nats=nats) for name in ("gru", "lstm")]
-    told = Comparison("set", {"test": np.array([10, 9])}, {}, few)
-    assert table.verdicts(told) == [
-        "gru and lstm cannot be told apart: 0.000 nats on 2 pieces, at least 6 needed"
+@pytest.mark.parametrize(("seeds", "reason"), [(3, "2 pieces"), (1, "one seed")])
+def test_too_few_pieces_or_seeds_are_no_verdict(seeds, reason, tmp_path):
+    """Guards against one seed that makes equal models different; nothing is bold."""
+    few = [
+        replace(outcome(name, 0.0), nats={"test": np.array([[20.0, nats]] * seeds)})
+        for name, nats in (("gru", 18.0), ("lstm", 37.0))
     ]
+    told = Comparison("set", {"test": np.array([10, 9])}, {}, few)
+    needed = " (at least 6 are needed)" if seeds > 1 else ""
+    assert table.verdicts(told) == [
+        f"gru is 1.000 nats ahead of lstm, which {reason} cannot tell from chance{needed}"
+    ]
+    assert "**" not in table.markdown([told], [])
+    plan = Plan([Source("set", "/set", "")], [o.cell.variant for o in few], {}, "paper", 1, 2)
+    assert comparison_page(plan, [told], tmp_path, [], "").lead == (
+        "gru leads on test of set, on too few seeds or pieces for a verdict, with 2.000 nats per "
+        "frame.",
+    )
+    assert json.loads(table.as_json([told], {}))["datasets"][0]["variants"][1][
+        "above_the_best"
+    ] == {"mean": 1.0, "low": None, "high": None, "seeds": seeds, "pieces": 2}
+
+
+def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_path):
+    """Guards against a verdict on models that were not trained to their end, or with any rate."""
+    gru, lstm, tanh = CLOSE.outcomes
+    stopped = replace(lstm.seeds[0], ended="no better for 2 epochs")
+    worse = {**gru.seeds[0].metrics[-1], "valid_nats_per_frame": 9.0}
+    past = replace(gru.seeds[0], metrics=[*gru.seeds[0].metrics, worse])
+    high = replace(tanh.trials[0], found={"learning_rate": 0.029})
+    found = comparison(
+        replace(gru, seeds=[past, past]),
+        replace(lstm, seeds=[stopped, stopped]),
+        replace(tanh, seeds=[past, tanh.seeds[0]], trials=[high]),
+        trivial=2.4,
+    )
+    found = replace(found, space={"learning_rate": Range(1e-3, 3e-2, log=True)})
+    told = [
+        "tanh still improved in the last epoch: more may change ranks",
+        "the best learning rate of tanh is at an end of the range searched: beyond it may be "
+        "better",
+    ]
+    assert table.text([found], []).splitlines()[-2:] == told
+    assert table.markdown([found], []).splitlines()[-2:] == [f"- {line}" for line in told]
+    plan = Plan([Source("set", "/set", "")], [gru.cell.variant], {}, "tpe", 1, 2)
+    notes = comparison_page(plan, [found], tmp_path, [], "").sections[0].notes
+    assert notes[-2:] == tuple(f"{line}." for line in told)
+    values = json.loads(table.as_json([found], {}))["datasets"][0]["variants"]
+    assert [value["still_improving"] for value in values] == [False, False, True]
+    assert [value["at_end_of_range"] for value in values] == [[], [], ["learning_rate"]]

@@ -180,9 +180,8 @@ def compare(
     given |= {"params": params} if params else {}
 
     def plan_with(file: Mapping[str, Any]) -> "Plan":
-        settings = {**file, **given}
         return _plan(
-            paths, units, vary or [], settings, search, trials, tune or [], seeds, quick=quick
+            paths, units, vary or [], file, given, search, trials, tune or [], seeds, quick=quick
         )
 
     plan = blaming(Path(config or ""), read_config_file(config) if config else {}, plan_with)
@@ -207,7 +206,8 @@ def _plan(
     paths: list[Path],
     units: str,
     vary: list[str],
-    settings: dict[str, Any],
+    file: Mapping[str, Any],
+    options: Mapping[str, Any],
     search: str | None,
     trials: int,
     tune: list[str],
@@ -219,18 +219,29 @@ def _plan(
     from seqmodel.training.space import default_space, tuned
     from seqmodel.training.trials import finals
 
+    settings = {**file, **options}
     of_preset = search_of(settings.get("preset", Config.preset))
-    chosen = search or ("none" if quick else of_preset)
+    names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
+    variants = variants_of(names, vary)
+    varied, tunes = variants[0].settings, dict(tuned(text, field_types) for text in tune)
+    for given, option in ((options, "set for all"), (tunes, "tuned")):
+        for name in varied:
+            if name in given:
+                raise UsageError(f"{name} is varied and {option}: leave one out")
+    # What is varied is not searched; without anything else to search there is no search.
+    unsearched = "learning_rate" in varied and not tune
+    chosen = search or ("none" if quick or unsearched else of_preset)
     if chosen not in (*SEARCHES, "none"):
         raise UsageError(f"--search must be paper, tpe or none, not {chosen!r}")
     if tune and chosen != "tpe":
         raise UsageError("--tune goes with --search tpe")
-    names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
-    space = default_space(chosen, paper=of_preset == "paper")
-    space |= dict(tuned(text, field_types) for text in tune)
+    if unsearched and chosen != "none":
+        raise UsageError(f"--search {chosen} searches learning_rate, which is varied: name none")
+    space = default_space(chosen, paper=of_preset == "paper") | tunes
+    space = {name: bounds for name, bounds in space.items() if name not in varied}
     plan = Plan(
         sources=sources_of(paths),
-        variants=variants_of(names, vary),
+        variants=variants,
         settings=settings,
         search=chosen,
         trials=trials if space else 1,

@@ -1,0 +1,83 @@
+"""How often a comparison calls equal models different, and how often it finds a difference.
+
+    python tests/experiment/verdict_rates.py [TIMES]
+
+prints the table of seqmodel/experiment/README.md. Runs are simulated: figures vary with the seed
+and, piece by piece, with the model and the run. Lengths of pieces differ, too.
+"""
+
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from seqmodel.experiment.differences import behind_the_first
+
+OF_PIECES, OF_RUNS = 0.1, 0.05
+"""Deviation of a model's nats per frame from piece to piece, and of a run's on a piece."""
+LIKELY = 0.03
+"""Deviation from seed to seed, as on the published rolls."""
+
+
+class Runs(NamedTuple):
+    """What is simulated."""
+
+    models: int
+    seeds: int
+    pieces: int
+    of_seeds: float
+    unequal: float = 1.0
+    """How much more the first model varies than the others do, over seeds and pieces."""
+
+
+def drawn(runs: Runs, gap: float, random: np.random.Generator):
+    """Nats of each model, the best first, and lengths; one model is worse by `gap`."""
+    models, seeds, pieces = runs[:3]
+    lengths = random.integers(5, 200, pieces)
+    scale = np.ones((models, 1, 1))
+    scale[0] = runs.unequal
+    nats = random.normal(0, 1, (models, seeds, 1)) * scale * runs.of_seeds
+    nats = nats + random.normal(0, 1, (models, 1, pieces)) * scale * OF_PIECES
+    nats = 8 + nats + random.normal(0, OF_RUNS, (models, seeds, pieces))
+    nats[-1] += gap
+    order = np.argsort((nats * lengths).sum((1, 2)))
+    return nats[order] * lengths, lengths, int(np.argwhere(order == models - 1)[0, 0])
+
+
+def verdicts(runs: Runs, times: int, gap: float = 0.0, rule=behind_the_first) -> Iterator[bool]:
+    """Whether any model is told from the best, or with a gap, whether the worse one is."""
+    random = np.random.default_rng([7, *runs[:3]])
+    for _ in range(times):
+        nats, lengths, worse = drawn(runs, gap, random)
+        found = [False, *(difference.real for difference in rule(nats, lengths))]
+        yield found[worse] if gap else any(found)
+
+
+def rate(*given, **named) -> float:
+    """The share of `verdicts`."""
+    return float(np.mean([*verdicts(*given, **named)]))
+
+
+def main(times: int) -> None:
+    """Print the table."""
+    counts = (2, 3, 9)
+    print("| seeds | pieces |", *(f"{n} models: false | by 0.1 | by 0.2 |" for n in counts))
+    print("|---:|---:|" + "---:|---:|---:|" * len(counts))
+    for seeds, pieces in itertools.product((2, 3, 5), (6, 30, 300)):
+        cells = []
+        for models in counts:
+            worst = max(
+                rate(Runs(models, seeds, pieces, of_seeds, unequal), times)
+                for of_seeds in (0.0, LIKELY, 0.2)
+                for unequal in (1.0, 5.0)
+            )
+            likely = Runs(models, seeds, pieces, LIKELY)
+            found = [rate(likely, times // 4, gap) for gap in (0.1, 0.2)]
+            cells.append(f"{worst:.1%} | " + " | ".join(f"{share:.0%}" for share in found))
+        print(f"| {seeds} | {pieces} |", " | ".join(cells), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
