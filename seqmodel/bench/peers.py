@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodel.model.heard import heard_inputs
-from seqmodel.model.heard import heard_size as time_size
+from seqmodel.model.heard import heard_inputs, heard_size
 from seqmodel.outputs.note_unit.specification import note_inputs
-from seqmodel.outputs.shared.heard import heard, heard_size
+from seqmodel.outputs.notes.below import below_size, notes_below
 from seqmodel.units import UnitSpec
 
 
@@ -59,8 +58,8 @@ class Tied(nn.Module):
     def __init__(self, spec: UnitSpec, notes: int, hidden: int, note_hidden: int) -> None:
         super().__init__()
         self.notes = notes
-        self.time = layer(spec, time_size(onsets=False), hidden)
-        self.pitch = layer(spec, hidden + heard_size(onsets=False), note_hidden)
+        self.time = layer(spec, heard_size(onsets=False), hidden)
+        self.pitch = layer(spec, hidden + below_size(onsets=False), note_hidden)
         self.linear = nn.Linear(note_hidden, 1)
 
     def forward(self, frames: Tensor) -> Tensor:
@@ -81,7 +80,7 @@ class Tied(nn.Module):
             h, state = self.time(heard_inputs(frame).unsqueeze(0), state)
             frame, of_frame = torch.zeros(1, self.notes), None
             for n in range(self.notes):
-                x = torch.cat([h[0, n : n + 1], heard(frame)[n]], 1)
+                x = torch.cat([h[0, n : n + 1], notes_below(frame)[n]], 1)
                 read, of_frame = self.pitch(x.unsqueeze(0), of_frame)
                 frame[:, n] = torch.bernoulli(torch.sigmoid(self.linear(read[0, 0])))
             drawn.append(frame)

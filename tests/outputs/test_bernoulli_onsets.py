@@ -10,7 +10,7 @@ from scipy import stats
 from torch.distributions import Bernoulli
 
 from seqmodel.outputs.bernoulli.specification import BernoulliOutput
-from seqmodel.outputs.shared import onsets
+from seqmodel.outputs.notes import onsets
 
 
 def tensors(states, dtype=torch.float64):

@@ -14,7 +14,7 @@ from seqmodel.kernels.code.emit import INT, POINTER
 from seqmodel.kernels.code.jit import Library, function
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
-from seqmodel.outputs.shared.levels import choose
+from seqmodel.outputs.samples.blocks import choose
 
 H, F, K, C = 7, 4, 5, 6
 MEAN, DEVIATION = 0.01, 0.08

@@ -16,8 +16,8 @@ from seqmodel.model.build import build_model, with_sizes
 from seqmodel.outputs.bernoulli.tied import TiedBernoulliOutput
 from seqmodel.outputs.note_unit import specification
 from seqmodel.outputs.note_unit.specification import NoteUnitOutput, note_inputs
-from seqmodel.outputs.shared.heard import heard, heard_size
-from seqmodel.outputs.shared.onsets import as_drawn
+from seqmodel.outputs.notes.below import below_size, notes_below
+from seqmodel.outputs.notes.onsets import as_drawn
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units import UNITS, make
 
@@ -27,7 +27,7 @@ H = 5
 def note_unit_output(unit="gru", *, notes=6, layers=1, backend="auto", end=False, onsets=False):
     """An output whose notes depend strongly on each other, in float64."""
     torch.manual_seed(3)
-    made = make(unit, H + heard_size(onsets=onsets), 4, backend, layers=layers)
+    made = make(unit, H + below_size(onsets=onsets), 4, backend, layers=layers)
     output = NoteUnitOutput(H, made, notes, end=end, onsets=onsets).double()
     for weight in output.parameters():
         torch.nn.init.normal_(weight, std=0.7)
@@ -68,8 +68,8 @@ def hears_by_hand(frame, n, struck=None):
 @pytest.mark.parametrize("notes", [1, 5, 12, 13, 88])
 def test_a_note_reads_the_notes_below_it(notes, onsets):
     frames = random_frames(4, notes, onsets)
-    ours = heard(frames, onsets=onsets)
-    assert ours.shape == (notes, 4, heard_size(onsets=onsets))
+    ours = notes_below(frames, onsets=onsets)
+    assert ours.shape == (notes, 4, below_size(onsets=onsets))
     for k, frame in enumerate(frames.tolist()):
         struck = frame[notes:] if onsets else None
         for n in range(notes):

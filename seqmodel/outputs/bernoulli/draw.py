@@ -7,14 +7,14 @@ from llvmlite import ir
 
 from seqmodel.kernels.code.jit import Library, compiled_once
 from seqmodel.kernels.run.calls import Arena, Slot
-from seqmodel.outputs.shared.linear_notes import LinearNotesOutput
-from seqmodel.outputs.shared.notes_draw import (
+from seqmodel.outputs.notes.draw import (
     BYTE,
-    Frame,
     NotesDraw,
+    NotesWriter,
     compile_draw,
     draw_signature,
 )
+from seqmodel.outputs.notes.linear import LinearNotesOutput
 
 _SIGNATURE = draw_signature("bernoulli_draw")
 
@@ -29,7 +29,7 @@ def bernoulli_draw(
 
 @compiled_once
 def _library(stored: int, at_zero: bool, onsets: bool) -> Library:
-    def write(frame: Frame) -> None:
+    def write(frame: NotesWriter) -> None:
         draw, D = _Drawing(frame, at_zero=at_zero), frame.field["D"]
         if not onsets:
             draw.numbers(0, D, draw.likely, as_bytes=True)
@@ -54,7 +54,7 @@ def _library(stored: int, at_zero: bool, onsets: bool) -> Library:
 class _Drawing:
     """Writes the numbers of a frame to x and to the frame's bytes."""
 
-    def __init__(self, frame: Frame, *, at_zero: bool) -> None:
+    def __init__(self, frame: NotesWriter, *, at_zero: bool) -> None:
         self._frame, self._e, self._at_zero = frame, frame.e, at_zero
 
     def numbers(

@@ -13,9 +13,9 @@ from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.linear.matmul import MatMul
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.kernels.run.team import parallel_for
-from seqmodel.outputs.shared import linear_score
-from seqmodel.outputs.shared.linear_score import BlockKernel, LinearNats, rows_of
-from seqmodel.outputs.shared.note_nats import write_nats, write_struck_nats
+from seqmodel.outputs import linear_score
+from seqmodel.outputs.linear_score import BlockKernel, LinearNats, rows_of
+from seqmodel.outputs.notes.nats import write_nats, write_struck_nats
 
 
 class BernoulliNats(LinearNats):

@@ -7,9 +7,9 @@ from torch.nn import functional as F
 
 from seqmodel.config import Config
 from seqmodel.kernels import device
+from seqmodel.outputs.notes.linear import LinearNotesOutput
+from seqmodel.outputs.notes.onsets import needed
 from seqmodel.outputs.protocol import CompiledDraw, Drawn
-from seqmodel.outputs.shared.linear_notes import LinearNotesOutput
-from seqmodel.outputs.shared.onsets import needed
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Self
 from torch import Tensor
 
 from seqmodel.config import Config
+from seqmodel.outputs.notes.tied import TiedOutput
 from seqmodel.outputs.protocol import CompiledDraw, Drawn
-from seqmodel.outputs.shared.tied import TiedOutput
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
@@ -47,6 +47,6 @@ class TiedBernoulliOutput(TiedOutput):
         self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
     ) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        from seqmodel.outputs.shared.tied_draw import TiedDraw  # loads the compiler
+        from seqmodel.outputs.notes.tied_draw import TiedDraw  # loads the compiler
 
         return TiedDraw(self, h, x, arena, chunk, temperature)

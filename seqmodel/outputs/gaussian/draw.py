@@ -10,9 +10,8 @@ from seqmodel.kernels.code.jit import Library, compiled_once
 from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Arena, Slot
 from seqmodel.kernels.run.signature import STORED, Array, packed
-from seqmodel.outputs.shared.audio_draw import AudioDraw, Frame, compile_draw, draw_signature
-from seqmodel.outputs.shared.levels import above_zero
-from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput
+from seqmodel.outputs.samples.blocks import SampleBlocksOutput, above_zero
+from seqmodel.outputs.samples.draw import AudioDraw, SamplesWriter, compile_draw, draw_signature
 
 _SIGNATURE = draw_signature(
     "gaussian_draw",
@@ -59,7 +58,7 @@ def _library(stored: int) -> Library:
     return compile_draw(_SIGNATURE, stored, _write)
 
 
-def _write(frame: Frame) -> None:
+def _write(frame: SamplesWriter) -> None:
     e, f = frame.e, frame.field
     h, H, F = f["h"], f["H"], f["F"]
     frame.affine(h, H, f["logit_weight"], f["logit_bias"], f["logits"], f["K"])

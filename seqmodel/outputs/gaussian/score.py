@@ -13,9 +13,9 @@ from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import MatMul
 from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
-from seqmodel.outputs.shared import linear_score
-from seqmodel.outputs.shared.linear_score import BlockKernel, LinearNats, rows_of
-from seqmodel.outputs.shared.mixture_score import MixtureParameters, log_and_inverse
+from seqmodel.outputs import linear_score
+from seqmodel.outputs.linear_score import BlockKernel, LinearNats, rows_of
+from seqmodel.outputs.samples.mixture import MixtureParameters, log_and_inverse
 
 
 class GaussianMixtureNats(LinearNats):

@@ -11,10 +11,15 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
-from seqmodel.outputs.gaussian.figures import DensityFigures, describe
 from seqmodel.outputs.protocol import CompiledDraw, Window
-from seqmodel.outputs.shared.levels import STEP, above_zero, choose, nearest_level
-from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput, windows
+from seqmodel.outputs.samples.blocks import (
+    STEP,
+    SampleBlocksOutput,
+    above_zero,
+    choose,
+    nearest_level,
+    windows,
+)
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
@@ -128,17 +133,19 @@ class GaussianMixtureOutput(SampleBlocksOutput):
 
         return gaussian_draw(self, h, x, arena, chunk, temperature)
 
-    def figures(self) -> DensityFigures:
+    def figures(self) -> "DensityFigures":
         """Nats per sample, and the share of samples at the floor."""
-
-        def floor_share(window: Window) -> Tensor:
-            return self.floor_share(self(window.h), window.frames, window.past)
-
-        return DensityFigures(floor_share, self.frame_size)
+        return DensityFigures(self)
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Output.describe`."""
-        return describe(figures, self.mean, self.deviation)
+        """See `Output.describe`; with what the densities refer to."""
+        return [
+            f"nats per sample          {figures['nats_per_sample']:9.4f}",
+            f"samples at the floor     {figures['floor_share']:9.4f}",
+            f"  densities of (sample - {self.mean:.3g}) / {self.deviation:.3g}; "
+            f"add {math.log(self.deviation):.4f} nats",
+            "  per sample for those of samples in [-1, 1)",
+        ]
 
     def _rows(self, outputs: Tensor) -> Tensor:
         return outputs.view(*outputs.shape[:-1], 2 * self.frame_size + 1, self.components)
@@ -165,3 +172,22 @@ class GaussianMixtureOutput(SampleBlocksOutput):
 def _of_component(values: Tensor, component: Tensor) -> Tensor:
     """Values (..., F, K) of the given component (...) alone: (..., F)."""
     return torch.take_along_dim(values, component[..., None, None], -1).squeeze(-1)
+
+
+class DensityFigures:
+    """Nats per sample, and the share of samples whose density is decided by the scale's floor."""
+
+    def __init__(self, output: GaussianMixtureOutput) -> None:
+        self._output, self._at_floor = output, 0.0
+
+    def add(self, window: Window) -> None:
+        """Add the frames of a window."""
+        share = self._output.floor_share(self._output(window.h), window.frames, window.past)
+        self._at_floor += float(share.double()[window.inside].sum())
+
+    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The figures by name."""
+        return {
+            "nats_per_sample": nats / (frames * self._output.frame_size),
+            "floor_share": self._at_floor / frames,
+        }

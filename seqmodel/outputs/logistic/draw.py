@@ -9,8 +9,8 @@ from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Arena, Slot
 from seqmodel.kernels.run.signature import Array, packed
-from seqmodel.outputs.shared.audio_draw import AudioDraw, Frame, compile_draw, draw_signature
-from seqmodel.outputs.shared.levels import above_zero
+from seqmodel.outputs.samples.blocks import above_zero
+from seqmodel.outputs.samples.draw import AudioDraw, SamplesWriter, compile_draw, draw_signature
 
 if TYPE_CHECKING:
     from seqmodel.outputs.logistic.specification import DiscretisedLogisticOutput
@@ -72,7 +72,7 @@ def _library(stored: int, width: int) -> Library:
     return compile_draw(_SIGNATURE, stored, lambda frame: _write(frame, width))
 
 
-def _write(frame: Frame, width: int) -> None:
+def _write(frame: SamplesWriter, width: int) -> None:
     e, f = frame.e, frame.field
     F, C, K, M, outputs = f["F"], f["C"], f["K"], e.int(width), f["outputs"]
     frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["states"], e.mul(F, M))
@@ -93,7 +93,7 @@ def _write(frame: Frame, width: int) -> None:
         frame.put(j, _predicted(frame, j) + offset + scale * frame.noise(j, one), one)
 
 
-def _predicted(frame: Frame, j: Any) -> Vector:
+def _predicted(frame: SamplesWriter, j: Any) -> Vector:
     """(l + r d) . p_j in all lanes."""
     e = frame.e
     total = [e.zero()]

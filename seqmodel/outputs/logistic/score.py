@@ -19,10 +19,10 @@ from seqmodel.kernels.linear.packing import packing, panels_of
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
 from seqmodel.kernels.run.team import parallel_for
-from seqmodel.outputs.shared import linear_score
-from seqmodel.outputs.shared.levels import HIGHEST, LOWEST, STEP
-from seqmodel.outputs.shared.linear_score import BlockKernel, rows_of
-from seqmodel.outputs.shared.mixture_score import MixtureParameters, log_and_inverse
+from seqmodel.outputs import linear_score
+from seqmodel.outputs.linear_score import BlockKernel, rows_of
+from seqmodel.outputs.samples.blocks import HIGHEST, LOWEST, STEP
+from seqmodel.outputs.samples.mixture import MixtureParameters, log_and_inverse
 
 
 class Blocks(NamedTuple):

@@ -14,8 +14,16 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
 from seqmodel.outputs.logistic.figures import LevelFigures, describe
 from seqmodel.outputs.protocol import CompiledDraw
-from seqmodel.outputs.shared.levels import HIGHEST, LOWEST, STEP, above_zero, choose, nearest_level
-from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput, windows
+from seqmodel.outputs.samples.blocks import (
+    HIGHEST,
+    LOWEST,
+    STEP,
+    SampleBlocksOutput,
+    above_zero,
+    choose,
+    nearest_level,
+    windows,
+)
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot

@@ -1,6 +1,6 @@
 """The NADE's compiled draw."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -10,17 +10,15 @@ from seqmodel.kernels.code.jit import Library, compiled_once
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.run.calls import Arena, Slot
 from seqmodel.kernels.run.signature import Array
-from seqmodel.outputs.shared.notes_draw import (
+from seqmodel.outputs.notes.draw import (
     BYTE,
     ITEMSIZE,
-    Frame,
     NotesDraw,
+    NotesWriter,
     compile_draw,
     draw_signature,
 )
-
-if TYPE_CHECKING:
-    from seqmodel.outputs.nade.specification import NadeOutput
+from seqmodel.outputs.notes.linear import LinearNotesOutput
 
 _SIGNATURE = draw_signature(
     "nade_draw",
@@ -37,13 +35,20 @@ _SIGNATURE = draw_signature(
 
 
 def nade_draw(
-    output: "NadeOutput", h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float
+    output: LinearNotesOutput,
+    V: Tensor,
+    U: Tensor,
+    h: Slot,
+    x: Slot,
+    arena: Arena,
+    chunk: int,
+    temperature: float,
 ) -> NotesDraw:
-    """The draw of a frame from h (H,)."""
-    V, U = _padded(output.V), _padded(output.U)
+    """The draw of a frame from h (H,), the hidden units having weights V and U (F, K)."""
+    K, V, U = V.shape[1], _padded(V), _padded(U)
     P = V.shape[1]
     own: dict[str, int | Tensor | Slot | None] = {
-        "K": output.width, "P": P, "V": V, "U": U,
+        "K": K, "P": P, "V": V, "U": U,
         "a": arena.take(P), "state": arena.take(P), "limits": arena.take(output.frame_size),
         "past": arena.take(output.frame_size) if output.onsets else None,
     }  # fmt: skip
@@ -63,7 +68,7 @@ def _library(stored: int, at_zero: bool, onsets: bool) -> Library:
     )
 
 
-def _write(frame: Frame, *, at_zero: bool, onsets: bool) -> None:
+def _write(frame: NotesWriter, *, at_zero: bool, onsets: bool) -> None:
     e, b, f = frame.e, frame.e.builder, frame.field
     D, P = f["D"], f["P"]
 
@@ -101,7 +106,7 @@ def _write(frame: Frame, *, at_zero: bool, onsets: bool) -> None:
             activate(Vector(e, a) + Vector(e, step), k)
 
 
-def _as_it_must_be(frame: Frame, d: Any, drawn: Any) -> Any:
+def _as_it_must_be(frame: NotesWriter, d: Any, drawn: Any) -> Any:
     """Number d of a frame with onsets: as drawn, unless it is a strike that is not free."""
     e, b, f = frame.e, frame.e.builder, frame.field
     notes, one = b.lshr(f["D"], e.int(1)), [drawn]

@@ -28,9 +28,9 @@ from seqmodel.kernels.run.signature import (
     per_thread,
 )
 from seqmodel.kernels.run.team import Job, parallel_for
-from seqmodel.outputs.shared import linear_score
-from seqmodel.outputs.shared.linear_score import BLOCK, BlockKernel, rows_of
-from seqmodel.outputs.shared.note_nats import write_nats, write_struck_nats
+from seqmodel.outputs import linear_score
+from seqmodel.outputs.linear_score import BLOCK, BlockKernel, rows_of
+from seqmodel.outputs.notes.nats import write_nats, write_struck_nats
 
 
 class NadeNats(torch.autograd.Function):

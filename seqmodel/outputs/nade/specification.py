@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.kernels import device
+from seqmodel.outputs.notes.linear import LinearNotesOutput
+from seqmodel.outputs.notes.onsets import needed
 from seqmodel.outputs.protocol import CompiledDraw, Drawn
-from seqmodel.outputs.shared.linear_notes import LinearNotesOutput
-from seqmodel.outputs.shared.onsets import needed
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
@@ -31,7 +31,7 @@ class NadeOutput(LinearNotesOutput):
 
     With `onsets` the strikes follow the notes in the same chain, from the lowest to the highest: a
     chord is thus struck again as a whole. Strikes that are not free cost nothing, but later ones
-    depend on them; see `shared.onsets`.
+    depend on them; see `notes.onsets`.
     """
 
     def __init__(
@@ -144,4 +144,4 @@ class NadeOutput(LinearNotesOutput):
         """See `Output.compiled_draw`."""
         from seqmodel.outputs.nade.draw import nade_draw  # loads the compiler
 
-        return nade_draw(self, h, x, arena, chunk, temperature)
+        return nade_draw(self, self.V, self.U, h, x, arena, chunk, temperature)

@@ -10,8 +10,8 @@ from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import compiled_once, function
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
 from seqmodel.kernels.run.team import Kernel, compile_kernels, parallel_for, thread_count
-from seqmodel.outputs.shared.heard import heard_size
-from seqmodel.outputs.shared.heard_writer import WORK, Heard
+from seqmodel.outputs.notes.below import below_size
+from seqmodel.outputs.notes.below_writer import WORK, NotesBelow
 
 _SIZES = ("frames", "N", "D", "H")
 _H = (
@@ -25,7 +25,7 @@ class NoteInputs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, notes: Tensor, onsets: bool, inside: Tensor | None) -> Tensor:
-        """x (D, N, H + heard_size)."""
+        """x (D, N, H + below_size)."""
         frames, F = notes.shape
         D, H = F // 2 if onsets else F, h.shape[1]
         N = frames if inside is None else len(inside)
@@ -59,7 +59,7 @@ class NoteInputs(torch.autograd.Function):
 
 @compiled_once
 def _kernels(itemsize: int, onsets: bool) -> dict[str, Kernel]:
-    x = Array("x", ("D", "N", f"H + {heard_size(onsets=onsets)}"))
+    x = Array("x", ("D", "N", f"H + {below_size(onsets=onsets)}"))
     notes = Array("notes", ("frames", "2 * D" if onsets else "D"))
     work = per_thread("work", f"2 * D + {WORK}")
     signatures = [
@@ -71,7 +71,7 @@ def _kernels(itemsize: int, onsets: bool) -> dict[str, Kernel]:
         arguments = [POINTER, INT, INT]
         with function(module, signature.name, arguments, itemsize) as (e, fields, thread, threads):
             f = signature.load(e, fields)
-            f["width"] = e.add(f["H"], heard_size(onsets=onsets))
+            f["width"] = e.add(f["H"], below_size(onsets=onsets))
             first, last = e.share(f["N"], thread, threads)
             with e.loop(first, last) as k:
                 write(e, f, k, _number(e, f["inside"], k), thread, onsets)
@@ -95,15 +95,15 @@ def _write_forward(
 ) -> None:
     b, D, H = e.builder, f["D"], f["H"]
     size = e.padded(e.add(e.mul(D, 2), WORK))
-    heard = Heard(e, e.offset(f["work"], e.mul(thread, size)), D, onsets=onsets)
+    below = NotesBelow(e, e.offset(f["work"], e.mul(thread, size)), D, onsets=onsets)
     notes = e.offset(f["notes"], e.mul(frame, D, 2 if onsets else 1))
     with e.loop(0, D) as n:
         of_note = e.add(e.mul(frame, D), n)
         x = e.offset(f["x"], e.mul(e.add(e.mul(n, f["N"]), k), f["width"]))
         e.copy(e.offset(f["h"], e.mul(of_note, H)), x, H)
-        heard.write(n, e.offset(x, H))
+        below.write(n, e.offset(x, H))
         struck = b.load(e.offset(notes, D, n), typ=e.real) if onsets else None
-        heard.add(n, b.load(e.offset(notes, n), typ=e.real), struck)
+        below.add(n, b.load(e.offset(notes, n), typ=e.real), struck)
 
 
 def _write_backward(

@@ -8,9 +8,9 @@ from torch import Tensor
 from seqmodel import units
 from seqmodel.config import Config
 from seqmodel.kernels import device
+from seqmodel.outputs.notes.below import below_size, notes_below
+from seqmodel.outputs.notes.tied import TiedOutput
 from seqmodel.outputs.protocol import CompiledDraw, Drawn
-from seqmodel.outputs.shared.heard import heard, heard_size
-from seqmodel.outputs.shared.tied import TiedOutput
 from seqmodel.units.backends import stepper
 from seqmodel.units.dropout import Dropout
 from seqmodel.units.module import Stack, Unit
@@ -45,7 +45,7 @@ class NoteUnitOutput(TiedOutput):
         end: bool = False,
         onsets: bool = False,
     ) -> None:
-        """`unit` reads h (..., hidden_size) and `heard_size` more numbers."""
+        """`unit` reads h (..., hidden_size) and `below_size` more numbers."""
         super().__init__(hidden_size, unit.hidden_size, notes, end=end, onsets=onsets)
         self.unit, self.dropout = unit, Dropout(dropout)
 
@@ -56,7 +56,7 @@ class NoteUnitOutput(TiedOutput):
         assert config.note_hidden is not None
         unit = units.make(
             config.note_unit,
-            h_size + heard_size(onsets=frame.onsets),
+            h_size + below_size(onsets=frame.onsets),
             config.note_hidden,
             config.backend,
             layers=config.note_layers or 1,
@@ -127,7 +127,7 @@ class NoteUnitOutput(TiedOutput):
         frame, state = h.new_zeros(B, self.frame_size), self.unit.zero_state(B)
         for n in range(D):
             own = slice(n, self.frame_size, D)  # the note's numbers: it sounds, it is struck
-            x = torch.cat([of_notes[:, n], heard(frame, onsets=self.onsets)[n]], 1)
+            x = torch.cat([of_notes[:, n], notes_below(frame, onsets=self.onsets)[n]], 1)
             out, state = self.unit(x.unsqueeze(0), state)
             logits = self.logits(out.transpose(0, 1))
             frame[:, own] = self.draw(logits, past[:, own], uniforms[:, own], temperature)
@@ -141,7 +141,7 @@ class NoteUnitOutput(TiedOutput):
         steps = stepper(layers)
         if steps is None:
             return None
-        from seqmodel.outputs.shared.tied_draw import Steps, TiedDraw  # loads the compiler
+        from seqmodel.outputs.notes.tied_draw import Steps, TiedDraw  # loads the compiler
 
         note_x = arena.take(self.unit.input_size)
         calls, states = steps(layers, note_x, arena)
@@ -153,8 +153,8 @@ class NoteUnitOutput(TiedOutput):
 def note_inputs(
     h: Tensor, frames: Tensor, *, onsets: bool = False, inside: Tensor | None = None
 ) -> Tensor:
-    """The unit's inputs: h (N D, H), frames (N, F) -> (D, N, H + heard_size); see `read`."""
+    """The unit's inputs: h (N D, H), frames (N, F) -> (D, N, H + below_size); see `read`."""
     of_notes = h.view(len(frames), -1, h.shape[1])
     if inside is not None:
         of_notes, frames = of_notes[inside], frames[inside]
-    return torch.cat([of_notes.transpose(0, 1), heard(frames, onsets=onsets)], 2)
+    return torch.cat([of_notes.transpose(0, 1), notes_below(frames, onsets=onsets)], 2)

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
-from seqmodel.outputs.shared.notes import NotesOutput
-from seqmodel.outputs.shared.onsets import log_odds, restrikes
+from seqmodel.outputs.notes.onsets import log_odds, restrikes
+from seqmodel.outputs.notes.output import NotesOutput
 
 
 class LinearNotesOutput(NotesOutput):

@@ -15,10 +15,10 @@ from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.run.calls import Arena, Call, Nested, Slot
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.outputs.shared.heard import heard_size
-from seqmodel.outputs.shared.heard_writer import WORK, Heard
-from seqmodel.outputs.shared.notes_draw import BYTE, ITEMSIZE, Frame
-from seqmodel.outputs.shared.tied import TiedOutput
+from seqmodel.outputs.notes.below import below_size
+from seqmodel.outputs.notes.below_writer import WORK, NotesBelow
+from seqmodel.outputs.notes.draw import BYTE, ITEMSIZE, NotesWriter
+from seqmodel.outputs.notes.tied import TiedOutput
 
 _SIZES = ("H", "notes", "D", "R", "chunk")  # D is the size of a frame, onsets included
 _ARRAYS = (
@@ -39,7 +39,7 @@ class Steps(NamedTuple):
     """A unit that runs over the notes of a frame."""
 
     x: Slot
-    """Its input: a note's h, and `heard`."""
+    """Its input: a note's h, and `notes_below`."""
     calls: Sequence[Call]
     """The calls that advance it by a note."""
     states: Sequence[Slot]
@@ -95,7 +95,7 @@ class TiedDraw:
 def _signature(states: tuple[int, ...], onsets: bool) -> Signature:
     """The fields of a draw whose unit has states of these sizes; with none, without a unit."""
     of_unit = [
-        Array("note_x", (f"H + {heard_size(onsets=onsets)}",)),
+        Array("note_x", (f"H + {below_size(onsets=onsets)}",)),
         Array("work", (f"2 * notes + {WORK}",)),
         Array("read", ("R",)),
         *(Array(f"state{k}", (str(size),)) for k, size in enumerate(states)),
@@ -113,10 +113,10 @@ def _library(
     b = ir.IRBuilder(made.append_basic_block())
     e, (fields, n) = Emitter(b, ITEMSIZE), made.args
     f = signature.load(e, fields)
-    notes, H, frame = f["notes"], f["H"], Frame(e, f, n)
-    heard = None
+    notes, H, frame = f["notes"], f["H"], NotesWriter(e, f, n)
+    below = None
     if calls:
-        heard = Heard(e, f["work"], notes, onsets=onsets)
+        below = NotesBelow(e, f["work"], notes, onsets=onsets)
         for array in signature.arrays:
             if array.name.startswith("state"):
                 e.clear(f[array.name], e.int(int(array.shape[0])))
@@ -141,9 +141,9 @@ def _library(
 
     with e.loop(0, notes) as note:
         read = e.offset(f["h"], e.mul(note, H))
-        if heard is not None:
+        if below is not None:
             e.copy(read, f["note_x"], H)
-            heard.write(note, e.offset(f["note_x"], H))
+            below.write(note, e.offset(f["note_x"], H))
             start = len(signature.fields)
             for address, size in calls:
                 place = b.gep(fields, [e.int(start)], source_etype=INT)
@@ -157,13 +157,13 @@ def _library(
             again = e.add(notes, note)
             silent = b.fcmp_ordered("==", before, ir.Constant(e.real, 0.0))
             struck = put(b.and_(sounds, b.or_(silent, drawn(read, 1, again))), again)
-        if heard is not None:
-            heard.add(note, sounding, struck)
+        if below is not None:
+            below.add(note, sounding, struck)
     _write_end(frame)
     return Library(module)
 
 
-def _write_end(frame: Frame) -> None:
+def _write_end(frame: NotesWriter) -> None:
     """Return whether the piece ends with the frame."""
     e, b, f = frame.e, frame.e.builder, frame.field
     with b.if_then(b.icmp_unsigned("!=", f["end_weight"], POINTER(None))):

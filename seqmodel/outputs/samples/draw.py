@@ -1,4 +1,4 @@
-"""Shared by compiled draws of audio: the history of samples, and `levels` in compiled code."""
+"""Shared by compiled draws of audio: the history of samples, and `blocks` in compiled code."""
 
 import math
 import sys
@@ -18,8 +18,7 @@ from seqmodel.kernels.linear.matmul import RowMatMul
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.outputs.shared.levels import HIGHEST, LOWEST, STEP
-from seqmodel.outputs.shared.sample_blocks import SampleBlocksOutput
+from seqmodel.outputs.samples.blocks import HIGHEST, LOWEST, STEP, SampleBlocksOutput
 
 _SIZES = ("F", "C", "K", "choices", "chunk")
 _ARRAYS = (
@@ -95,7 +94,7 @@ class AudioDraw:
         return self._frames.of(memory)[:count].astype(np.float32)
 
 
-class Frame:
+class SamplesWriter:
     """What the code that draws a frame works with."""
 
     def __init__(self, e: Emitter, field: dict[str, Any], n: Any, matmul: RowMatMul) -> None:
@@ -134,7 +133,7 @@ class Frame:
         self._matmul(self.e, a, weight, c, k, columns, True)
 
     def choose(self, name: str, j: Any) -> Any:
-        """Like `levels.choose`: a component, from the logits in the field `name` and uniform `j`.
+        """Like `blocks.choose`: a component, from the logits in the field `name` and uniform `j`.
 
         Cumulative weights overwrite the logits.
         """
@@ -185,7 +184,9 @@ class Frame:
         self.e.copy(self.before(self.field["F"]), self.field["x"], self.field["C"])
 
 
-def compile_draw(signature: Signature, stored: int, write: Callable[[Frame], None]) -> Library:
+def compile_draw(
+    signature: Signature, stored: int, write: Callable[[SamplesWriter], None]
+) -> Library:
     """A draw that appends the samples that `write` puts.
 
     Packed matrices take `stored` bytes per number.
@@ -194,7 +195,7 @@ def compile_draw(signature: Signature, stored: int, write: Callable[[Frame], Non
     matmul = RowMatMul.of(module, _ITEMSIZE, stored)
     made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
     e, (fields, n) = Emitter(ir.IRBuilder(made.append_basic_block()), _ITEMSIZE), made.args
-    frame = Frame(e, signature.load(e, fields), n, matmul)
+    frame = SamplesWriter(e, signature.load(e, fields), n, matmul)
     write(frame)
     frame.move_on()
     e.builder.ret(e.int(0))

@@ -1,4 +1,7 @@
-"""Shared by the outputs over blocks of samples."""
+"""Shared by the outputs over blocks of samples: levels, the choice of a component, the start.
+
+Raw samples are in [-1, 1); 16-bit ones are integer multiples of `STEP`, their levels.
+"""
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Self
@@ -17,6 +20,8 @@ from seqmodel.outputs.protocol import Drawn, Output
 if TYPE_CHECKING:
     from seqmodel.media.definitions import FrameDefinition
 
+LOWEST, HIGHEST = -32768, 32767  # levels
+STEP = 1 / 32768
 # An output finds its start from at least this many frames, if there are as many, taken evenly from
 # all pieces.
 _FRAMES = 20_000
@@ -104,3 +109,26 @@ def windows(train: Split, context: int) -> NDArray[np.float32]:
         found.append(all_windows[skip::stride].copy())
         skip = (skip - len(all_windows)) % stride
     return np.concatenate(found)
+
+
+def nearest_level(samples: Tensor) -> Tensor:
+    """Raw samples rounded to the nearest level, clamped to the lowest and highest."""
+    return (samples / STEP).round().clamp(LOWEST, HIGHEST) * STEP
+
+
+def choose(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
+    """Choose components (...) by their logits (..., K), divided by `temperature`.
+
+    The first whose cumulative weight exceeds the uniform (...) is chosen; at temperature 0 the
+    likeliest.
+    """
+    if temperature == 0:
+        return logits.argmax(-1)
+    cumulative = torch.softmax(logits / temperature, -1).cumsum(-1)
+    cumulative = cumulative / cumulative[..., -1:]  # rounding may have left the last below 1
+    return (cumulative <= uniforms.unsqueeze(-1)).sum(-1)
+
+
+def above_zero(uniforms: Tensor) -> Tensor:
+    """The uniforms, 0 replaced by 2^-54, half the smallest positive one, for finite noise."""
+    return uniforms.clamp(min=2.0**-54)

@@ -17,7 +17,7 @@ from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
-from seqmodel.outputs.shared.linear_notes import LinearNotesOutput
+from seqmodel.outputs.notes.linear import LinearNotesOutput
 
 ITEMSIZE = 8
 """Bytes: float64 throughout."""
@@ -86,7 +86,7 @@ class NotesDraw:
         return self._frames.of(memory)[:count].copy()
 
 
-class Frame:
+class NotesWriter:
     """What the code that draws a frame works with."""
 
     def __init__(self, e: Emitter, field: dict[str, Any], n: Any) -> None:
@@ -128,7 +128,9 @@ class Frame:
         return Vector(e, whole) * 2.0**-BITS
 
 
-def compile_draw(signature: Signature, stored: int, write: Callable[[Frame], None]) -> Library:
+def compile_draw(
+    signature: Signature, stored: int, write: Callable[[NotesWriter], None]
+) -> Library:
     """A draw whose notes `write` stores in x and in the frame's bytes.
 
     The packed weight takes `stored` bytes per number.
@@ -140,7 +142,7 @@ def compile_draw(signature: Signature, stored: int, write: Callable[[Frame], Non
     e, (fields, n) = Emitter(b, ITEMSIZE), made.args
     f = signature.load(e, fields)
     matmul(e, f["h"], f["weight"], f["product"], f["H"], f["columns"], False)
-    frame = Frame(e, f, n)
+    frame = NotesWriter(e, f, n)
     write(frame)
     with b.if_then(b.icmp_signed(">", f["end"], e.int(0))):
         one = e.first_lanes(e.int(1))

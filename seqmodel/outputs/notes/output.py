@@ -9,15 +9,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqmodel.outputs.protocol import Loss, Output
-from seqmodel.outputs.shared.note_figures import NoteFigures, describe
-from seqmodel.outputs.shared.onsets import as_drawn, needed, onset_nats
+from seqmodel.outputs.notes.onsets import as_drawn, needed, onset_nats
+from seqmodel.outputs.protocol import Loss, Output, Window
+
+LABELS = {
+    "onset_nats_per_frame": "  of it, struck or held",
+    "end_nats_per_piece": "end, nats per piece",
+    "accuracy": "accuracy",
+    "precision": "precision",
+    "recall": "recall",
+}
 
 
 class NotesOutput(Output):
     """An output over frames of F numbers, zeros and ones: which of D notes sound.
 
-    With `onsets` F is 2 D and the second half says which of them are struck, see `shared.onsets`;
+    With `onsets` F is 2 D and the second half says which of them are struck, see `notes.onsets`;
     without, F is D. With `end` it also gives the probability that the piece ends with the frame.
     Everything is computed from logits: log(sigmoid) and log(1 - sigmoid) lose all precision where
     the model is confident.
@@ -101,10 +108,62 @@ class NotesOutput(Output):
         ends = self.end_score(h, last)
         return Loss(nats + torch.dot(ends.view(-1), weights.view(-1)), nats.detach())
 
-    def figures(self) -> NoteFigures:
+    def figures(self) -> "NoteFigures":
         """Accuracy, precision and recall over all notes; the nats of onsets and ends, if any."""
         return NoteFigures(self)
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """See `Output.describe`."""
-        return describe(figures)
+        return [
+            f"{label:24} {figures[name]:9.4f}" for name, label in LABELS.items() if name in figures
+        ]
+
+
+class NoteFigures:
+    """Counts of notes over all frames of a split (Bay, Ehmann, Downie 2009).
+
+    A note is predicted where it is more likely on than off, given all that the output conditions
+    on: the past, and where notes depend on each other the frame's true lower notes.
+    accuracy is TP / (TP + FP + FN), precision TP / (TP + FP), recall TP / (TP + FN). Onsets do not
+    count; their cost is a separate figure, by which the nats per frame exceed the piano roll's.
+    """
+
+    def __init__(self, output: NotesOutput) -> None:
+        self._output = output
+        self._true = self._false = self._missed = 0
+        self._onset_nats = self._end_nats = 0.0
+
+    def add(self, window: Window) -> None:
+        """Add the frames of a window."""
+        output = self._output
+        logits = output.note_logits(window.h, window.frames)
+        predicted = logits[window.inside][:, : output.notes] > 0
+        sounding = window.frames[window.inside][:, : output.notes] > 0
+        self._true += int((predicted & sounding).sum())
+        self._false += int((predicted & ~sounding).sum())
+        self._missed += int((~predicted & sounding).sum())
+        if output.onsets:
+            nats = output.onset_nats(logits, window.frames, window.past).double()
+            self._onset_nats += float(nats[window.inside].sum())
+        if output.end:
+            nats = output.end_score(window.h, window.ends.to(window.h)).double()
+            self._end_nats += float(nats[window.inside].sum())
+
+    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The figures by name."""
+        true, false, missed = self._true, self._false, self._missed
+        figures = {
+            "accuracy": _ratio(true, true + false + missed),
+            "precision": _ratio(true, true + false),
+            "recall": _ratio(true, true + missed),
+        }
+        if self._output.onsets:
+            figures["onset_nats_per_frame"] = self._onset_nats / frames
+        if self._output.end:
+            figures["end_nats_per_piece"] = self._end_nats / pieces
+        return figures
+
+
+def _ratio(part: int, whole: int) -> float:
+    """part / whole, or 0 where no note sounds and none is predicted."""
+    return part / whole if whole else 0.0

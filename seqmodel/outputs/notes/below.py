@@ -7,13 +7,13 @@ REACH = 12
 """Notes just below that a note sees individually; also the number of pitch classes."""
 
 
-def heard_size(*, onsets: bool) -> int:
-    """How many inputs `heard` gives each note."""
+def below_size(*, onsets: bool) -> int:
+    """How many inputs `notes_below` gives each note."""
     return (3 if onsets else 2) * REACH + 1
 
 
-def heard(frames: Tensor, *, onsets: bool = False) -> Tensor:
-    """Each note's inputs from the notes below it in its frame: (N, F) -> (D, N, heard_size).
+def notes_below(frames: Tensor, *, onsets: bool = False) -> Tensor:
+    """Each note's inputs from the notes below it in its frame: (N, F) -> (D, N, below_size).
 
     For note n, input k of the first 12 is note n - 12 + k, input k of the next 12 counts the
     sounding notes below n of that note's pitch class, then comes the number of all sounding notes

@@ -1,17 +1,17 @@
-"""`heard.heard` in compiled code, note by note."""
+"""`notes_below` in compiled code, note by note."""
 
 from typing import Any
 
 from llvmlite import ir
 
 from seqmodel.kernels.code.emit import Emitter
-from seqmodel.outputs.shared.heard import REACH
+from seqmodel.outputs.notes.below import REACH
 
 WORK = 4 * REACH + 1
-"""The numbers that `Heard` keeps, beyond 2 D."""
+"""The numbers that `NotesBelow` keeps, beyond 2 D."""
 
 
-class Heard:
+class NotesBelow:
     """A frame's notes so far after 12 zeros, their counts per pitch class, and in all.
 
     The counts per class are stored twice in a row, so that those from any class on are contiguous.

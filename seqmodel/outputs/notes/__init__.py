@@ -1,0 +1,1 @@
+"""What outputs over frames of notes share."""

@@ -1,0 +1,1 @@
+"""What outputs over blocks of audio samples share."""
