@@ -68,7 +68,7 @@ def _events(text: bytes | str) -> Iterator[yaml.Event]:
         for event in yaml.parse(text, Loader=_Loader):
             if not isinstance(event, yaml.StreamStartEvent | yaml.DocumentStartEvent):
                 yield event
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the last two from "\UFFFFFFFF"
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise ValueError(f"not a YAML file: {problem}{_place(error)}") from error
 

@@ -213,7 +213,19 @@ def test_a_rate_may_be_written_in_any_common_notation(read, text, rate):
     assert value == rate
 
 
-@pytest.mark.parametrize("text", ["- a\n- b", "lstm", "{", "a: b: c", "\x00", "\t- x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- a\n- b",
+        "lstm",
+        "{",
+        "a: b: c",
+        "\x00",
+        "\t- x",
+        r'unit: "\UFFFFFFFF"',
+        r'unit: "\U00110000"',
+    ],
+)
 def test_a_file_that_is_not_a_yaml_mapping_is_refused_by_name(read, tmp_path, text):
     with pytest.raises(SeqmodelError) as caught:
         read(text)

@@ -57,7 +57,7 @@ def read_header(stream: BinaryIO) -> Header:
             shape, fortran_order, dtype = read(header)
     except Exception as error:  # its text is parsed as Python, which can raise nearly anything
         raise ValueError("a damaged header") from error
-    if any(size < 0 for size in shape):
+    if any(type(size) is not int or size < 0 for size in shape):  # NumPy takes True for one
         raise ValueError(f"a shape of {shape}")
     comment = header.getvalue().decode("latin1").partition("#")[2].strip()
     return Header(shape, fortran_order, dtype, header.tell(), comment)

@@ -212,10 +212,10 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         return []
     for number, text in enumerate(read_bytes(path).splitlines(), 1):
         try:
-            # Accepts nan, which older versions wrote as a figure.
-            line = Fields.of(plain_json.parse(text, constants=True))
+            line = Fields.of(plain_json.parse(text))
             line.whole("epoch", 1)
-            line.number("valid_nats_per_frame"), line.number("train_nats_per_frame")
+            for name in {"valid_nats_per_frame", "train_nats_per_frame", *line.values}:
+                line.number(name)
         except ValueError as error:
             raise SeqmodelError(
                 f"{path} is damaged: line {number}: {error}; delete it, and `seqmodel train "

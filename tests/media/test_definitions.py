@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from seqmodel.errors import UsageError
+from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 from seqmodel.media.registry import definition_from_json
 
@@ -46,8 +46,12 @@ def test_settings_out_of_range_are_usage_errors(wrong, option):
     assert "\n" not in str(caught.value)
 
 
-def test_a_frame_definition_survives_json():
+def test_a_whole_frame_definition_survives_json():
     frame = AudioFrames(11025, 7, 33, "int16", -0.25, 1e-7)
+    for name in frame.to_json():
+        values = {key: value for key, value in frame.to_json().items() if key != name}
+        with pytest.raises(SourceError, match=f"frame.{name} is missing"):
+            definition_from_json("audio", values)
     values = json.loads(json.dumps(frame.to_json()))
     assert definition_from_json("audio", values) == frame
     assert str(frame) == "11,025 Hz, frames of 7 samples, context 33"

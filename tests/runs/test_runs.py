@@ -1,6 +1,7 @@
 """Run folders: found and loaded, or a one-line error."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -220,6 +221,11 @@ def test_metrics_are_read_or_reported_as_damaged(run_folder, tmp_path):
     for wrong in ("[" * 9999, "3", good[1].replace(": 2,", ": " + "1" * 5001 + ","), good[1][:-1]):
         (tmp_path / runs.METRICS).write_text(f"{good[0]}\n{wrong}\n")
         refused(lambda: read_metrics(tmp_path), "is damaged: line 2: ")
+    for figure in ("valid_accuracy", "updates", "seconds", "valid_nats_per_frame"):
+        for value in ("null", '"text"', "NaN", "Infinity", "1" + "0" * 400, "true"):
+            wrong = re.sub(f'("{figure}": )[^,}}]*', rf"\g<1>{value}", good[1])
+            (tmp_path / runs.METRICS).write_text(f"{good[0]}\n{wrong}\n")
+            refused(lambda: read_metrics(tmp_path), "is damaged: line 2: ")
 
 
 def test_damaged_metrics_are_restored_as_the_error_says(run_folder, tmp_path, make_config, train):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -152,7 +152,10 @@ class AudioFrames:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "AudioFrames":
-        """The inverse of `to_json`; SourceError or TypeError for damaged values."""
+        """The inverse of `to_json`; SourceError, ValueError or TypeError for damaged values."""
+        for field in fields(cls):
+            if field.name not in values:
+                raise ValueError(f"frame.{field.name} is missing")
         return cls(**values)
 
     def __str__(self) -> str:

@@ -329,6 +329,7 @@ def claims(*, cells=1, kind=9, rows=1, data=0, packed=False):
         ("a.npy", b"\x93NUMPY\x01\x00\x10\x27" + b"(" * 10_000, "damaged array"),
         ("a.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", "damaged array"),
         ("a.npy", npy(ROLL).replace(b"(4, 88)", b"(-4,88)"), "damaged array"),
+        ("a.npy", npy(ROLL[:1]).replace(b"(1, 88), }   ", b"(True, 88), }"), "damaged array"),
         ("a.npy", npy(ROLL > 0).replace(b"\x01", b"\x07")[6:], "damaged array"),
         ("a.npy", npy((ROLL * 7).view(bool)), "other than 0 and 1"),
         ("a.npz", zipped("train_0.npy", npy(ROLL))[1:], "damaged"),
