@@ -23,7 +23,7 @@ from seqmodel.media.music.medium import MUSIC
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.sampling.sampler import Sampler
-from seqmodel.training.loss import window_loss
+from seqmodel.training.update import window_loss
 from seqmodel.units import unit_spec
 
 ROLLS = PianoRollFrames(Grid.of_beats(4))

@@ -7,8 +7,7 @@ resumed run continues exactly as if it had never stopped.
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,15 +37,16 @@ from seqmodel.runs.content import (
 )
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.pace import Pace
-from seqmodel.training.resuming import DATA_HASH, check_resumable
 from seqmodel.training.state import (
+    DATA_HASH,
     DivergedError,
     Progress,
     TrainingState,
+    check_resumable,
     check_valid_figure,
 )
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.update import update, update_seed, window_gradient
+from seqmodel.training.update import update, window_gradient
 
 CPU = torch.device("cpu")
 
@@ -142,10 +142,6 @@ def begin_run(
     return trainer
 
 
-class _EnoughError(Exception):
-    """An update has been made."""
-
-
 class Trainer:
     """One run: its state, its data and its folder."""
 
@@ -218,7 +214,10 @@ class Trainer:
 
     def _epoch(self, listener: Listener, stop: StopRequest) -> bool:
         """Finish the epoch and score valid; returns whether the listener ends the run."""
-        self._updates(listener, stop)
+        for _ in self._updates():
+            stop.at_once = None
+            listener.tick(self._tick())
+            self._save_if_due(stop)
         metrics, is_best = self._score(listener, stop)
         return bool(listener.epoch(metrics, is_best))
 
@@ -232,19 +231,12 @@ class Trainer:
         So no epoch's time depends on what the process has trained before. Nothing else changes: the
         gradient is dropped, and each update seeds all that is random.
         """
-        config, state = self.config, self.state
-        batch = batches.load(self.train, indices, None, begin=0, window=2)
-        window_gradient(
-            state.model,
-            batch,
-            None,
-            noise=config.weight_noise,
-            seed=0,
-            dropout=config.weight_dropout,
-        )
-        self._is_warm = True
+        carry, self.state.carry = self.state.carry, None
+        window_gradient(self.state, batches.load(self.train, indices, None, begin=0, window=2), 0)
+        self.state.carry, self._is_warm = carry, True
 
-    def _updates(self, listener: Listener, stop: StopRequest) -> None:
+    def _updates(self) -> Iterator[None]:
+        """Make the updates that the epoch lacks, yielding after each."""
         plan, progress = self._plan(), self.state.progress
         if not self._is_warm and progress.batch < len(plan):
             self._warm_up(plan[progress.batch])
@@ -267,7 +259,6 @@ class Trainer:
                 started, before = time.monotonic(), progress.frames
                 batch = batches.load(self.train, indices, variants, begin=begin, window=window)
                 after = self._update(batch, rate)
-                stop.at_once = None
                 if begin + window < longest:
                     progress.window += 1
                     # Copied: a view would keep the whole window in memory.
@@ -279,24 +270,11 @@ class Trainer:
                 seconds = time.monotonic() - started
                 progress.seconds += seconds
                 self._pace.updated(progress.frames - before, seconds)
-                listener.tick(self._tick())
-                self._save_if_due(stop)
+                yield
 
     def _update(self, batch: Batch, rate: float) -> Carry:
-        config, state = self.config, self.state
-        progress = state.progress
-        sums, norm = update(
-            state.model,
-            state.optimizer,
-            state.average,
-            batch,
-            state.carry,
-            learning_rate=rate,
-            noise=config.weight_noise,
-            clip=config.clip,
-            seed=update_seed(config.seed, progress.update),
-            dropout=config.weight_dropout,
-        )
+        progress = self.state.progress
+        sums, norm = update(self.state, batch, rate)
         if not math.isfinite(sums.nats + norm):
             raise DivergedError(
                 f"training diverged at update {progress.update} of epoch {progress.epoch + 1} "
@@ -319,12 +297,7 @@ class Trainer:
 
     def try_update(self) -> None:
         """Make the first update without saving it; DivergedError if it diverges."""
-
-        def enough(tick: Tick) -> None:
-            raise _EnoughError
-
-        with suppress(_EnoughError):
-            self._updates(Listener(tick=enough), StopRequest())
+        next(self._updates())
 
     def _tick(self) -> Tick:
         progress, total = self.state.progress, self.train.frames

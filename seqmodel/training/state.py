@@ -17,12 +17,22 @@ from seqmodel.model.build import build_model
 from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain_json import Fields
-from seqmodel.runs.content import PROGRESS, damaged, load_model, model_tensors
-from seqmodel.training.average import make_average
-from seqmodel.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
+from seqmodel.runs.content import PROGRESS, damaged, load_model, model_tensors, read_content
+from seqmodel.training.optimizer import (
+    load_optimizer,
+    make_average,
+    make_optimizer,
+    optimizer_tensors,
+)
 
 # Prefixes of tensors in a checkpoint, alongside the model's own.
 OPTIMIZER, AVERAGE, CARRY = "optimizer.", "average.", "carry."
+
+RESUMABLE = ("data", "epochs", "patience")
+"""Settings that may change: where the dataset is (its content may not), and when to end."""
+
+DATA_HASH = "data_sha256"
+"""The checkpoint's key for the dataset's fingerprint."""
 
 
 class DivergedError(SeqmodelError):
@@ -102,7 +112,7 @@ class TrainingState:
 
     def __init__(self, config: Config, train: Split, device: torch.device) -> None:
         torch.manual_seed(config.seed)
-        self.device = device
+        self.config, self.device = config, device
         model = build_model(config, train.frame)
         model.output.start_at(train)
         self.model = model.to(device)
@@ -164,3 +174,29 @@ def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def check_resumable(config: Config, data_hash: str, content: Mapping[str, Any], path: Path) -> None:
+    """SeqmodelError unless `config` and the dataset continue the run of the last checkpoint `path`.
+
+    The checkpoint, not config.yaml, records how the run was trained so far.
+    """
+    trained, folder = read_content(content, path).config, path.parent
+    fresh = f"start a new run with --init-from {folder}"
+    for name, value in asdict(config).items():
+        before = getattr(trained, name)
+        if name not in RESUMABLE and value != before:
+            raise SeqmodelError(
+                f"{folder} was trained with {name} {before}, not {value}: restore it in "
+                f"{folder}/config.yaml, or {fresh}"
+            )
+    if config.schedule != "constant" and config.epochs != trained.epochs:
+        raise SeqmodelError(
+            f"--epochs cannot change on --resume with --schedule {config.schedule}, which spreads "
+            f"the learning rate over the {trained.epochs} epochs of {folder}; {fresh}"
+        )
+    if content.get(DATA_HASH) != data_hash:
+        raise SeqmodelError(
+            f"{config.data} is not the dataset that {folder} was trained on: prepare it again as "
+            f"it was, or {fresh}"
+        )

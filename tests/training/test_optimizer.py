@@ -12,11 +12,10 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.device import one_thread
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.runs.folder import load_run, read_metrics
-from seqmodel.training.average import Average
 from seqmodel.training.loop import Trainer
-from seqmodel.training.loss import window_loss
 from seqmodel.training.noise import weight_dropout, weight_noise
-from seqmodel.training.optimizer import make_optimizer, rescale_gradient
+from seqmodel.training.optimizer import Average, make_optimizer, rescale_gradient
+from seqmodel.training.update import window_loss
 
 
 class Spy:
@@ -312,8 +311,8 @@ def test_noise_is_fresh_at_each_update_and_off_when_scoring(make_config, dataset
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "__init__", watched)
         train(config, tmp_path / "run")
-    assert len(seen[True]) == 6
-    assert len({noise.tobytes() for noise in seen[True]}) == 6
+    assert len(seen[True]) == 7  # six updates and, before them, the warm-up
+    assert len({noise.tobytes() for noise in seen[True]}) == 7
     assert all(0.05 < noise.std() < 0.1 for noise in seen[True])
     assert len(seen[False]) >= 2
     assert not any(noise.any() for noise in seen[False])

@@ -8,7 +8,7 @@ from seqmodel.data import batches
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.model import sequence
 from seqmodel.model.build import build_model
-from seqmodel.training.loss import window_loss
+from seqmodel.training.update import window_loss
 
 
 @pytest.mark.parametrize("window", [1, 7, 40])

@@ -9,23 +9,23 @@ import torch
 
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
-from seqmodel.model.build import build_model
-from seqmodel.training.average import make_average
-from seqmodel.training.optimizer import make_optimizer
+from seqmodel.training.state import TrainingState
 from seqmodel.training.update import step, update, update_seed, window_gradient
 
-NOISE = {"noise": 0.0, "seed": 1}
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def config(make_config):
-    return make_config(unit="gru", end=True, dropout=0.3, average=0.9)
+def begin(make_config, dataset):
+    """A function that begins a run of a gru with these options."""
+    return lambda **options: TrainingState(
+        make_config(unit="gru", **options), dataset["train"], CPU
+    )
 
 
 @pytest.fixture
-def model(config, dataset):
-    torch.manual_seed(0)
-    return build_model(config, dataset.frame)
+def state(begin):
+    return begin(end=True, dropout=0.3, average=0.9, weight_noise=0.075)
 
 
 @pytest.fixture
@@ -45,17 +45,17 @@ def half(batch, rows):
 
 
 @pytest.mark.parametrize("end", [False, True])
-def test_processes_add_up_to_the_batch(make_config, dataset, batch, end):
+def test_processes_add_up_to_the_batch(begin, dataset, batch, end):
     """Guards against a mean of local means, in which the frames of a short batch weigh more."""
-    torch.manual_seed(0)
-    model = build_model(make_config(unit="gru", end=end), dataset.frame)
-    whole = window_gradient(model, batch, None, **NOISE)
+    state = begin(end=end)
+    model = state.model
+    whole = window_gradient(state, batch, 1)
     expected = gradients(model)
     assert whole.frames == int(dataset["train"].lengths.sum())
     parts, added = [], dict.fromkeys(expected, 0.0)
     for rows in ([0, 1, 5], [2, 3, 4, 6, 7, 8, 9, 10]):
         part = half(batch, rows)
-        parts.append(window_gradient(model, part, None, total_frames=whole.frames, **NOISE))
+        parts.append(window_gradient(state, part, 1, total_frames=whole.frames))
         added = {name: added[name] + gradient for name, gradient in gradients(model).items()}
     assert sum(part.frames for part in parts) == whole.frames
     assert sum(part.nats for part in parts) == pytest.approx(whole.nats, rel=1e-6)
@@ -63,9 +63,10 @@ def test_processes_add_up_to_the_batch(make_config, dataset, batch, end):
         torch.testing.assert_close(added[name], gradient, rtol=1e-4, atol=1e-7)
 
 
-def test_nats_are_the_sum_of_the_models_scores(model, batch, dataset):
+def test_nats_are_the_sum_of_the_models_scores(begin, batch, dataset):
     """Recomputed piece by piece, without padding."""
-    model.eval()
+    state = begin(end=True)
+    model = state.model.eval()
     total = 0.0
     for roll in dataset["train"]:
         frames = torch.from_numpy(roll).float()[:, None]
@@ -73,20 +74,19 @@ def test_nats_are_the_sum_of_the_models_scores(model, batch, dataset):
         total -= float(
             torch.distributions.Bernoulli(logits=logits[..., :88].detach()).log_prob(frames).sum()
         )
-    sums = window_gradient(model, batch, None, **NOISE)
+    sums = window_gradient(state, batch, 1)
     assert sums.nats == pytest.approx(total, rel=1e-5)
 
 
-def test_an_update_is_a_function_of_its_arguments(model, batch, config):
+def test_an_update_is_a_function_of_its_arguments(begin, batch):
     """Noise and dropout depend on the seed, not on earlier draws; another seed gives others."""
-    after = {}
+    after, weights = {}, begin(seed=7).model.state_dict()
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):
-        copy = deepcopy(model)
-        optimizer, average = make_optimizer(copy, config), make_average(copy, config)
+        state = begin(end=False, dropout=0.3, average=0.9, weight_noise=0.075, seed=seed)
+        state.model.load_state_dict(weights)
         torch.randn(13)
-        rates = {"learning_rate": 0.01, "noise": 0.075, "clip": 1.0}
-        sums, norm = update(copy, optimizer, average, batch, None, seed=seed, **rates)
-        after[name] = sums.nats, norm, torch.nn.utils.parameters_to_vector(copy.parameters())
+        sums, norm = update(state, batch, 0.01)
+        after[name] = sums.nats, norm, torch.nn.utils.parameters_to_vector(state.model.parameters())
     for one, same in zip(after["a"], after["b"], strict=True):
         assert torch.equal(torch.as_tensor(one), torch.as_tensor(same))
     assert not any(
@@ -97,30 +97,30 @@ def test_an_update_is_a_function_of_its_arguments(model, batch, config):
 
 
 @pytest.mark.parametrize("wrong", ["loss", "gradient"])
-def test_an_update_that_is_not_finite_changes_nothing(model, batch, config, wrong):
+def test_an_update_that_is_not_finite_changes_nothing(state, batch, wrong):
     """A step along nan would make all weights nan, and the last checkpoint may be saved next."""
-    optimizer, average = make_optimizer(model, config), make_average(model, config)
+    model = state.model
     if wrong == "loss":
         with torch.no_grad():
             model.output.linear.bias[3] = math.nan
     else:
         model.unit.U.register_hook(lambda gradient: gradient * math.inf)
     before = deepcopy(model.state_dict())
-    rates = {"learning_rate": 0.01, "noise": 0.075, "clip": 1.0}
-    sums, norm = update(model, optimizer, average, batch, None, seed=1, **rates)
+    sums, norm = update(state, batch, 0.01)
     assert not math.isfinite(sums.nats + norm)
     assert math.isfinite(sums.nats) == (wrong == "gradient")
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(weight, before[name], rtol=0, atol=0, equal_nan=True)
-    assert not optimizer.state
-    assert int(average.count) == 0
+    assert not state.optimizer.state
+    assert int(state.average.count) == 0
 
 
-def test_gradients_that_processes_have_added_are_rescaled_together(model, batch, config):
+def test_gradients_that_processes_have_added_are_rescaled_together(begin, batch):
     """If each process rescaled its own part, one part could be as large as all together."""
-    optimizer = make_optimizer(model, config)
-    window_gradient(model, batch, None, **NOISE)
-    norm = math.sqrt(sum(float(g.double().square().sum()) for g in gradients(model).values()))
-    assert step(optimizer, None, learning_rate=0.01, clip=norm / 2) == pytest.approx(norm, rel=1e-5)
-    scaled = math.sqrt(sum(float(g.double().square().sum()) for g in gradients(model).values()))
-    assert scaled == pytest.approx(norm / 2, rel=1e-4)
+    state = begin(clip=1e-3)
+    window_gradient(state, batch, 1)
+    norm = math.sqrt(sum(float(g.double().square().sum()) for g in gradients(state.model).values()))
+    assert step(state, 0.01) == pytest.approx(norm, rel=1e-5)
+    left = gradients(state.model).values()
+    scaled = math.sqrt(sum(float(g.double().square().sum()) for g in left))
+    assert norm > scaled == pytest.approx(1e-3, rel=1e-4)

@@ -42,7 +42,7 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
     """
     from seqmodel.data.dataset import open_dataset
     from seqmodel.runs.folder import CONFIG, LAST, read_metrics
-    from seqmodel.training.resuming import RESUMABLE
+    from seqmodel.training.state import RESUMABLE
 
     if not (folder / CONFIG).is_file():
         raise SeqmodelError(
