@@ -51,18 +51,18 @@ def speech(tmp_path_factory):
     return open_dataset(sample_dataset(tmp_path_factory.mktemp("speech"), "speech"))
 
 
-@pytest.mark.parametrize(("output", "components"), [("gaussian", 20), ("logistic", 5)])
-def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(
-    tmp_path, train, speech, output, components
-):
-    """Guards against defaults that do not learn speech, or learn it slowly from a bad start."""
-    options = {"unit": "gru", "hidden": 32, "epochs": 2, "output": output, "components": components}
+def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(tmp_path, train, speech):
+    """Guards against defaults that do not learn speech, or learn it slowly from a bad start.
+
+    The README's commands do the same with the logistic output.
+    """
+    options = {"unit": "gru", "hidden": 32, "epochs": 2, "output": "gaussian"}
     train(resolve(options, presets=AUDIO.presets), tmp_path / "run", data=speech)
     first, second = read_metrics(tmp_path / "run")
     assert second["train_nats_per_frame"] < first["train_nats_per_frame"] - 0.5
     assert second["valid_nats_per_frame"] < first["valid_nats_per_frame"]
-    valid, discrete = speech["valid"], output == "logistic"
-    trivial = audio_nats_per_frame(speech["train"], valid, speech.frame, discrete=discrete)
+    train_split, valid = speech["train"], speech["valid"]
+    trivial = audio_nats_per_frame(train_split, valid, speech.frame, discrete=False)
     assert second["valid_nats_per_frame"] < min(trivial.values()) - 1
 
 
@@ -115,10 +115,12 @@ def other_frames(tmp_path_factory, recordings):
 
 
 @both
-@pytest.mark.parametrize("truncate", [2, 7, 1000])
-@pytest.mark.parametrize(("frame", "context"), [(10, 20), (10, 3), (10, 10), (4, 33), (1, 5)])
+@pytest.mark.parametrize(
+    ("frame", "context", "truncate"),
+    [(10, 20, 2), (10, 3, 7), (10, 10, 2), (4, 33, 7), (4, 33, 1000), (1, 5, 7)],
+)
 def test_windows_carry_the_state_and_the_samples(
-    tmp_path, make_audio_config, train, other_frames, output, truncate, frame, context
+    tmp_path, make_audio_config, train, other_frames, output, frame, context, truncate
 ):
     """At a learning rate of 0 the loss is that of whole pieces; a carry that is lost shows."""
     options = {"epochs": 1, "learning_rate": 0.0, "output": output, "batch_size": 5}
