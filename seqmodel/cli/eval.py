@@ -64,7 +64,7 @@ def evaluate(
         raise UsageError(f"--split must be train, valid or test, not {split!r}")
     check_temperature(temperature)
     from seqmodel.data.dataset import open_dataset
-    from seqmodel.evaluation.report import report
+    from seqmodel.evaluation.evaluate import evaluate
     from seqmodel.runs.folder import load_run
     from seqmodel.sampling.comparison import compare_samples, comparison_of
 
@@ -82,7 +82,7 @@ def evaluate(
         )
     loaded.model.to(loaded.model.choose_device(device, batch_size))
     with counter("scoring", quiet=quiet) as progress:
-        result = report(loaded, dataset, split, batch_size=batch_size, progress=progress)
+        result = evaluate(loaded, dataset, split, batch_size=batch_size, progress=progress)
     if samples is not None:
         # A step of one piece is too small for a GPU to be faster.
         loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))

@@ -7,7 +7,7 @@ from typing import Any
 
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError
-from seqmodel.evaluation.report import report
+from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.definitions import Progress
 from seqmodel.outputs.registry import OUTPUTS, output_name
 from seqmodel.report.page import Curve, Point
@@ -127,7 +127,9 @@ def score(subjects: Sequence[Subject], progress: Progress) -> list[Scored]:
             model.to(model.choose_device("auto", BATCH))
             for split in dataset.splits:
                 tell = _from(done, sum(frames), progress)
-                splits[split] = report(subject.run, dataset, split, batch_size=BATCH, progress=tell)
+                splits[split] = evaluate(
+                    subject.run, dataset, split, batch_size=BATCH, progress=tell
+                )
                 done += splits[split]["frames"]
             model.to(model.choose_device("cpu", 1))  # a step of one piece is too small for a GPU
         scored.append(Scored(subject, dataset, splits, remark))

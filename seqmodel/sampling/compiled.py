@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once
-from seqmodel.kernels.run.calls import Arena, Call, Fields, Slot
+from seqmodel.kernels.run.calls import Arena, Call, CallFields, Slot
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.beside import beside
 from seqmodel.model.carry import Carry
@@ -64,7 +64,7 @@ class CompiledSampler:
         self._encoder = model.encoder
         self._arena, self._inputs, self._states = arena, inputs, states
         self._draw, self._chunk = draw, chunk
-        self._fields = Fields(calls)
+        self._fields = CallFields(calls)
         self._loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
 
     def draw(

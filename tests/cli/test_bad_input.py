@@ -132,7 +132,7 @@ def test_out_of_memory_advice_fits_the_command(
     def full(*_: object, **__: object) -> None:
         raise MemoryError
 
-    for place in ("data.sources.find_sources", "evaluation.report.report"):
+    for place in ("data.sources.find_sources", "evaluation.evaluate.evaluate"):
         monkeypatch.setattr(f"seqmodel.{place}", full)
     result = call(*command.format(music=music, run=run).split())
     assert result.status == 1

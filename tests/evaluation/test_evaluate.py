@@ -8,8 +8,8 @@ import safetensors.numpy
 import torch
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.evaluation.report import report
 from seqmodel.media.music.baselines import baseline_nats_per_frame
 from seqmodel.model import sequence
 from seqmodel.runs.folder import load_run
@@ -98,7 +98,7 @@ def test_a_run_without_end_does_not_report_it(tmp_path, make_config, train, data
     """It also scores a piece of a single frame."""
     train(make_config(unit="gru", layers=2, dropout=0.3, epochs=1), tmp_path / "run")
     run = load_run(tmp_path / "run")
-    values = report(run, dataset, "test")
+    values = evaluate(run, dataset, "test")
     assert "end_nats_per_piece" not in values
     single = dataset["train"][1]
     assert len(single) == 1
@@ -144,14 +144,14 @@ def test_progress_ends_at_every_frame_once(run, dataset, monkeypatch):
 
 
 def test_the_report_is_the_documented_json(run, dataset, recomputed):
-    values = json.loads(json.dumps(report(run, dataset, "valid")))
+    values = json.loads(json.dumps(evaluate(run, dataset, "valid")))
     assert values["run"] == str(run.folder)
     assert values["data"] == str(dataset.folder)
     assert values["split"] == "valid"
     assert set(values) == {"run", "data", "split", "epoch", "baselines", *recomputed[1]}
     assert values["baselines"] == baseline_nats_per_frame(dataset["train"], dataset["valid"])
     with pytest.raises(SeqmodelError, match="'dev'"):
-        report(run, dataset, "dev")
+        evaluate(run, dataset, "dev")
 
 
 def test_other_data_without_train_is_measured_against_the_runs_own(
@@ -159,5 +159,5 @@ def test_other_data_without_train_is_measured_against_the_runs_own(
 ):
     """Baselines counted on the data they are scored on would be unfairly good."""
     other = write_dataset(tmp_path, {"valid": rolls["valid"]})
-    ours = report(run, other, "valid")["baselines"]
+    ours = evaluate(run, other, "valid")["baselines"]
     assert ours == baseline_nats_per_frame(dataset["train"], other["valid"])

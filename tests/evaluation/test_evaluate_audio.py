@@ -11,9 +11,9 @@ import torch
 from scipy import special, stats
 
 from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
-from seqmodel.evaluation import likelihood as evaluate
+from seqmodel.evaluation import likelihood as scoring
+from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.evaluation.report import report
 from seqmodel.media.audio.baselines import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model import sequence
@@ -174,14 +174,14 @@ def test_progress_ends_at_every_frame_once(recomputed, audio_dataset, monkeypatc
 def test_no_more_is_read_at_a_time_than_a_window(recomputed, audio_dataset, monkeypatch):
     """Guards against holding whole long recordings in memory, 32 of them at once."""
     monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", 10)
-    sizes, load = [], evaluate.batches.load
+    sizes, load = [], scoring.batches.load
 
     def loading(*given, **named):
         batch = load(*given, **named)
         sizes.append(batch.frames.size)
         return batch
 
-    monkeypatch.setattr(evaluate.batches, "load", loading)
+    monkeypatch.setattr(scoring.batches, "load", loading)
     for batch_size in (1, 2, 5):
         likelihood(recomputed[0].model, audio_dataset["train"], batch_size=batch_size)
     assert max(sizes) == 100
@@ -189,7 +189,7 @@ def test_no_more_is_read_at_a_time_than_a_window(recomputed, audio_dataset, monk
 
 def test_the_report_names_what_the_nats_refer_to(recomputed, audio_dataset):
     run, _, expected = recomputed
-    values = json.loads(json.dumps(report(run, audio_dataset, "train")))
+    values = json.loads(json.dumps(evaluate(run, audio_dataset, "train")))
     keys = {"run", "data", "split", "epoch", "standardisation", "baselines", *expected}
     assert values.keys() == keys
     frame, train = audio_dataset.frame, audio_dataset["train"]
@@ -218,7 +218,7 @@ def test_baselines_of_a_dataset_without_train_are_the_runs(
     run, frame = recomputed[0], audio_dataset.frame
     other = AudioFrames(8000, F, C, "int16", mean=0.3, deviation=0.7)
     alone = write(tmp_path / "alone", other, test=recordings["test"])
-    ours, theirs = (report(run, data, "test") for data in (alone, audio_dataset))
+    ours, theirs = (evaluate(run, data, "test") for data in (alone, audio_dataset))
     assert ours["baselines"] == theirs["baselines"]
     assert ours["standardisation"]["deviation"] == frame.deviation
     assert ours["nats_per_frame"] == theirs["nats_per_frame"]

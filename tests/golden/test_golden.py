@@ -16,7 +16,7 @@ import torch
 from seqmodel.config import Config, read_config_file, resolve
 from seqmodel.data.bundled import FRAMES
 from seqmodel.data.dataset import open_dataset
-from seqmodel.evaluation.report import report
+from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import BEST, LAST, RUN_FOLDER, load_run, read_metrics
@@ -36,7 +36,7 @@ def golden(tmp_path, monkeypatch):
 
 def evaluated(run):
     loaded = load_run(run)
-    figures = report(loaded, open_dataset(loaded.config.data), "valid")
+    figures = evaluate(loaded, open_dataset(loaded.config.data), "valid")
     return {name: value for name, value in figures.items() if name not in ("run", "data")}
 
 

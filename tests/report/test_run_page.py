@@ -11,7 +11,7 @@ import soundfile
 
 import seqmodel
 from seqmodel.data.dataset import open_dataset
-from seqmodel.evaluation.report import report
+from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.audio.medium import Audio
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.report.drawing import draw
@@ -53,7 +53,7 @@ def test_densities_and_probabilities_are_kept_apart(
     assert [section.heading for section in sections] == ["tones (densities)", "tones"]
     for section, folder in zip(sections, (audio_run_folder, logistic_run_folder), strict=True):
         run = load_run(folder)
-        values = report(run, open_dataset(run.config.data), "valid")
+        values = evaluate(run, open_dataset(run.config.data), "valid")
         figures, more = of_kind(section, Table)
         ours, *trivial = figures.rows
         assert ours.cells[2] == f"{values['nats_per_frame']:.4f}"

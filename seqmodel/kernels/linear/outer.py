@@ -16,7 +16,7 @@ from seqmodel.kernels.run.signature import (
     THREADS,
     Array,
     Field,
-    Fields,
+    KernelFields,
     Signature,
     per_thread,
 )
@@ -60,7 +60,15 @@ def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
 
 def _job(a: Tensor, b: Tensor, threads: int, **into: Field) -> Job:
     (K, M), N = a.shape, b.shape[1]
-    fields: Fields = {"K": K, "M": M, "N": N, "threads": threads, "a": a, "b": b, "scratch": NEW}
+    fields: KernelFields = {
+        "K": K,
+        "M": M,
+        "N": N,
+        "threads": threads,
+        "a": a,
+        "b": b,
+        "scratch": NEW,
+    }
     return _kernel(b.element_size()).job(fields | into)
 
 

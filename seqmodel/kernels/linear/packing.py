@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter
 from seqmodel.kernels.code.jit import compiled_once, function
-from seqmodel.kernels.run.signature import NEW, Array, Fields, Signature, packed
+from seqmodel.kernels.run.signature import NEW, Array, KernelFields, Signature, packed
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels, parallel_for
 
 
@@ -21,11 +21,11 @@ def packing(matrix: Tensor, *, transposed: bool = False) -> Job:
     B is the matrix or, if `transposed`, its transpose. The last panel is padded with zeros.
     """
     K, N = reversed(matrix.shape) if transposed else matrix.shape
-    fields: Fields = {"K": K, "N": N, "matrix": matrix.contiguous(), "panels": NEW}
+    fields: KernelFields = {"K": K, "N": N, "matrix": matrix.contiguous(), "panels": NEW}
     return _kernel(matrix.element_size(), transposed).job(fields)
 
 
-def panels_of(packings: Mapping[str, Job]) -> Fields:
+def panels_of(packings: Mapping[str, Job]) -> KernelFields:
     """The panels that these jobs make, by the same names."""
     return {name: job.made["panels"] for name, job in packings.items()}
 

@@ -94,7 +94,7 @@ class Nested(Call):
         self.fields = [field for call in (outer, *inner) for field in call.fields]
 
 
-class Fields:
+class CallFields:
     """The fields of several calls, one after another, as the functions read them."""
 
     def __init__(self, calls: Sequence[Call]) -> None:

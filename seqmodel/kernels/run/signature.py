@@ -36,7 +36,7 @@ NEW = New.NEW
 """Passed for an array: allocate it as declared."""
 Field = int | Tensor | New | None
 """What a call passes for a field; None for an omitted array."""
-Fields = dict[str, Field]
+KernelFields = dict[str, Field]
 Layout = Callable[..., tuple[list[Any], dict[str, Tensor]]]
 """Fields by name -> the fields in order, and the arrays that were passed as `NEW`."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.units.cells import Value
-from seqmodel.units.cpu.plan import Plan
+from seqmodel.units.cpu.cell_plan import CellPlan
 from seqmodel.units.registry import unit_spec
 
 Array = NDArray[np.float64]
@@ -51,7 +51,7 @@ ACTIVATIONS = {
 class Step:
     """One step's slots and states, each (B, H); see `cells.Forward` and `cells.Backward`."""
 
-    plan: Plan
+    plan: CellPlan
     s: ArrayActivation
     phi: ArrayActivation
     weights: Mapping[tuple[str, str], Array]
@@ -180,7 +180,7 @@ class Run:
         activation: str = "tanh",
     ) -> None:
         spec = unit_spec(name)
-        self.plan = Plan(spec, weights.get("b") is not None)
+        self.plan = CellPlan(spec, weights.get("b") is not None)
         self.x, self._stacked, H = x, weights, state[0].shape[1]
         self._parts: dict[tuple[str, str], Array] = {}
         for term, weight in weights.items():

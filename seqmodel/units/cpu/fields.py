@@ -4,7 +4,7 @@ import torch
 
 from seqmodel.kernels.linear.outer import BLOCK
 from seqmodel.kernels.run.signature import THREADS, Array, Signature, packed, per_thread
-from seqmodel.units.cpu.plan import Plan
+from seqmodel.units.cpu.cell_plan import CellPlan
 
 _SIZES = ("T", "B", "I", "H")
 _LENGTHS = Array("lengths", ("B",), torch.int64, optional=True)
@@ -13,7 +13,7 @@ LISTED = ("indices", "counts", "listed")
 """Where the forward loops list the ones of a binary x; left out if x cannot be binary."""
 
 
-def forward(plan: Plan) -> Signature:
+def forward(plan: CellPlan) -> Signature:
     """The fields of the forward loops."""
     arrays = [Array("x", ("T", "B", "I")), _slots(plan, "slots")]
     for state in plan.spec.state:
@@ -26,7 +26,7 @@ def forward(plan: Plan) -> Signature:
     return Signature("forward", _SIZES, fields, ("shortest", "sparse_limit"))
 
 
-def step(plan: Plan) -> Signature:
+def step(plan: CellPlan) -> Signature:
     """The fields of a single step of one row."""
     arrays = [Array("x", ("I",)), Array("slots", (f"{len(plan.cell.slots)}", "H"))]
     # A state before and after the step; at the end the latter is copied over the former.
@@ -37,7 +37,7 @@ def step(plan: Plan) -> Signature:
     return Signature("step", ("B", "I", "H"), fields, ("sparse_limit",))
 
 
-def backward(plan: Plan) -> Signature:
+def backward(plan: CellPlan) -> Signature:
     """The fields of the backward loops."""
     width = f"{len(plan.cell.slots)} * H"
     # Either d_slots holds every step, and the matrices' gradients are summed later, or it holds the
@@ -59,17 +59,17 @@ def backward(plan: Plan) -> Signature:
     return Signature("backward", (*_SIZES, "d_step"), fields, ("shortest",))
 
 
-def _tables(plan: Plan) -> dict[str, str]:
+def _tables(plan: CellPlan) -> dict[str, str]:
     """The sizes of a thread's sums for the gradients of W and of the rows of U, transposed."""
     sizes = {"W": f"I * {len(plan.owners('W'))} * H"}
     return sizes | {f"U{k}": f"H * {len(p.gates)} * H" for k, p in enumerate(plan.projections)}
 
 
-def _slots(plan: Plan, name: str) -> Array:
+def _slots(plan: CellPlan, name: str) -> Array:
     return Array(name, ("T * B", f"{len(plan.cell.slots)} * H"))
 
 
-def _vectors(plan: Plan) -> list[Array]:
+def _vectors(plan: CellPlan) -> list[Array]:
     vectors = []
     for term in ("V", "b", "bU"):
         count = len(plan.owners(term))
@@ -78,7 +78,7 @@ def _vectors(plan: Plan) -> list[Array]:
     return vectors
 
 
-def _matrices(plan: Plan, *, transposed: bool) -> list[Array]:
+def _matrices(plan: CellPlan, *, transposed: bool) -> list[Array]:
     """W and each projection's rows of U, packed; backward, W only if x needs gradients."""
     shapes = {"W": (f"{len(plan.owners('W'))} * H", "I")}
     shapes |= {f"U{k}": (f"{len(p.gates)} * H", "H") for k, p in enumerate(plan.projections)}

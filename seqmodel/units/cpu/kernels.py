@@ -19,7 +19,7 @@ from seqmodel.kernels.linear.sparse import INDEX, SparseFunctions
 from seqmodel.kernels.run.team import compile_kernels
 from seqmodel.units.cells import Stage
 from seqmodel.units.cpu import fields
-from seqmodel.units.cpu.plan import Plan
+from seqmodel.units.cpu.cell_plan import CellPlan
 from seqmodel.units.registry import unit_spec
 
 Functions = tuple[Function, Function]
@@ -30,7 +30,7 @@ class Addresses:
     """A kernel's fields, and addresses within its arrays."""
 
     def __init__(
-        self, plan: Plan, e: Emitter, field: dict[str, Any], thread: Any, threads: Any
+        self, plan: CellPlan, e: Emitter, field: dict[str, Any], thread: Any, threads: Any
     ) -> None:
         self.plan, self.e, self.field, self.thread = plan, e, field, thread
         self.passed_on = False  # whether h's gradient has been set, so that projections add to it
@@ -386,7 +386,7 @@ class CompiledUnit:
         self, name: str, itemsize: int, gate_activation: str, activation: str, bias: bool
     ) -> None:
         self.activations = gate_activation, activation
-        self.plan = Plan(unit_spec(name), bias)
+        self.plan = CellPlan(unit_spec(name), bias)
         module = ir.Module(name)
         matmul = MatMul.of(module, itemsize)
         functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]

@@ -12,12 +12,12 @@ from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.linear.packing import packing, panels_of
 from seqmodel.kernels.linear.sparse import DENSITY, SparseFrames, add_rows
 from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.signature import NEW, Fields
+from seqmodel.kernels.run.signature import NEW, KernelFields
 from seqmodel.kernels.run.team import Job, parallel_for, thread_count
 from seqmodel.units import specification
+from seqmodel.units.cpu.cell_plan import CellPlan
 from seqmodel.units.cpu.fields import LISTED
 from seqmodel.units.cpu.kernels import CompiledUnit, compiled_unit
-from seqmodel.units.cpu.plan import Plan
 from seqmodel.units.registry import UnitSpec
 from seqmodel.units.weights import StackedWeights
 
@@ -29,7 +29,9 @@ being written for all steps and read again.
 """
 
 
-def weight_fields(plan: Plan, weights: Sequence[Tensor | None], H: int) -> tuple[Fields, list[Job]]:
+def weight_fields(
+    plan: CellPlan, weights: Sequence[Tensor | None], H: int
+) -> tuple[KernelFields, list[Job]]:
     """The weights W, U, V, b and bU as fields of the forward loops, and the jobs that pack them."""
     w, u, *vectors = weights
     fields, jobs = _packed(plan, w, u, H, transposed=True)
@@ -120,7 +122,7 @@ class Recurrence(torch.autograd.Function):
         else:
             jobs += _products(ctx, x, made["d_slots"], d_w, d_u, threads)
         parallel_for(jobs, threads)
-        d_b, d_v, d_bu = _cut(d_sums, (b, v, b_u))  # in the order of `Plan.sums`
+        d_b, d_v, d_bu = _cut(d_sums, (b, v, b_u))  # in the order of `CellPlan.sums`
         carried = [made[f"carried_{name}"] for name in names]
         return None, None, made.get("d_x"), d_w, d_u, d_v, d_b, d_bu, *carried
 
@@ -149,7 +151,7 @@ def _products(
     return jobs
 
 
-def _parts(plan: Plan, d_w: Tensor | None, d_u: Tensor | None, H: int) -> list[Tensor]:
+def _parts(plan: CellPlan, d_w: Tensor | None, d_u: Tensor | None, H: int) -> list[Tensor]:
     """The gradients that `plan.products` are summed into."""
     assert d_w is not None
     return [d_w, *(_gate_rows(d_u, rows, H) for rows in plan.gate_spans)]
@@ -205,8 +207,8 @@ def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[
 
 
 def _packed(
-    plan: Plan, w: Tensor | None, u: Tensor | None, H: int, *, transposed: bool = False
-) -> tuple[Fields, list[Job]]:
+    plan: CellPlan, w: Tensor | None, u: Tensor | None, H: int, *, transposed: bool = False
+) -> tuple[KernelFields, list[Job]]:
     """W, if given, and each projection's rows of U, packed; and the jobs that pack them."""
     matrices = {f"U{k}": _gate_rows(u, rows, H) for k, rows in enumerate(plan.gate_spans)}
     if w is not None:
@@ -215,7 +217,7 @@ def _packed(
     return panels_of(packings), list(packings.values())
 
 
-def _length_fields(T: int, lengths: Tensor | None) -> Fields:
+def _length_fields(T: int, lengths: Tensor | None) -> KernelFields:
     if lengths is None:
         return {"shortest": T + 1}
     return {"shortest": min(lengths.tolist()), "lengths": lengths}

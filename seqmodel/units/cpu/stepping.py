@@ -15,6 +15,7 @@ from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.team import parallel_for
 from seqmodel.units.cells import Stage
 from seqmodel.units.cpu import fields
+from seqmodel.units.cpu.cell_plan import CellPlan
 from seqmodel.units.cpu.kernels import (
     Addresses,
     Columns,
@@ -23,7 +24,6 @@ from seqmodel.units.cpu.kernels import (
     Functions,
     compiled_unit,
 )
-from seqmodel.units.cpu.plan import Plan
 from seqmodel.units.cpu.recurrence import weight_fields
 from seqmodel.units.registry import TERMS, unit_spec
 
@@ -129,7 +129,7 @@ class _CompiledStep:
     def __init__(
         self, name: str, stored: int, gate_activation: str, activation: str, bias: bool
     ) -> None:
-        self.plan = Plan(unit_spec(name), bias)
+        self.plan = CellPlan(unit_spec(name), bias)
         module = ir.Module(name)
         matmul = RowMatMul.of(module, _ITEMSIZE, stored)
         sparse = SparseFunctions.of(module, _ITEMSIZE, stored)

@@ -8,7 +8,7 @@ from seqmodel.units.registry import UnitSpec
 
 
 @dataclass(frozen=True)
-class Plan:
+class CellPlan:
     """The parts of a cell that exist for a unit's gates, given the terms they have.
 
     ValueError if the kernels cannot run the cell.

@@ -6,7 +6,7 @@ import pytest
 
 from seqmodel.units import UNITS
 from seqmodel.units.cells import Projection, Stage
-from seqmodel.units.cpu.plan import Plan
+from seqmodel.units.cpu.cell_plan import CellPlan
 
 GRU = UNITS["gru"].cell
 
@@ -20,7 +20,7 @@ def projecting(*projections):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", UNITS)
 def test_every_unit_has_a_plan(name, bias):
-    Plan(UNITS[name], bias)
+    CellPlan(UNITS[name], bias)
 
 
 GATES, STATE = Projection(("z", "r"), "z"), Projection(("n",), "n", source="reset")
@@ -43,22 +43,22 @@ GATES, STATE = Projection(("z", "r"), "z"), Projection(("n",), "n", source="rese
 )
 def test_a_cell_that_the_kernels_cannot_run_is_refused(cell, message):
     with pytest.raises(ValueError, match=f"unit gru: .*{message}"):
-        Plan(replace(UNITS["gru"], cell=cell), True)
+        CellPlan(replace(UNITS["gru"], cell=cell), True)
 
 
 def test_some_gates_with_w_and_some_without():
     """The projection adds to W x or replaces it, for all of its gates."""
     gates = {"z": ("U", "b"), "r": ("W", "U", "b"), "n": ("W", "U", "b")}
     with pytest.raises(ValueError, match="all must have W or none"):
-        Plan(replace(UNITS["gru"], gates=gates), True)
+        CellPlan(replace(UNITS["gru"], gates=gates), True)
 
 
 def test_some_gates_with_u_and_some_without():
     gates = {"z": ("W", "b"), "r": ("W", "U", "b"), "n": ("W", "U", "b")}
     with pytest.raises(ValueError, match="all must have U"):
-        Plan(replace(UNITS["gru"], gates=gates), True)
+        CellPlan(replace(UNITS["gru"], gates=gates), True)
 
 
 def test_the_output_is_the_first_state():
     with pytest.raises(ValueError, match="the output h must be the first state"):
-        Plan(replace(UNITS["lstm"], state=("c", "h")), True)
+        CellPlan(replace(UNITS["lstm"], state=("c", "h")), True)

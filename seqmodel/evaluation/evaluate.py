@@ -11,7 +11,7 @@ from seqmodel.media.registry import medium_of
 from seqmodel.runs.folder import Run
 
 
-def report(
+def evaluate(
     run: Run,
     dataset: Dataset,
     split: str,
