@@ -15,7 +15,8 @@ def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> Non
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(7, 4))  # every run has one: an automatic layout takes half the time
+    figure.subplots_adjust(left=0.1, right=0.98, bottom=0.13, top=0.92)
     axes = figure.subplots()
     epochs = [line["epoch"] for line in metrics]
     valid = [line["valid_nats_per_frame"] for line in metrics]
@@ -37,7 +38,7 @@ def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> Non
     )
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_ylabel("nats per frame")
+    axes.set_title("nats per frame", loc="left", fontsize="medium")
     axes.grid(linewidth=0.5, color="0.85")
     axes.legend(frameon=False)
     write_file(path, png_bytes(figure))
