@@ -77,13 +77,18 @@ def sections(text: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
+@pytest.mark.parametrize(("command", "first"), [("train", "--run"), ("compare", "--out")])
+def test_the_options_that_most_users_need_come_first(command: str, first: str, call: Call):
+    found = sections(call(command, "--help").out)
+    assert list(found)[:2] == ["Arguments", "Most used"]
+    assert len(re.findall(r"^  -", found["Most used"], re.MULTILINE)) == 8
+    assert found["Most used"].strip().startswith(f"{first} FOLDER ")
+
+
 def test_options_of_train_are_grouped(call: Call):
     """Guards against one list of forty options, and an option without a group."""
     found = sections(call("train", "--help").out)
-    assert list(found)[:2] == ["Arguments", "Most used"]
     assert list(found)[2:] == ["Data", "Model", "Training", "Run", "Options", "Examples"]
-    assert len(re.findall(r"^  -", found["Most used"], re.MULTILINE)) == 8
-    assert found["Most used"].strip().startswith("--run FOLDER ")
     placed = {"Data": "--batch-size", "Model": "--layers", "Training": "--trials"}
     placed |= {"Run": "--config", "Options": "--json"}
     for group, option in placed.items():
@@ -139,12 +144,14 @@ def test_defaults_in_the_help_are_those_of_the_config(call: Call):
         assert f"[default: {str(value).lower()}{also}]" in text.replace("- ", "-")  # wrapped
 
 
-def test_examples_can_be_typed(call: Call):
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_examples_can_be_typed(command: str, call: Call):
     """Guards against an example with an option that is gone; they are shown line by line."""
-    shown = call("train", "--help").out.split("\nExamples:\n")[1]
-    for line in shown.splitlines():
-        assert line.startswith("  seqmodel train ")
-        assert all(word in call("train", "--help").out for word in line.split() if word[0] == "-")
+    text, _, examples = call(command, "--help").out.partition("\nExamples:\n")
+    assert len(examples.splitlines()) == 2
+    for line in examples.splitlines():
+        assert line.startswith(f"  seqmodel {command} ")
+        assert all(f"  {word}" in text for word in line.split() if word.startswith("-"))
 
 
 def test_help_loads_nothing_heavy():

@@ -15,6 +15,7 @@ from seqmodel.config import (
     PRESETS,
     SEARCHES,
     TRIALS,
+    USUAL,
     Config,
     field_types,
     parse_setting,
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     from seqmodel.experiment.plan import Plan, Source
 
 RESULTS = Path("results")
-COMPARED, SETTINGS, SEARCH, RUN = "What is compared", "Settings of all runs", "Search", "Run"
+SETTINGS, SEARCH, RUN = "Settings of all runs", "Search", "Run"
+EXAMPLES = """\
+seqmodel compare music --units gru,lstm --params 20000 --out results/units
+seqmodel compare music --units gru --vary dropout=0,0.2,0.4"""
 
 
 def compare(
@@ -36,12 +40,20 @@ def compare(
         list[Path] | None,
         typer.Argument(metavar="DATA", help="Prepared datasets; the bundled sample if none."),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="The folder of the experiment.  [default: in results/, by the data and --quick]",
+            rich_help_panel=USUAL,
+        ),
+    ] = None,
     units: Annotated[
         str,
         typer.Option(
             metavar="A,B,...",
             help="See `seqmodel units`.  [default: tanh,gru,lstm]",
-            rich_help_panel=COMPARED,
+            rich_help_panel=USUAL,
             autocompletion=several_of(UNITS),
         ),
     ] = "",
@@ -51,14 +63,14 @@ def compare(
             metavar="KEY=A,B,...",
             help="Compare another setting too, or instead; repeatable. Keys are those of `seqmodel "
             "train --print-config`.",
-            rich_help_panel=COMPARED,
+            rich_help_panel=USUAL,
         ),
     ] = None,
     params: Annotated[
         int | None,
         typer.Option(
             help="Solve every unit's size for this many parameters, without outputs.",
-            rich_help_panel=COMPARED,
+            rich_help_panel=USUAL,
         ),
     ] = None,
     preset: Annotated[
@@ -81,7 +93,7 @@ def compare(
             "--set",
             metavar="KEY=VALUE",
             help="A setting of all runs; repeatable.",
-            rich_help_panel=SETTINGS,
+            rich_help_panel=USUAL,
         ),
     ] = None,
     search: Annotated[
@@ -108,7 +120,7 @@ def compare(
     seeds: Annotated[
         int,
         typer.Option(
-            min=1, help="Runs of each search's winner, the first included.", rich_help_panel=SEARCH
+            min=1, help="Runs of each search's winner, the first included.", rich_help_panel=USUAL
         ),
     ] = 3,
     quick: Annotated[
@@ -116,7 +128,7 @@ def compare(
         typer.Option(
             "--quick",
             help="A first answer: no search, one seed, few epochs.",
-            rich_help_panel=SEARCH,
+            rich_help_panel=USUAL,
         ),
     ] = False,
     jobs: Annotated[
@@ -124,7 +136,7 @@ def compare(
         typer.Option(
             min=1,
             help="Processes, of one thread each.  [default: one per core]",
-            rich_help_panel=RUN,
+            rich_help_panel=USUAL,
         ),
     ] = None,
     storage: Annotated[
@@ -133,14 +145,6 @@ def compare(
             metavar="URL",
             help="A database shared by several hosts, such as postgresql://...  "
             "[default: a file in --out]",
-            rich_help_panel=RUN,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="The folder of the experiment.  [default: in results/, by the data and --quick]",
             rich_help_panel=RUN,
         ),
     ] = None,
