@@ -9,7 +9,8 @@ Each frame and row has slots of H numbers. A gate's slot holds W x, to which its
 (those of W, b and V follow from it), `d_slot` that of any other slot, and `pass_on` the previous
 state's, except for what flows through U.
 
-The equations run over LLVM vectors in `cpu.kernels` and over NumPy arrays in `cpu.by_hand`.
+The equations run over LLVM vectors in `cpu.kernels`, and for tests and debugging over NumPy arrays
+in tests/units/by_hand.py.
 """
 
 from collections.abc import Callable

@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 import torch
+from by_hand import Run
 
 from seqmodel.units import UNITS, make, specification
-from seqmodel.units.cpu.by_hand import Run
 from seqmodel.units.registry import TERMS
 
 
@@ -52,5 +52,5 @@ def test_values_and_gradients(name, s, phi, bias):
 
 
 def test_equations_load_no_compiler():
-    code = "import sys, seqmodel.units.cpu.by_hand; assert 'llvmlite' not in sys.modules"
+    code = "import sys, seqmodel.units.cpu.cell_plan; assert 'llvmlite' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
