@@ -49,6 +49,7 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
     "frame-wise": {},
     "tied": {
         "echo": True,
+        "clock": True,
         "hidden": 64,
         "dropout": 0.2,
         "schedule": "cosine",
@@ -122,6 +123,12 @@ class Config:
     echo: bool = setting(
         False,
         "tied: also tell each note what followed the longest earlier match of the latest frames.",
+        MODEL,
+        neutral=False,
+    )
+    clock: bool = setting(
+        False,
+        "tied: also tell each note how soon a piece this long may end, by the training pieces.",
         MODEL,
         neutral=False,
     )
@@ -205,6 +212,12 @@ class Config:
     def without_search(self) -> Self:
         """The same settings, for a single run."""
         return replace(self, learning_rate_draws=0, tpe_trials=0)
+
+    @classmethod
+    def neutral(cls) -> dict[str, Any]:
+        """What a file of an older version means by the settings that it lacks."""
+        added = (f for f in fields(cls) if f.metadata["neutral"] is not MISSING)
+        return {f.name: f.metadata["neutral"] for f in added}
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""

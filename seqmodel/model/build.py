@@ -68,6 +68,8 @@ def _with_note_unit(config: Config, frame: FrameDefinition) -> Config:
 def _frame_wise(config: Config, frame: FrameDefinition) -> Encoder:
     if config.echo:
         raise UsageError("--echo is for --model tied")
+    if config.clock:
+        raise UsageError("--clock is for --model tied")
     return WindowEncoder(
         frame.context,
         mean=frame.mean,
@@ -78,7 +80,7 @@ def _frame_wise(config: Config, frame: FrameDefinition) -> Encoder:
 
 def _tied(config: Config, frame: FrameDefinition) -> Encoder:
     notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
-    return NoteEncoder(notes, onsets=frame.onsets, echo=config.echo)
+    return NoteEncoder(notes, onsets=frame.onsets, echo=config.echo, clock=config.clock)
 
 
 ENCODERS: dict[str, Callable[[Config, FrameDefinition], Encoder]] = {

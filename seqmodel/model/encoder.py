@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
 
 if TYPE_CHECKING:
@@ -55,13 +56,19 @@ class Encoder(Protocol):
         input_size: I, the size of a unit row's input.
         beside_size: E, the number of values that the output reads alongside each row of h.
         rows: R, the number of unit rows for each piece.
+        end_odds: what the last number beside h is to be multiplied by to give log odds that the
+            piece ends; 0 if it is something else.
         binary: whether inputs are zeros and ones, which may be read as a sparse set.
     """
 
     input_size: int
     beside_size: int
+    end_odds: float
     rows: int
     binary: bool
+
+    def start_at(self, train: Split) -> None:
+        """Keep what the inputs refer to of the training split, if anything."""
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """The past before the first frame: zeros, the numbers in the dtype and device of `like`."""
@@ -102,13 +109,16 @@ class WindowEncoder:
     C = F = 88: the unit reads the previous frame.
     """
 
-    rows, beside_size = 1, 0
+    rows, beside_size, end_odds = 1, 0, 0.0
 
     def __init__(
         self, context: int, *, mean: float = 0.0, deviation: float = 1.0, binary: bool = False
     ) -> None:
         self.input_size, self.binary = context, binary
         self.mean, self.deviation = mean, deviation
+
+    def start_at(self, train: Split) -> None:
+        """See `Encoder`: nothing."""
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from llvmlite import ir
 from torch import Tensor
 
@@ -10,6 +11,7 @@ from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
 from seqmodel.kernels.run.team import Kernel, compile_kernels, parallel_for, thread_count
+from seqmodel.model.clock import SIZE as CLOCK
 from seqmodel.model.echo import STEPS, echo_size
 from seqmodel.model.echo_kernel import compiled_echoes, echo_call
 from seqmodel.model.encoder import CompiledInputs
@@ -21,32 +23,38 @@ _ITEMSIZE = 8  # bytes of a number in sampling
 
 
 def compiled_inputs(
-    heard: Tensor, memory: Tensor | None, *, onsets: bool
+    heard: Tensor, memory: Tensor | None, clock: Tensor | None, *, onsets: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The inputs of notes (T B D, I) after frames `heard` (T, B, C), and the new memory (B, K).
 
-    For float32 or float64 on the CPU; `memory` is None without echo.
+    For float32 or float64 on the CPU; `memory` is None without echo. `clock` (T B, CLOCK) holds
+    each frame's row of the clock, if there is one.
     """
     T, B, C = heard.shape
     N, D = T * B, C // 2 if onsets else C
-    heard, threads, echoes = heard.contiguous(), thread_count(N), {}
+    heard, threads = heard.contiguous(), thread_count(N)
+    more = {} if clock is None else {"clock": clock}
     if memory is not None:
         after, length, memory = compiled_echoes(heard, memory)
-        echoes = {"after": after.view(N, C), "length": length.view(N)}
-    job = _kernel(heard.element_size(), onsets, memory is not None).job(
+        more |= {"after": after.view(N, C), "length": length.view(N)}
+    kernel = _kernel(heard.element_size(), onsets, memory is not None, clock is not None)
+    job = kernel.job(
         {
             "N": N, "D": D, "threads": threads, "past": heard.view(N, C),
-            "pitch": absolute_pitch(D).to(heard), "x": NEW, "work": NEW, **echoes,
+            "pitch": absolute_pitch(D).to(heard), "x": NEW, "work": NEW, **more,
         }
     )  # fmt: skip
     parallel_for([job], threads)
     return job.made["x"], memory
 
 
-def inputs_call(D: int, arena: Arena, *, onsets: bool, echo: bool) -> CompiledInputs:
-    """The same for one frame, in float64."""
+def inputs_call(
+    D: int, arena: Arena, *, onsets: bool, echo: bool, table: Tensor | None
+) -> CompiledInputs:
+    """The same for one frame, in float64; `table` holds all rows of the clock."""
     past = arena.take(2 * D if onsets else D)
-    x = arena.take(D, _input_size(onsets, echo))
+    clock = table is not None
+    x = arena.take(D, _input_size(onsets, echo, clock))
     fields: dict[str, int | Tensor | Slot | None] = {
         "N": 1, "D": D, "past": past.reshaped(1, *past.shape), "pitch": absolute_pitch(D),
         "x": x, "work": arena.take(1, 2 * D + _WORK),
@@ -56,36 +64,44 @@ def inputs_call(D: int, arena: Arena, *, onsets: bool, echo: bool) -> CompiledIn
         memory, after, length, call = echo_call(past, arena)
         fields |= {"after": after, "length": length}
         calls.append(call)
-    signature = _signature(onsets, echo, step=True)
-    address = _step(onsets, echo).address("step")
+    if table is not None:
+        memory = memory or arena.take(1, 1, dtype=torch.int64)
+        heard = Slot(memory.start, (1,), memory.dtype)
+        fields |= {"rows": len(table), "clock": table, "heard": heard}
+    signature = _signature(onsets, echo, clock, step=True)
+    address = _step(onsets, echo, clock).address("step")
     return CompiledInputs(past, x, [*calls, Call(address, signature, _ITEMSIZE, fields)], memory)
 
 
-def _input_size(onsets: bool, echo: bool) -> int:
-    return heard_size(onsets=onsets) + (echo_size(onsets=onsets) if echo else 0)
+def _input_size(onsets: bool, echo: bool, clock: bool) -> int:
+    return heard_size(onsets=onsets) + echo * echo_size(onsets=onsets) + clock * CLOCK
 
 
 @compiled_once
-def _signature(onsets: bool, echo: bool, *, step: bool) -> Signature:
+def _signature(onsets: bool, echo: bool, clock: bool, *, step: bool) -> Signature:
     """The fields for many frames on several threads, or for a step: one frame on one thread."""
     size, frame = f"2 * D + {_WORK}", "2 * D" if onsets else "D"
     echoes = (Array("after", ("N", frame)), Array("length", ("N",))) if echo else ()
+    clocks = (Array("clock", ("rows" if step else "N", f"{CLOCK}")),) if clock else ()
+    if clock and step:
+        clocks = (*clocks, Array("heard", ("1",), torch.int64))
     return Signature(
         "note_inputs",
-        ("N", "D"),
+        ("N", "D", "rows") if clock and step else ("N", "D"),
         (
             Array("past", ("N", frame)),
             Array("pitch", ("D", f"{PITCH}")),
-            Array("x", ("N * D", f"{_input_size(onsets, echo)}")),
+            Array("x", ("N * D", f"{_input_size(onsets, echo, clock)}")),
             Array("work", ("1", size)) if step else per_thread("work", size),
             *echoes,
+            *clocks,
         ),
     )
 
 
 @compiled_once
-def _kernel(itemsize: int, onsets: bool, echo: bool) -> Kernel:
-    signature, module = _signature(onsets, echo, step=False), ir.Module("note_inputs")
+def _kernel(itemsize: int, onsets: bool, echo: bool, clock: bool) -> Kernel:
+    signature, module = _signature(onsets, echo, clock, step=False), ir.Module("note_inputs")
     arguments = [POINTER, INT, INT]
     with function(module, signature.name, arguments, itemsize) as (e, fields, thread, threads):
         f = signature.load(e, fields)
@@ -93,29 +109,39 @@ def _kernel(itemsize: int, onsets: bool, echo: bool) -> Kernel:
         work = e.offset(f["work"], e.mul(thread, size))
         first, last = e.share(f["N"], thread, threads)
         with e.loop(first, last) as n:
-            _write_frame(e, f, n, work, onsets, echo)
+            now = e.offset(f["clock"], e.mul(n, CLOCK)) if clock else None
+            _write_frame(e, f, n, work, onsets, echo, now)
     return compile_kernels(module, itemsize, [signature])[signature.name]
 
 
 @compiled_once
-def _step(onsets: bool, echo: bool) -> Library:
+def _step(onsets: bool, echo: bool, clock: bool) -> Library:
     module = ir.Module("note_step")
     with function(module, "step", [POINTER], _ITEMSIZE) as (e, fields):
-        f = _signature(onsets, echo, step=True).load(e, fields)
-        _write_frame(e, f, e.int(0), f["work"], onsets, echo)
+        f, now = _signature(onsets, echo, clock, step=True).load(e, fields), None
+        if clock:
+            b, heard = e.builder, e.builder.load(f["heard"], typ=INT)
+            if echo:  # whose call has counted this frame already
+                heard = b.sub(heard, e.int(1))
+            else:
+                b.store(e.add(heard, 1), f["heard"])
+            last = b.sub(f["rows"], e.int(1))
+            row = b.select(b.icmp_signed("<", heard, last), heard, last)
+            now = e.offset(f["clock"], e.mul(row, CLOCK))
+        _write_frame(e, f, e.int(0), f["work"], onsets, echo, now)
     return Library(module)
 
 
 def _write_frame(
-    e: Emitter, f: dict[str, Any], frame: Any, work: Any, onsets: bool, echo: bool
+    e: Emitter, f: dict[str, Any], frame: Any, work: Any, onsets: bool, echo: bool, clock: Any
 ) -> None:
-    """The inputs of one frame.
+    """The inputs of one frame; `clock` is the address of its row of the clock, if there is one.
 
     `work` holds the notes, padded with 12 zeros on either side; then the counts per pitch class,
     twice in a row, so that those from any class on are consecutive; then, with `onsets`, the struck
     notes, padded with 12 zeros on either side.
     """
-    b, D, inputs = e.builder, f["D"], _input_size(onsets, echo)
+    b, D, inputs = e.builder, f["D"], _input_size(onsets, echo, clock is not None)
     past = e.offset(f["past"], e.mul(frame, D, 2 if onsets else 1))
     x = e.offset(f["x"], e.mul(frame, D, inputs))
     classes, struck = e.offset(work, D, 2 * REACH), e.offset(work, D, 4 * REACH)
@@ -143,6 +169,8 @@ def _write_frame(
         if echo:
             behind = e.offset(to, heard_size(onsets=onsets))
             _write_echo(e, f, frame, n, behind, 2 if onsets else 1)
+        if clock is not None:
+            e.copy(clock, e.offset(to, inputs - CLOCK), e.int(CLOCK))
 
 
 def _write_echo(e: Emitter, f: dict[str, Any], frame: Any, n: Any, to: Any, halves: int) -> None:

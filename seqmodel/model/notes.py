@@ -3,10 +3,12 @@
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
 from seqmodel.kernels.device import one_thread
+from seqmodel.model.clock import ODDS_SCALE, SIZE, Clock
 from seqmodel.model.echo import echo_size, remember, start_memory
 from seqmodel.model.encoder import CompiledInputs, Encoded, Inputs, Past
 from seqmodel.model.heard import heard_inputs, heard_size, plain_echoes
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena
 
 
-class NoteEncoder:
+class NoteEncoder(nn.Module):
     """One unit row per note, with the same weights for all: R = D notes, C = F.
 
     The inputs of note n, after Johnson (2017), "Generating polyphonic music using tied parallel
@@ -26,23 +28,36 @@ class NoteEncoder:
     music thus gives the same inputs in shifted rows.
 
     With `echo` the unit and the output also read what followed the last time the piece was as it is
-    now, see `model.echo`: `memory` holds all frames but the last, which is in `numbers`.
+    now, see `model.echo`: `memory` holds all frames but the last, which is in `numbers`. With
+    `clock` they read how soon a piece of as many frames may end, see `model.clock`: `memory` then
+    begins with that number, and holds nothing else without `echo`.
     """
 
     binary = False
 
-    def __init__(self, notes: int, *, onsets: bool = False, echo: bool = False) -> None:
+    def __init__(
+        self, notes: int, *, onsets: bool = False, echo: bool = False, clock: bool = False
+    ) -> None:
+        super().__init__()
         self.rows, self.onsets, self.echo = notes, onsets, echo
-        self.beside_size = echo_size(onsets=onsets) if echo else 0
+        self.clock = Clock() if clock else None
+        self.end_odds = ODDS_SCALE if clock else 0.0
+        self.beside_size = (echo_size(onsets=onsets) if echo else 0) + (SIZE if clock else 0)
         self.input_size = heard_size(onsets=onsets) + self.beside_size
         self._frame_size = 2 * notes if onsets else notes
+
+    def start_at(self, train: Split) -> None:
+        """See `Encoder`."""
+        if self.clock is not None:
+            self.clock.start_at(train.lengths)
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
         numbers = like.new_zeros(batch_size, self._frame_size)
-        if not self.echo:
-            return Past(numbers)
-        return Past(numbers, start_memory(batch_size, self._frame_size, like.device))
+        if self.echo:
+            return Past(numbers, start_memory(batch_size, self._frame_size, like.device))
+        heard = torch.zeros(batch_size, 1, dtype=torch.int64, device=like.device)
+        return Past(numbers, None if self.clock is None else heard)
 
     def encode(self, frames: Tensor, past: Past) -> Encoded:
         """See `Encoder`."""
@@ -52,17 +67,19 @@ class NoteEncoder:
             steps[0], steps[1:] = past.numbers, frames
         before = steps[:-1]
         x, memory = self._read(before, past.memory)
-        beside = x[..., -self.beside_size :] if self.echo else None
+        beside = x[..., -self.beside_size :] if self.beside_size else None
         return Encoded(x, beside, steps[1:], before, Past(steps[-1], memory))
 
     def inputs(self, past: Past) -> Inputs:
         """See `Encoder`."""
         x, _ = self._read(past.numbers.unsqueeze(0), past.memory)
-        return Inputs(x[0], x[0, :, -self.beside_size :] if self.echo else None)
+        return Inputs(x[0], x[0, :, -self.beside_size :] if self.beside_size else None)
 
     def append(self, past: Past, frame: Tensor) -> Past:
         """See `Encoder`."""
-        return Past(frame, None if past.memory is None else remember(past.memory, past.numbers))
+        if past.memory is None:
+            return Past(frame)
+        return Past(frame, remember(past.memory, past.numbers) if self.echo else past.memory + 1)
 
     def kept(self, numbers: Tensor) -> Tensor:
         """See `Encoder`."""
@@ -72,18 +89,27 @@ class NoteEncoder:
         """See `Encoder`."""
         from seqmodel.model.note_inputs import inputs_call  # the compiler loads at first use
 
-        return inputs_call(self.rows, arena, onsets=self.onsets, echo=self.echo)
+        table = None if self.clock is None else self.clock.table()
+        return inputs_call(self.rows, arena, onsets=self.onsets, echo=self.echo, table=table)
 
     def _read(self, heard: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The unit inputs (T, B D, I) after each frame of `heard` (T, B, C), and the new memory."""
         T, B, C = heard.shape
+        echoes, rows = memory if self.echo else None, None
+        if self.clock is not None and memory is not None:
+            elapsed = memory[:, 0] + torch.arange(T, device=memory.device).unsqueeze(1)
+            rows = self.clock.rows(elapsed).to(heard).flatten(0, 1)
         if device.why_not([heard]) is not None:
-            x = heard_inputs(heard.reshape(T * B, C), onsets=self.onsets)
-            if memory is not None:
-                told, memory = plain_echoes(heard, memory, onsets=self.onsets)
-                x = torch.cat([x, told.to(x)], 1)
+            parts = [heard_inputs(heard.reshape(T * B, C), onsets=self.onsets)]
+            if echoes is not None:
+                told, echoes = plain_echoes(heard, echoes, onsets=self.onsets)
+                parts.append(told.to(heard))
+            if rows is not None:
+                parts.append(rows.repeat_interleave(self.rows, 0))
+            x = torch.cat(parts, 1)
         else:
             from seqmodel.model.note_inputs import compiled_inputs  # as above
 
-            x, memory = compiled_inputs(heard, memory, onsets=self.onsets)
-        return x.view(T, B * self.rows, self.input_size), memory
+            x, echoes = compiled_inputs(heard, echoes, rows, onsets=self.onsets)
+        x = x.view(T, B * self.rows, self.input_size)
+        return x, echoes if self.echo or memory is None else memory + T

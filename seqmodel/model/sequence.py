@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from seqmodel.data.dataset import Split
 from seqmodel.model.carry import Carry
 from seqmodel.model.encoder import Encoder
 from seqmodel.outputs.protocol import Output
@@ -53,6 +54,13 @@ class SequenceModel(nn.Module):
         super().__init__()
         self.encoder, self.unit, self.output = encoder, unit, output
         self.dropout = Dropout(dropout)
+
+    def start_at(self, train: Split) -> None:
+        """Take from the training split what the encoder refers to and where training starts."""
+        self.encoder.start_at(train)
+        self.output.start_at(train)
+        if self.encoder.end_odds:
+            self.output.start_ends_at(self.encoder.end_odds)
 
     def layers(self) -> list[Unit]:
         """The layers of the unit, the lowest first."""

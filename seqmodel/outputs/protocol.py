@@ -134,6 +134,12 @@ class Output(nn.Module, ABC):
         By default they keep their initial values.
         """
 
+    def start_ends_at(self, scale: float) -> None:
+        """Start with log odds of the end that are the last number of a row of h times `scale`.
+
+        By default ends, if there are any, start as `start_at` has left them.
+        """
+
     @abstractmethod
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log p(x_t | x_<t) in nats, exact: (T, B), differentiable.

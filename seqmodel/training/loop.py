@@ -168,7 +168,7 @@ class Trainer:
 
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights and nothing else of it."""
-        self.state.load_weights(model_tensors(run.model))
+        self.state.load_weights(model_tensors(run.model), self.train)
 
     def resume(self) -> None:
         """Continue from the folder's last checkpoint."""

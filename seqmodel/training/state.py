@@ -114,7 +114,7 @@ class TrainingState:
         torch.manual_seed(config.seed)
         self.config, self.device = config, device
         model = build_model(config, train.frame)
-        model.output.start_at(train)
+        model.start_at(train)
         self.model = model.to(device)
         self.optimizer = make_optimizer(self.model, config)
         self.average = make_average(self.model, config)
@@ -127,9 +127,13 @@ class TrainingState:
         """The model to evaluate and keep: the average's, if there is one."""
         return self.model if self.average is None else self.average.module
 
-    def load_weights(self, tensors: Mapping[str, Tensor]) -> None:
-        """Start from the model's tensors in another checkpoint and nothing else of it."""
+    def load_weights(self, tensors: Mapping[str, Tensor], train: Split) -> None:
+        """Start from the model's tensors in another checkpoint and nothing else of it.
+
+        The lengths that the encoder refers to stay those of `train`.
+        """
         load_model(self.model, tensors)
+        self.model.encoder.start_at(train)
         if self.average is not None:
             self.average.module.load_state_dict(self.model.state_dict())
 

@@ -116,7 +116,14 @@ def test_the_peer_computes_the_same_loss(name):
 
 def test_the_tied_peer_is_the_same_model():
     """Guards against a step that computes something else: equal weights give equal nats."""
-    sizes = {"model": "tied", "hidden": 5, "note_hidden": 4, "output": "note-unit", "echo": False}
+    sizes = {
+        "model": "tied",
+        "hidden": 5,
+        "note_hidden": 4,
+        "output": "note-unit",
+        "echo": False,
+        "clock": False,
+    }
     config = with_sizes(resolve({"unit": "gru-reset-after", **sizes}), models.ROLLS)
     ours, theirs = models.our_model(config).eval(), models.their_model(config)
     theirs.time.load_state_dict(to_torch(ours.unit).state_dict())

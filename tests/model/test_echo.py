@@ -157,9 +157,9 @@ def test_compiled_and_plain_sampling_read_the_same_echo(output):
     assert not np.array_equal(other[: len(plain)], plain[: len(other)])
 
 
-def test_without_echo_there_is_no_memory():
+def test_without_echo_and_clock_there_is_no_memory():
     """So that old checkpoints still give the same models."""
-    options = {"model": "tied", "unit": "gru", "hidden": 6, "echo": False}
+    options = {"model": "tied", "unit": "gru", "hidden": 6, "echo": False, "clock": False}
     model = build_model(with_sizes(resolve(options), FRAMES), FRAMES)
     assert model.start(2).past.memory is None
     assert model.layers()[0].input_size == NoteEncoder(88).input_size == 58

@@ -37,6 +37,7 @@ EVERYTHING = {
 TIED = {
     "model": "tied",
     "echo": True,
+    "clock": True,
     "unit": "gru",
     "hidden": 3,
     "note_unit": "lstm",

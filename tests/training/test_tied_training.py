@@ -9,8 +9,10 @@ import torch
 from seqmodel.data import batches
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.model.build import build_model
+from seqmodel.runs.content import model_tensors
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training.noise import weight_noise
+from seqmodel.training.state import TrainingState
 from seqmodel.training.update import window_loss
 from seqmodel.units.module import Unit
 
@@ -82,6 +84,21 @@ def test_the_start_is_the_share_of_notes_that_sound(make_config, dataset):
     odds = (sounding + 0.5) / (145 * 88 - sounding + 0.5)
     assert model.output.linear.bias.item() == pytest.approx(math.log(odds), rel=1e-6)
     assert model.output.ending.bias.item() == pytest.approx(math.log(11.5 / 134.5), rel=1e-6)
+
+
+def test_weights_of_another_run_leave_the_clock_to_the_lengths_of_this_ones_data(
+    make_config, dataset
+):
+    """Pieces of the new data would else end when those of the old did."""
+    config = make_config(**TIED, **NOTES, clock=True, end=True, average=0.9)
+    state = TrainingState(config, dataset["train"], torch.device("cpu"))
+    other = build_model(config, dataset.frame)
+    other.encoder.clock.start_at(np.array([500, 600]))
+    state.load_weights(model_tensors(other), dataset["train"])
+    assert torch.equal(state.model.unit.U, other.unit.U)
+    lengths = sorted(dataset["train"].lengths.tolist())
+    for model in (state.model, state.scored_model):
+        assert model.encoder.clock.lengths[: len(lengths)].tolist() == lengths
 
 
 @pytest.mark.parametrize("backend", ["auto", "reference"])

@@ -48,7 +48,7 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
         raise SeqmodelError(
             f"{folder} is not a run folder (no {CONFIG}); there is nothing to resume"
         )
-    stored = read_config_file(folder / CONFIG)
+    stored = {**Config.neutral(), **read_config_file(folder / CONFIG)}
     given = _with_rates(given, stored, trials)
     changed = [name for name in given if given[name] != stored.get(name)]
     fixed = sorted(set(changed) - set(RESUMABLE))

@@ -42,6 +42,13 @@ class TiedOutput(NotesOutput):
             if self.ending is not None:
                 self.ending.bias.copy_(log_odds(np.array([len(train)]), train.frames))
 
+    def start_ends_at(self, scale: float) -> None:
+        """See `Output.start_ends_at`."""
+        if self.ending is not None:
+            with torch.no_grad():
+                self.ending.weight[0, -1] = scale
+                self.ending.bias.zero_()
+
     def logits(self, read: Tensor) -> Tensor:
         """The logits (..., F) of frames, from what is read of their notes (..., D, read_size)."""
         rows = read.reshape(-1, read.shape[-1])

@@ -1,0 +1,94 @@
+"""The clock: how soon a piece that has lasted this long may end, judging by training pieces.
+
+A recurrent state forgets when the piece began, so that every cadence looks like the last one, or
+none does. How long the piece has lasted depends on the past alone: likelihoods stay exact.
+"""
+
+from functools import cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+SOON = (4, 8, 16, 32, 64)
+"""Numbers of frames within which the piece may end."""
+SIZE = 1 + len(SOON)
+"""Numbers that the clock gives for each frame."""
+ODDS_SCALE = 8.0
+"""The log odds are given as a share of this, so that they are about as large as other inputs."""
+KEPT = 256
+"""Training pieces whose lengths are kept, at most."""
+_LONGEST_TABLE = 1 << 16
+
+
+class Clock(nn.Module):
+    """What is known of the end from the number of frames so far.
+
+    Attributes:
+        lengths: (KEPT,) int64, the lengths of training pieces in order, evenly taken if there are
+            more; zeros where there are fewer.
+    """
+
+    lengths: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("lengths", torch.zeros(KEPT, dtype=torch.int64))
+
+    def start_at(self, lengths: NDArray[np.int64]) -> None:
+        """Keep the lengths of the training pieces."""
+        kept = min(KEPT, len(lengths))
+        evenly = np.sort(lengths)[np.arange(kept) * len(lengths) // kept]
+        self.lengths.zero_()
+        self.lengths[:kept] = torch.from_numpy(evenly)
+
+    def table(self) -> Tensor:
+        """(M, SIZE), float64: row t is for a piece of t frames so far, the last for any longer.
+
+        First the probabilities that one of the next 4, 8, ... frames is the last; then the log odds
+        that the next one is, divided by ODDS_SCALE. Zeros before `start_at`.
+        """
+        return _table(tuple(self.lengths.tolist()))
+
+    def rows(self, elapsed: Tensor) -> Tensor:
+        """The rows (..., SIZE) of pieces of `elapsed` (...) frames so far."""
+        table = self.table().to(elapsed.device)
+        return table[elapsed.clamp(max=len(table) - 1)]
+
+
+@cache
+def _table(kept: tuple[int, ...]) -> Tensor:
+    lengths = torch.tensor([length for length in kept if length > 0], dtype=torch.float64)
+    if not len(lengths):
+        return torch.zeros(1, SIZE, dtype=torch.float64)
+    longest = min(int(lengths.max()), _LONGEST_TABLE // 2)
+    ends = _hazard(lengths, 2 * longest + max(SOON))
+    # Past the longest piece an end never gets less likely.
+    ends[longest - 1 :] = ends[longest - 1 :].cummax(0).values
+    going = torch.cat([ends.new_zeros(1), torch.log1p(-ends).cumsum(0)])  # log p(t frames or more)
+    count = 2 * longest
+    soon = [-torch.expm1(going[n : n + count] - going[:count]) for n in SOON]
+    return torch.stack([*soon, ends[:count].logit() / ODDS_SCALE], 1)
+
+
+def _hazard(lengths: Tensor, count: int) -> Tensor:
+    """For t from 0 to `count` - 1, the probability that a piece of over t frames has just t + 1.
+
+    The lengths' distribution is smoothed in the logarithm by normal kernels, each as wide as the
+    distance to the k-th nearest length, k the root of their number, and at least a frame (variable
+    kernel estimate, Breiman, Meisel, Purcell 1977). One more piece, with the same chance of ending
+    everywhere, stands for what they do not show.
+    """
+    logs, N = lengths.log(), len(lengths)
+    nearest = (logs.unsqueeze(1) - logs).abs().sort().values[:, min(N - 1, round(N**0.5))]
+    widths = torch.maximum(nearest, 1 / lengths)
+    between = torch.arange(count + 1, dtype=torch.float64) + 0.5
+    # A block at a time, for pieces of many frames.
+    kernels = [
+        torch.special.ndtr((logs - x.log().unsqueeze(1)) / widths).sum(1)
+        for x in torch.split(between, 1024)
+    ]
+    unseen = torch.exp(-between / lengths.mean())
+    longer = (torch.cat(kernels) + unseen).clamp(min=1e-300)  # times N + 1
+    return (1 - longer[1:] / longer[:-1]).clamp(1e-9, 1 - 1e-6)
