@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-import torch
-
 from seqmodel.config import Config, parse_setting, resolve
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.registry import medium_of
-from seqmodel.model.build import build_model, with_sizes
+from seqmodel.model.build import outline, with_sizes
 from seqmodel.outputs.registry import only_model
 from seqmodel.training.space import Range
 
@@ -128,8 +126,7 @@ class Plan:
             dataset = cell.dataset()
             for end in (0, 1):
                 found = {name: bounds.ends[end] for name, bounds in self.space.items()}
-                with torch.device("meta"):  # takes no memory
-                    build_model(self.config(cell, dataset, found, 0), dataset.frame)
+                outline(self.config(cell, dataset, found, 0), dataset.frame)
 
     def config(self, cell: "Cell", dataset: Dataset, found: Mapping[str, Any], run: int) -> Config:
         """The settings of one run: `found` by the search, `run` counting the seeds from 0.

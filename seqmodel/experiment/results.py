@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from optuna.trial import FrozenTrial
 
@@ -16,7 +15,7 @@ from seqmodel.experiment.differences import Difference, behind_the_first
 from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.studies import Studies
 from seqmodel.media.registry import medium_of
-from seqmodel.model.build import build_model
+from seqmodel.model.build import outline
 from seqmodel.model.sequence import ParameterCounts
 from seqmodel.outputs.registry import output_class
 from seqmodel.training.space import Range
@@ -187,7 +186,7 @@ def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
         cell,
         config,
         None if winner is None else winner[0],
-        None if config is None else _parameters(config, dataset),
+        None if config is None else outline(config, dataset.frame).parameter_counts(),
         [*trials.values()],
         [_attempt(k, trial) for k, trial in seeds.indexed().items()],
         {split: np.array([s[split] for s in scored]) for split in dataset.splits if scored},
@@ -197,11 +196,6 @@ def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
 def _attempt(index: int, trial: FrozenTrial) -> Attempt:
     attributes = trial.user_attrs
     return Attempt(index, trial.params, attributes.get(ENDED), attributes.get(METRICS, []))
-
-
-def _parameters(config: Config, dataset: Dataset) -> ParameterCounts:
-    with torch.device("meta"):  # takes no memory
-        return build_model(config, dataset.frame).parameter_counts()
 
 
 def _baselines(plan: Plan, cells: Sequence[Cell], dataset: Dataset) -> dict[str, dict[str, float]]:

@@ -38,9 +38,8 @@ def _with_hidden(config: Config, frame: FrameDefinition) -> Config:
         return replace(config, hidden=papers[config.unit])
 
     def count(hidden: int) -> int:
-        with torch.device("meta"):  # takes no memory
-            model = build_model(_with_note_unit(replace(config, hidden=hidden), frame), frame)
-        return model.parameter_counts().units
+        sized = _with_note_unit(replace(config, hidden=hidden), frame)
+        return outline(sized, frame).parameter_counts().units
 
     inputs = ENCODERS[config.model](config, frame).input_size
     smallest = f"{config.unit}: one unit over {inputs} inputs"
@@ -114,3 +113,9 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
     )
     h_size = config.hidden + encoder.beside_size
     return SequenceModel(encoder, unit, output.build(config, frame, h_size), config.dropout)
+
+
+def outline(config: Config, frame: FrameDefinition) -> SequenceModel:
+    """`build_model` without memory for weights: shapes, counts, and whether the settings fit."""
+    with torch.device("meta"):
+        return build_model(config, frame)

@@ -11,7 +11,7 @@ from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.registry import definition_from_json
-from seqmodel.model.build import build_model, with_sizes
+from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain_json import Fields
 
@@ -94,8 +94,7 @@ def check_fit(
     try:
         if with_sizes(config, frame) != config:
             raise SeqmodelError("its settings leave sizes open")
-        with torch.device("meta"):
-            _compare(build_model(config, frame), tensors)
+        _compare(outline(config, frame), tensors)
     except SeqmodelError as error:
         raise SeqmodelError(f"{origin}: {error}") from error
 

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 class Job:
     """Trains `settings`, with or without a learning-rate search, and reports the result."""
 
+    _dataset: "Dataset"
+
     def __init__(self, settings: Config, device: str, *, as_json: bool, quiet: bool) -> None:
-        self.settings, self.device = settings, device
-        self.as_json, self.quiet = as_json, quiet
+        self._settings, self._device = settings, device
+        self._as_json, self._quiet = as_json, quiet
 
     def resume(self, folder: Path) -> None:
         """Continue the run in `folder`."""
@@ -32,13 +34,13 @@ class Job:
         from seqmodel.runs.folder import read_metrics
 
         with locked(folder):
-            dataset, before = open_dataset(str(self.settings.data)), read_metrics(folder)
-            self._run(dataset, folder, _device(self.device, self.settings, dataset))
+            self._dataset, before = open_dataset(str(self._settings.data)), read_metrics(folder)
+            self._train(folder, self._chosen_device())
             if read_metrics(folder) == before:
                 message(
                     f"{folder} is already complete: to train further, start a new run with "
                     f"--init-from {folder}",
-                    quiet=self.quiet,
+                    quiet=self._quiet,
                 )
 
     def start(self, folder: Path | None, init_from: Path | None, *, force: bool) -> None:
@@ -51,40 +53,39 @@ class Job:
         if folder is not None:
             with locked(folder):
                 RUN_FOLDER.check_target(folder, force=force)
-                dataset, device, weights = self._checked(init_from)
-                self._start_in(folder, dataset, device, weights, replaces=folder.exists())
+                self._start_in(folder, *self._checked(init_from), replaces=folder.exists())
             return
-        dataset, device, weights = self._checked(init_from)
-        name = dataset.folder.resolve().name.removesuffix("-data")
-        folder = new_run_folder(name, self.settings.unit)
+        checked = self._checked(init_from)
+        name = self._dataset.folder.resolve().name.removesuffix("-data")
+        folder = new_run_folder(name, self._settings.unit)
         try:
             with locked(folder):
-                self._start_in(folder, dataset, device, weights, replaces=False)
+                self._start_in(folder, *checked, replaces=False)
         finally:
             remove_empty([folder, RUNS])  # an error before the first update leaves no folder
 
-    def _checked(self, init_from: Path | None) -> tuple["Dataset", "torch.device", "Run | None"]:
-        """The dataset, device and initial weights; makes the data path in `settings` absolute."""
+    def _checked(self, init_from: Path | None) -> tuple["torch.device", "Run | None"]:
+        """The device and the initial weights; makes the data path in the settings absolute."""
         from seqmodel.data.bundled import sample_dataset
         from seqmodel.data.dataset import open_dataset
         from seqmodel.runs.folder import RUNS
 
-        path = Path(self.settings.data) if self.settings.data else sample_dataset(RUNS)
-        dataset = open_dataset(path)
-        _check_splits(dataset)
-        device = _device(self.device, self.settings, dataset)
-        weights = _weights(init_from, self.settings, dataset) if init_from else None
-        self.settings = replace(self.settings, data=str(path.resolve()))
-        return dataset, device, weights
+        path = Path(self._settings.data) if self._settings.data else sample_dataset(RUNS)
+        self._dataset = open_dataset(path)
+        _check_splits(self._dataset)
+        device = self._chosen_device()
+        weights = _weights(init_from, self._settings, self._dataset) if init_from else None
+        self._settings = replace(self._settings, data=str(path.resolve()))
+        return device, weights
+
+    def _chosen_device(self) -> "torch.device":
+        from seqmodel.model.build import outline
+
+        model = outline(self._settings, self._dataset.frame)
+        return model.choose_device(self._device, self._settings.batch_size)
 
     def _start_in(
-        self,
-        folder: Path,
-        dataset: "Dataset",
-        device: "torch.device",
-        weights: "Run | None",
-        *,
-        replaces: bool,
+        self, folder: Path, device: "torch.device", weights: "Run | None", *, replaces: bool
     ) -> None:
         """Train a new run in `folder`, in place of an existing one if it `replaces` one."""
         from seqmodel.files import new_folder, remove_empty
@@ -94,18 +95,18 @@ class Job:
         # The folder appears complete with all that --resume needs, whenever the process is killed.
         # An old run is kept until then, and until the first update is known not to diverge.
         with new_folder(folder, RUN_FOLDER, force=True) as new:
-            begun = begin(self.settings, dataset, new, weights)
+            begun = begin(self._settings, self._dataset, new, weights)
             if replaces:
                 begun.try_update()
         del begun  # and the memory it takes
         try:
-            self._run(dataset, folder, device)
+            self._train(folder, device)
         finally:
             remove_empty([folder])
 
     def _ways(self) -> tuple[Callable[..., "Trainer"], Callable[..., object]]:
         """The functions that begin a run, with or without a search, and that resume it."""
-        if self.settings.trials:
+        if self._settings.trials:
             from seqmodel.training.search import begin_search, search
 
             return begin_search, search
@@ -113,30 +114,22 @@ class Job:
 
         return begin_run, train_run
 
-    def _run(self, dataset: "Dataset", folder: Path, device: "torch.device") -> None:
+    def _train(self, folder: Path, device: "torch.device") -> None:
         """Resume the run in `folder`, train it to its end and report the result."""
         from seqmodel.cli.progress import training_progress
         from seqmodel.runs.folder import read_metrics
         from seqmodel.training.stopping import stop_on_signals
 
-        settings, quiet = self.settings, self.quiet
+        settings, dataset, quiet = self._settings, self._dataset, self._quiet
         for line in medium_of(dataset.frame).training_remarks(dataset.frame):
             message(line, quiet=quiet)
         _, train = self._ways()
         title = f"{folder}: {_units(settings)} on {dataset.folder}"
-        with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as listener:
-            train(
-                settings,
-                dataset,
-                folder,
-                device=device,
-                resume=True,
-                listener=listener,
-                stop=stop,
-            )
+        with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as heard:
+            train(settings, dataset, folder, device=device, resume=True, listener=heard, stop=stop)
         metrics = read_metrics(folder)
         best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
-        if self.as_json:
+        if self._as_json:
             print_json({"run": str(folder), "epochs": len(metrics), "best": best})
         else:
             show(
@@ -152,16 +145,6 @@ def _units(settings: Config) -> str:
     if settings.note_unit is None:
         return along_time
     return f"{along_time}, {settings.note_unit} of {settings.note_hidden} along pitch,"
-
-
-def _device(option: str, settings: Config, dataset: "Dataset") -> "torch.device":
-    import torch
-
-    from seqmodel.model.build import build_model
-
-    with torch.device("meta"):  # takes no memory
-        model = build_model(settings, dataset.frame)
-    return model.choose_device(option, settings.batch_size)
 
 
 def _check_splits(dataset: "Dataset") -> None:

@@ -17,7 +17,7 @@ from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.registry import medium_of
 
 if TYPE_CHECKING:
-    from seqmodel.media.definitions import FrameDefinition
+    pass
 
 
 def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -> Config:
@@ -41,6 +41,7 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
         UsageError: if an option would change what the run must keep.
     """
     from seqmodel.data.dataset import open_dataset
+    from seqmodel.model.build import outline
     from seqmodel.runs.folder import CONFIG, LAST, read_metrics
     from seqmodel.training.state import RESUMABLE
 
@@ -61,7 +62,7 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
 
     def continued(stored: Mapping[str, Any]) -> Config:
         settings = resolve(given, stored)
-        _check(settings, open_dataset(str(settings.data)).frame)
+        outline(settings, open_dataset(str(settings.data)).frame)  # UsageError as above
         return settings
 
     settings = blaming(folder / CONFIG, stored, continued)
@@ -106,7 +107,7 @@ def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
     """
     from seqmodel.data.bundled import FRAMES
     from seqmodel.data.dataset import open_dataset
-    from seqmodel.model.build import with_sizes
+    from seqmodel.model.build import outline, with_sizes
     from seqmodel.outputs.registry import only_model, output_name
 
     data = given.get("data", file.get("data"))
@@ -117,18 +118,8 @@ def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
         given = {**given, "model": model}
     settings = with_sizes(resolve(given, file, medium_of(frame).presets), frame)
     _refuse_sizes_of_other_outputs(given, output_name(settings, frame))
-    _check(settings, frame)
+    outline(settings, frame)  # UsageError if there is no such model
     return settings
-
-
-def _check(settings: Config, frame: "FrameDefinition") -> None:
-    """UsageError if no model with these settings can be built for such frames."""
-    import torch
-
-    from seqmodel.model.build import build_model
-
-    with torch.device("meta"):  # takes no memory
-        build_model(settings, frame)
 
 
 def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> None:
