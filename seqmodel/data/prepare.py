@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter
-from seqmodel.data.sources import Source, Sources
+from seqmodel.data.sources import SourceFile, Sources
 from seqmodel.data.splits import Part, SplitBy, Tally, parts_in_time
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import new_folder
@@ -76,7 +76,7 @@ def prepare(
         return manifest
 
 
-def _add(source: Source, corpus: Corpus, writer: DatasetWriter, tally: Tally) -> None:
+def _add(source: SourceFile, corpus: Corpus, writer: DatasetWriter, tally: Tally) -> None:
     """Write all works of a file; SourceError says why it cannot be used."""
     for work in corpus.works(source.path):
         folder = work.split or source.split

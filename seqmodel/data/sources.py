@@ -13,7 +13,7 @@ SPLIT_FOLDERS = {"train": "train", "valid": "valid", "validation": "valid", "tes
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file to read, and the split that its folder names."""
 
     path: Path
@@ -35,8 +35,8 @@ class Sources:
     """What a dataset is made of."""
 
     medium: Medium
-    files: list[Source]
-    strays: list[Source]
+    files: list[SourceFile]
+    strays: list[SourceFile]
     """Files such as a labels.npy among recordings, left out: they have a suffix of another medium,
     but an ambiguous one (`Medium.loose_suffixes`), and are in the minority."""
 
@@ -51,15 +51,15 @@ def find_sources(names: Iterable[str]) -> Sources:
     Raises:
         SeqmodelError: if a name matches nothing, or the files are of more than one medium.
     """
-    named: dict[Path, Source] = {}
-    found: dict[Path, Source] = {}
+    named: dict[Path, SourceFile] = {}
+    found: dict[Path, SourceFile] = {}
     for name in names:
         path = Path(name)
         if path.is_dir():
-            sources = [Source(file, _folder_split(file, path)) for file in _media_in(path)]
+            sources = [SourceFile(file, _folder_split(file, path)) for file in _media_in(path)]
         else:
             files = [path] if path.exists() else _matches(name)
-            sources = [Source(file, _folder_split(file, file.parent)) for file in files]
+            sources = [SourceFile(file, _folder_split(file, file.parent)) for file in files]
             named = {source.path: source for source in sources} | named
         if not sources:
             kinds = ", ".join(medium.file_kinds for medium in MEDIA.values())
@@ -67,7 +67,7 @@ def find_sources(names: Iterable[str]) -> Sources:
         for source in sources:
             found.setdefault(source.path, source)
     if len({source.split for source in found.values()} - {None}) == 1:
-        found |= {path: Source(path, None) for path in named if found[path] is named[path]}
+        found |= {path: SourceFile(path, None) for path in named if found[path] is named[path]}
     return _of_one_medium(list(found.values()))
 
 
@@ -78,7 +78,7 @@ def _matches(pattern: str) -> list[Path]:
     return [Path(match) for match in matches if not Path(match).is_dir()]
 
 
-def _of_one_medium(sources: list[Source]) -> Sources:
+def _of_one_medium(sources: list[SourceFile]) -> Sources:
     sure = [source for source in sources if not source.is_loose]
     media = {source.medium.name: source.medium for source in sure}
     if len(media) == 1:
@@ -89,7 +89,7 @@ def _of_one_medium(sources: list[Source]) -> Sources:
     return Sources(_the_medium(sources), sources, [])
 
 
-def _the_medium(sources: Sequence[Source]) -> Medium:
+def _the_medium(sources: Sequence[SourceFile]) -> Medium:
     first = sources[0]
     for source in sources:
         if source.medium is not first.medium:

@@ -64,10 +64,6 @@ class BernoulliOutput(LinearNotesOutput):
         total: Tensor = WeightedBernoulliNats.apply(h, weight, bias, frames, weights, past)  # type: ignore[no-untyped-call]
         return total
 
-    def predicted(self, logits: Tensor) -> Tensor:
-        """The notes (..., D) that are more likely on than off, as booleans."""
-        return logits[..., : self.notes] > 0
-
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """See `Output.draw_frame`."""
         logits = self(h)

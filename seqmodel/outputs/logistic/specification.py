@@ -12,8 +12,7 @@ from torch.nn import functional
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
-from seqmodel.outputs.logistic.figures import LevelFigures, describe
-from seqmodel.outputs.protocol import CompiledDraw
+from seqmodel.outputs.protocol import CompiledDraw, NoFigures
 from seqmodel.outputs.samples.blocks import (
     HIGHEST,
     LOWEST,
@@ -37,6 +36,18 @@ class Mixture(NamedTuple):
     logits: Tensor
     means: Tensor
     log_scales: Tensor
+
+
+class LevelFigures(NoFigures):
+    """Nats and bits per sample, of the probabilities of levels: they follow from the nats."""
+
+    def __init__(self, frame_size: int) -> None:
+        self._frame_size = frame_size
+
+    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The figures by name."""
+        per_sample = nats / (frames * self._frame_size)
+        return {"nats_per_sample": per_sample, "bits_per_sample": per_sample / math.log(2)}
 
 
 class DiscretisedLogisticOutput(SampleBlocksOutput):
@@ -170,7 +181,9 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """See `Output.compiled_draw`."""
         from seqmodel.outputs.logistic.draw import logistic_draw  # loads the compiler
 
-        return logistic_draw(self, h, x, arena, chunk, temperature)
+        predictor = self.predictor.double() + self.residual.double() * self.correction.double()
+        parts = self.window, self.mixture, predictor, self.residual
+        return logistic_draw(self, *parts, h, x, arena, chunk, temperature)
 
     def figures(self) -> LevelFigures:
         """Nats and bits per sample."""
@@ -178,7 +191,11 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """See `Output.describe`."""
-        return describe(figures)
+        return [
+            f"nats per sample          {figures['nats_per_sample']:9.4f}",
+            f"bits per sample          {figures['bits_per_sample']:9.4f}",
+            "  of 16-bit levels, so figures compare whatever the scaling",
+        ]
 
     def _windows(self, frames: Tensor, past: Tensor) -> Tensor:
         """The C samples before each sample of the block, standardised: (..., F, C), a view."""
