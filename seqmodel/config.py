@@ -14,7 +14,7 @@ import difflib
 import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from math import inf
 from pathlib import Path
 from types import UnionType
@@ -101,7 +101,6 @@ class Config:
     preset: str = setting(
         "default", "default, or paper: as in Chung et al. 2014.", USUAL, among=tuple(PRESETS)
     )
-
     model: str = setting(
         "frame-wise",
         "frame-wise: a unit reads whole frames. tied, for music: it runs along time for each note, "
@@ -171,7 +170,6 @@ class Config:
         RUN,
         among=("auto", "cpu", "torch-nn", "reference"),
     )
-
     optimizer: str = setting("adam", "adam or rmsprop.", TRAINING, among=("adam", "rmsprop"))
     learning_rate: float = setting(
         0.01, "At the start; search: tries several and keeps the best on valid.", USUAL, least=0
@@ -231,14 +229,8 @@ class Config:
     def from_json(cls, values: Mapping[str, Any], origin: Path) -> Self:
         """The inverse of `to_json`; SeqmodelError names `origin` and the setting that is wrong."""
         refuse_unknown(values, cls, origin)
-        missing = {f.name: _neutral(f) for f in fields(cls) if f.name not in values}
         there = {name: _checked(name, value, origin, cls) for name, value in values.items()}
-        return cls(**missing, **there)
-
-
-def _neutral(field: Field[Any]) -> Any:
-    neutral = field.metadata["neutral"]
-    return field.default if neutral is MISSING else neutral
+        return cls(**{**cls.neutral(), **there})
 
 
 def refuse_unknown(values: Mapping[str, Any], kind: type, origin: Path) -> None:
@@ -376,14 +368,10 @@ def resolve(
     config = Config(**values)
     if config.learning_rate_draws and config.tpe_trials:
         raise UsageError("learning_rate_draws and tpe_trials exclude each other: leave one out")
-    _check(config)
-    return config
-
-
-def _check(config: Config) -> None:
     for name, value in asdict(config).items():
         for must in _objections(name, value):
             raise UsageError(f"--{name.replace('_', '-')} must be {must}")
+    return config
 
 
 def _objections(name: str, value: Any, kind: type = Config) -> Iterator[str]:

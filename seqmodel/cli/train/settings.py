@@ -2,22 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seqmodel.cli.common import blaming
-from seqmodel.config import (
-    SEARCHES,
-    TRIALS,
-    Config,
-    read_config_file,
-    resolve,
-    search_of,
-)
+from seqmodel.config import SEARCHES, TRIALS, Config, read_config_file, resolve, search_of
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.registry import medium_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -> Config:
