@@ -57,6 +57,12 @@ def check_temperature(temperature: float) -> None:
         raise UsageError(f"--temperature must be finite, not {temperature}")
 
 
+def exclude(options: Mapping[str, object]) -> None:
+    """UsageError if all of these options are given."""
+    if all(value not in (None, False) for value in options.values()):
+        raise UsageError(f"{' and '.join(options)} exclude each other")
+
+
 def check_target(path: Path, *, force: bool) -> None:
     """SeqmodelError, before any work, if a file cannot be written here or may not be replaced."""
     from seqmodel.files import check_writable, refuse_existing

@@ -1,27 +1,40 @@
 """`seqmodel eval`: how well a run predicts, compared with trivial baselines."""
 
+import csv
+import io
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqmodel.cli.common import (
     Device,
+    Force,
     Json,
     Quiet,
+    check_target,
     check_temperature,
     chosen_run,
     counter,
+    exclude,
     message,
     plural,
     print_json,
     show,
 )
 from seqmodel.cli.completion import one_of
+from seqmodel.cli.prepare import source_remarks
 from seqmodel.config import Config
 from seqmodel.data.splits import SPLITS
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Comparison
+from seqmodel.media.registry import medium_of
+
+if TYPE_CHECKING:
+    from seqmodel.data.dataset import Dataset
+    from seqmodel.runs.folder import Run
 
 
 def evaluate(
@@ -30,11 +43,29 @@ def evaluate(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="A prepared dataset; the run's own if none."),
+        typer.Option(
+            metavar="PATH",
+            help="A prepared dataset, or media files: a file, folder or glob, all of it scored.  "
+            "[default: the run's dataset]",
+        ),
     ] = None,
     split: Annotated[
-        str, typer.Option(help="train, valid or test.", autocompletion=one_of(SPLITS))
-    ] = "valid",
+        str | None,
+        typer.Option(
+            help="Of a dataset: train, valid or test.  [default: valid]",
+            autocompletion=one_of(SPLITS),
+        ),
+    ] = None,
+    per_piece: Annotated[
+        bool, typer.Option("--per-piece", help="A line of CSV for each piece instead.")
+    ] = False,
+    per_frame: Annotated[
+        bool, typer.Option("--per-frame", help="A line of CSV for each frame instead.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Draw the one piece of --data above its nats."),
+    ] = None,
     batch_size: Annotated[
         int, typer.Option(min=1, help="Pieces at a time; changes the speed, not the figures.")
     ] = 32,
@@ -49,6 +80,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0, help="The samples' seed.")] = 1,
     temperature: Annotated[float, typer.Option(min=0.0, help="The samples' temperature.")] = 1.0,
     device: Device = "auto",
+    force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -59,50 +91,134 @@ def evaluate(
     training data: voices, chords, lines, and how many frames in a row are copied from training.
     Drones are pieces with a note, or a chord, held longer than any in training. Distances are
     between distributions: 0 if equal, 1 if they share nothing.
+    Media files are prepared as the run's data were, without splits, and nothing of that is kept.
     """
-    if split not in SPLITS:
+    if split is not None and split not in SPLITS:
         raise UsageError(f"--split must be train, valid or test, not {split!r}")
     check_temperature(temperature)
-    from seqmodel.data.dataset import open_dataset
+    files = data if data is not None and not _is_dataset(data) else None
+    no_dataset = {f"--data {files}, which is no dataset,": files}
+    exclude({"--split": split, **no_dataset})
+    exclude({"--samples": samples, **no_dataset})
+    exclude({"--per-piece": per_piece, "--per-frame": per_frame})
+    exclude({"--samples": samples, "--per-piece": per_piece and not as_json})
+    exclude({"--samples": samples, "--per-frame": per_frame and not as_json})
+    if plot is not None:
+        _check_plot(plot, force=force)
     from seqmodel.evaluation.evaluate import evaluate
+    from seqmodel.evaluation.plot import plot_nats
     from seqmodel.runs.folder import load_run
     from seqmodel.sampling.comparison import compare_samples, comparison_of
 
-    loaded = load_run(chosen_run(run, quiet=quiet))
+    loaded = load_run(run or chosen_run(None, _media(data, files), quiet=quiet))
     if samples is not None:
         comparison_of(loaded)  # fail now rather than after scoring
-    dataset = open_dataset(data or Path(str(loaded.config.data)))
-    loaded.check_reads(dataset)
-    differences = dataset.frame.differences(loaded.frame)
-    if differences:
-        message(
-            f"{dataset.folder} was prepared differently from what the run was trained on "
-            f"({'; '.join(differences)}): the figures are not a fair test",
-            quiet=quiet,
-        )
-    loaded.model.to(loaded.model.choose_device(device, batch_size))
-    with counter("scoring", quiet=quiet) as progress:
-        result = evaluate(loaded, dataset, split, batch_size=batch_size, progress=progress)
-    if samples is not None:
-        # A step of one piece is too small for a GPU to be faster.
-        loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
-        with counter("sampling", quiet=quiet) as progress:
-            result["samples"] = compare_samples(
+    with _opened(loaded, data, files, quiet=quiet) as dataset:
+        name = split or (dataset.splits[0] if files else "valid")
+        if plot is not None and len(dataset[name]) > 1:
+            raise UsageError("--plot draws one piece: name a file that holds one with --data FILE")
+        loaded.model.to(loaded.model.choose_device(device, batch_size))
+        with counter("scoring", quiet=quiet) as progress:
+            result = evaluate(
                 loaded,
                 dataset,
-                split,
-                number=samples,
-                seed=seed,
-                temperature=temperature,
+                name,
+                batch_size=batch_size,
+                per_piece=per_piece,
+                per_frame=per_frame or plot is not None,
                 progress=progress,
             )
+        if files is not None:
+            kept = {key: dataset.manifest[key] for key in ("skipped", "repaired")}
+            result |= {"data": str(files), "split": None, **kept}
+        if plot is not None:
+            (piece,) = result["per_piece"] if per_piece or per_frame else result.pop("per_piece")
+            nats = piece["frame_nats"] if per_frame else piece.pop("frame_nats")
+            picture = medium_of(loaded.frame).picture(dataset[name][0], loaded.frame)
+            plot_nats(plot, picture, nats, f"{piece['source']}, by {loaded.folder}")
+        if samples is not None:
+            # A step of one piece is too small for a GPU to be faster.
+            loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
+            with counter("sampling", quiet=quiet) as progress:
+                result["samples"] = compare_samples(
+                    loaded,
+                    dataset,
+                    name,
+                    number=samples,
+                    seed=seed,
+                    temperature=temperature,
+                    progress=progress,
+                )
     if as_json:
         print_json(result)
+    elif per_piece or per_frame:
+        show(*_csv(result["per_piece"], per_frame=per_frame))
+    else:
+        show(*_table(result, loaded.config, loaded.model.output.describe(result)))
+        if samples is not None:
+            show(*_samples(result["samples"], name, comparison_of(loaded)))
+
+
+def _check_plot(plot: Path, *, force: bool) -> None:
+    if plot.suffix.lower() != ".png":
+        raise UsageError(f"--plot draws PNG only: {plot} must end in .png")
+    check_target(plot, force=force)
+
+
+def _is_dataset(path: Path) -> bool:
+    from seqmodel.data.dataset import MANIFEST
+
+    return (path / MANIFEST).is_file()
+
+
+def _media(data: Path | None, files: Path | None) -> set[str] | None:
+    """The medium of what is to be scored, for the choice of a run."""
+    from seqmodel.data.dataset import open_dataset
+    from seqmodel.data.sources import find_sources
+
+    if files is not None:
+        return {find_sources([str(files)]).medium.name}
+    return None if data is None else {open_dataset(data).frame.medium}
+
+
+@contextmanager
+def _opened(
+    run: "Run", data: Path | None, files: Path | None, *, quiet: bool
+) -> Iterator["Dataset"]:
+    """Yield what is to be scored, having said what is special about it."""
+    from seqmodel.data.dataset import open_dataset
+    from seqmodel.evaluation.sources import prepared_like
+
+    if files is None:
+        dataset = open_dataset(data or Path(str(run.config.data)))
+        run.check_reads(dataset)
+        differences = dataset.frame.differences(run.frame)
+        if differences:
+            message(
+                f"{dataset.folder} was prepared differently from what the run was trained on "
+                f"({'; '.join(differences)}): the figures are not a fair test",
+                quiet=quiet,
+            )
+        yield dataset
         return
-    figures = loaded.model.output.describe(result)
-    show(*_table(result, loaded.config, figures))
-    if samples is not None:
-        show(*_samples(result["samples"], split, comparison_of(loaded)))
+    with ExitStack() as opened:
+        with counter("reading", quiet=quiet) as progress:
+            dataset = opened.enter_context(prepared_like(run, files, progress))
+        for line in source_remarks(medium_of(run.frame), dataset.manifest):
+            message(line, quiet=quiet)
+        yield dataset
+
+
+def _csv(pieces: list[dict[str, Any]], *, per_frame: bool) -> list[str]:
+    """A header and a line for each piece, or for each frame, counted from 0."""
+    columns = ["source", "frames", "nats", "nats_per_frame"]
+    rows = [[piece[name] for name in columns] for piece in pieces]
+    if per_frame:
+        columns = ["source", "frame", "nats"]
+        rows = [[p["source"], t, n] for p in pieces for t, n in enumerate(p["frame_nats"])]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+    return text.getvalue().splitlines()
 
 
 def _from_here(path: str) -> str:
@@ -124,8 +240,9 @@ def _table(result: dict[str, Any], config: Config, figures: list[str]) -> list[s
     nats = result["nats_per_frame"]
     unit = f"tied {config.unit}" if config.model == "tied" else config.unit
     lines = [
-        f"{result['run']} ({unit}, epoch {result['epoch']}) on {result['split']} of "
-        f"{_from_here(result['data'])}: {plural(result['pieces'], 'piece')}, "
+        f"{result['run']} ({unit}, epoch {result['epoch']}) on "
+        f"{result['split'] + ' of ' if result['split'] else ''}{_from_here(result['data'])}: "
+        f"{plural(result['pieces'], 'piece')}, "
         f"{plural(result['frames'], 'frame')}",
         "",
         f"nats per frame           {nats:9.4f}",
@@ -133,7 +250,8 @@ def _table(result: dict[str, Any], config: Config, figures: list[str]) -> list[s
         f"  mean over pieces       {result['piece_mean_nats_per_frame']:9.4f}",
     ]
     lines += figures
-    lines += ["", "baselines, nats per frame"]
+    if result["baselines"]:
+        lines += ["", "baselines, nats per frame"]
     for name, figure in result["baselines"].items():
         verdict = "" if nats < figure else "  better than the run"
         lines.append(f"  {name.replace('_', ' '):22} {figure:9.4f}{verdict}")

@@ -10,6 +10,7 @@ from seqmodel.cli.common import (
     Force,
     Json,
     Quiet,
+    check_target,
     message,
     plural,
     print_json,
@@ -73,15 +74,13 @@ def inspect(
     against the hashes of its pieces. --listen plays music through a small synthesizer as a model
     sees it, on the grid it is drawn on.
     """
-    from seqmodel.files import check_writable, refuse_existing
     from seqmodel.report import inspection
 
     if plot is not None and plot.suffix.lower() != ".png":
         raise UsageError(f"--plot draws PNG only: {plot} must end in .png")
     for target in (plot, listen):
         if target is not None:
-            refuse_existing(target, force=force)
-            check_writable(target)
+            check_target(target, force=force)
     kind = inspection.kind_of(path)
     _check_listen(listen, path, kind, media_options)
     if verify and kind not in ("dataset", "run"):

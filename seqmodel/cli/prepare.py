@@ -117,15 +117,7 @@ def _summary(out: Path, manifest: dict[str, Any]) -> list[str]:
 
 
 def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:
-    skipped = [f"{skip['source']}: {skip['reason']}" for skip in manifest["skipped"]]
-    repaired = [
-        f"{entry['source']}: {'; '.join(entry['repairs'])}" for entry in manifest["repaired"]
-    ]
-    lines = [
-        *_listed("skipped", skipped),
-        *_listed("repaired", repaired),
-        *medium.prepare_remarks(manifest),
-    ]
+    lines = source_remarks(medium, manifest)
     straddling = manifest["also_in_another_split"]
     if straddling:
         many = len(straddling) > 1
@@ -142,6 +134,19 @@ def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:
         )
         lines.append(f"no piece is in {' or '.join(empty)}: {advice}")
     return lines
+
+
+def source_remarks(medium: Medium, manifest: Mapping[str, Any]) -> list[str]:
+    """What was skipped, repaired or assumed."""
+    skipped = [f"{skip['source']}: {skip['reason']}" for skip in manifest["skipped"]]
+    repaired = [
+        f"{entry['source']}: {'; '.join(entry['repairs'])}" for entry in manifest["repaired"]
+    ]
+    return [
+        *_listed("skipped", skipped),
+        *_listed("repaired", repaired),
+        *medium.prepare_remarks(manifest),
+    ]
 
 
 def _split_remarks(manifest: Mapping[str, Any]) -> list[str]:
@@ -162,7 +167,7 @@ def _listed(what: str, lines: Sequence[str]) -> list[str]:
     """A headline and the first few lines; nothing if there are none."""
     if not lines:
         return []
-    more = [f"  ... and {len(lines) - NAMED} more, all in the manifest"]
+    more = [f"  ... and {len(lines) - NAMED} more; --json lists all"]
     return [
         f"{what} {plural(len(lines), 'file')}:",
         *(f"  {line}" for line in lines[:NAMED]),

@@ -22,6 +22,7 @@ def prepare(
     force: bool = False,
     strict: bool = False,
     split_by: SplitBy | None = None,
+    only: str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Write the dataset `out` from `sources` and return its manifest.
@@ -29,7 +30,8 @@ def prepare(
     A file that cannot be used is skipped and explained in the manifest; with `strict` it is an
     error. If no folder decides a work's split, the hash of its content does; if that leaves a
     split empty, everything is read again and works are moved to it or, if there are few, cut by
-    time. `split_by` forces whole pieces or cuts. `progress` is called with the number of files read
+    time. `split_by` forces whole pieces or cuts; all go to the split
+    `only`, if given. `progress` is called with the number of files read
     and the number of files in total.
 
     Raises:
@@ -54,7 +56,7 @@ def prepare(
             with DatasetWriter(folder, corpus.frame) as writer:
                 for k, source in enumerate(files):
                     try:
-                        _add(source, corpus, writer, tally)
+                        _add(source, corpus, writer, tally, only)
                     except SourceError as error:
                         if strict or len(files) == 1:
                             raise SeqmodelError(f"{source.path}: {error}") from error
@@ -76,10 +78,12 @@ def prepare(
         return manifest
 
 
-def _add(source: SourceFile, corpus: Corpus, writer: DatasetWriter, tally: Tally) -> None:
+def _add(
+    source: SourceFile, corpus: Corpus, writer: DatasetWriter, tally: Tally, only: str | None
+) -> None:
     """Write all works of a file; SourceError says why it cannot be used."""
     for work in corpus.works(source.path):
-        folder = work.split or source.split
+        folder = only or work.split or source.split
         if tally.by_time and folder is None:
             _cut(work, corpus.frame, writer, tally)
         else:

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from seqmodel.data.dataset import Dataset, Split, open_dataset
+from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
 from seqmodel.errors import SeqmodelError
-from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.media.registry import medium_of
 from seqmodel.runs.folder import Run
 
@@ -17,11 +18,15 @@ def evaluate(
     split: str,
     *,
     batch_size: int = 32,
+    per_piece: bool = False,
+    per_frame: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """The score of a run on one split of a dataset, as plain values: see README.md."""
     pieces = dataset[split]
-    scores = likelihood(run.model, pieces, batch_size=batch_size, progress=progress)
+    scores = likelihood(
+        run.model, pieces, batch_size=batch_size, each_frame=per_frame, progress=progress
+    )
     if not math.isfinite(scores.nats_per_frame):
         raise SeqmodelError(
             f"{run.folder} scores {scores.nats_per_frame} nats per frame on {split} of "
@@ -37,11 +42,29 @@ def evaluate(
         **({} if standardisation is None else {"standardisation": standardisation}),
         **scores.to_json(),
         "baselines": _baselines(run, dataset, pieces),
+        **({"per_piece": _per_piece(pieces, scores)} if per_piece or per_frame else {}),
     }
 
 
+def _per_piece(pieces: Split, scores: Likelihood) -> list[dict[str, Any]]:
+    rows = []
+    for k, (source, frames) in enumerate(zip(pieces.sources, pieces.lengths.tolist(), strict=True)):
+        nats = float(scores.piece_nats[k])
+        row = {"source": source, "frames": frames, "nats": nats, "nats_per_frame": nats / frames}
+        if scores.frame_nats:
+            row["frame_nats"] = scores.frame_nats[k].tolist()
+        rows.append(row)
+    return rows
+
+
 def _baselines(run: Run, dataset: Dataset, pieces: Split) -> dict[str, float]:
-    """The baselines fitted to the dataset's own train, or to the run's if it has none."""
-    fitted = dataset if "train" in dataset.splits else open_dataset(str(run.config.data))
+    """The baselines fitted to the dataset's own train, or to the run's if it has none.
+
+    None if that is no longer there.
+    """
+    theirs = Path(str(run.config.data))
+    if "train" not in dataset.splits and not (theirs / MANIFEST).is_file():
+        return {}
+    fitted = dataset if "train" in dataset.splits else open_dataset(theirs)
     discrete = run.model.output.discrete
     return medium_of(run.frame).baselines(fitted["train"], pieces, run.frame, discrete=discrete)

@@ -29,10 +29,12 @@ class Likelihood:
     """What else the output reports, such as accuracy or bits per sample."""
     piece_nats: NDArray[np.float64] = field(compare=False, repr=False)
     """Nats of each piece, (pieces,)."""
+    frame_nats: list[NDArray[np.float64]] = field(compare=False, repr=False)
+    """Nats of each frame of each piece, (T,), if asked for; else empty."""
 
     def to_json(self) -> dict[str, float]:
         """All figures by name in one flat dictionary, without those of single pieces."""
-        apart = ("figures", "piece_nats")
+        apart = ("figures", "piece_nats", "frame_nats")
         common = {name: value for name, value in vars(self).items() if name not in apart}
         return {**common, **self.figures}
 
@@ -42,14 +44,17 @@ def likelihood(
     split: Split,
     *,
     batch_size: int = 32,
+    each_frame: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Likelihood:
     """Score `model` on every frame of `split`; the batch size changes the speed, not the figures.
 
-    `progress` is called with the frames scored so far and the frames in the split.
+    `each_frame` asks for `Likelihood.frame_nats`, which takes memory. `progress` is called with the
+    frames scored so far and the frames in the split.
     """
     figures = model.output.figures()
     nats, first = np.zeros(len(split)), np.zeros(len(split))
+    of_frames = [np.zeros(length) for length in split.lengths] if each_frame else []
     done = 0
     was_training = model.training
     model.eval()
@@ -63,6 +68,10 @@ def likelihood(
                 scores = model.output.score(window.h, window.frames, window.past)
                 scores = scores.double().masked_fill(~window.inside, 0.0)
                 nats[indices] += scores.sum(0).cpu().numpy()
+                if each_frame:
+                    for index, column in zip(indices, scores.T.cpu().numpy(), strict=True):
+                        place = of_frames[index][begin : begin + length]
+                        place[:] = column[: len(place)]
                 if begin == 0:
                     first[indices] = scores[0].cpu().numpy()
                 figures.add(window)
@@ -81,6 +90,7 @@ def likelihood(
         piece_mean_nats_per_frame=float(np.mean(nats / split.lengths)),
         figures=figures.values(nats=total, frames=split.frames, pieces=len(split)),
         piece_nats=nats,
+        frame_nats=of_frames,
     )
 
 

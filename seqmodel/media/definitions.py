@@ -409,6 +409,10 @@ class Medium(Protocol):
             UsageError: if an option is out of range or conflicts with another.
         """
 
+    def settings_like(self, frame: FrameDefinition) -> Settings:
+        """The settings that prepare sources in frames like `frame`; by default these themselves."""
+        return frame
+
     def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> Corpus:
         """Begin a dataset of the files `paths`; `folder` may hold temporary files.
 

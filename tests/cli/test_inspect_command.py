@@ -14,7 +14,7 @@ from calling import PNG, Call, call_ok, write_piece
 
 def test_inspect_midi(call: Call, here: Path):
     write_piece(Path("p.mid"), seed=3)
-    result = call("inspect", "p.mid", "--plot", "new/p.png")
+    result = call("inspect", "p.mid", "--plot", "p.png")
     values = json.loads(call("inspect", "p.mid", "--json").out)
     assert result.out == (
         "p.mid: MIDI format 0, 1 track\n"
@@ -23,8 +23,8 @@ def test_inspect_midi(call: Call, here: Path):
         f"  tonic {values['tonic']} (estimated)\n"
         "  32 frames at 4 steps per beat, 2.00 notes per frame\n"
     )
-    assert result.err == "drawn to new/p.png\n"
-    assert Path("new/p.png").read_bytes().startswith(PNG)
+    assert result.err == "drawn to p.png\n"
+    assert Path("p.png").read_bytes().startswith(PNG)
     keys = {"path", "kind", "format", "tracks", "channels", "notes", "tempo_bpm", "seconds"}
     assert keys | {"tonic", "grid", "frames", "notes_per_frame", "remarks"} <= set(values)
 

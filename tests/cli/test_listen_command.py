@@ -63,11 +63,11 @@ def test_the_sound_of_a_midi_file_is_that_of_its_roll(call: Call, run: Path):
     """Guards the file's own tempo, and the samples at which frames begin."""
     for name in ("o.mid", "o.npy"):
         call_ok("sample", name, "--run", run, "--length", 50, "--tempo", 125)
-    shown = call("inspect", "o.mid", "--listen", "new/mid.wav")
-    assert (shown.status, shown.err) == (0, "rendered to new/mid.wav\n")
+    shown = call("inspect", "o.mid", "--listen", "mid.wav")
+    assert (shown.status, shown.err) == (0, "rendered to mid.wav\n")
     assert shown.out == call("inspect", "o.mid").out
     call_ok("inspect", "o.npy", "--listen", "npy.wav", "--tempo", 125, "-q")
-    assert Path("new/mid.wav").read_bytes() == Path("npy.wav").read_bytes()
+    assert Path("mid.wav").read_bytes() == Path("npy.wav").read_bytes()
     sound, rate = soundfile.read("npy.wav")
     assert len(sound) / rate == pytest.approx(mido.MidiFile("o.mid").length + 0.1, abs=1e-4)
 

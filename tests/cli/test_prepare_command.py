@@ -49,7 +49,7 @@ def test_prepare_explains_what_it_skips(call: Call, music: Path):
         "skipped 8 files:",
         "  m/gone.mid: no such file or directory",
         *[f"  m/train/bad\\n{k}.mid: {reason}" for k in range(4)],
-        "  ... and 3 more, all in the manifest",
+        "  ... and 3 more; --json lists all",
     ]
     assert len(json.loads(Path("d/manifest.json").read_text())["skipped"]) == 8
     assert call("prepare", "m", "-o", "d", "--force", "-q").err == ""
@@ -236,6 +236,7 @@ def test_a_sampled_roll_keeps_its_grid(
 ):
     """Sampled on four steps per beat or 0.1 s, it was prepared again as eighths."""
     folder = request.getfixturevalue(name)
+    Path("in").mkdir()
     assert call("sample", "in/o.npy", "--run", folder, "--length", 40, "--seed", 1).status == 0
     assert call("prepare", "in", "-o", "d", "--split-by", "piece").status == 0
     grid = {"run": {"steps_per_beat": 4}, "seconds_run": {"step_nanoseconds": 100_000_000}}[name]

@@ -15,6 +15,7 @@ from seqmodel.cli.common import (
     check_temperature,
     chosen_run,
     counter,
+    exclude,
     message,
     print_json,
 )
@@ -161,10 +162,10 @@ def sample(
     """
     kind = _format(out, output_format)
     targets = Targets(out, number)
-    _exclude({"--length": length, "--seconds": seconds})
-    _exclude({"--min-length": min_length > 1, "--no-end": no_end})
-    _exclude({"--prime-frames": prime_frames, "--prime-seconds": prime_seconds})
-    _exclude({"--json": as_json, "OUT -": targets.to_stdout})
+    exclude({"--length": length, "--seconds": seconds})
+    exclude({"--min-length": min_length > 1, "--no-end": no_end})
+    exclude({"--prime-frames": prime_frames, "--prime-seconds": prime_seconds})
+    exclude({"--json": as_json, "OUT -": targets.to_stdout})
     of_prime = {
         "--prime-frames": prime_frames,
         "--prime-seconds": prime_seconds,
@@ -242,12 +243,6 @@ def _format(out: Path, given: str | None) -> str:
     if kind != told and _able(told):
         raise UsageError(f"--format {kind} contradicts the suffix of {out}: leave one out")
     return kind
-
-
-def _exclude(options: dict[str, object]) -> None:
-    """UsageError if both options are given."""
-    if all(value not in (None, False) for value in options.values()):
-        raise UsageError(f"{' and '.join(options)} exclude each other")
 
 
 def _able(kind: str) -> set[str]:

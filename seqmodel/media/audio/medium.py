@@ -92,6 +92,13 @@ class Audio(Medium):
         given = {name: value for name, value in options.items() if value is not None}
         return AudioSettings(**{FIELDS.get(name, name): given[name] for name in given})
 
+    def settings_like(self, frame: FrameDefinition) -> "AudioSettings":
+        """`Medium.settings_like`; recordings are not cut into clips."""
+        from seqmodel.media.audio.frames import AudioFrames, AudioSettings
+
+        assert isinstance(frame, AudioFrames)
+        return AudioSettings(frame.rate, frame.frame_size, frame.context)
+
     def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> "AudioCorpus":
         """`Medium.corpus`."""
         from seqmodel.media.audio.corpus import AudioCorpus

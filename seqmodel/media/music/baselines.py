@@ -40,20 +40,20 @@ class NoteNgram:
             cell = self._contexts(roll) * notes + np.arange(notes)
             seen += np.bincount(cell.ravel(), minlength=seen.size).reshape(seen.shape)
             on += np.bincount(cell[roll == 1], minlength=on.size).reshape(on.shape)
-        probability = np.full((1, notes), 0.5)
+        # Off and on, both counted: 1 - p would round to 0 where a note has always been held.
+        counts, probability = np.stack([seen - on, on]), np.full((2, 1, notes), 0.5)
         for k in range(order + 1):
             # Contexts of the last k frames: the low k bits, summed over the higher ones.
-            on_k = on.reshape(-1, 2**k, notes).sum(axis=0)
-            seen_k = seen.reshape(-1, 2**k, notes).sum(axis=0)
-            shorter = np.tile(probability, (2**k // len(probability), 1))
-            probability = (on_k + PRIOR * shorter) / (seen_k + PRIOR)
+            count = counts.reshape(2, -1, 2**k, notes).sum(axis=1)
+            shorter = np.tile(probability, (1, 2**k // probability.shape[1], 1))
+            probability = (count + PRIOR * shorter) / (count.sum(axis=0) + PRIOR)
         self.probability = probability
-        """(2^order, D); the low bit of the context is the previous frame."""
+        """(2, 2^order, D), of off and on; the low bit of the context is the previous frame."""
 
     def nats(self, roll: NDArray[np.uint8]) -> NDArray[np.float64]:
         """-log p(x_t | x_<t) of each frame of roll (T, D): (T,)."""
-        p = self.probability[self._contexts(roll), np.arange(roll.shape[1])]
-        nats: NDArray[np.float64] = -np.log(np.where(roll == 1, p, 1 - p)).sum(axis=1)
+        p = self.probability[roll.astype(int), self._contexts(roll), np.arange(roll.shape[1])]
+        nats: NDArray[np.float64] = -np.log(p).sum(axis=1)
         return nats
 
     def _contexts(self, roll: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """Mistakes in `eval` and `sample`, which take runs."""
 
-from mistakes.said import DAMAGED, EXISTS, HELP, NO_DATASET, NO_MIDI, NO_ROLL, NO_RUN
+from mistakes.said import DAMAGED, EXISTS, HELP, NO_MIDI, NO_ROLL, NO_RUN
 
 NO_END = (
     "{{run}} was trained without --end, so its pieces always last until the limit: leave out {}"
@@ -18,7 +18,22 @@ EVAL = {
     "eval {bad}/cut": (1, f"{{bad}}/cut/best.safetensors {DAMAGED}"),
     "eval {bad}/changed": (1, f"{{bad}}/changed/best.safetensors {DAMAGED}"),
     "eval {run} --split dev": (2, "--split must be train, valid or test, not 'dev'"),
-    "eval {run} --data {music}": (1, f"{{music}} {NO_DATASET} --out DATA`"),
+    "eval {run} --data {bad}/nope": (1, "{bad}/nope: no such file or folder"),
+    "eval {run} --data {music} --split test": (
+        2,
+        "--split and --data {music}, which is no dataset, exclude each other",
+    ),
+    "eval {run} --data {music} --samples 3": (
+        2,
+        "--samples and --data {music}, which is no dataset, exclude each other",
+    ),
+    "eval {run} --per-piece --samples 3": (2, "--samples and --per-piece exclude each other"),
+    "eval {run} --per-piece --per-frame": (2, "--per-piece and --per-frame exclude each other"),
+    "eval {run} --plot x.png": (
+        2,
+        "--plot draws one piece: name a file that holds one with --data FILE",
+    ),
+    "eval {run} --plot x.pdf": (2, "--plot draws PNG only: x.pdf must end in .png"),
     "eval {run} --data {bad}/one-data": (
         1,
         "{bad}/one-data has no pieces in split 'valid' (available: train)",
