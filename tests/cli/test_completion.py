@@ -15,7 +15,7 @@ from seqmodel.config import Config
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.units import UNITS
 
-HEAVY = ("torch", "numpy", "numba", "matplotlib")
+HEAVY = ("torch", "numpy", "matplotlib")
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ FUNCTIONS = {
     "units": units.units,
     "bench": bench.bench,
 }
-HEAVY = ("torch", "numba", "numpy", "scipy", "matplotlib", "safetensors", "mido")
+HEAVY = ("torch", "numpy", "matplotlib", "safetensors", "mido")
 HEAVY += ("soundfile", "soxr")
 
 

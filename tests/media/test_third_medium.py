@@ -114,7 +114,7 @@ def test_a_model_of_it_is_trained_scored_and_sampled(registered, corpus, tmp_pat
         2,
         "seqmodel: r was trained on dna, whose samples --samples cannot judge: leave it out\n",
     )
-    assert call_main("inspect", "r").out.splitlines()[2].endswith("letters, strand as written")
+    assert "letters, strand as written\n" in call_main("inspect", "r").out
     config = call_main("train", "d", "--print-config").out
     assert "dropout: 0.1\n" in config  # its own preset
 

@@ -113,8 +113,7 @@ def test_forked_children() -> None:
 def test_compiler_loads_at_first_use() -> None:
     code = (
         "import sys, torch; from seqmodel.units import make; unit = make('lstm', 3, 4);"
-        "assert 'llvmlite' not in sys.modules and 'numba' not in sys.modules;"
-        "unit(torch.ones(2, 2, 3)); assert 'llvmlite' in sys.modules;"
-        "assert 'numba' not in sys.modules"
+        "assert 'llvmlite' not in sys.modules;"
+        "unit(torch.ones(2, 2, 3)); assert 'llvmlite' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

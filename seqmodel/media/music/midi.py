@@ -1,4 +1,4 @@
-"""Standard MIDI files to notes: a small reader of our own, with a compiled loop over events.
+"""Standard MIDI files to notes: a small reader of our own.
 
 It checks every length before use and tolerates what other programs write: unknown chunks, odd
 system messages, meta events with impossible contents, running status carried over a meta event,
@@ -7,6 +7,8 @@ data bytes above 127, wrong track lengths, truncated files. `Score.remarks` list
 
 import struct
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import add
 from pathlib import Path
 from typing import Literal
 
@@ -21,11 +23,15 @@ from seqmodel.media.music.midi_events import (
     LOST,
     NO_END,
     TOO_LATE,
+    Track,
+    find_events,
     read_events,
 )
 from seqmodel.media.music.midi_format import DEFAULT_TEMPO, MAX_TICK, SMPTE_TEMPO
 
 Restrike = Literal["close", "discard"]
+
+TIME_TOO_LATE = "has a time too late to be music (a damaged delta)"
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def read_score(data: bytes, *, restrike: Restrike = "close") -> Score:
     velocity 0 is a note-off. The complete notes of a truncated track are kept. The independent
     patterns of a format 2 file are read one after the other.
 
-    Memory is bounded by a small multiple of the file's size, whatever lengths it claims.
+    Memory is bounded by a multiple of the file's size, whatever lengths it claims.
 
     Raises:
         SourceError: if nothing can be read; its message is one line without the file's name.
@@ -129,18 +135,9 @@ class _Reader:
 
     def __init__(self, data: bytes, file_format: int, restrike: Restrike) -> None:
         self.data = data
-        self.bytes = np.frombuffer(data, dtype=np.uint8)
         self.format = file_format
         self.close = restrike == "close"
-        # A note takes at least 3 bytes (delta, pitch, velocity), a tempo 7.
-        self.notes = np.empty((len(data) // 3 + 1, 3), dtype=np.int64)
-        self.tempos = np.empty((len(data) // 7 + 1, 2), dtype=np.int64)
-        self.sounding = np.empty(16 * 128, dtype=np.int64)
-        self.note_count = 0
-        self.tempo_count = 0
-        self.counts = [0, 0]
-        self.last_tick = 0
-        self.track_starts: list[int] = []
+        self.tracks: list[Track] = []
         self.repairs: dict[str, int] = {}
 
     def record_repair(self, what: str, times: int = 1) -> None:
@@ -154,7 +151,7 @@ class _Reader:
         """
         data = self.data
         expected = tracks or len(data)  # 0: its writer never updated the header
-        while len(self.track_starts) < expected and 0 <= position <= len(data) - 8:
+        while len(self.tracks) < expected and 0 <= position <= len(data) - 8:
             size = int.from_bytes(data[position + 4 : position + 8])
             if data[position : position + 4] == b"MTrk":
                 position = self.read_track(position + 8, size)
@@ -163,58 +160,36 @@ class _Reader:
                 after = position + 8 + size
                 # The length is wrong if it points beyond the file: search for the next track.
                 position = after if after <= len(data) else data.find(b"MTrk", position + 1)
-        if not self.track_starts:
+        if not self.tracks:
             raise SourceError("has no track (it is cut short, or was never finished)")
-        if len(self.track_starts) < tracks:
-            self.record_repair(f"{len(self.track_starts)} of {tracks} tracks found")
+        if len(self.tracks) < tracks:
+            self.record_repair(f"{len(self.tracks)} of {tracks} tracks found")
 
     def read_track(self, start: int, size: int) -> int:
         """Read the track whose events begin at `start`; returns the position of the next chunk."""
         data = self.data
-        # Patterns of format 2 are independent; here they follow each other.
-        first_tick = self.last_tick if self.format == 2 else 0
         stop = min(start + size, len(data))
-        outcome, position, tick = self.read_events(start, stop, first_tick)
-        if outcome != ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
+        track = find_events(data, start, stop)
+        if track.outcome != ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
             # No end of track, and no chunk where the length points: the length is wrong.
             self.record_repair("track longer than it says")
-            outcome, position, tick = self.read_events(start, len(data), first_tick)
-            stop = position
-        elif outcome == ENDED and position < stop and data[position : position + 4] == b"MTrk":
+            track = find_events(data, start, len(data))
+            stop = track.position
+        elif (
+            track.outcome == ENDED
+            and track.position < stop
+            and data.startswith(b"MTrk", track.position)
+        ):
             self.record_repair("track shorter than it says")
-            stop = position
-        if outcome == TOO_LATE or tick > MAX_TICK:
-            raise SourceError("has a time too late to be music (a damaged delta)")
-        if outcome in (CUT_SHORT, LOST):
+            stop = track.position
+        if track.outcome == TOO_LATE:
+            raise SourceError(TIME_TOO_LATE)
+        if track.outcome in (CUT_SHORT, LOST):
             self.record_repair("track damaged or truncated, its complete notes kept")
-        elif outcome == NO_END:
+        elif track.outcome == NO_END:
             self.record_repair("track without an end")
-        self.note_count, self.tempo_count = self.counts
-        self.track_starts.append(first_tick)
-        self.last_tick = max(self.last_tick, tick)
+        self.tracks.append(track)
         return stop
-
-    def read_events(self, start: int, stop: int, first_tick: int) -> tuple[int, int, int]:
-        """Read a track from data[start:stop]; a second call replaces what the first read.
-
-        Returns:
-            (outcome, position reached, last tick).
-        """
-        self.sounding.fill(-1)
-        outcome, position, tick, *self.counts = read_events(
-            self.bytes,
-            start,
-            stop,
-            first_tick,
-            len(self.track_starts),
-            self.close,
-            self.sounding,
-            self.notes,
-            self.note_count,
-            self.tempos,
-            self.tempo_count,
-        )
-        return outcome, position, tick
 
     def score(self, ticks_per_unit: int, smpte_tempo: int | None) -> Score:
         """Everything read so far."""
@@ -222,11 +197,25 @@ class _Reader:
             self.record_repair("format 2, its patterns read one after the other")
         elif self.format > 2:
             self.record_repair(f"unknown format {self.format} read as format 1")
-        notes = self.notes[: self.note_count]
-        tempo_tick, tempo = self.tempo_map(smpte_tempo)
+        ticks, notes, tempos = read_events(
+            np.frombuffer(self.data, np.uint8), self.tracks, self.close
+        )
+        counts = [len(track.lengths) for track in self.tracks]
+        lasts = [
+            track.rest + (int(ticks[end - 1]) if track.lengths else 0)
+            for track, end in zip(self.tracks, accumulate(counts), strict=True)
+        ]
+        # Patterns of format 2 are independent; here they follow each other.
+        starts = [0, *accumulate(lasts)][:-1] if self.format == 2 else [0] * len(lasts)
+        last_tick = max(map(add, starts, lasts))
+        if last_tick > MAX_TICK:
+            raise SourceError(TIME_TOO_LATE)
+        ticks += np.repeat(starts, counts)
+        tempos[:, 0] = ticks[tempos[:, 0]]
+        tempo_tick, tempo = self.tempo_map(tempos, starts, smpte_tempo)
         return Score(
-            on_tick=notes[:, 0].copy(),
-            off_tick=notes[:, 1].copy(),
+            on_tick=ticks[notes[:, 0]],
+            off_tick=ticks[notes[:, 1]],
             pitch=(notes[:, 2] & 127).astype(np.uint8),
             channel=(notes[:, 2] >> 7 & 15).astype(np.uint8),
             track=notes[:, 2] >> 11,
@@ -235,25 +224,26 @@ class _Reader:
             tempo_tick=tempo_tick,
             tempo=tempo,
             format=self.format,
-            tracks=len(self.track_starts),
-            last_tick=self.last_tick,
+            tracks=len(self.tracks),
+            last_tick=last_tick,
             remarks=tuple(
                 what if times == 1 else f"{what} ({times} times)"
                 for what, times in self.repairs.items()
             ),
         )
 
-    def tempo_map(self, smpte_tempo: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def tempo_map(
+        self, tempos: NDArray[np.int64], starts: list[int], smpte_tempo: int | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tempos of all tracks by tick; of several at one tick, the last wins."""
         if smpte_tempo is not None:
             return np.zeros(1, dtype=np.int64), np.full(1, smpte_tempo)
-        tempos = self.tempos[: self.tempo_count]
         stopped = tempos[:, 1] == 0
         self.record_repair("tempo of 0 ignored", int(stopped.sum()))
         tempos = tempos[~stopped]
-        starts = self.track_starts if self.format == 2 else [0]
-        tick = np.concatenate([starts, tempos[:, 0]])
-        tempo = np.concatenate([np.full(len(starts), DEFAULT_TEMPO), tempos[:, 1]])
+        defaults = starts if self.format == 2 else [0]
+        tick = np.concatenate([defaults, tempos[:, 0]])
+        tempo = np.concatenate([np.full(len(defaults), DEFAULT_TEMPO), tempos[:, 1]])
         order = np.argsort(tick, kind="stable")
         tick, tempo = tick[order], tempo[order]
         last = np.append(tick[1:] > tick[:-1], True)

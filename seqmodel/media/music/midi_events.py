@@ -1,9 +1,16 @@
-"""The compiled loop over the events of one MIDI track."""
+"""The events of MIDI tracks: found one after the other, then decoded all at once.
+
+Where an event begins depends on the one before. Runs of channel messages, nearly all of a file, are
+cut into events by a regular expression, everything else by hand; arithmetic is left to NumPy.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.compiled import compiled
 from seqmodel.media.music.midi_format import LARGEST_QUANTITY
 
 ENDED = 0
@@ -20,111 +27,161 @@ TOO_LATE = 4
 SET_TEMPO = 0x51
 END_OF_TRACK = 0x2F
 
+# A delta of at most four bytes; a tempo, or a status or none and one or two data bytes.
+DELTA, TEMPO = rb"[\x80-\xff]{0,3}+[\x00-\x7f]", rb"\xff\x51\x03..."
+MESSAGES = {0: b"", 1: rb"|[\xc0-\xdf].|[\x00-\x7f]", 2: rb"|[\x80-\xbf\xe0-\xef]..|[\x00-\x7f]."}
+MESSAGE = {
+    width: re.compile(b"%b(?:%b%b)" % (DELTA, TEMPO, some), re.DOTALL)
+    for width, some in MESSAGES.items()
+}
+"""The common events, by the number of data bytes under the running status."""
+RUN = {width: re.compile(b"(?:%b)++" % one.pattern, re.DOTALL) for width, one in MESSAGE.items()}
 
-# One function, since numba compiles and checks every call separately.
-@compiled
-def read_events(  # noqa: PLR0911, PLR0912, PLR0915
-    data: NDArray[np.uint8],
-    position: int,
-    stop: int,
-    tick: int,
-    track: int,
-    close: bool,
-    sounding: NDArray[np.int64],
-    notes: NDArray[np.int64],
-    note_count: int,
-    tempos: NDArray[np.int64],
-    tempo_count: int,
-) -> tuple[int, int, int, int, int]:
-    """Read the events in data[position:stop] and append what they hold.
+
+class Track(NamedTuple):
+    """The events of a track, one directly after the other."""
+
+    outcome: int
+    position: int
+    """The position reached."""
+    start: int
+    lengths: Sequence[int]
+    """(E,), the bytes of each event, complete ones only."""
+    rest: int
+    """Ticks from the last of them to one that is incomplete."""
+
+
+def find_events(data: bytes, position: int, stop: int) -> Track:
+    """Find the events in data[position:stop]."""
+    start, lengths, width, rest = position, list[int](), 0, 0
+    outcome = NO_END
+    while position < stop and outcome == NO_END:
+        if run := RUN[width].match(data, position, stop):
+            lengths += map(len, MESSAGE[width].findall(data, position, run.end()))
+            position = run.end()
+            continue
+        before = position
+        outcome, position, width, rest = _read_event(data, position, stop, width)
+        if outcome in (NO_END, ENDED):
+            lengths.append(position - before)
+            rest = 0
+    return Track(outcome, position, start, lengths, rest)
+
+
+def _read_event(  # noqa: PLR0911
+    data: bytes, position: int, stop: int, width: int
+) -> tuple[int, int, int, int]:
+    """Step over an event of any kind.
+
+    `width` is the number of data bytes under the running status, 0 without one. Returns (outcome,
+    or NO_END to go on; position reached; width after it; delta).
+    """
+    delta, position, whole = _quantity(data, position, stop)
+    if delta > LARGEST_QUANTITY:
+        return TOO_LATE, position, width, 0
+    if not whole or position >= stop:
+        return CUT_SHORT, position, width, 0
+    event = data[position]
+    if event < 128 and not width:
+        return LOST, position, width, delta
+    position += event > 127
+    if event < 0xF0:
+        # Only channel messages set the running status, and no other event clears it.
+        if event > 127:
+            width = 1 if event >> 4 in (0xC, 0xD) else 2
+        if position + width > stop:
+            return CUT_SHORT, position, width, delta
+        return NO_END, position + width, width, delta
+    if event in (0xF0, 0xF7, 0xFF):
+        meta = data[position] if event == 0xFF and position < stop else -1
+        size, position, whole = _quantity(data, position + (meta >= 0), stop)
+        if meta == END_OF_TRACK:
+            return ENDED, position, width, delta
+        if not whole or size > stop - position:
+            return CUT_SHORT, position, width, delta
+        return NO_END, position + size, width, delta
+    # Messages that belong on a wire and not in a file: step over them and their data.
+    return NO_END, position + {0xF1: 1, 0xF2: 2, 0xF3: 1}.get(event, 0), width, delta
+
+
+def _quantity(data: bytes, position: int, stop: int) -> tuple[int, int, bool]:
+    """(Value, position after it, whether it is whole) of 7 bits a byte, the last below 128."""
+    value = 0
+    while position < stop and value <= LARGEST_QUANTITY:
+        byte = data[position]
+        position += 1
+        value = value << 7 | byte & 127
+        if byte < 128:
+            return value, position, True
+    return value, position, False
+
+
+def read_events(
+    data: NDArray[np.uint8], tracks: Sequence[Track], close: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Decode the events of all tracks.
 
     Args:
         data: the file's bytes.
-        position: where the first event begins.
-        stop: the end of the track's bytes.
-        tick: the time at which the track begins.
-        track: the track's number, for its notes.
+        tracks: with E events in all.
         close: whether a restruck note ends there; otherwise the earlier one is discarded.
-        sounding: (16 * 128,), at channel * 128 + pitch the tick of the onset, -1 if silent.
-        notes: (_, 3), rows of (on tick, off tick, track << 11 | channel << 7 | pitch).
-        note_count: rows of `notes` in use.
-        tempos: (_, 2), rows of (tick, microseconds per beat).
-        tempo_count: rows of `tempos` in use.
 
     Returns:
-        (outcome, position reached, last tick, note_count, tempo_count).
+        ticks: (E,), the time of each event from the beginning of its track.
+        notes: (N, 3), rows of (number of the event that begins it, of the one that ends it,
+            track << 11 | channel << 7 | pitch).
+        tempos: (M, 2), rows of (number of the event, microseconds per beat).
     """
-    status = 0
-    while position < stop:
-        # The time since the previous event: 7 bits per byte, the high bit says that more follow.
-        delta = 0
-        more = True
-        while more and position < stop:
-            byte = int(data[position])
-            position += 1
-            delta = delta << 7 | byte & 127
-            more = byte > 127
-            if delta > LARGEST_QUANTITY:
-                return TOO_LATE, position, tick, note_count, tempo_count
-        if more or position >= stop:
-            return CUT_SHORT, position, tick, note_count, tempo_count
-        tick += delta
+    counts = [len(track.lengths) for track in tracks]
+    track = np.repeat(np.arange(len(tracks)), counts)
+    length = np.array([n for one in tracks for n in one.lengths], np.int64)
+    # Where each event ends, and then where it is read: events of a track follow each other.
+    first = np.cumsum([0, *counts[:-1]])
+    end = np.cumsum(length)
+    total = np.append(0, end)
+    end += np.repeat([one.start for one in tracks] - total[first], counts)
+    at, delta = _quantities(data, end - length)
+    elapsed = np.append(0, np.cumsum(delta))
+    ticks = elapsed[1:] - np.repeat(elapsed[first], counts)
 
-        event = status
-        byte = int(data[position])
-        if byte > 127:
-            event = byte
-            position += 1
-        if event < 128:
-            return LOST, position, tick, note_count, tempo_count
+    event = data[at]
+    explicit = event > 127
+    set_tempo = np.flatnonzero(event == 0xFF)
+    set_tempo = set_tempo[data[at[set_tempo] + 1] == SET_TEMPO]
+    value, _ = _quantities(data, at[set_tempo] + 2)
+    long_enough = value + 3 <= end[set_tempo]
+    set_tempo, value = set_tempo[long_enough], value[long_enough]
+    bytes_of_tempo = data[value[:, None] + np.arange(3)].astype(np.int64)
+    tempos = np.stack([set_tempo, bytes_of_tempo @ (1 << 16, 1 << 8, 1)], axis=1)
 
-        if event < 0xF0:
-            # Only channel messages set the running status, and no other event clears it.
-            status = event
-            kind = event >> 4
-            width = 1 if kind in (0xC, 0xD) else 2
-            if position + width > stop:
-                return CUT_SHORT, position, tick, note_count, tempo_count
-            if kind in (8, 9):
-                # Above 127 is out of range, but it is where the pitch belongs: clamp it.
-                pitch = min(int(data[position]), 127)
-                key = (event & 15) << 7 | pitch
-                struck = sounding[key]
-                begins = kind == 9 and data[position + 1] > 0
-                if struck >= 0 and (close or not begins):
-                    notes[note_count, 0] = struck
-                    notes[note_count, 1] = tick
-                    notes[note_count, 2] = track << 11 | key
-                    note_count += 1
-                sounding[key] = tick if begins else -1
-            position += width
-        elif event in (0xF0, 0xF7, 0xFF):
-            meta = -1
-            if event == 0xFF and position < stop:
-                meta = int(data[position])
-                position += 1
-            size = 0
-            more = True
-            while more and position < stop and size <= LARGEST_QUANTITY:
-                byte = int(data[position])
-                position += 1
-                size = size << 7 | byte & 127
-                more = byte > 127
-            if meta == END_OF_TRACK:
-                return ENDED, position, tick, note_count, tempo_count
-            if more or size > stop - position:
-                return CUT_SHORT, position, tick, note_count, tempo_count
-            if meta == SET_TEMPO and size >= 3:
-                tempo = 0
-                for at in range(position, position + 3):
-                    tempo = tempo << 8 | int(data[at])
-                tempos[tempo_count, 0] = tick
-                tempos[tempo_count, 1] = tempo
-                tempo_count += 1
-            position += size
-        elif event == 0xF2:
-            # Messages that belong on a wire and not in a file: step over them and their data.
-            position += 2
-        elif event in (0xF1, 0xF3):
-            position += 1
-    return NO_END, position, tick, note_count, tempo_count
+    channel = explicit & (event < 0xF0)
+    status = event[np.maximum.accumulate(np.where(channel, np.arange(len(event)), 0))]
+    # What begins or ends a note; running status first occurs after a status of the same track.
+    number = np.flatnonzero((event < 0xF0) & (status >= 0x80) & (status < 0xA0))
+    at = at[number] + explicit[number]
+    status = status[number]
+    begins = (status >= 0x90) & (data[at + 1] > 0)
+    # Above 127 is out of range, but it is where the pitch belongs: clamp it.
+    key = track[number] << 11 | (status & 15).astype(np.int64) << 7 | np.minimum(data[at], 127)
+    # By key, then in order: sorting numbers is faster than sorting their places.
+    bits = len(key).bit_length()
+    order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
+    key, begins, number = key[order], begins[order], number[order]
+    ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
+    return ticks, np.stack([number[ends], number[ends + 1], key[ends]], axis=1), tempos
+
+
+def _quantities(
+    data: NDArray[np.uint8], starts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(Position after, value) of the quantities at `starts`, as `_quantity` reads one."""
+    at = starts.copy()
+    byte = data[at]
+    values = (byte & 127).astype(np.int64)
+    longer = np.flatnonzero(byte > 127)
+    while len(longer):
+        at[longer] += 1
+        byte = data[at[longer]]
+        values[longer] = values[longer] << 7 | byte & 127
+        longer = longer[byte > 127]
+    return at + 1, values

@@ -37,10 +37,6 @@ def piano_roll(
         SourceError: if there are no notes, or the piece ends within half a step; if it has more
             than `MAX_FRAMES` frames; if the grid is in beats and the file has none.
     """
-    from seqmodel.media.music.filling import (
-        fill,  # loads the compiler, which transposing does not need
-    )
-
     if grid.steps_per_beat is not None and score.smpte:
         raise SourceError("is in SMPTE time, which has no beats; use --step-seconds")
     on_tick, off_tick, pitch = score.on_tick, score.off_tick, score.pitch
@@ -65,13 +61,17 @@ def piano_roll(
     frames_of = _frames_in_beats if grid.steps_per_beat else _frames_in_seconds
     begin, end = frames_of(score, grid, on_tick), frames_of(score, grid, off_tick)
     row = _fold(pitch.astype(np.int64) + transpose) - LOWEST_PITCH
-    # Filled transposed, so that the frames of a note are contiguous.
-    roll = np.zeros((2 * NOTES if onsets else NOTES, length), dtype=np.uint8)
-    fill(roll, row, begin, end)
-    if onsets:
-        filling = begin < end
-        roll[NOTES + row[filling], begin[filling]] = 1
-    return np.ascontiguousarray(roll.T)
+    # How many more notes of a key sound than in the frame before, key after key.
+    change = np.zeros(NOTES * (length + 1), np.int32)
+    np.add.at(change, row * (length + 1) + begin, 1)
+    np.add.at(change, row * (length + 1) + end, -1)
+    sounding = np.cumsum(change, out=change).reshape(NOTES, length + 1)[:, :-1].T > 0
+    if not onsets:
+        return np.ascontiguousarray(sounding).view(np.uint8)
+    filling = begin < end
+    roll = np.concatenate([sounding, np.zeros_like(sounding)], axis=1).view(np.uint8)
+    roll[begin[filling], NOTES + row[filling]] = 1
+    return roll
 
 
 def transpose_roll(roll: NDArray[np.uint8], semitones: int) -> NDArray[np.uint8]:

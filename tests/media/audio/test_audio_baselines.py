@@ -6,11 +6,11 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import special, stats
 
 from seqmodel.data.dataset import Split
 from seqmodel.media.audio import baselines as audio_baselines
-from seqmodel.media.audio.baselines import audio_nats_per_frame
+from seqmodel.media.audio.baselines import audio_nats_per_frame, log_normal_cdf
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
 
@@ -227,3 +227,9 @@ def test_the_linear_predictor_beats_the_others_on_tones(discrete, recordings):
     figures = audio_nats_per_frame(train, train, train.frame, discrete=discrete)
     assert figures["linear"] < figures["gaussian"] - 5
     assert figures["linear"] < figures["silence"] - 5
+
+
+def test_the_normal_distribution_is_scipys():
+    """Guards both tails, the change of formula at 8.9, and levels far beyond any recording."""
+    z = np.concatenate([np.linspace(-60, 60, 100_001), [-1e5, -1e-300, 0.0, 1e5]])
+    np.testing.assert_allclose(log_normal_cdf(z), special.log_ndtr(z), rtol=1e-12, atol=1e-300)

@@ -43,7 +43,7 @@ def tempo(delta, microseconds):
 
 
 def notes_by_mido(data, restrike):
-    """Notes as (on, off, pitch, channel, track), each track walked message by message."""
+    """Notes as sorted (on, off, pitch, channel, track), each track walked message by message."""
     notes = []
     for number, track in enumerate(mido.MidiFile(file=io.BytesIO(data)).tracks):
         now, sounding = 0, {}
@@ -58,13 +58,13 @@ def notes_by_mido(data, restrike):
             sounding.pop(key, None)
             if begins:
                 sounding[key] = now
-    return notes
+    return sorted(notes)
 
 
 def notes_of(score):
     """The notes of one of our scores in the same form."""
     columns = score.on_tick, score.off_tick, score.pitch, score.channel, score.track
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def states_by_mido(data, grid, *, restrike, drums, transpose=0):

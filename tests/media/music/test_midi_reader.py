@@ -84,7 +84,7 @@ def test_a_track_with_a_wrong_length(size):
     first = chunk(b"MTrk", note(0, 5) + note(5, 5) + END, size)
     data = header(2) + first + chunk(b"MTrk", note(1, 1) + END)
     score = read_score(data)
-    assert notes_of(score) == [(0, 5, 60, 0, 0), (10, 15, 60, 0, 0), (1, 2, 60, 0, 1)]
+    assert notes_of(score) == [(0, 5, 60, 0, 0), (1, 2, 60, 0, 1), (10, 15, 60, 0, 0)]
     assert score.remarks
 
 
