@@ -2,9 +2,13 @@
 
 import multiprocessing
 import os
+import resource
 import signal
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
@@ -16,60 +20,232 @@ from seqmodel.experiment.progress import Event
 from seqmodel.experiment.storage import open_storage
 from seqmodel.experiment.studies import Studies
 from seqmodel.experiment.worker import Worker
+from seqmodel.kernels.run.machine import available_memory, cores
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 
 WAIT = 0.5
 """Seconds between checks for a signal."""
+DEATHS = 3
+"""How often a process may be killed at the same epoch of a run before the experiment ends."""
+USUAL = 2 << 30
+"""Bytes that a process is expected to take before any has trained."""
+MARGIN = 1.25
+"""Memory kept free for a process, as a multiple of the most that one has taken."""
+SILENCE = 60
+"""Seconds after a process's line for people in which those of others are left out."""
+DONE = "done"
+"""The last word of a process that found nothing left to do."""
+
+Said = Event | SeqmodelError | MemoryError | str
+"""What a process reports: progress, the error that stopped it, `DONE` or a line for people."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every process of a team works on."""
+
+    folder: Path
+    """The experiment's."""
+    plan: Plan
+    """It says where this host has the data."""
+    storage: str | None
+    """A database's address; None for the journal."""
 
 
 def work(
-    folder: Path,
-    name: str,
-    plan: Plan,
-    storage: str | None,
-    jobs: int,
+    task: Task,
+    jobs: int | None,
+    most: int,
     *,
     tell: Callable[[Event], None],
+    say: Callable[[str], None],
     stop: StopRequest,
 ) -> None:
-    """Work on a begun experiment with `jobs` single-threaded processes until it is complete.
+    """Work on a begun experiment with single-threaded processes until it is complete.
 
     Small models gain more from running side by side than from threads, and on one thread a run's
-    result does not depend on what else is running. `plan` says where this host has the data.
+    result does not depend on what else is running. A killed process is replaced.
+
+    Args:
+        task: the experiment.
+        jobs: how many processes; None: one per core, as far as memory allows.
+        most: how many have something to do.
+        tell: takes what processes report.
+        say: takes lines for people.
+        stop: ends the work once it is set.
 
     Raises:
         InterruptError: after `stop` was set; the same call resumes.
-        SeqmodelError: the error that stopped a process, or if all of them or the server were
-            killed.
+        MemoryError: if a process has too little memory.
+        SeqmodelError: the error that stopped a process, or if one was killed again and again.
     """
-    context = multiprocessing.get_context("forkserver")
-    processes: list[ForkServerProcess] = []
-    # One pipe each: a shared queue could no longer be read once a process is killed while it
-    # writes.
-    heard: list[Connection] = []
+    room = _Room(jobs, most, say)
+    team = _Team(task, room, tell, say)
     try:
-        _start_server()
-        for _ in range(jobs):
-            if stop.signal is not None:  # it may have come while the server loaded
+        while True:
+            while stop.signal is None and not team.ends and room.for_another(team.doing()):
+                team.start()
+            if not team.members:
                 break
-            ours, its = context.Pipe(duplex=False)
-            arguments = (folder, name, plan, storage, its)
-            process = context.Process(target=_process, args=arguments)
-            try:
-                process.start()
-            except (EOFError, ConnectionError) as error:
-                raise SeqmodelError(
-                    "the server of processes was killed; run the same command to resume"
-                ) from error
-            its.close()  # so that the pipe ends when the process does
-            processes.append(process)
-            heard.append(ours)
-        _listen(processes, heard, tell, stop)
+            team.listen()
+            if stop.signal is not None or team.error is not None:
+                team.end()
     finally:
-        for process in processes:
-            if process.is_alive():
-                process.terminate()
-            process.join()
+        team.end()
+        for member in team.members.values():
+            member.process.join()
+    if team.error is not None:
+        raise team.error
+    if stop.signal is not None:
+        raise InterruptError("stopped; run the same command to resume", stop.signal)
+    room.tell_most()
+
+
+@dataclass
+class _Member:
+    """A process, which lives as long as its pipe is open."""
+
+    process: ForkServerProcess
+    last: Event | None = None
+    """What it was doing last."""
+    done: bool = False
+    """Whether it found nothing left to do."""
+
+
+class _Team:
+    """The processes at work, each at the other end of a pipe.
+
+    A shared queue could no longer be read once a process is killed while it writes.
+    """
+
+    def __init__(
+        self, task: Task, room: "_Room", tell: Callable[[Event], None], say: Callable[[str], None]
+    ) -> None:
+        self._task, self._room, self._tell, self._say = task, room, tell, say
+        self._context = multiprocessing.get_context("forkserver")
+        self._deaths: Counter[tuple[str, int]] = Counter()
+        self.members: dict[Connection, _Member] = {}
+        self.error: SeqmodelError | MemoryError | None = None
+        self.ends = False
+        """Whether nobody is to be replaced."""
+        self._asked = False
+        self._said = -float(SILENCE)
+
+    def doing(self) -> list[Event | None]:
+        """What each process reported last."""
+        return [member.last for member in self.members.values()]
+
+    def start(self) -> None:
+        """Start one more process."""
+        _start_server()
+        ours, its = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_process, args=(self._task, its))
+        try:
+            process.start()
+        except (EOFError, ConnectionError) as error:
+            raise SeqmodelError(
+                "the server of processes was killed; run the same command to resume"
+            ) from error
+        its.close()  # so that the pipe ends when the process does
+        self.members[ours] = _Member(process)
+
+    def listen(self) -> None:
+        """Take what the processes report next, if they do soon."""
+        for connection in wait(self.members, WAIT):
+            assert isinstance(connection, Connection)
+            member = self.members[connection]
+            try:
+                said: Said = connection.recv()
+            except (EOFError, OSError):
+                del self.members[connection]
+                if not member.done and not self.ends:
+                    self._bury(member)
+                continue
+            if isinstance(said, Event):
+                member.last = said
+                self._room.heard(said)
+                self._tell(said)
+            elif said == DONE:
+                self.ends = member.done = True
+            elif isinstance(said, str):
+                if time.monotonic() - self._said > SILENCE:  # all lose a database at once
+                    self._said = time.monotonic()
+                    self._say(said)
+            else:
+                self._fail(said)
+
+    def end(self) -> None:
+        """Ask every process to save and end."""
+        if self._asked:
+            return
+        self._asked = self.ends = True
+        for member in self.members.values():
+            assert member.process.pid is not None
+            with suppress(ProcessLookupError):
+                # Not Process.terminate, which does nothing once the server is dead.
+                os.kill(member.process.pid, signal.SIGTERM)
+
+    def _bury(self, member: _Member) -> None:
+        """Take note of a process that ended unasked: it is replaced, unless that is in vain."""
+        member.process.join()
+        code, last = member.process.exitcode or 0, member.last
+        at = (last.run, last.epoch) if last else ("a process that loads", 0)
+        self._deaths[at] += 1
+        if code == 1:  # an exception, whose traceback has been printed
+            self._fail(SeqmodelError(f"{at[0]} failed: see above"))
+        elif self._deaths[at] == DEATHS:
+            how = signal.Signals(-code).name if code < 0 else f"status {code}"
+            self._fail(
+                SeqmodelError(
+                    f"{at[0]} was killed {DEATHS} times in epoch {at[1] + 1} (by {how}): run the "
+                    "same command to resume, with fewer --jobs if memory is short"
+                )
+            )
+
+    def _fail(self, error: SeqmodelError | MemoryError) -> None:
+        self.error, self.ends = self.error or error, True
+
+
+class _Room:
+    """Whether one more process has a core and memory."""
+
+    def __init__(self, jobs: int | None, most: int, say: Callable[[str], None]) -> None:
+        self._jobs, self._most, self._say = jobs, most, say
+        self._cores = cores()
+        self._largest = 0  # bytes that one has taken
+        self._told = False
+
+    def heard(self, event: Event) -> None:
+        """Take what a process reports."""
+        self._largest = max(self._largest, event.memory)
+
+    def tell_most(self) -> None:
+        """Say how much memory a run takes, if any was trained."""
+        if self._largest:
+            self._say(f"a run takes up to {_gigabytes(self._largest)} of memory")
+
+    def for_another(self, others: list[Event | None]) -> bool:
+        """Whether one more may start beside others, of which the latest events are given."""
+        if len(others) >= self._most:
+            return False
+        if self._jobs is not None:
+            return len(others) < self._jobs
+        if not others or len(others) >= self._cores:
+            return not others
+        taken = [event.memory if event else 0 for event in others]
+        each = int(MARGIN * self._largest) or USUAL
+        free = available_memory() - sum(max(0, each - so_far) for so_far in taken)
+        if free < each and all(taken) and not self._told:
+            self._told = True
+            self._say(
+                f"{len(others)} of {self._cores} processes, as each takes {_gigabytes(each)} of "
+                f"memory and {_gigabytes(max(free, 0))} is left (--jobs decides otherwise)"
+            )
+        return free >= each
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.1f} GB"
 
 
 def _start_server() -> None:
@@ -101,62 +277,41 @@ def _blocked(number: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
-def _listen(
-    processes: list[ForkServerProcess],
-    heard: list[Connection],
-    tell: Callable[[Event], None],
-    stop: StopRequest,
-) -> None:
-    """Pass on the processes' events until all have ended; the first error stops them all."""
-    error: SeqmodelError | None = None
-    asked = False
-    while heard:
-        for connection in wait(heard, WAIT):
-            assert isinstance(connection, Connection)
-            try:
-                event = connection.recv()
-            except (EOFError, OSError):
-                heard.remove(connection)
-                continue
-            if isinstance(event, SeqmodelError):
-                error = error or event
-            else:
-                tell(event)
-        if (stop.signal is not None or error is not None) and not asked:
-            asked = True
-            for process in processes:
-                process.terminate()
-    for process in processes:
-        process.join()
-    if error is not None:
-        raise error
-    if stop.signal is not None:
-        raise InterruptError("stopped; run the same command to resume", stop.signal)
-    killed = [-process.exitcode for process in processes if process.exitcode]
-    if len(killed) == len(processes):
-        how = signal.Signals(killed[0]).name if killed[0] > 0 else f"status {-killed[0]}"
-        raise SeqmodelError(f"every process ended by {how}; run the same command to resume")
-
-
-def _process(folder: Path, name: str, plan: Plan, storage: str | None, heard: Connection) -> None:
+def _process(task: Task, heard: Connection) -> None:
     import torch
 
     from seqmodel.kernels.run.allocator import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(1)
+    shared, trained = _peak(), False  # with the server, at the start
     with stop_on_signals() as stop:
 
-        def tell(event: Event | SeqmodelError) -> None:
+        def tell(said: Said) -> None:
+            nonlocal trained
+            if isinstance(said, Event):
+                trained = trained or said.share > 0 or said.epoch > said.begun
+                said = replace(said, memory=max(_peak() - shared, 1) if trained else 0)
             try:
-                heard.send(event)
+                heard.send(said)
             except BrokenPipeError:  # the command was killed: save, and end as if stopped
                 stop.signal = signal.SIGTERM
 
         try:
-            studies = Studies(open_storage(folder, storage), name, plan)
-            Worker(studies, folder, tell, stop).work()
+            storage = open_storage(task.folder, task.storage, tell, stop)
+            studies = Studies(storage, task.folder.name, task.plan)
+            Worker(studies, task.folder, tell, stop).work()
+            tell(DONE)
         except InterruptError:
             pass
         except SeqmodelError as error:
             tell(SeqmodelError(str(error)))
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+                raise
+            tell(MemoryError())
+
+
+def _peak() -> int:
+    """The most bytes that this process has had in memory."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -14,14 +14,14 @@ from seqmodel.plots.curves import plot_curves
 from seqmodel.report.page import render
 
 
-class Printed(NamedTuple):
-    """The results as they are printed."""
+class Written(NamedTuple):
+    """The results as they are printed, and the names of the files that hold them."""
 
     text: str
-    json: str
+    files: Sequence[str]
 
 
-def write_results(studies: Studies, folder: Path, command: str) -> Printed:
+def write_results(studies: Studies, folder: Path, command: str) -> Written:
     """Write tables, the list of runs, learning curves and a page to the experiment's folder.
 
     table.md, .tex, .csv and .json are the same whenever and wherever they are made from the same
@@ -30,12 +30,11 @@ def write_results(studies: Studies, folder: Path, command: str) -> Printed:
     """
     comparisons = results(studies)
     notes = _notes(studies.plan)
-    as_json = table.as_json(comparisons, studies.plan.to_json())
     files = {
         "table.md": table.markdown(comparisons, notes),
         "table.tex": table.latex(comparisons),
         "table.csv": table.as_csv(comparisons),
-        "table.json": as_json,
+        "table.json": table.as_json(comparisons, studies.plan.to_json()),
         "runs.txt": table.times(comparisons),
     }
     for name, content in files.items():
@@ -44,7 +43,7 @@ def write_results(studies: Studies, folder: Path, command: str) -> Printed:
         _plot(comparison, folder / f"curves-{comparison.dataset}.png")
     page = comparison_page(studies.plan, comparisons, folder, notes, command)
     write_file(folder / "report.html", render(page).encode())
-    return Printed(table.text(comparisons, notes) + "\n", as_json)
+    return Written(table.text(comparisons, notes), [*files, "report.html"])
 
 
 def _plot(comparison: Comparison, path: Path) -> None:

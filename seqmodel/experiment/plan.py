@@ -10,9 +10,6 @@ from typing import Any, Self
 from seqmodel.config import Config, parse_setting, resolve
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.media.registry import medium_of
-from seqmodel.model.build import outline, with_sizes
-from seqmodel.outputs.registry import only_model
 from seqmodel.training.space import Range
 
 QUICK_FRAMES = 64_000
@@ -122,6 +119,8 @@ class Plan:
             SeqmodelError: if a dataset is not the plan's.
             UsageError: if settings do not fit each other or the data.
         """
+        from seqmodel.model.build import outline  # here, as a plan alone must load fast
+
         for cell in self.cells():
             dataset = cell.dataset()
             for end in (0, 1):
@@ -134,6 +133,10 @@ class Plan:
         Raises:
             UsageError: if they do not fit each other or the data.
         """
+        from seqmodel.media.registry import medium_of
+        from seqmodel.model.build import with_sizes
+        from seqmodel.outputs.registry import only_model
+
         given = {**self.settings, **cell.variant.settings, **found}
         model = only_model(given.get("output", "auto"))
         if model is not None:

@@ -1,10 +1,18 @@
 """The processes of an experiment: their names, and the locks that show which are alive."""
 
+import os
 import socket
 import uuid
 from pathlib import Path
 
+from seqmodel.experiment.place import JOURNAL
 from seqmodel.locks import held
+
+GRACE = 60
+"""Seconds without a sign of life before a process of another host is considered dead.
+
+On one host, dead processes are recognised at once by the locks that they lost.
+"""
 
 
 def new_name(folder: Path) -> str:
@@ -26,8 +34,11 @@ def lock_of(folder: Path, name: str) -> Path:
 
 
 def is_here(folder: Path, name: str) -> bool:
-    """Whether a process belongs, or belonged, to this host and folder."""
-    return name.startswith(f"{_place(folder)} ")
+    """Whether a process belongs, or belonged, to this host and folder.
+
+    All that share a journal do, wherever its folder was when they worked in it.
+    """
+    return (folder / JOURNAL).is_file() or name.startswith(f"{_place(folder)} ")
 
 
 def is_dead(folder: Path, name: str) -> bool:
@@ -39,4 +50,4 @@ def is_dead(folder: Path, name: str) -> bool:
 
 
 def _place(folder: Path) -> str:
-    return f"{socket.gethostname()}:{folder.resolve()}"
+    return f"{socket.gethostname()}:{os.path.realpath(folder)}"

@@ -1,19 +1,16 @@
 """The progress of an experiment: what processes report while they train, and the time left."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 ROOM = 512
 """Bytes of an event in a file: padded to one length, so that a single write replaces each."""
-
-
-TYPICAL_LOOK = 0.1
-"""The share of a whole run up to the first look, where none has been taken yet."""
+LOOK = 0.25
+"""About the share of a whole run that a trial is trained up to the first look."""
 
 
 class Counts(NamedTuple):
@@ -37,14 +34,23 @@ class Counts(NamedTuple):
         """Trials, finals and seeds that have ended."""
         return self.trials_done + self.finals_done + self.seeds_done
 
-    def left(self, look: float) -> float:
-        """Whole runs left to train, without the winner's first seed, which is already trained.
+    def weight(self, run: str) -> float:
+        """About how much of a whole run is trained in the one of this name."""
+        kind = run.rpartition("/")[2].partition("-")[0]
+        if run.endswith("/seed-0"):  # only scores what a trial has trained
+            return 0.0
+        shares = {"trial": LOOK, "final": 1 - LOOK} if self.finals else {}
+        return shares.get(kind, 1.0)
 
-        `look` is the share of a whole run that a trial is when there are finals.
-        """
-        again = min(self.seeds - self.seeds_done, self.seeds - 1)
-        trials = (self.trials - self.trials_done) * (look if self.finals else 1.0)
-        return trials + (self.finals - self.finals_done) * (1 - look) + again
+    @property
+    def left(self) -> float:
+        """About how many whole runs are left to train."""
+        trials, finals, seeds = (self.weight(f"/{kind}-1") for kind in ("trial", "final", "seed"))
+        return (
+            (self.trials - self.trials_done) * trials
+            + (self.finals - self.finals_done) * finals
+            + min(self.seeds - self.seeds_done, self.seeds - 1) * seeds
+        )
 
 
 @dataclass(frozen=True)
@@ -63,12 +69,12 @@ class Event:
     """How the run ended, once it has."""
     share: float = 0.0
     """The share of the next epoch that has been trained."""
-    seconds_left: float | None = None
-    """Until the last epoch ends; None while too little is known."""
+    begun: int = 0
+    """Epochs that were trained before it was resumed."""
     counts: Counts | None = None
     """The counts of its cell, once the run has ended."""
-    size: float = 1.0
-    """The share of a whole run's epochs that it trains, if none stops early."""
+    memory: int = 0
+    """The most bytes that its process has taken; 0 before it has trained."""
 
     @property
     def cell(self) -> str:
@@ -81,9 +87,10 @@ class Event:
         return (self.epoch + self.share) / max(self.epochs, 1)
 
     @property
-    def trained_before(self) -> bool:
-        """Whether the run only scores what a trial has trained."""
-        return self.run.endswith("/seed-0")
+    def gained(self) -> float:
+        """The share of the run that has been trained since it was resumed; all once it ended."""
+        done = 1.0 if self.ended is not None else self.done
+        return done - min(self.begun / max(self.epochs, 1), 1.0)
 
 
 def write_event(path: Path, event: Event) -> None:
@@ -102,68 +109,57 @@ def read_event(path: Path) -> Event | None:
         return None
 
 
-class AtHand(NamedTuple):
-    """A run that is being trained."""
+def seconds_left(left: float, gained: float, spent: float, processes: int) -> float | None:
+    """Seconds until the work that is left has been done, if it goes on as so far.
 
-    cell: str
-    elapsed: float
-    """Seconds since it began."""
-    left: float | None
-    """Seconds until its last epoch ends, if known."""
-    size: float = 1.0
-    """`Event.size`."""
-
-
-class Took(NamedTuple):
-    """A run that has ended."""
-
-    seconds: float
-    size: float = 1.0
-    """`Event.size`."""
-
-
-def seconds_left(
-    at_hand: Collection[AtHand],
-    counts: Mapping[str, Counts],
-    took: Mapping[str, Sequence[Took]],
-    processes: int,
-) -> float | None:
-    """Seconds until all runs have ended; None if nothing is known of any.
-
-    Waiting runs are assumed to take as long as others of their cell, in proportion to their sizes,
-    as these tend to stop as early or late; if none of the cell's is known, as long as the mean of
-    the known cells.
+    None if nothing is known, or no process works.
 
     Args:
-        at_hand: the runs in progress.
-        counts: every cell's.
-        took: cell -> its runs that have ended.
-        processes: how many share the work.
+        left: the work left, in whole runs.
+        gained: the work done so far.
+        spent: the seconds that this took, of all processes together.
+        processes: how many go on.
     """
-    known = {cell: [*ended] for cell, ended in took.items()}
-    for run in at_hand:
-        if run.left is not None:
-            known.setdefault(run.cell, []).append(Took(run.elapsed + run.left, run.size))
-    # A size of 0 is a run that had nothing left to train when it was resumed.
-    known = {cell: found for cell, runs in known.items() if (found := [r for r in runs if r.size])}
-    if not known:
-        return None
-    means = {
-        cell: sum(run.seconds for run in runs) / sum(run.size for run in runs)
-        for cell, runs in known.items()
-    }
-    usual = fmean(means.values())
-    lefts = [
-        max(0.0, run.size * means.get(run.cell, usual) - run.elapsed)
-        if run.left is None
-        else run.left
-        for run in at_hand
-    ]
-    sizes = [run.size for runs in known.values() for run in runs if run.size < 1]
-    # The smallest part of a run that was trained, or left out, is most likely that up to the look.
-    look = min((min(size, 1 - size) for size in sizes), default=TYPICAL_LOOK)
-    wait = 0.0
-    for cell, count in counts.items():
-        begun = sum(run.size for run in at_hand if run.cell == cell)
-        wait += max(count.left(look) - begun, 0.0) * means.get(cell, usual)
-    return max([(sum(lefts) + wait) / max(processes, 1), *lefts])
+    return left * spent / gained / processes if gained > 0 and processes else None
+
+
+class Running(NamedTuple):
+    """A run that a live process is training, here or on another host."""
+
+    run: str
+    epoch: int
+    """The last epoch that ended."""
+    valid: float | None
+    """The best figure so far, in nats per frame."""
+    event: Event | None
+    """What its process reported last; None if that cannot be read here."""
+    host: str | None
+    """None for this one."""
+
+
+class CellStatus(NamedTuple):
+    """The progress of a cell."""
+
+    name: str
+    counts: Counts
+    valid: float | None
+    """The best figure so far, in nats per frame."""
+
+
+class Status(NamedTuple):
+    """The progress of an experiment."""
+
+    cells: Sequence[CellStatus]
+    running: Sequence[Running] = ()
+    seconds_left: float | None = None
+    """At the present number of processes; None if too little is known or no process is working."""
+
+    @property
+    def total(self) -> int:
+        """All runs."""
+        return sum(cell.counts.total for cell in self.cells)
+
+    @property
+    def done(self) -> int:
+        """Runs that have ended."""
+        return sum(cell.counts.done for cell in self.cells)

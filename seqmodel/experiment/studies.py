@@ -14,21 +14,20 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import optuna
-from optuna.exceptions import ExperimentalWarning
+from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.plan import Cell, Plan
+from seqmodel.experiment.processes import GRACE
 from seqmodel.experiment.progress import Counts
-from seqmodel.experiment.storage import GRACE, queue_again, root
+from seqmodel.experiment.storage import queue_again, root
 from seqmodel.training.trials import ranked
 
-PLAN, WORKER, SIZE = "plan", "worker", "size"
-"""Attributes: the plan, on the experiment's own study; on a trial, the process that runs it and,
-unless it is 1, its `Event.size`.
-"""
+PLAN, WORKER = "plan", "worker"
+"""Attributes: the plan, on the experiment's own study; on a trial, the process that runs it."""
 
 Objective = Callable[[Trial, int], float]
 """Runs a trial, given its index, and returns its figure; lower is better."""
@@ -196,16 +195,32 @@ class Study:
             queue_again(self._study, trial)
 
     def run_next(self, objective: Objective, sampler: BaseSampler) -> None:
-        """Take a trial, a queued one first, run it and store the result."""
+        """Take a trial, a queued one first, run it and store the result.
+
+        There is none to store if another host, which thought that we were dead, took it over.
+        """
+        lost = False
 
         def of_trial(trial: Trial) -> float:
+            nonlocal lost
             numbers = self.begun()
             if trial.number not in numbers:
                 raise optuna.TrialPruned
-            return objective(trial, numbers.index(trial.number))
+            try:
+                value = objective(trial, numbers.index(trial.number))
+                if self._study.get_trials(deepcopy=False)[trial.number].state.is_finished():
+                    raise UpdateFinishedTrialError
+            except UpdateFinishedTrialError:
+                lost = True
+                raise
+            return value
 
         self._study.sampler = sampler
-        self._study.optimize(of_trial, n_trials=1)
+        try:
+            self._study.optimize(of_trial, n_trials=1)
+        except (ValueError, UpdateFinishedTrialError):  # what Optuna says of a finished trial
+            if not lost:
+                raise
 
 
 def _ended(trial: FrozenTrial) -> bool:

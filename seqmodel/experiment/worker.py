@@ -14,7 +14,7 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.experiment.plan import Cell
 from seqmodel.experiment.processes import is_dead, lock_of, new_name
 from seqmodel.experiment.progress import Event, write_event
-from seqmodel.experiment.studies import SIZE, WORKER, Studies, Study
+from seqmodel.experiment.studies import WORKER, Studies, Study
 from seqmodel.locks import held, locked
 from seqmodel.runs.folder import LAST, load_run, read_metrics
 from seqmodel.training.loop import Listener, Tick
@@ -138,7 +138,7 @@ class Worker:
             if winner is None:
                 ended = "every trial diverged before an epoch ended"
                 trial.set_user_attr(ENDED, ended)
-                self._last = Event(f"{cell.name}/seed-{index}", 0, 0, None, ended, size=0.0)
+                self._last = Event(f"{cell.name}/seed-{index}", 0, 0, None, ended)
                 raise optuna.TrialPruned
             best, found = winner
             run = f"seed-{index}" if index else f"trial-{best}"  # already the first seed's run
@@ -177,19 +177,15 @@ class Worker:
         config = self._plan.config(cell, dataset, found, seed)
         full, last = f"{cell.name}/{name}", min(look or config.epochs, config.epochs)
         begun = len(read_metrics(folder)) if folder.is_dir() else 0
-        size = (last - begun) / config.epochs
-        left: float | None = None
         figures: list[float] = []  # on valid, of the epochs so far
 
         def event(share: float = 0.0, ended: str | None = None) -> Event:
             best = min(figures, default=None)
-            return Event(full, len(figures), last, best, ended, share, left, size=size)
+            return Event(full, len(figures), last, best, ended, share, begun)
 
         def tick(now: Tick) -> None:
-            nonlocal left
             if now.nats_per_frame is not None and time.monotonic() - self._told >= TELL:
                 self._told = time.monotonic()
-                left = now.seconds_left
                 self._say(event(now.done / now.total))
 
         def epochs(lines: Sequence[Mapping[str, Any]]) -> None:
@@ -197,8 +193,6 @@ class Worker:
             self._say(event())
 
         trial.set_user_attr(WORKER, self._name)
-        if size < 1:
-            trial.set_user_attr(SIZE, size)
         self._say(event())
         try:
             with locked(folder):
@@ -215,7 +209,6 @@ class Worker:
                 )
         finally:
             if ENDED in trial.user_attrs:
-                left = 0.0
                 self._say(event())
                 self._last = event(ended=trial.user_attrs[ENDED])
 

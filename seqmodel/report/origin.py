@@ -1,6 +1,5 @@
 """The provenance of a result: the machine, the versions, the commit of the checkout."""
 
-import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ import torch
 from llvmlite import binding
 
 import seqmodel
+from seqmodel.kernels.run.machine import cores
 from seqmodel.media.words import plural
 from seqmodel.report.page import Detail, Facts, Section
 
@@ -20,7 +20,7 @@ def machine() -> dict[str, Any]:
     about = {
         "processor": _processor(),
         "architecture": binding.get_host_cpu_name(),
-        "cores": os.cpu_count(),
+        "cores": cores(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -27,9 +27,9 @@ from seqmodel.runs.checkpoint import save_checkpoint
 from seqmodel.runs.content import checkpoint_content, model_tensors
 from seqmodel.training.loop import CPU, Listener, Trainer, begin_run
 from seqmodel.training.samplers import sampler
-from seqmodel.training.space import default_space
+from seqmodel.training.space import default_space, finals
 from seqmodel.training.stopping import StopRequest
-from seqmodel.training.trials import ENDED, finals, first_look, ranked, train_trial
+from seqmodel.training.trials import ENDED, first_look, ranked, train_trial
 
 
 @dataclass(frozen=True)

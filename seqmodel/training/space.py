@@ -57,6 +57,11 @@ def default_space(search: str, *, paper: bool) -> dict[str, Range]:
     return {"learning_rate": Range(low, high, log=True)}
 
 
+def finals(search: str, count: int) -> int:
+    """How many of `count` trials go on after the first look, about a third; 0: no look is taken."""
+    return max(1, round(count / 3)) if search == "tpe" else 0
+
+
 def tuned(text: str, kind: Any) -> tuple[str, Range]:
     """The setting and its range from KEY=low..high; `kind` gives a setting's types by its name.
 

@@ -28,11 +28,6 @@ ENDED, METRICS = "ended", "metrics"
 """Attributes of a trial: how it ended, and its lines of metrics.jsonl."""
 
 
-def finals(search: str, count: int) -> int:
-    """How many of `count` trials go on after the first look, about a third; 0: no look is taken."""
-    return max(1, round(count / 3)) if search == "tpe" else 0
-
-
 def first_look(config: Config) -> int:
     """The epoch after which the trials are compared: a quarter of the way, at most the twentieth.
 

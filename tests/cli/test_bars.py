@@ -98,8 +98,9 @@ def test_no_full_bar_is_left_between_epochs(width: int, terminal: Terminal):
 
 def test_compare_shows_runs_and_figures_at_any_width(width: int, terminal: Terminal):
     """Guards against run names that push bars and figures off the terminal."""
-    counts = {"音楽/[gru]": Counts(18, 0, 2, 0), "nottingham/gru": Counts(8, 2, 2, 0)}
-    with redirect_stderr(terminal), shown(counts, 2, quiet=False) as take:
+    counts = {"音楽/[gru]": Counts(18, 0, 2, 0)}
+    counts["nottingham/lstm-nopeephole"] = Counts(8, 2, 2, 0)
+    with redirect_stderr(terminal), shown(counts, quiet=False) as (take, _):
         take(Event("nottingham/lstm-nopeephole/trial-3", 10, 14, 3.4567))
         take(Event("音楽/[gru]/seed-2", 1, 14, None))
         lines = bars(terminal.take())[-3:]
@@ -124,18 +125,50 @@ def test_bars_of_compare_move_within_an_epoch(
     monkeypatch.setattr(live, "monotonic", lambda: now[0])
     with (
         redirect_stderr(terminal),
-        shown({"a": Counts(2, 0, 2, 0), "b": Counts(0, 0, 2, 2)}, 2, quiet=False) as take,
+        shown({"a": Counts(2, 0, 2, 0), "b": Counts(0, 0, 2, 2)}, quiet=False) as (take, _),
     ):
         take(Event("a/trial-0", 0, 4, None))
         assert not re.search("[╸╺]", bars(terminal.take())[-1])
         now[0] += 10
-        take(Event("a/trial-0", 0, 4, None, share=0.5, seconds_left=70.0))
+        take(Event("a/trial-0", 0, 4, None, share=0.5))
         whole, run = bars(terminal.take())[-2:]
         assert re.search("[╸╺]", run)
-        # 80 s each: 70 s left of this run and two waiting runs, on two processes.
+        # An eighth of a run took 10 s; two trials and a second seed are left, less that eighth.
         if width >= 40:
-            assert whole.endswith("2/6  1:55 left")
-            assert run.endswith("0/4  1:10 left")
+            assert whole.endswith("2/6  3:50 left")
+            assert run.endswith("0/4")
+
+
+def test_no_count_is_printed_twice():
+    """Two processes end runs at once, and both find two ended in the storage.
+
+    Nor is one left out when another command ends runs of the same experiment.
+    """
+    said = io.StringIO()
+    with redirect_stderr(said), shown({"a": Counts(9, 0, 1, 0)}, quiet=False) as (take, _):
+        for run in ("a/trial-0", "a/trial-1"):
+            take(Event(run, 0, 4, None))
+        for run, done in (("a/trial-0", 2), ("a/trial-1", 2), ("a/trial-2", 3), ("a/trial-7", 8)):
+            take(Event(run, 4, 4, 1.0, "complete", counts=Counts(9, done, 1, 0)))
+    assert [line.split("  ")[0] for line in said.getvalue().splitlines()] == [
+        *("1/10", "2/10", "3/10", "8/10")
+    ]
+
+
+def test_without_a_terminal_a_line_tells_at_times_how_long_runs_take(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """An experiment in a log used to be silent until its first run ended."""
+    now, said = [100.0], io.StringIO()
+    monkeypatch.setattr(live, "monotonic", lambda: now[0])
+    with redirect_stderr(said), shown({"a": Counts(1, 0, 1, 0)}, quiet=False) as (take, _):
+        for epoch in range(10):
+            now[0] += 15
+            take(Event("a/trial-0", epoch, 10, 3.25))
+    assert said.getvalue().splitlines() == [
+        "0/2  a/trial-0  3.2500  epoch 3/10  1:45 left",
+        "0/2  a/trial-0  3.2500  epoch 7/10  0:45 left",
+    ]
 
 
 def test_the_counter_keeps_its_numbers(width: int, terminal: Terminal):

@@ -250,9 +250,10 @@ def test_a_varied_rate_is_the_one_that_is_trained(call: Call, data: Path):
 def test_the_first_seed_is_reported_with_the_figure_of_the_winning_trial(call: Call, data: Path):
     """It resumes that run, which has nothing left to train and so reports no new epoch."""
     options = ["--units", "gru", "--search", "none", "--seeds", 1, *OPTIONS, "--jobs", 1]
-    trial, seed, _ = call_ok("compare", data, *options, "--out", "o").err.splitlines()
+    trial, seed, memory, _ = call_ok("compare", data, *options, "--out", "o").err.splitlines()
     assert trial.split()[1:3] == ["data/gru/trial-0", seed.split()[2]]
     assert re.fullmatch(r"2/2  data/gru/seed-0  \d+\.\d{4}  complete", seed)
+    assert re.fullmatch(r"a run takes up to \d\.\d GB of memory", memory)
 
 
 def test_tpe_prunes_and_warns_that_a_rerun_may_differ(call: Call, data: Path):
@@ -276,7 +277,7 @@ def test_tpe_prunes_and_warns_that_a_rerun_may_differ(call: Call, data: Path):
         finals += [number] if len(curve) == 8 else []
         assert f"hidden: {trial['found']['hidden']}\n" in (run / "config.yaml").read_text()
     assert sorted(looks.index(figure) for figure in sorted(looks)[:3]) == finals
-    told = [line.split("  ")[1] for line in result.err.splitlines()[:-1]]
+    told = [line.split("  ")[1] for line in result.err.splitlines()[:-2]]
     names = [f"trial-{k}" for k in range(8)] + [f"final-{k}" for k in finals] + ["seed-0"]
     assert sorted(told) == sorted(f"data/gru/{name}" for name in names)
     status = call("compare", "--status", "--out", "t").out
@@ -361,6 +362,10 @@ MISTAKES = {
     "--set batch_size=0": (2, "--set: batch_size must be 1 or more, not 0"),
     "--status": (1, "results/data holds no experiment"),
     "--status --out nowhere": (1, "nowhere holds no experiment"),
+    "--storage //me:secret@host/x": (2, "--storage is not a database's address, such as "),
+    "--storage postgresql://me:s@cret@host/x": (2, "--storage is not a database's address, "),
+    "--storage postgresql:///me:secret@host/x": (2, "--storage is not a database's address, "),
+    "--storage nosql://h/x?passwrod=secret": (1, "--storage nosql://h/x?passwrod=*** cannot be"),
     "--storage sqlite:////no/x.db": (1, "--storage sqlite:////no/x.db cannot be used: "),
 }
 
@@ -371,6 +376,7 @@ def test_mistakes_are_one_line_and_leave_nothing(call: Call, data: Path, options
     result = call("compare", data, *options.split())
     assert (result.status, result.out) == (status, "")
     assert said in result.err
+    assert "cret" not in result.err
     assert result.err.count("\n") == 1
     assert not list(Path().iterdir())
 
@@ -398,16 +404,45 @@ def test_a_quick_answer_leaves_the_folder_of_the_experiment_free(call: Call, dat
     )
 
 
-def test_no_experiment_starts_in_a_dataset_or_run(call: Call, data: Path, run: Path):
-    """Guards against filling a dataset or run folder with an experiment's files."""
-    before = sorted(path.name for path in [*data.iterdir(), *run.iterdir()])
-    for folder, what in ((data, "dataset"), (run, "run")):
+@pytest.mark.parametrize("foreign", ["report.html", "journal.log", "locks"])
+def test_no_experiment_starts_among_other_files(call: Call, data: Path, run: Path, foreign: str):
+    """Guards a page of the user's, a dataset or a run against an experiment's files.
+
+    A journal of somebody else's, also behind a link, used to be emptied.
+    """
+    Path("kept").write_text("a diary")
+    Path("o").mkdir()
+    if foreign == "journal.log":
+        Path("o", foreign).symlink_to(Path("kept").resolve())
+    else:
+        Path("o", foreign).write_text("mine")
+    for folder in (data, run, Path("o")):
+        before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
         result = call("compare", data, "--quick", "--out", folder)
         assert (result.status, result.err) == (
-            2,
-            f"seqmodel: --out {folder} is a {what}: name a folder of its own\n",
+            1,
+            f"seqmodel: --out {folder} is not empty and holds no experiment: name a folder of its "
+            "own\n",
         )
-    assert sorted(path.name for path in [*data.iterdir(), *run.iterdir()]) == before
+        assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    told = call("compare", "--status", "--out", "o")
+    assert (told.status, told.err) == (1, "seqmodel: o holds no experiment\n")
+    assert sorted(path.name for path in Path("o").iterdir()) == [foreign]
+    assert Path("kept").read_text() == "a diary"
+
+
+@pytest.mark.parametrize("name", ["journal.log", "journal.log.lock"])
+def test_a_pipe_in_place_of_a_journal_or_its_lock_is_one_line(call: Call, data: Path, name: str):
+    """They used to be waited for, for ever."""
+    Path("e").mkdir()
+    os.mkfifo(Path("e", name))
+    Path("e/locks").mkdir()
+    Path("e/locks/begin").touch()
+    result = call("compare", data, "--quick", "--out", "e")
+    assert (result.status, result.out, result.err.count("\n")) == (1, "", 1)
+    assert f"e/{name} is " in result.err
+    status = call("compare", "--status", "--out", "e")
+    assert (status.status, status.err.count("\n")) == (1, 1)
 
 
 def test_processes_stop_when_only_the_command_is_killed(data: Path, undisturbed: Path):
@@ -501,5 +536,5 @@ def test_the_page_holds_the_table(undisturbed: Path):
         for cell in line.strip("| ").replace("*", "").split(" | ")[1:]:
             mean, _, deviation = cell.partition(" ± ")
             assert f'{mean} <span class="deviation">± {deviation}</span>' in page
-    assert page.count("data:audio/mpeg;base64,") == 2
+    assert page.count("data:audio/mpeg;base64,") == 2 + 1  # and a real piece
     assert "https:" not in page

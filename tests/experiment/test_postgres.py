@@ -3,26 +3,45 @@
 import os
 import pwd
 import random
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.experiment.storage import open_storage
+from seqmodel.training.stopping import InterruptError, StopRequest
 
 OPTIONS = ["--units", "tanh,gru", "--search", "paper", "--trials", "3", "--seeds", "2", "-q"]
 for setting in ("model=frame-wise", "hidden=5", "epochs=3", "dropout=0", "batch_size=2"):
     OPTIONS += ["--set", setting]
 TABLES = ("table.md", "table.csv", "table.tex")
+PASSWORD = "se'cret"  # a quote is quoted in a command line
+AWAY = re.compile(r"--storage postgresql://seqmodel\S*@\S+: .*; trying again for 10 minutes")
+
+
+class Server(NamedTuple):
+    """A PostgreSQL server that asks for a password."""
+
+    port: int
+    control: Callable[..., None]
+    """Calls pg_ctl."""
+
+    def address(self, password: str = "") -> str:
+        return f"postgresql://seqmodel{password}@127.0.0.1:{self.port}/postgres"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a PostgreSQL server started for these tests."""
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Started for these tests."""
     if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
         pytest.skip("there is no PostgreSQL server here (initdb, pg_ctl)")
     pytest.importorskip("psycopg")
@@ -41,11 +60,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     def run(*command: object) -> None:
         subprocess.run(command, user=user, check=True, cwd="/", stdout=subprocess.DEVNULL)
 
-    run("initdb", "-D", data, "-U", "seqmodel", "-A", "trust", "--no-sync")
+    given = subprocess.run(["mktemp"], text=True, user=user, capture_output=True, check=True)
+    subprocess.run(["tee", given.stdout.strip()], input=PASSWORD, text=True, user=user, check=True)
+    initial = ["initdb", "-D", data, "-U", "seqmodel", "--no-sync", "-A", "scram-sha-256"]
+    run(*initial, f"--pwfile={given.stdout.strip()}")
     listen = f"-c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -p {port} -F"
-    run("pg_ctl", "-D", data, "-l", log, "-o", listen, "-w", "start")
-    yield f"postgresql+psycopg://seqmodel:secret@127.0.0.1:{port}/postgres"
-    run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+    control = ["pg_ctl", "-D", data, "-l", log, "-o", listen, "-w"]
+    run(*control, "start")
+    yield Server(port, lambda *words: run(*control, *words))
+    run(*control, "-m", "immediate", "stop")
     shutil.rmtree(folder)
 
 
@@ -57,65 +80,140 @@ def has_user(name: str) -> bool:
     return True
 
 
-def begin(data: Path, out: Path, *more: str) -> "subprocess.Popen[bytes]":
+def begin(
+    data: Path, out: Path, options: Sequence[str], environment: Mapping[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
     """Start the command in its own process group; its messages go to a log next to `out`."""
     out.parent.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "seqmodel", "compare", str(data), *OPTIONS, *more]
+    command = [sys.executable, "-m", "seqmodel", "compare", str(data), *options]
     with Path(f"{out}.log").open("ab") as file:
         return subprocess.Popen(
             [*command, "--out", str(out)],
             stdout=subprocess.DEVNULL,
             stderr=file,
             start_new_session=True,
+            env={**os.environ, **(environment or {})},
         )
 
 
-def test_two_hosts_on_a_database_and_kills_change_nothing(server, dataset, tmp_path):
-    """Two folders stand for two hosts: neither sees the other's runs, locks or processes."""
-    alone = begin(dataset.folder, tmp_path / "alone" / "e", "--jobs", "1")
-    places = [tmp_path / host / "e" for host in ("one", "two")]
-    hosts = {place: begin(dataset.folder, place, "--storage", server) for place in places}
-    chance = random.Random(2)
-    for _ in range(6):
-        time.sleep(chance.uniform(2, 5))
-        place = chance.choice(places)
+def test_kills_change_nothing_and_no_password_is_told(
+    server, dataset, write_dataset, rolls, tmp_path
+):
+    """Two folders stand for two hosts: neither sees the other's runs, locks or processes.
+
+    One is given the password, the other finds it in a file.
+    """
+    alone = begin(dataset.folder, tmp_path / "alone" / "e", [*OPTIONS, "--jobs", "1"])
+    passwords = tmp_path / "passwords"
+    passwords.write_text(f"127.0.0.1:{server.port}:*:seqmodel:{PASSWORD}\n")
+    passwords.chmod(0o600)
+    found = {"SEQMODEL_STORAGE": server.address(), "PGPASSFILE": str(passwords)}
+    one, two = (tmp_path / host / "e" for host in ("one", "two"))
+
+    def join(place: Path) -> "subprocess.Popen[bytes]":
+        if place == two:
+            return begin(dataset.folder, place, OPTIONS, found)
+        word = server.address(f":{PASSWORD}")
+        return begin(dataset.folder, place, [*OPTIONS, "--storage", word])
+
+    hosts, chance = {place: join(place) for place in (one, two)}, random.Random(2)
+    for _ in range(4):
+        time.sleep(chance.uniform(1, 4))
+        place = chance.choice([one, two])
         if hosts[place].poll() is None:
             os.killpg(hosts[place].pid, signal.SIGKILL)
             hosts[place].wait()
-        hosts[place] = begin(dataset.folder, place, "--storage", server)
+        hosts[place] = join(place)
     for command, log in [(alone, "alone"), *zip(hosts.values(), ("one", "two"), strict=True)]:
         assert command.wait(180) == 0, (tmp_path / log / "e.log").read_text()
     for name in TABLES:
         expected = (tmp_path / "alone" / "e" / name).read_bytes()
-        assert [(place / name).read_bytes() for place in places] == [expected, expected]
-    for place in places:  # pages show the command, and are meant to be shared
-        page = (place / "report.html").read_text()
-        assert "seqmodel:***@127.0.0.1" in page
-        assert "secret" not in page
+        assert [(place / name).read_bytes() for place in (one, two)] == [expected, expected]
+    assert "seqmodel:***@127.0.0.1" in (one / "report.html").read_text()
+    for path in tmp_path.rglob("*"):  # the page shows the command, and is meant to be shared
+        assert path == passwords or path.is_dir() or b"cret" not in path.read_bytes(), path
 
-
-def test_other_data_under_the_same_name_are_refused(
-    server, dataset, write_dataset, rolls, tmp_path
-):
-    """Guards against a host whose copy of the data is outdated."""
-    place = tmp_path / "first" / "other"
-    assert begin(dataset.folder, place, "--storage", server, "--jobs", "1").wait(180) == 0
-    fewer = {split: pieces[:-1] for split, pieces in rolls.items()}
+    # A host whose copy of the data is outdated.
     folder = tmp_path / dataset.folder.name
-    write_dataset(folder, fewer)
-    second = tmp_path / "second" / "other"
-    assert begin(folder, second, "--storage", server).wait(60) == 1
-    assert Path(f"{second}.log").read_text() == (
-        f"seqmodel: there is another experiment other, which differs in data of {folder.name}: "
+    write_dataset(folder, {split: pieces[:-1] for split, pieces in rolls.items()})
+    third = tmp_path / "third" / "e"
+    assert begin(folder, third, OPTIONS, found).wait(60) == 1
+    assert Path(f"{third}.log").read_text() == (
+        f"seqmodel: there is another experiment e, which differs in data of {folder.name}: "
         "name a new folder with --out\n"
     )
 
 
-def test_a_server_that_does_not_answer_is_a_one_line_error(dataset, tmp_path):
+def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tmp_path):
+    """It used to end every host with a hundred lines of traceback, also of heartbeats."""
+    place, word = tmp_path / "e", server.address(f":{PASSWORD}")
+    more = ["--units", "gru", "--search", "none", "--seeds", "1", "--set", "epochs=100"]
+    more += ["--set", "patience=100", "--jobs", "2", "--storage", word]
+    options = [word for word in [*OPTIONS, *more] if word != "-q"]
+    command, deadline = begin(dataset.folder, place, options), time.monotonic() + 120
+    while not list(place.glob("runs/*/*/*/metrics.jsonl")):
+        assert command.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    server.control("-m", "fast", "stop")
+    time.sleep(4)
+    server.control("start")
+    assert command.wait(180) == 0
+    away, *ended, memory, written = Path(f"{place}.log").read_text().splitlines()
+    assert AWAY.fullmatch(away)
+    assert [line.split("  ")[:2] for line in ended] == [
+        ["1/2", "tiny/gru/trial-0"],
+        ["2/2", "tiny/gru/seed-0"],
+    ]
+    assert (memory[:10], written) == ("a run take", f"written to {place}")
+
+
+def test_a_wait_for_the_server_ends_on_ctrl_c(server, tmp_path):
+    """And once it has taken longer than anybody restarts a server for."""
+    said, stop = [], StopRequest()
+    storage = open_storage(tmp_path, server.address(f":{PASSWORD}"), said.append, stop)
+    storage.engine.dispose()
+    server.control("-m", "fast", "stop")
+    try:
+        stop.signal = signal.SIGINT
+        with pytest.raises(InterruptError):
+            storage.get_all_studies()
+        stop.signal = None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("seqmodel.experiment.database.PATIENCE", 0)
+            with pytest.raises(SeqmodelError, match=r"refused; run the same command to resume$"):
+                storage.get_all_studies()
+    finally:
+        server.control("start")
+    assert len(said) == 1
+    assert AWAY.fullmatch(said[0])
+
+
+@pytest.mark.parametrize("password", [":wr'ongcret", ""])
+def test_a_password_that_is_refused_or_missing_is_a_one_line_error(server, tmp_path, password):
+    with pytest.raises(SeqmodelError) as caught:
+        open_storage(tmp_path, server.address(password))
+    shown = server.address(":***" if password else "")
+    assert str(caught.value).startswith(f"--storage {shown} cannot be used: ")
+    assert "password" in str(caught.value)
+    assert "cret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_password_may_stand_in_the_query(server, tmp_path):
+    address = f"postgresql://seqmodel@127.0.0.1:{server.port}/postgres?password={PASSWORD}"
+    open_storage(tmp_path, address).engine.dispose()
+    with pytest.raises(SeqmodelError) as caught:
+        open_storage(tmp_path, f"{address}wrong")
+    shown = f"seqmodel@127.0.0.1:{server.port}/postgres?password=***"
+    assert str(caught.value).startswith(f"--storage postgresql://{shown} cannot be used: ")
+    assert "cret" not in str(caught.value)
+
+
+def test_a_server_that_does_not_answer_is_a_one_line_error(tmp_path):
     pytest.importorskip("psycopg")
-    place = tmp_path / "host" / "e"
-    url = "postgresql+psycopg://seqmodel@127.0.0.1:1/postgres"
-    assert begin(dataset.folder, place, "--storage", url).wait(60) == 1
-    said = Path(f"{place}.log").read_text()
-    assert said.startswith(f"seqmodel: --storage {url} cannot be used: ")
-    assert said.count("\n") == 1
+    url = "postgresql://seqmodel@127.0.0.1:1/postgres"
+    with pytest.raises(SeqmodelError) as caught:
+        open_storage(tmp_path, url)
+    assert str(caught.value).startswith(f"--storage {url} cannot be used: ")
+    assert "\n" not in str(caught.value)

@@ -4,59 +4,29 @@ from pathlib import Path
 
 import pytest
 
-from seqmodel.experiment.progress import (
-    AtHand,
-    Counts,
-    Event,
-    Took,
-    read_event,
-    seconds_left,
-    write_event,
-)
-
-ONE = {"a": Counts(1, 0, 1, 0)}
-"""A single run; scoring it as the winner takes no time."""
+from seqmodel.experiment.progress import Counts, Event, read_event, seconds_left, write_event
 
 
-def test_waiting_runs_take_as_long_as_others_of_their_cell():
-    """Guards against assuming that an lstm takes as long as a tanh."""
-    at_hand = [AtHand("a", 20.0, 40.0), AtHand("b", 10.0, None)]
-    # Of those left one each is at hand; the winner's first seed is trained by then.
-    counts = {"a": Counts(4, 1, 1, 0), "b": Counts(2, 1, 2, 0), "c": Counts(3, 0, 1, 0)}
-    took = {"a": [Took(90.0)], "b": [Took(30.0)]}
-    a, b = (90 + 60) / 2, 30.0  # c is unknown: the mean of those two
-    expected = (40 + (b - 10) + 2 * a + b + 3 * (a + b) / 2) / 2
-    assert seconds_left(at_hand, counts, took, 2) == pytest.approx(expected)
+def test_what_is_left_counts_looks_finals_and_seeds_by_their_sizes():
+    """Guards against whole runs taken for first looks, which are four times as short."""
+    assert Counts(10, 4, 3, 0, finals=3).left == pytest.approx(6 * 0.25 + 3 * 0.75 + 2)
+    assert Counts(10, 10, 3, 1, finals=3, finals_done=3).left == 2
+    assert Counts(4, 1, 1, 0).left == 3  # the winner's first seed is trained by then
+    assert Counts(4, 4, 1, 1).left == 0
 
 
-def test_a_whole_run_takes_longer_than_one_up_to_the_first_look():
-    """Guards against an estimate from the first looks alone, twenty times too short."""
-    counts = {"a": Counts(10, 4, 3, 0, finals=3), "b": Counts(10, 10, 3, 0, 3, 1)}
-    at_hand = [AtHand("a", 2.0, None, 0.1), AtHand("b", 30.0, 20.0, 0.9)]
-    took = {"a": [Took(4.0, 0.1)] * 4, "b": [Took(5.0, 0.1)] * 10 + [Took(40.0, 0.9)]}
-    a, b = 40.0, (10 * 5.0 + 40.0 + 50.0) / (10 * 0.1 + 2 * 0.9)  # per whole run
-    waiting = (5 * 0.1 + 3 * 0.9 + 2) * a + (0.9 + 2) * b
-    assert seconds_left(at_hand, counts, took, 2) == pytest.approx((2.0 + 20 + waiting) / 2)
+def test_the_time_left_follows_from_the_pace_so_far():
+    assert seconds_left(left=3.0, gained=1.5, spent=60.0, processes=2) == 60.0
+    assert seconds_left(left=3.0, gained=0.0, spent=60.0, processes=2) is None
+    assert seconds_left(left=3.0, gained=1.0, spent=60.0, processes=0) is None
 
 
-def test_more_processes_than_runs_do_not_shorten_the_longest():
-    counts = {"a": Counts(2, 0, 1, 0)}
-    at_hand = [AtHand("a", 1.0, 50.0), AtHand("a", 1.0, 2.0)]
-    assert seconds_left(at_hand, counts, {}, 8) == 50
-
-
-def test_a_run_that_takes_longer_than_all_others_is_about_to_end():
-    assert seconds_left([AtHand("a", 70.0, None)], ONE, {"a": [Took(50.0)]}, 1) == 0
-
-
-def test_a_run_that_had_nothing_left_says_nothing():
-    """Guards against a division by zero after a kill at the very end of a run."""
-    took = {"a": [Took(0.1, 0.0)]}
-    assert seconds_left([AtHand("a", 3.0, None)], ONE, took, 1) is None
-
-
-def test_without_known_times_there_is_no_estimate():
-    assert seconds_left([AtHand("a", 3.0, None)], ONE, {"a": []}, 1) is None
+def test_a_resumed_run_has_gained_only_what_was_trained_since():
+    """Guards against "10 s left" after a run is resumed at nine tenths of hours."""
+    event = Event("a/b/trial-0", 9, 10, 1.0, share=0.5, begun=9)
+    assert (event.done, event.gained) == (pytest.approx(0.95), pytest.approx(0.05))
+    ended = Event("a/b/trial-0", 9, 10, 1.0, ended="no better for 3 epochs", begun=8)
+    assert ended.gained == pytest.approx(0.2)
 
 
 def test_the_last_event_is_read_from_the_file(tmp_path: Path):
@@ -64,7 +34,7 @@ def test_the_last_event_is_read_from_the_file(tmp_path: Path):
     path = tmp_path / "lock"
     path.touch()
     assert read_event(path) is None
-    long = Event("音楽/gru/trial-10", 10, 100, 10.123456789012345, None, 0.123456, 12345.678)
+    long = Event("音楽/gru/trial-10", 10, 100, 10.123456789012345, None, 0.123456, 7)
     short = Event("a/b/seed-1", 0, 1, None)
     for event in (long, short, long):
         write_event(path, event)

@@ -10,7 +10,8 @@ import pytest
 from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment.storage import JOURNAL, open_storage
+from seqmodel.experiment.place import JOURNAL
+from seqmodel.experiment.storage import open_storage
 from seqmodel.experiment.studies import WORKER, Study
 from seqmodel.training.trials import ranked
 
@@ -85,7 +86,9 @@ def test_a_journal_of_a_version_without_checksums_is_read(tmp_path):
     study.set_user_attr("one", 1)
     lines = [json.loads(line) for line in (tmp_path / JOURNAL).read_text().splitlines()]
     assert all(line.pop("checksum") for line in lines)
-    (tmp_path / JOURNAL).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / JOURNAL).write_text(
+        "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    )
     again = optuna.load_study(study_name="a", storage=open_storage(tmp_path, None))
     assert again.user_attrs == {"one": 1}
 
@@ -170,8 +173,8 @@ def test_a_missing_database_is_a_one_line_error(tmp_path: Path):
 
 def test_a_host_without_heartbeats_loses_its_trial(tmp_path, monkeypatch):
     """Locks are not visible across the hosts of a database, and a dead host may never return."""
-    monkeypatch.setattr("seqmodel.experiment.storage.HEARTBEAT", 1)
-    monkeypatch.setattr("seqmodel.experiment.storage.GRACE", 1)
+    monkeypatch.setattr("seqmodel.experiment.database.HEARTBEAT", 1)
+    monkeypatch.setattr("seqmodel.experiment.database.GRACE", 1)
     storage = open_storage(tmp_path, f"sqlite:///{tmp_path}/database")
     study = Study(optuna.create_study(study_name="a", storage=storage), 1)
     with pytest.warns(UserWarning, match="Heartbeat"):  # heartbeats are only sent in optimize

@@ -3,14 +3,15 @@
 from pathlib import Path
 
 import pytest
+from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
 from seqmodel.experiment.plan import Plan, Source, variants_of
-from seqmodel.experiment.processes import lock_of, new_name
-from seqmodel.experiment.progress import Counts
+from seqmodel.experiment.processes import is_dead, lock_of, new_name
+from seqmodel.experiment.progress import Counts, Event, write_event
 from seqmodel.experiment.status import status_of
 from seqmodel.experiment.storage import open_storage
-from seqmodel.experiment.studies import SIZE, WORKER, Studies
+from seqmodel.experiment.studies import WORKER, Studies
 from seqmodel.locks import held
 
 
@@ -66,21 +67,52 @@ def test_no_final_waits_for_a_trial_that_diverged(studies, figures, finalists):
 
 
 def test_the_status_names_finals_by_their_trials(studies, tmp_path):
-    """Guards against the times of looks taken for those of whole runs, and lost figures."""
+    """Guards against figures that are lost, and a time left that forgets the size of looks."""
     (cell,) = studies.plan.cells()
     trials, finals = studies.trials(cell), studies.finals(cell)
-    for value in (5.0, 3.0, 6.0, 4.0, 2.0):
-        trial = trials._study.ask()
-        trial.set_user_attr(SIZE, 0.1)
-        trials._study.tell(trial, value)
+    tell(trials, 5.0, 3.0, 6.0, 4.0, 2.0)
     worker = new_name(tmp_path)
-    lock_of(tmp_path, worker).parent.mkdir(exist_ok=True)
-    with held(lock_of(tmp_path, worker), wait=True):
+    lock = lock_of(tmp_path, worker)
+    lock.parent.mkdir(exist_ok=True)
+    with held(lock, wait=True):
         trial = finals._study.ask()
         trial.set_user_attr(WORKER, worker)
-        trial.set_user_attr(SIZE, 0.9)
         trial.report(1.75, 21)
+        write_event(lock, Event("tiny/gru/final-4", 21, 40, 1.75, begun=10))
         status = status_of(studies, tmp_path)
     (running,) = status.running
-    assert (running.run, running.valid, running.size) == ("tiny/gru/final-4", 1.75, 0.9)
+    assert (running.run, running.valid, running.event.epoch) == ("tiny/gru/final-4", 1.75, 21)
     assert (status.cells[0].valid, status.done, status.total) == (2.0, 5, 9)
+    assert status_of(studies, tmp_path).running == []  # its process no longer holds the lock
+
+
+def test_a_process_that_worked_in_a_moved_folder_is_dead(studies, tmp_path):
+    """Otherwise an experiment killed and then moved or copied would wait for it for ever."""
+    (cell,) = studies.plan.cells()
+    trial = studies.trials(cell)._study.ask()
+    trial.set_user_attr(WORKER, new_name(Path("/elsewhere")))
+    assert is_dead(tmp_path, trial.user_attrs[WORKER])
+    studies.trials(cell).queue_what_was_left(lambda worker: is_dead(tmp_path, worker))
+    assert studies.trials(cell).indexed()[0].state == TrialState.WAITING
+
+
+def test_a_trial_that_another_host_took_over_is_left_to_it(studies):
+    """Our host had lost the database for longer than others wait; its own figure is not stored."""
+    (cell,) = studies.plan.cells()
+    trials = studies.trials(cell)
+
+    def taken_over(trial, index):
+        trials._study.tell(trial.number, state=TrialState.FAIL)
+        if index == 1:
+            trial.report(1.0, 1)
+        return 1.0
+
+    for _ in range(2):
+        trials.run_next(taken_over, RandomSampler(0))
+    assert [t.state for t in trials.indexed().values()] == [TrialState.FAIL] * 2
+
+    def wrong(trial, index):
+        raise ValueError("a fault of ours")
+
+    with pytest.raises(ValueError, match="a fault of ours"):
+        trials.run_next(wrong, RandomSampler(0))

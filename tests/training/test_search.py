@@ -18,9 +18,10 @@ from seqmodel.training.loop import Listener, train_run
 from seqmodel.training.pace import Pace
 from seqmodel.training.samplers import paper_rates, sampler
 from seqmodel.training.search import search
+from seqmodel.training.space import finals
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import finals, first_look, ranked, train_trial
+from seqmodel.training.trials import first_look, ranked, train_trial
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """`seqmodel compare`: its options and the sequence of its steps."""
 
-import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -26,7 +25,9 @@ from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
+    from seqmodel.experiment.finished import Finished
     from seqmodel.experiment.plan import Plan, Source
+    from seqmodel.experiment.progress import Status
 
 RESULTS = Path("results")
 SETTINGS, SEARCH, RUN = "Settings of all runs", "Search", "Run"
@@ -135,7 +136,7 @@ def compare(
         int | None,
         typer.Option(
             min=1,
-            help="Processes, of one thread each.  [default: one per core]",
+            help="Processes, of one thread each.  [default: one per core, as far as memory allows]",
             rich_help_panel=USUAL,
         ),
     ] = None,
@@ -143,8 +144,9 @@ def compare(
         str | None,
         typer.Option(
             metavar="URL",
-            help="A database shared by several hosts, such as postgresql://...  "
-            "[default: a file in --out]",
+            envvar="SEQMODEL_STORAGE",
+            help="A database shared by several hosts, such as postgresql://me@host/name; the "
+            "password may be in PGPASSWORD or ~/.pgpass.  [default: a file in --out]",
             rich_help_panel=RUN,
         ),
     ] = None,
@@ -175,22 +177,28 @@ def compare(
         _print_status(folder, storage, as_json=as_json)
         return
 
-    from seqmodel.data.bundled import sample_dataset
-    from seqmodel.runs.folder import RUNS
-
-    paths = data or [sample_dataset(RUNS)]
     given: dict[str, Any] = {"preset": preset} if preset else {}
     given |= dict(_setting(text) for text in setting or [])
     given |= {"params": params} if params else {}
 
-    def plan_with(file: Mapping[str, Any]) -> "Plan":
-        return _plan(
-            paths, units, vary or [], file, given, search, trials, tune or [], seeds, quick=quick
-        )
+    def begin(file: Mapping[str, Any]) -> "tuple[Plan, Path, Finished | None]":
+        from seqmodel.experiment.finished import recall
 
-    plan = blaming(Path(config or ""), read_config_file(config) if config else {}, plan_with)
-    folder = out or _default_folder(plan.sources, quick=quick)
-    _run(plan, folder, storage, jobs or os.cpu_count() or 1, as_json=as_json, quiet=quiet)
+        varied, extra = vary or [], tune or []
+        plan = _plan(data, units, varied, file, given, search, trials, extra, seeds, quick=quick)
+        folder = out or _default_folder(plan.sources, quick=quick)
+        finished = recall(folder, plan) if storage is None else None
+        if finished is None:
+            plan.check()
+        return plan, folder, finished
+
+    in_file = read_config_file(config) if config else {}
+    plan, folder, finished = blaming(Path(config or ""), in_file, begin)
+    text = _run(plan, folder, storage, jobs, quiet=quiet) if finished is None else finished.text
+    if as_json:
+        text = (folder / "table.json").read_text().removesuffix("\n")
+    show(*text.split("\n"))
+    message(f"written to {folder}", quiet=quiet)
 
 
 def _default_folder(sources: Iterable["Source"], *, quick: bool) -> Path:
@@ -207,7 +215,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _plan(
-    paths: list[Path],
+    data: list[Path] | None,
     units: str,
     vary: list[str],
     file: Mapping[str, Any],
@@ -220,8 +228,7 @@ def _plan(
     quick: bool,
 ) -> "Plan":
     from seqmodel.experiment.plan import Plan, sources_of, variants_of
-    from seqmodel.training.space import default_space, tuned
-    from seqmodel.training.trials import finals
+    from seqmodel.training.space import default_space, finals, tuned
 
     settings = {**file, **options}
     of_preset = search_of(settings.get("preset", Config.preset))
@@ -243,8 +250,8 @@ def _plan(
         raise UsageError(f"--search {chosen} searches learning_rate, which is varied: name none")
     space = default_space(chosen, paper=of_preset == "paper") | tunes
     space = {name: bounds for name, bounds in space.items() if name not in varied}
-    plan = Plan(
-        sources=sources_of(paths),
+    return Plan(
+        sources=sources_of(data or [_sample()]),
         variants=variants,
         settings=settings,
         search=chosen,
@@ -254,57 +261,80 @@ def _plan(
         space=space,
         quick=quick,
     )
-    plan.check()
-    return plan
 
 
-def _run(
-    plan: "Plan", folder: Path, storage: str | None, jobs: int, *, as_json: bool, quiet: bool
-) -> None:
+def _sample() -> Path:
+    from seqmodel.data.bundled import sample_dataset
+    from seqmodel.runs.folder import RUNS
+
+    return sample_dataset(RUNS)
+
+
+def _run(plan: "Plan", folder: Path, storage: str | None, jobs: int | None, *, quiet: bool) -> str:
+    """Run what is left of an experiment and write its results; returns what is to be printed."""
     from seqmodel.cli.compare.live import shown
-    from seqmodel.data.dataset import MANIFEST
-    from seqmodel.experiment.jobs import work
+    from seqmodel.experiment.finished import forget, remember
+    from seqmodel.experiment.jobs import Task, work
     from seqmodel.experiment.output import write_results
-    from seqmodel.experiment.storage import open_storage, without_password
+    from seqmodel.experiment.place import BEGIN, check_place
+    from seqmodel.experiment.status import status_of
+    from seqmodel.experiment.storage import open_storage
     from seqmodel.experiment.studies import Studies
-    from seqmodel.files import check_writable
     from seqmodel.locks import held
-    from seqmodel.runs.folder import CONFIG
     from seqmodel.training.stopping import stop_on_signals
 
-    for name, what in ((MANIFEST, "dataset"), (CONFIG, "run")):
-        if (folder / name).is_file():
-            raise UsageError(f"--out {folder} is a {what}: name a folder of its own")
-    check_writable(folder / "table.md")
-    meeting = open_storage(folder, storage)
-    with held(folder / "locks" / "begin", wait=True):
+    command = _command(storage)
+    check_place(folder)
+    meeting = open_storage(folder, storage, lambda line: message(line, quiet=quiet))
+    with held(folder / BEGIN, wait=True):
         studies = Studies.begin(meeting, folder.name, plan)
-    counts = {cell.name: studies.counts(cell) for cell in plan.cells()}
-    jobs = min(jobs, sum(cell.total - cell.done for cell in counts.values()))
-    with stop_on_signals() as stop, shown(counts, jobs, quiet=quiet) as take:
-        if not studies.complete():
-            work(folder, folder.name, plan, storage, jobs, tell=take, stop=stop)
-    command = shlex.join(["seqmodel", *sys.argv[1:]])
+        counts = {cell.name: studies.counts(cell) for cell in plan.cells()}
+        most = sum(cell.total - cell.done for cell in counts.values())
+        if most:
+            forget(folder)
+    if most:
+        with stop_on_signals() as stop, shown(counts, quiet=quiet) as (take, say):
+            work(Task(folder, plan, storage), jobs, most, tell=take, say=say, stop=stop)
+    text, files = write_results(studies, folder, command)
+    with held(folder / BEGIN, wait=True):
+        now = Studies.begun(meeting, folder.name)
+        if now is not None and now.plan.same_experiment(plan) is None:  # nobody has added to it
+            remember(folder, plan, text, status_of(studies, folder), files)
+    return text
+
+
+def _command(storage: str | None) -> str:
+    """The command as typed, without a database's password."""
+    words = ["seqmodel", *sys.argv[1:]]
     if storage is not None:
-        command = command.replace(storage, without_password(storage))
-    printed = write_results(studies, folder, command)
-    show(*(printed.json if as_json else printed.text).removesuffix("\n").split("\n"))
-    message(f"written to {folder}", quiet=quiet)
+        from seqmodel.experiment.database import without_password
+
+        shown = without_password(storage)
+        words = [word.replace(storage, shown) for word in words]
+    return shlex.join(words)
 
 
 def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
     from seqmodel.cli.compare.status import status_lines, status_values
-    from seqmodel.experiment.status import status_of
-    from seqmodel.experiment.storage import JOURNAL, open_storage
-    from seqmodel.experiment.studies import Studies
+    from seqmodel.experiment.finished import recall
 
-    if storage is None and not (out / JOURNAL).is_file():
-        raise SeqmodelError(f"{out} holds no experiment")
-    studies = Studies.begun(open_storage(out, storage), out.name)
-    if studies is None:
-        raise SeqmodelError(f"{out.name} has not begun")
-    status = status_of(studies, out)
+    finished = recall(out) if storage is None else None
+    status = _status(out, storage) if finished is None else finished.status
     if as_json:
         print_json(status_values(status))
     else:
         show(*status_lines(status))
+
+
+def _status(out: Path, storage: str | None) -> "Status":
+    from seqmodel.experiment.place import holds_journal
+    from seqmodel.experiment.status import status_of
+    from seqmodel.experiment.storage import open_storage
+    from seqmodel.experiment.studies import Studies
+
+    if storage is None and not holds_journal(out):
+        raise SeqmodelError(f"{out} holds no experiment")
+    studies = Studies.begun(open_storage(out, storage), out.name)
+    if studies is None:
+        raise SeqmodelError(f"{out.name} has not begun")
+    return status_of(studies, out)

@@ -6,70 +6,70 @@ from contextlib import contextmanager
 from time import monotonic
 
 from seqmodel.cli.common import clock, message, printable
-from seqmodel.experiment.progress import AtHand, Counts, Event, Took, seconds_left
+from seqmodel.experiment.progress import Counts, Event, seconds_left
+
+SILENCE = 60
+"""Seconds without a line, where there is no terminal, after which the next event makes one."""
 
 
 @contextmanager
 def shown(
-    counts: Mapping[str, Counts], processes: int, *, quiet: bool
-) -> Iterator[Callable[[Event], None]]:
-    """Yield a function that takes the events of `processes` processes.
+    counts: Mapping[str, Counts], *, quiet: bool
+) -> Iterator[tuple[Callable[[Event], None], Callable[[str], None]]]:
+    """Yield a function that takes the events of processes, and one that prints a line.
 
     `counts` are each cell's counts at the start.
     """
     if quiet:
-        yield lambda event: None
+        yield lambda event: None, lambda line: None
         return
-    whole = _Whole(counts, processes)
+    whole = _Whole(counts)
     if sys.stderr.isatty():
-        with _table(whole) as take:
-            yield take
-    else:
+        with _table(whole) as both:
+            yield both
+        return
+    last = monotonic()
 
-        def take_line(event: Event) -> None:
-            whole.take(event)
-            if event.ended is not None:
-                message(whole.line(event))
+    def take(event: Event) -> None:
+        nonlocal last
+        whole.take(event)
+        if event.ended is not None or monotonic() - last >= SILENCE:
+            message(whole.line(event))
+            last = monotonic()
 
-        yield take_line
+    yield take, message
 
 
 class _Whole:
     """The state of the experiment, as known from its events."""
 
-    def __init__(self, counts: Mapping[str, Counts], processes: int) -> None:
-        self._counts, self._processes = dict(counts), processes
-        self._at_hand: dict[str, tuple[Event, float]] = {}
-        self._began: dict[str, float] = {}
-        self._took: dict[str, list[Took]] = {}
+    def __init__(self, counts: Mapping[str, Counts]) -> None:
+        self._counts = dict(counts)
+        self.total = sum(cell.total for cell in counts.values())
+        self.ended = self._counted()
+        self._at_hand: dict[str, Event] = {}
+        self._began: float | None = None
+        self._gained = 0.0  # whole runs' worth of ended runs
 
-    @property
-    def total(self) -> int:
-        """The number of runs."""
-        return sum(cell.total for cell in self._counts.values())
-
-    @property
-    def ended(self) -> int:
-        """The number of runs that have ended."""
+    def _counted(self) -> int:
         return sum(cell.done for cell in self._counts.values())
 
     def take(self, event: Event) -> None:
         """Record an event."""
-        now = monotonic()
-        began = self._began.setdefault(event.run, now)
-        self._at_hand[event.run] = event, now
+        self._began = self._began or monotonic()
         if event.ended is None:
+            self._at_hand[event.run] = event
             return
-        del self._at_hand[event.run], self._began[event.run]
+        self._at_hand.pop(event.run, None)
+        self._gained += self._counts[event.cell].weight(event.run) * event.gained
         if event.counts is not None:
             self._counts[event.cell] = event.counts
-        if not event.trained_before:
-            self._took.setdefault(event.cell, []).append(Took(now - began, event.size))
+        # Others may have ended too, whose events are still to come, or runs of other commands.
+        self.ended = max(self.ended + 1, self._counted() - len(self._at_hand))
 
     def done(self) -> float:
         """The number of runs that have ended, plus the shares done of those in progress."""
-        shares = sum(event.done for event, _ in self._at_hand.values())
-        return min(self.ended + shares, self.total)
+        return min(self.ended + sum(event.done for event in self._at_hand.values()), self.total)
 
     def news(self) -> list[str]:
         """How many runs have ended, and how long the others will take, if known."""
@@ -78,32 +78,29 @@ class _Whole:
         return [counted] if left is None else [counted, f"{clock(left)} left"]
 
     def line(self, event: Event) -> str:
-        """A run's result, how many have ended, and how long the others will take, if known."""
+        """A run's progress or end, how many have ended, and how long the others will take."""
         figure = "no figure" if event.valid is None else f"{event.valid:.4f}"
         counted, *left = self.news()
-        return "  ".join([counted, event.run, figure, str(event.ended), *left])
+        how = event.ended or f"epoch {event.epoch}/{event.epochs}"
+        return "  ".join([counted, event.run, figure, how, *left])
 
     def _left(self) -> float | None:
-        now, at_hand = monotonic(), []
-        for event, told in self._at_hand.values():
-            if event.trained_before:
-                continue
-            left = event.seconds_left
-            if left is not None:
-                left = max(0.0, left - (now - told))
-            elapsed = now - self._began[event.run]
-            at_hand.append(AtHand(event.cell, elapsed, left, event.size))
-        return seconds_left(at_hand, self._counts, self._took, self._processes)
+        left, gained = sum(cell.left for cell in self._counts.values()), self._gained
+        for event in self._at_hand.values():
+            weight = self._counts[event.cell].weight(event.run)
+            left, gained = left - weight * event.done, gained + weight * event.gained
+        return seconds_left(max(left, 0.0), gained, monotonic() - (self._began or 0.0), 1)
 
 
 @contextmanager
-def _table(whole: _Whole) -> Iterator[Callable[[Event], None]]:
+def _table(whole: _Whole) -> Iterator[tuple[Callable[[Event], None], Callable[[str], None]]]:
     from seqmodel.cli.bars import Bars
 
     tasks = {}
     with Bars() as bars:
-        total, begun = whole.total, whole.ended
-        first = bars.add_task("all runs", total=total, completed=begun, news=whole.news())
+        first = bars.add_task(
+            "all runs", total=whole.total, completed=whole.ended, news=whole.news()
+        )
 
         def take(event: Event) -> None:
             whole.take(event)
@@ -111,22 +108,13 @@ def _table(whole: _Whole) -> Iterator[Callable[[Event], None]]:
                 if event.run not in tasks:
                     tasks[event.run] = bars.add_task(printable(event.run), total=None, news=())
                 at_work = 1 if event.done else None  # an indeterminate bar until the first update
-                bars.update(
-                    tasks[event.run], total=at_work, completed=event.done, news=_news(event)
-                )
+                news = [f"{event.epoch}/{event.epochs}"]
+                news += [] if event.valid is None else [f"{event.valid:.4f}"]
+                bars.update(tasks[event.run], total=at_work, completed=event.done, news=news)
             elif event.run in tasks:
                 bars.remove_task(tasks.pop(event.run))
             bars.update(first, completed=whole.done(), news=whole.news())
             if event.ended is not None:
                 bars.say(printable(whole.line(event)))
 
-        yield take
-
-
-def _news(event: Event) -> list[str]:
-    news = [f"{event.epoch}/{event.epochs}"]
-    if event.valid is not None:
-        news.append(f"{event.valid:.4f}")
-    if event.seconds_left:
-        news.append(f"{clock(event.seconds_left)} left")
-    return news
+        yield take, lambda line: bars.say(printable(line))

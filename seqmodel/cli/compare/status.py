@@ -3,7 +3,7 @@
 from typing import Any
 
 from seqmodel.cli.common import clock
-from seqmodel.experiment.status import Running, Status
+from seqmodel.experiment.progress import Running, Status
 
 
 def status_lines(status: Status) -> list[str]:
@@ -35,8 +35,6 @@ def _line(running: Running) -> str:
         parts.append(f"{event.done:.0%}  {event.epoch}/{event.epochs}")
     if running.valid is not None:
         parts.append(f"{running.valid:.4f}")
-    if event is not None and event.seconds_left:
-        parts.append(f"{clock(event.seconds_left)} left")
     if running.host is not None:
         parts.append(f"on {running.host}")
     return "  ".join(parts)
@@ -63,7 +61,6 @@ def status_values(status: Status) -> dict[str, Any]:
                 "epochs": running.event and running.event.epochs,
                 "share_done": running.event and running.event.done,
                 "best_valid_nats_per_frame": running.valid,
-                "seconds_left": running.event and running.event.seconds_left,
                 "host": running.host,
             }
             for running in status.running

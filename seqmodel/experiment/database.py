@@ -1,0 +1,174 @@
+"""An experiment's state in a database: its address, and waiting while the database is away."""
+
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial, wraps
+from typing import Any, TypeVar
+
+import optuna
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+
+from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.experiment.processes import GRACE
+from seqmodel.training.stopping import InterruptError, StopRequest
+
+HEARTBEAT = 10
+"""Seconds between a process's heartbeats."""
+PATIENCE = 600
+"""Seconds that a database may be away, as while it restarts, before the experiment stops."""
+POOL = {"pool_size": 1, "max_overflow": 2, "pool_pre_ping": True}
+"""One connection a process is kept, and tested before it is used; heartbeats may take another."""
+
+Value = TypeVar("Value")
+
+
+def without_password(address: str) -> str:
+    """A database's address without password and values of its query: safe to show.
+
+    Raises:
+        UsageError: if it is not an address; the message does not repeat it.
+    """
+    url = _parsed(address)
+    bare = url.set(query={}).render_as_string(hide_password=True)
+    query = "&".join(f"{key}=***" for key in url.query)  # ?password= is one, sslpassword another
+    return f"{bare}?{query}" if query else bare
+
+
+def _parsed(address: str) -> URL:
+    with suppress(ArgumentError, ValueError):
+        url = make_url(address)
+        # Part of a password that holds @ or / unquoted, or follows something else than a colon,
+        # would be taken for another part, and shown.
+        file = url.host is None and url.drivername.startswith("sqlite")
+        rest = f"{url.host}{'' if file else url.database}"
+        if "@" not in rest and re.fullmatch(r"[\w.-]*", url.username or ""):
+            return url
+    raise UsageError(
+        "--storage is not a database's address, such as postgresql://me:password@host/name (in a "
+        "password, write @ as %40 and / as %2F)"
+    )
+
+
+class Database(RDBStorage):
+    """Optuna's storage in the database at an address, which waits while the database is away.
+
+    Passwords that the address lacks come from PGPASSWORD or ~/.pgpass, which PostgreSQL's own
+    library reads. While the database is away, calls are repeated for up to `PATIENCE` seconds, of
+    which `say` is told in one line; they end early once `stop` is set.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        when_dead: Callable[[optuna.Study, FrozenTrial], None],
+        say: Callable[[str], None],
+        stop: StopRequest,
+    ) -> None:
+        url, self._shown = _parsed(address), without_password(address)
+        if url.drivername in ("postgresql", "postgres"):  # SQLAlchemy 2.0 would choose psycopg2
+            url = url.set(drivername="postgresql+psycopg")
+        self._secrets = [url.password, *url.query.values()]
+        self._say, self._stop, self._away = say, stop, -float(GRACE)
+        try:
+            super().__init__(
+                url.render_as_string(hide_password=False),
+                {**POOL},
+                heartbeat_interval=HEARTBEAT,
+                grace_period=GRACE,
+                heartbeat_stale_trial_callback=when_dead,
+            )
+        except Exception as error:  # whatever the database's driver raises
+            reason = self._reason(error)
+            if isinstance(error, ImportError):
+                reason = "its driver is missing (for PostgreSQL: pip install 'seqmodel[postgres]')"
+            raise SeqmodelError(f"--storage {self._shown} cannot be used: {reason}") from error
+
+    def record_heartbeat(self, trial_id: int) -> None:
+        """Show that a trial's process lives; while the database is away, the next one will."""
+        try:
+            super().record_heartbeat(trial_id)
+        except Exception as error:
+            if not _is_away(error):
+                raise
+
+    def _get_stale_trial_ids(self, study_id: int) -> list[int]:
+        """Trials of dead processes; none for a while after an outage, which kept heartbeats out."""
+        if time.monotonic() - self._away < GRACE:
+            return []
+        return super()._get_stale_trial_ids(study_id)
+
+    def _insist(self, call: Callable[[], Value]) -> Value:
+        """The value of a call, which is repeated while the database is away."""
+        since, pause = time.monotonic(), 0.25
+        told = False
+        while True:
+            try:
+                return call()
+            except Exception as error:
+                if not _is_away(error):
+                    raise
+                reason = f"--storage {self._shown}: {self._reason(error)}"
+                self._away = time.monotonic()
+                if self._away - since > PATIENCE:
+                    raise SeqmodelError(f"{reason}; run the same command to resume") from error
+            if not told:
+                self._say(f"{reason}; trying again for {PATIENCE // 60} minutes")
+                told = True
+            if self._stop.signal is not None:
+                raise InterruptError("stopped", self._stop.signal)
+            time.sleep(pause)
+            pause = min(2 * pause, 5.0)
+
+    def _reason(self, error: Exception) -> str:
+        """The first line of an error of the driver, without passwords."""
+        original = getattr(error.__cause__ or error, "orig", None) or error
+        reason = next(iter(str(original).strip().splitlines()), type(error).__name__)
+        for secret in self._secrets:
+            reason = reason.replace(str(secret), "***") if secret else reason
+        return reason
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether the database could not be reached, or ended the connection."""
+    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+    return isinstance(cause, OperationalError | InterfaceError) or (
+        isinstance(cause, DBAPIError) and cause.connection_invalidated
+    )
+
+
+def _insisting(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(self: Database, *arguments: Any, **options: Any) -> Any:
+        return self._insist(partial(method, self, *arguments, **options))
+
+    return call
+
+
+for _name in (  # all that Optuna calls, directly or through its cache
+    "create_new_study",
+    "get_all_studies",
+    "get_study_directions",
+    "get_study_id_from_name",
+    "get_study_name_from_id",
+    "get_study_system_attrs",
+    "get_study_user_attrs",
+    "set_study_system_attr",
+    "set_study_user_attr",
+    "_create_new_trial",
+    "_get_stale_trial_ids",
+    "_get_trials",
+    "_set_trial_param",
+    "get_trial",
+    "get_trial_id_from_study_id_trial_number",
+    "set_trial_intermediate_value",
+    "set_trial_state_values",
+    "set_trial_system_attr",
+    "set_trial_user_attr",
+):
+    setattr(Database, _name, _insisting(getattr(Database, _name)))

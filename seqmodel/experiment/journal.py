@@ -1,0 +1,136 @@
+"""An experiment's state in a file: Optuna's journal, with checksums and a lock of its own."""
+
+import json
+import os
+import stat
+from collections.abc import Generator, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from optuna.exceptions import OptunaError
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal._file import BaseJournalFileLock  # what a lock must derive from
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.experiment.place import JOURNAL, holds_journal
+from seqmodel.files import disk_error
+from seqmodel.locks import take
+
+_CHECKSUM = "checksum"
+
+
+class Journal(JournalStorage):
+    """The state kept in a folder's journal.
+
+    Raises:
+        SeqmodelError: if it cannot be read or written, or is damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / JOURNAL
+        if not holds_journal(folder) and self._path.exists() and self._path.stat().st_size:
+            raise damaged(self._path, "line 1")
+        try:
+            super().__init__(_Lines(self._path))
+        except OSError as error:
+            raise disk_error(self._path, "write", error) from error
+
+    def _sync_with_backend(self) -> None:
+        try:
+            super()._sync_with_backend()
+        except (SeqmodelError, OptunaError):  # these say that a trial or a study is there already
+            raise
+        except Exception as error:  # whatever Optuna fails with: lines are missing
+            raise damaged(self._path, "Optuna cannot read it") from error
+
+
+def damaged(journal: Path, reason: str) -> SeqmodelError:
+    """The error for a journal that cannot be used."""
+    return SeqmodelError(
+        f"{journal} is damaged ({reason}): move {journal.parent} away to start again"
+    )
+
+
+class _Lines(JournalFileBackend):
+    """The lines of a journal, each with a checksum; those of older versions have none."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), _Lock(path))
+        self._path = path
+        self._checked = False  # whether a line had a checksum: all that follow must have one
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Append whole lines: a line torn by a failed write is truncated by the next writer."""
+        try:
+            super().append_logs([{**log, _CHECKSUM: _checksum(log)} for log in logs])
+        except OSError as error:
+            raise disk_error(self._path, "write", error) from error
+
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+        """The lines from a number on."""
+        number = log_number_from + 1
+        try:
+            for log in super().read_logs(log_number_from):
+                found = log.pop(_CHECKSUM, None)
+                if found != _checksum(log) and (found is not None or self._checked):
+                    raise ValueError
+                self._checked = found is not None
+                yield log
+                number += 1
+        except OSError as error:
+            raise disk_error(self._path, "read", error) from error
+        except (
+            ValueError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:  # not JSON, or not an object
+            raise damaged(self._path, f"line {number}") from error
+
+
+def _checksum(log: Mapping[str, Any]) -> str:
+    """The checksum of a line, whatever the order of its keys: 16 hexadecimal digits."""
+    return blake2b(json.dumps(log, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+class _Lock(BaseJournalFileLock):
+    """The journal's lock: released when its owner dies, unlike Optuna's own.
+
+    Acquiring it truncates a line that a dead process left incomplete.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self._journal, self._lock = journal, Path(f"{journal}.lock")
+        self._file: int | None = None
+
+    def acquire(self) -> bool:
+        """Wait for the lock."""
+        # Without O_NONBLOCK, what is no file but a pipe could be waited for.
+        self._file = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
+        if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            self.release()
+            raise SeqmodelError(f"{self._lock} is not a file: remove it")
+        take(self._file, wait=True)
+        _cut_torn_line(self._journal)
+        return True
+
+    def release(self) -> None:
+        """Release the lock."""
+        assert self._file is not None
+        os.close(self._file)
+        self._file = None
+
+
+def _cut_torn_line(journal: Path) -> None:
+    with suppress(FileNotFoundError), journal.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        if not size:
+            return
+        file.seek(size - 1)
+        if file.read(1) == b"\n":
+            return
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)

@@ -1,0 +1,68 @@
+"""What this process may use of the machine: processors and memory, also in a container."""
+
+import math
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+ROOT = Path("/")
+
+
+def cores(root: Path = ROOT) -> int:
+    """Processors that this process may use: by its affinity, and its control groups' quotas."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux
+    allowed = [len(affinity(0)) if affinity else os.cpu_count() or 1]
+    for group in _groups("cpu", root):
+        version_1 = _words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")
+        for words in (_words(group / "cpu.max"), version_1):
+            if len(words) == 2 and words[0].isdigit():  # not "max" or -1
+                allowed.append(math.ceil(int(words[0]) / int(words[1])))
+    return max(1, min(allowed))
+
+
+def available_memory(root: Path = ROOT) -> int:
+    """Bytes that can be had: what the machine has left, within its control groups' limits."""
+    machine = _fields(root / "proc/meminfo").get("MemAvailable:")
+    if machine is None:  # not Linux
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    left = [machine * 1024]
+    for group in _groups("memory", root):
+        statistics = _fields(group / "memory.stat")
+        for limit, usage, cached in (
+            ("memory.max", "memory.current", "inactive_file"),  # version 2
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            most, used = _words(group / limit), _words(group / usage)
+            if used and most and most[0].isdigit():
+                left.append(int(most[0]) - int(used[0]) + statistics.get(cached, 0))
+    return max(0, min(left))
+
+
+def _groups(controller: str, root: Path) -> Iterator[Path]:
+    """The control groups of this process, the innermost first: version 2's, and a controller's.
+
+    In a container the outer path may be given, of which only the last part can be seen.
+    """
+    listed = root / "proc/self/cgroup"  # on Linux
+    for line in listed.read_text().splitlines() if listed.is_file() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / controllers
+        group = top / path.lstrip("/")
+        yield from (g for g in (group, *group.parents) if g.is_relative_to(top))
+
+
+def _words(path: Path) -> list[str]:
+    """The words of a small file; none if there is no such file."""
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """Name -> number, of the lines of a file; none if there is no such file."""
+    words = _words(path)
+    return {name: int(value) for name, value in pairwise(words) if value.isdigit()}
