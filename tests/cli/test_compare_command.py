@@ -522,7 +522,7 @@ def test_units_can_be_added_to_an_experiment(call: Call, data: Path, undisturbed
         "seqmodel: there is another experiment e, which differs in variants: name a new folder "
         "with --out\n",
     )
-    other = call("compare", data, *PAPER, "--vary", "dropout=0,0.1", "--out", "e")
+    other = call("compare", data, *PAPER, "--vary", "clip=1,2", "--out", "e")
     assert other.err.startswith(
         "seqmodel: there is another experiment e, which differs in variants: "
     )
