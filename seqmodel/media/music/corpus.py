@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import Piece, Work
 from seqmodel.media.input import read_whole
+from seqmodel.media.music.formats import DRUM_CHANNEL, MIDI_SUFFIXES, ROLL_SUFFIXES
 from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import Score, read_score
-from seqmodel.media.music.midi_format import DRUM_CHANNEL
 from seqmodel.media.music.onsets import has_onsets, sounding
 from seqmodel.media.music.pianoroll import pack, piano_roll
 from seqmodel.media.music.published import STATED, RollFile, read_published
-from seqmodel.media.music.suffixes import MIDI_SUFFIXES, ROLL_SUFFIXES
 from seqmodel.media.music.tonic import semitones_to_c
 from seqmodel.media.words import plural
 

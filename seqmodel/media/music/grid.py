@@ -5,7 +5,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from seqmodel.errors import SourceError, UsageError
-from seqmodel.media.music.midi_format import LARGEST_DIVISION
+from seqmodel.media.music.formats import LARGEST_DIVISION
 
 LOWEST_PITCH = 21
 HIGHEST_PITCH = 108

@@ -12,14 +12,13 @@ from seqmodel.media.definitions import Pieces
 from seqmodel.media.input import read_whole
 from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_roll
+from seqmodel.media.music.formats import DRUM_CHANNEL
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.midi import Score, read_score
-from seqmodel.media.music.midi_format import DRUM_CHANNEL
 from seqmodel.media.music.onsets import has_onsets, sounding, struck
 from seqmodel.media.music.pianoroll import piano_roll
 from seqmodel.media.music.plots import plot_note_frequencies, plot_piano_roll
 from seqmodel.media.music.published import read_published
-from seqmodel.media.music.tempo import seconds_at
 from seqmodel.media.music.tonic import semitones_to_c
 from seqmodel.media.words import plural
 
@@ -184,7 +183,7 @@ def note_name(pitch: int) -> str:
 
 def seconds(score: Score) -> float:
     """How long a score lasts, from its start to the end of its last note."""
-    return float(seconds_at(score, score.off_tick.max(initial=0, keepdims=True))[0])
+    return float(score.seconds_at(score.off_tick.max(initial=0, keepdims=True))[0])
 
 
 def _notes(values: Mapping[str, Any]) -> str:

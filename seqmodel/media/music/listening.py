@@ -16,7 +16,6 @@ from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.notes import ON_BEAT, notes_of, velocities
 from seqmodel.media.music.pianoroll import piano_roll
 from seqmodel.media.music.synthesizer import RATE, render, sample_count
-from seqmodel.media.music.tempo import seconds_at
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import clock
 
@@ -91,4 +90,4 @@ def _read(
         return frames, steady_times(len(frames), grid.seconds_per_frame(tempo)), grid
     assert grid.steps_per_beat is not None
     ticks = np.arange(len(frames) + 1) * (score.ticks_per_unit / grid.steps_per_beat)
-    return frames, seconds_at(score, ticks), grid
+    return frames, score.seconds_at(ticks), grid

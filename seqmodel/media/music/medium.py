@@ -16,7 +16,7 @@ from seqmodel.media.definitions import (
     Settings,
 )
 from seqmodel.media.music import defaults
-from seqmodel.media.music.suffixes import MIDI_SUFFIXES, ROLL_SUFFIXES, SOUND_FORMATS
+from seqmodel.media.music.formats import MIDI_SUFFIXES, ROLL_SUFFIXES, SOUND_FORMATS
 from seqmodel.media.pictures import Picture
 
 if TYPE_CHECKING:

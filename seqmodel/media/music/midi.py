@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
 from seqmodel.files import open_input
+from seqmodel.media.music.formats import DEFAULT_TEMPO, MAX_TICK, SMPTE_TEMPO
 from seqmodel.media.music.midi_events import (
     CUT_SHORT,
     ENDED,
@@ -27,7 +28,6 @@ from seqmodel.media.music.midi_events import (
     find_events,
     read_events,
 )
-from seqmodel.media.music.midi_format import DEFAULT_TEMPO, MAX_TICK, SMPTE_TEMPO
 
 Restrike = Literal["close", "discard"]
 
@@ -69,6 +69,17 @@ class Score:
     tracks: int
     last_tick: int
     remarks: tuple[str, ...]
+
+    def seconds_at(self, ticks: NDArray[np.number]) -> NDArray[np.float64]:
+        """When each of the ticks (N,), which may be fractional, occurs at the score's tempos.
+
+        Subject to floating-point rounding, unlike the placing of frames by `pianoroll`.
+        """
+        lengths = self.tempo / (1e6 * self.ticks_per_unit)
+        begins = np.append(0.0, np.cumsum(np.diff(self.tempo_tick) * lengths[:-1]))
+        at = np.searchsorted(self.tempo_tick, ticks, side="right") - 1
+        seconds: NDArray[np.float64] = begins[at] + (ticks - self.tempo_tick[at]) * lengths[at]
+        return seconds
 
 
 def read_score(data: bytes, *, restrike: Restrike = "close") -> Score:

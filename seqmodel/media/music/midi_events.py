@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.midi_format import LARGEST_QUANTITY
+from seqmodel.media.music.formats import LARGEST_QUANTITY
 
 ENDED = 0
 """An end-of-track event was read."""

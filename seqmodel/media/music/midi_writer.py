@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
-from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
-from seqmodel.media.music.midi_format import (
+from seqmodel.media.music.formats import (
     LARGEST_DIVISION,
     LARGEST_QUANTITY,
     LONGEST_TEMPO,
     MAX_TICK,
 )
+from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.notes import notes_of, velocities
 from seqmodel.media.music.onsets import has_onsets, possible
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
+from seqmodel.media.music.formats import DRUM_CHANNEL
 from seqmodel.media.music.grid import HIGHEST_PITCH, LOWEST_PITCH, MAX_FRAMES, NOTES, Grid
-from seqmodel.media.music.midi_format import DRUM_CHANNEL
 
 if TYPE_CHECKING:
     from seqmodel.media.music.midi import Score

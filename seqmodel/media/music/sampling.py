@@ -12,6 +12,7 @@ from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
 from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_midi, load_roll
+from seqmodel.media.music.formats import SOUND_FORMATS
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import LOWEST_PITCH, MAX_FRAMES, NOTES
 from seqmodel.media.music.listening import check_sound, steady_times, write_music
@@ -24,7 +25,6 @@ from seqmodel.media.music.onsets import (
     with_onsets,
 )
 from seqmodel.media.music.plots import piano_roll_png
-from seqmodel.media.music.suffixes import SOUND_FORMATS
 from seqmodel.media.npy import with_comment
 from seqmodel.media.words import plural
 

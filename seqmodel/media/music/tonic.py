@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.midi_format import DRUM_CHANNEL
+from seqmodel.media.music.formats import DRUM_CHANNEL
 
 if TYPE_CHECKING:
     from seqmodel.media.music.midi import Score

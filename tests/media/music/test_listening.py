@@ -11,7 +11,6 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.listening import check_sound, listen
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.midi_writer import midi_bytes
-from seqmodel.media.music.tempo import seconds_at
 
 GRID = Grid.of_beats(4)
 ONSETS = (96, 288, 480, 600)
@@ -56,7 +55,7 @@ def test_a_midi_file_is_heard_at_its_own_tempos(song, tmp_path):
     assert begins == pytest.approx(onsets, abs=0.001)
     assert length == pytest.approx(now + 0.1, abs=0.001)
     score = read_score(song.read_bytes())
-    times = seconds_at(score, np.array([0, 96.5, 384, 612, 613]))
+    times = score.seconds_at(np.array([0, 96.5, 384, 612, 613]))
     assert times == pytest.approx([0, 96.5 * 0.6 / 96, 2.4, 2.4 + 2.85, 5.25 + 0.3 / 96])
 
 

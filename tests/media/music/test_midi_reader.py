@@ -7,8 +7,8 @@ import pytest
 from midi_files import END, chunk, header, midi_file, note, notes_of, quantity, tempo
 
 from seqmodel.errors import SourceError
+from seqmodel.media.music.formats import MAX_TICK
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.midi_format import MAX_TICK
 
 STRIKE, AGAIN, RELEASE = b"\x00\x90\x3c\x40", b"\x0a\x90\x3c\x40", b"\x0a\x80\x3c\x40"
 

@@ -1,7 +1,12 @@
-"""Constants of the standard MIDI file format, and this project's own limits.
+"""The formats of music by suffix; constants of standard MIDI files, and our own limits.
 
-They are separate from the reader so that using them does not load the compiler.
+Importing them loads no reader.
 """
+
+MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi"})
+ROLL_SUFFIXES = (".mat", ".pickle", ".pkl", ".npz", ".npy")
+SOUND_FORMATS = ("wav", "flac", "ogg", "mp3")
+"""Formats of music rendered by the synthesizer."""
 
 DRUM_CHANNEL = 9
 """Channel 10 to musicians, who count from 1."""
