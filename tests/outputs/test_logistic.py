@@ -72,7 +72,8 @@ def exact_nats(sample, logits, means, scales):
                 lower, upper = -upper, -lower
             within = 1 / (1 + mpmath.exp(-upper / scale)) - 1 / (1 + mpmath.exp(-lower / scale))
             total += mpmath.exp(logit) / normal * within
-        return float(-mpmath.log(total))
+        uniform = mpmath.mpf(2) ** -40
+        return float(-mpmath.log((1 - uniform) * total + uniform / 65536))
 
 
 def test_nats_are_those_of_the_equations():
@@ -215,6 +216,43 @@ def test_no_signal_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
         assert nats.isfinite().all()
         for slope in torch.autograd.grad(nats.sum(), [h, *output.parameters()]):
             assert slope.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("plain", [True, False])
+def test_no_sample_costs_more_than_the_uniform_share_allows(plain, dtype):
+    """A sure mixture used to charge a jump of a square wave 10^5 nats, and a frame of silence."""
+    output = make(components=1).to(dtype)
+    with torch.no_grad():
+        output.mixture.bias[2] = -1000.0
+    model = ScoreOf(output, plain)
+    frames = torch.tensor([[32767 / 32768, -1, 32767 / 32768]] * 2, dtype=dtype)
+    h = torch.randn(2, H, dtype=dtype)
+    most = F * 56 * math.log(2)  # of 2^-40 and of 2^-16 levels
+    nats = model(h, frames, torch.zeros(2, C, dtype=dtype))
+    np.testing.assert_allclose(nats.detach(), most, rtol=1e-6)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_gradients_where_the_uniform_share_takes_over(plain):
+    """They fade there with the mixture's share; half of it at 39 nats."""
+    output = make(components=2, frame_size=1)
+    for part in (*output.parameters(), output.predictor):
+        part.requires_grad_(False).zero_()
+    blocks = torch.zeros(1, 1).double(), torch.zeros(1, C).double()
+    h = torch.zeros(1, H).double()
+
+    def nats(bias):
+        name = "output.mixture.bias"
+        return torch.func.functional_call(ScoreOf(output, plain), {name: bias}, (h, *blocks))
+
+    costs = []
+    for log_scale in (-3.0, -3.1, -3.2, -3.3):
+        bias = torch.tensor([0.3, -0.2, 1.0, 1.02, log_scale, log_scale - 0.01]).double()
+        costs.append(nats(bias).item())
+        assert torch.autograd.gradcheck(nats, bias.requires_grad_(), atol=1e-7)
+    assert costs[0] < 35
+    assert 38 < costs[-1] < 38.9
 
 
 def test_a_confident_model_needs_almost_no_bits_for_silence():

@@ -21,7 +21,7 @@ from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_th
 from seqmodel.kernels.run.team import parallel_for
 from seqmodel.outputs import linear_score
 from seqmodel.outputs.linear_score import BlockKernel, rows_of
-from seqmodel.outputs.samples.blocks import HIGHEST, LOWEST, STEP
+from seqmodel.outputs.samples.blocks import HIGHEST, LEVELS, LOWEST, STEP, UNIFORM
 from seqmodel.outputs.samples.mixture import MixtureParameters, log_and_inverse
 
 
@@ -193,7 +193,7 @@ def _write_sample(e: Emitter, f: dict[str, Any], n: Any) -> Vector:
         parameters.put(by_scale * (scale * inverse), 2, k, lanes)
         return below + above - within
 
-    return parameters.nats(energy)
+    return parameters.with_uniform(parameters.nats(energy), UNIFORM, 1 / LEVELS)
 
 
 _FORWARD = BlockKernel(

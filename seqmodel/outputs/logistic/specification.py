@@ -15,8 +15,10 @@ from seqmodel.kernels import device
 from seqmodel.outputs.protocol import CompiledDraw, NoFigures
 from seqmodel.outputs.samples.blocks import (
     HIGHEST,
+    LEVELS,
     LOWEST,
     STEP,
+    UNIFORM,
     SampleBlocksOutput,
     above_zero,
     choose,
@@ -56,6 +58,8 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     A level's probability is that of the step around it under a mixture of K logistics, the lowest
     and highest levels including the tails (Salimans et al. 2017, PixelCNN++, equation 2): scores
     are probabilities, not densities. Samples between levels are scored by the step around them.
+    A share of UNIFORM goes to all levels alike, so that no sample costs more than 39 nats, however
+    sure the mixture was of another. Draws leave it out: it would show in one sample of 10^12.
 
     Within the block a small network, shared by all positions j, reads the samples just before
     sample j, which h_t cannot know yet (the sample-level tier of Mehri et al. 2017, SampleRNN).
@@ -95,7 +99,11 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     def start_at(self, train: Split) -> None:
         """Start from the linear prediction of the training data."""
         found = windows(train, self.context)
-        self.start_at_data(found[:, : self.context], found[:, self.context])
+        # Each sample of a block in turn: its first alone misleads if a period is a whole block.
+        rows = np.arange(len(found))
+        at = (rows % self.frame_size)[:, np.newaxis] + np.arange(self.context + 1)
+        chosen = found[rows[:, np.newaxis], at]
+        self.start_at_data(chosen[:, :-1], chosen[:, -1])
 
     def start_at_data(self, before: NDArray[np.floating], targets: NDArray[np.floating]) -> None:
         """Start from a linear prediction of raw `targets` (N,) from the samples `before` (N, C).
@@ -241,4 +249,6 @@ def _log_probability(mixture: Mixture, z: Tensor, raw: Tensor, step: float) -> T
         below_upper,
         torch.where(highest, above_lower, below_upper + above_lower + within),
     )
-    return torch.logsumexp(torch.log_softmax(logits, -1) + log_probability, -1)
+    found = torch.logsumexp(torch.log_softmax(logits, -1) + log_probability, -1)
+    uniform = found.new_tensor(math.log(UNIFORM / LEVELS))
+    return torch.logaddexp(found + math.log1p(-UNIFORM), uniform)

@@ -20,8 +20,10 @@ from seqmodel.outputs.protocol import Drawn, Output
 if TYPE_CHECKING:
     from seqmodel.media.definitions import FrameDefinition
 
-LOWEST, HIGHEST = -32768, 32767  # levels
+LOWEST, HIGHEST, LEVELS = -32768, 32767, 65536
 STEP = 1 / 32768
+UNIFORM = 2.0**-40
+"""The share of every level alike in a distribution over levels."""
 # An output finds its start from at least this many frames, if there are as many, taken evenly from
 # all pieces.
 _FRAMES = 20_000
