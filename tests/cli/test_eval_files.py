@@ -46,9 +46,12 @@ def test_a_file_is_scored_as_its_dataset_would_be(
     assert list(here.iterdir()) == []
 
 
-def test_each_piece_of_a_dataset(call: Call, data: Path, run: Path):
-    """Windows and batches of pieces of different lengths must not be mixed up."""
+def test_each_piece_of_a_dataset(
+    call: Call, data: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Windows and batches of pieces must not be mixed up."""
     split, model = open_dataset(data)["train"], load_run(run)
+    monkeypatch.setattr("seqmodel.model.sequence.FRAMES_AT_ONCE", 21)
     rows = rows_of(call_ok("eval", run, "--split", "train", "--per-frame", "--batch-size", 3).out)
     expected = np.concatenate([model.nll(piece) for piece in split])
     np.testing.assert_allclose([float(row["nats"]) for row in rows], expected, rtol=1e-5)
