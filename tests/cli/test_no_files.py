@@ -61,6 +61,15 @@ def test_a_pipe_in_a_run_does_not_block(call: Call, run: Path, name: str):
         assert result.err.count("\n") <= 1, result.err
 
 
+def test_a_pipe_for_a_folders_settings_does_not_block(call: Call, data: Path):
+    """It has no writer, unlike the shell's; both looks at what a folder is used to wait for one."""
+    Path("runs/r").mkdir(parents=True)
+    os.mkfifo("runs/r/config.yaml")
+    for options in (("--run", "runs/r", "--force"), ("--resume",)):
+        result = call("train", *options, *[data] * ("--force" in options))
+        assert (result.status, result.err.count("\n")) == (1, 1), result.err
+
+
 def test_settings_may_come_from_a_pipe(call: Call, data: Path):
     """Guards `--config <(...)`, the shell's process substitution."""
     reader, writer = os.pipe()
