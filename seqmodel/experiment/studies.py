@@ -47,7 +47,12 @@ class Studies:
         if name not in optuna.get_all_study_names(storage):
             return None
         text = optuna.load_study(study_name=name, storage=storage).user_attrs.get(PLAN)
-        return None if text is None else cls(storage, name, Plan.from_json(json.loads(text)))
+        try:
+            return None if text is None else cls(storage, name, Plan.from_json(json.loads(text)))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SeqmodelError(
+                f"the plan of experiment {name} is damaged: name a new folder with --out"
+            ) from error
 
     @classmethod
     def begin(cls, storage: BaseStorage, name: str, plan: Plan) -> "Studies":
