@@ -18,7 +18,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.plan import Plan
 from seqmodel.experiment.progress import Event
 from seqmodel.experiment.storage import open_storage
-from seqmodel.experiment.studies import Studies
+from seqmodel.experiment.studies import Studies, name_in
 from seqmodel.experiment.worker import Worker
 from seqmodel.kernels.run.machine import available_memory, cores
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
@@ -299,7 +299,8 @@ def _process(task: Task, heard: Connection) -> None:
 
         try:
             storage = open_storage(task.folder, task.storage, tell, stop)
-            studies = Studies(storage, task.folder.name, task.plan)
+            name = name_in(storage, task.folder, task.storage)
+            studies = Studies(storage, name, task.plan)
             Worker(studies, task.folder, tell, stop).work()
             tell(DONE)
         except InterruptError:

@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -84,29 +84,37 @@ class Plan:
             }
         )
 
-    def same_experiment(self, other: "Plan") -> str | None:
-        """What keeps `other` from being this experiment, in a few words; None if nothing.
-
-        Datasets are identified by what they hold, not by where they are.
-        """
-        for ours, theirs in zip(self.sources, other.sources, strict=False):
-            if ours.name == theirs.name and ours.fingerprint != theirs.fingerprint:
-                return f"data of {ours.name}"
-        for name in (f.name for f in fields(self)):
-            mine, its = getattr(_without_paths(self), name), getattr(_without_paths(other), name)
-            if mine != its:
-                return WORDS.get(name, name)
-        return None
-
-    def extends(self, other: "Plan") -> bool:
-        """Whether it is `other` with more datasets or variants, so that its runs can be reused."""
-        ours, theirs = _without_paths(self), _without_paths(other)
-        same = replace(ours, sources=theirs.sources, variants=theirs.variants) == theirs
-        return (
-            same
-            and all(source in ours.sources for source in theirs.sources)
-            and all(variant in ours.variants for variant in theirs.variants)
+    def as_deep_as(self, other: "Plan") -> Self:
+        """The plan with at least the trials and seeds of `other`: none that was run is dropped."""
+        deeper = self if self.trials >= other.trials else other
+        return replace(
+            self,
+            seeds=max(self.seeds, other.seeds),
+            trials=deeper.trials,
+            finals=deeper.finals if self.finals and other.finals else self.finals,
         )
+
+    def differs(self, other: "Plan") -> str | None:
+        """What keeps it from being `other` with more of something, in a few words; None if nothing.
+
+        Datasets, variants, trials and seeds may be added, since the runs of `other` then stay what
+        they are. Datasets are identified by what they hold, not by where they are.
+        """
+        ours, theirs = ({s.name: s.fingerprint for s in p.sources} for p in (self, other))
+        for name, fingerprint in theirs.items():
+            if ours.get(name, fingerprint) != fingerprint:
+                return f"data of {name}"
+        if not theirs.keys() <= ours.keys():
+            return WORDS["sources"]
+        if not all(variant in self.variants for variant in other.variants):
+            return "variants"
+        for name in ("trials", "seeds"):
+            if getattr(self, name) < getattr(other, name):
+                return name
+        for name in ("settings", "search", "space", "quick"):
+            if getattr(self, name) != getattr(other, name):
+                return WORDS.get(name, name)
+        return None if bool(self.finals) == bool(other.finals) else WORDS["finals"]
 
     def cells(self) -> list["Cell"]:
         """Every variant on every dataset, dataset by dataset."""
@@ -228,7 +236,3 @@ def _text(value: Any) -> str:
 
 def _word(text: str) -> str:
     return re.sub(r"[^\w.=+-]+", "-", text)
-
-
-def _without_paths(plan: Plan) -> Plan:
-    return replace(plan, sources=tuple(replace(source, path="") for source in plan.sources))

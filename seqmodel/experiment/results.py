@@ -173,10 +173,10 @@ def results(studies: Studies) -> list[Comparison]:
 
 
 def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
-    seeds, finals = studies.seeds(cell), studies.finals(cell)
+    seeds = studies.seeds(cell)
     winner = studies.winner(cell) if studies.searched(cell) else None
     trials = {k: _attempt(k, trial) for k, trial in studies.trials(cell).indexed().items()}
-    for number, final in zip(studies.finalists(cell), finals.indexed().values(), strict=False):
+    for number, final in studies.finished(cell).items():
         if METRICS in final.user_attrs:
             going_on = _attempt(number, final)
             trials[number] = replace(trials[number], ended=going_on.ended, metrics=going_on.metrics)

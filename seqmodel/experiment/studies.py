@@ -12,6 +12,8 @@ import json
 import warnings
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
@@ -24,13 +26,21 @@ from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.processes import GRACE
 from seqmodel.experiment.progress import Counts
 from seqmodel.experiment.storage import queue_again, root
-from seqmodel.training.trials import ranked
+from seqmodel.training.trials import ENDED, ranked
 
 PLAN, WORKER = "plan", "worker"
 """Attributes: the plan, on the experiment's own study; on a trial, the process that runs it."""
+WINNER, FINALISTS = "winner", "finalists"
+"""Attributes of the studies of seeds and finals: the trial or trials that they continue."""
 
 Objective = Callable[[Trial, int], float]
 """Runs a trial, given its index, and returns its figure; lower is better."""
+
+
+def name_in(storage: BaseStorage, folder: Path, url: str | None) -> str:
+    """The name of the experiment in `folder`: the folder's, or the one in its journal if moved."""
+    begun = [] if url else [n for n in optuna.get_all_study_names(storage) if "/" not in n]
+    return folder.name if folder.name in begun or not begun else begun[0]
 
 
 class Studies:
@@ -40,6 +50,7 @@ class Studies:
         self._storage, self._name, self.plan = storage, name, plan
         self._opened: dict[str, Study] = {}
         self._finalists: dict[str, list[int]] = {}
+        self._seeds: dict[str, Study] = {}
 
     @classmethod
     def begun(cls, storage: BaseStorage, name: str) -> "Studies | None":
@@ -56,19 +67,25 @@ class Studies:
 
     @classmethod
     def begin(cls, storage: BaseStorage, name: str, plan: Plan) -> "Studies":
-        """Begin an experiment, join it, or add datasets and variants to it.
+        """Begin an experiment, join it, or add datasets, variants, trials and seeds to it.
+
+        It keeps the trials and seeds that it has, even if `plan` has fewer.
 
         Raises:
             SeqmodelError: if another experiment has the name.
         """
         there = cls.begun(storage, name)
-        if there is not None and (differs := there.plan.same_experiment(plan)) is None:
-            return cls(storage, name, plan)
-        if there is not None and not plan.extends(there.plan):
-            raise SeqmodelError(
-                f"there is another experiment {name}, which differs in {differs}: name a new "
-                "folder with --out"
-            )
+        if there is not None:
+            plan = plan.as_deep_as(there.plan)
+            if differs := plan.differs(there.plan):
+                raise SeqmodelError(
+                    f"there is another experiment {name}, which differs in {differs}: name a new "
+                    "folder with --out"
+                )
+            if there.plan.differs(plan) is None:
+                return cls(storage, name, plan)
+            for cell in there.plan.cells():  # notes what the runs so far belong to
+                there.seeds(cell)
         study = optuna.create_study(study_name=name, storage=storage, load_if_exists=True)
         study.set_user_attr(PLAN, json.dumps(plan.to_json(), sort_keys=True))
         return cls(storage, name, plan)
@@ -88,17 +105,53 @@ class Studies:
         return study
 
     def seeds(self, cell: Cell) -> "Study":
-        """The runs of a cell's winner."""
-        return self._study(f"{cell.name}/seeds", self.plan.seeds)
+        """The runs of a cell's winner; those of a former one, with fewer trials, are apart."""
+        if cell.name in self._seeds:
+            return self._seeds[cell.name]
+        study = self._study(f"{cell.name}/seeds", self.plan.seeds)
+        if not self.searched(cell):
+            return study
+        winner = self.winner(cell)
+        number = -1 if winner is None else winner[0]
+        first = study.noted(WINNER)
+        if first is None:
+            study.note(WINNER, number)
+        elif first != number:
+            study = self._study(f"{cell.name}/seeds of trial {number}", self.plan.seeds)
+        self._seeds[cell.name] = study
+        return study
+
+    def run_of_seed(self, cell: Cell, index: int) -> str:
+        """The folder of a seed's run; the winning trial is the first seed."""
+        seeds, (number, _) = self.seeds(cell), self.winner(cell) or (-1, None)
+        if not index:
+            return f"trial-{number}"
+        return f"seed-{index}" if seeds.noted(WINNER) == number else f"trial-{number}-seed-{index}"
 
     def finalists(self, cell: Cell) -> list[int]:
-        """The trials that go on, by index, the best first; none until all have been looked at."""
+        """The trials that go on, by index; none until all have been looked at.
+
+        Trials added to a search come last, so that the finals so far keep their places.
+        """
         if cell.name not in self._finalists:
-            trials = self.trials(cell)
-            if not trials.complete():
+            if not self.trials(cell).complete():
                 return []
-            self._finalists[cell.name] = ranked(trials.indexed())[: self.plan.finals]
+            finals = self._study(f"{cell.name}/finals", self.plan.finals)
+            order = list(finals.noted(FINALISTS) or [])
+            added = [number for number in self._leading(cell) if number not in order]
+            if added:
+                finals.note(FINALISTS, order + added)
+            self._finalists[cell.name] = order + added
         return self._finalists[cell.name]
+
+    def finished(self, cell: Cell) -> dict[int, FrozenTrial]:
+        """The finals by their trials' indices, but those that no longer lead at the first look."""
+        finals, leading = self.finals(cell).indexed(), self._leading(cell)
+        order = self.finalists(cell)
+        return {order[k]: trial for k, trial in finals.items() if order[k] in leading}
+
+    def _leading(self, cell: Cell) -> list[int]:
+        return ranked(self.trials(cell).indexed())[: self.plan.finals]
 
     def winner(self, cell: Cell) -> tuple[int, FrozenTrial] | None:
         """The best trial of a completed search and its index, the first of equals.
@@ -106,9 +159,7 @@ class Studies:
         None if every trial diverged before an epoch had ended.
         """
         trials = self.trials(cell).indexed()
-        order = ranked(trials)
-        if self.plan.finals:
-            order = [self.finalists(cell)[k] for k in ranked(self.finals(cell).indexed())]
+        order = ranked(self.finished(cell) if self.plan.finals else trials)
         return (order[0], trials[order[0]]) if order else None
 
     def searched(self, cell: Cell) -> bool:
@@ -117,13 +168,16 @@ class Studies:
 
     def complete(self) -> bool:
         """Whether nothing is left to do."""
-        return all(self.seeds(cell).complete() for cell in self.plan.cells())
+        return all(
+            self.searched(cell) and self.seeds(cell).complete() for cell in self.plan.cells()
+        )
 
     def counts(self, cell: Cell) -> Counts:
         """How many runs a cell has, and how many have ended."""
         trials, finals, seeds = self.trials(cell), self.finals(cell), self.seeds(cell)
+        repeated = seeds.done() if self.searched(cell) else 0
         return Counts(
-            trials.count, trials.done(), seeds.count, seeds.done(), finals.count, finals.done()
+            trials.count, trials.done(), seeds.count, repeated, finals.count, finals.done()
         )
 
     def _study(self, name: str, count: int) -> "Study":
@@ -144,12 +198,25 @@ class Study:
     def indexed(self) -> dict[int, FrozenTrial]:
         """Index -> the trial, the last one if it was queued again.
 
-        Leaves out surplus trials, which begin when two processes take the last one at once.
+        Leaves out surplus trials, which begin when two processes take the last one at once and end
+        unrun.
         """
         trials = self._study.get_trials(deepcopy=False)
-        index = {t.number: k for k, t in enumerate(t for t in trials if root(t) == t.number)}
-        found = {index[root(trial)]: trial for trial in trials}
+        unrun = {t.number for t in trials if t.state == TrialState.PRUNED} - {
+            t.number for t in trials if ENDED in t.user_attrs
+        }
+        begun = (t.number for t in trials if root(t) == t.number and t.number not in unrun)
+        index = {number: k for k, number in enumerate(begun)}
+        found = {index[root(t)]: t for t in trials if root(t) in index}
         return {k: found[k] for k in sorted(found) if k < self.count}
+
+    def noted(self, name: str) -> Any:
+        """An attribute of the study; None if it has not been noted."""
+        return self._study.user_attrs.get(name)
+
+    def note(self, name: str, value: Any) -> None:
+        """Store an attribute."""
+        self._study.set_user_attr(name, value)
 
     def begun(self) -> list[int]:
         """Optuna's number of each trial so far, by index."""

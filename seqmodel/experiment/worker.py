@@ -140,9 +140,9 @@ class Worker:
                 trial.set_user_attr(ENDED, ended)
                 self._last = Event(f"{cell.name}/seed-{index}", 0, 0, None, ended)
                 raise optuna.TrialPruned
-            best, found = winner
-            run = f"seed-{index}" if index else f"trial-{best}"  # already the first seed's run
-            value = self._trained(cell, run, trial, found.params, name=f"seed-{index}", seed=index)
+            found = winner[1].params
+            run = self._studies.run_of_seed(cell, index)
+            value = self._trained(cell, run, trial, found, name=f"seed-{index}", seed=index)
             trial.set_user_attr("scores", self._scores(cell, run))
             return value
 

@@ -9,7 +9,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution, IntDistrib
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial
 
-from seqmodel.config import Config
+from seqmodel.config import TRIALS, Config
 from seqmodel.training.space import LOG_RATE_RANGE
 
 RANDOM = 5
@@ -32,8 +32,8 @@ def sampler(
 
 
 def paper_rates(seed: int, count: int) -> list[float]:
-    """The rates to try. They depend on nothing else, so all units try the same ones."""
-    random = np.random.default_rng([seed, count])
+    """The rates to try: all units try the same ones, and a longer search tries more of them."""
+    random = np.random.default_rng([seed, TRIALS])
     return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
 
 

@@ -539,26 +539,30 @@ def test_another_experiment_of_the_same_name_is_rejected(call: Call, data: Path,
     assert (undisturbed / "table.md").read_bytes() == before
 
 
-def test_units_can_be_added_to_an_experiment(call: Call, data: Path, undisturbed: Path):
-    """Earlier runs stay, and the table is as if all units had been there from the start."""
-    one, both = PAPER.copy(), PAPER
-    one[1] = "gru"
-    call_ok("compare", data, *one, "--jobs", 1, "--out", "e", "-q")
+def test_an_experiment_grows_also_where_its_folder_moved(call: Call, data: Path, undisturbed: Path):
+    """Earlier runs stay, and the tables are as if units, trials, seeds had been there at once."""
+    less = [*PAPER, "--units", "gru", "--trials", 2, "--seeds", 1]
+    call_ok("compare", data, *less, "--jobs", 1, "--out", "e", "-q")
     kept = {path: path.stat() for path in Path("e/runs").rglob("*.safetensors")}
-    assert len(kept) == 2 * (3 + 1)
-    call_ok("compare", data, *both, "--jobs", 1, "--out", "e", "-q")
-    assert all(path.stat() == before for path, before in kept.items())
-    assert Path("e/table.md").read_bytes() == (undisturbed / "table.md").read_bytes()
-    fewer = call("compare", data, *one, "--out", "e")
-    assert (fewer.status, fewer.err) == (
+    assert len(kept) == 2 * 2
+    Path("e").rename("moved")
+    call_ok("compare", data, *PAPER, "--jobs", 1, "--out", "moved", "-q")
+    for path, before in kept.items():
+        assert Path("moved", *path.parts[1:]).stat() == before
+    for name in TABLES:
+        assert Path("moved", name).read_bytes() == (undisturbed / name).read_bytes()
+    fewer = call("compare", data, *PAPER, "--trials", 2, "--out", "moved")
+    assert fewer.err == "moved keeps its 3 trials and 2 seeds\nwritten to moved\n"
+    assert Path("moved/table.md").read_bytes() == (undisturbed / "table.md").read_bytes()
+    without = call("compare", data, *PAPER, "--units", "gru", "--out", "moved")
+    assert (without.status, without.err) == (
         1,
         "seqmodel: there is another experiment e, which differs in variants: name a new folder "
         "with --out\n",
     )
-    other = call("compare", data, *PAPER, "--vary", "clip=1,2", "--out", "e")
-    assert other.err.startswith(
-        "seqmodel: there is another experiment e, which differs in variants: "
-    )
+    other = call("compare", data, *PAPER, "--vary", "weight_noise=0,0.1", "--out", "moved")
+    assert "differs in variants: " in other.err
+    assert call("compare", "--status", "--out", "moved").out.endswith("10/10 runs done\n")
 
 
 def test_the_page_holds_the_table(undisturbed: Path):

@@ -69,13 +69,26 @@ def test_the_size_of_the_data_sets_the_epochs_of_a_quick_run(
 
 def test_experiments_differ_in_data_and_settings_but_not_in_paths(plan):
     moved = replace(plan, sources=(replace(plan.sources[0], path="/elsewhere"),))
-    assert plan.same_experiment(moved) is None
+    assert plan.differs(moved) is moved.differs(plan) is None
     other = replace(plan, sources=(replace(plan.sources[0], fingerprint="0"),))
-    assert plan.same_experiment(other) == "data of tiny"
-    assert plan.same_experiment(replace(plan, trials=5)) == "trials"
-    assert plan.same_experiment(replace(plan, settings={})) == "settings"
-    assert plan.same_experiment(replace(plan, quick=True)) == "--quick"
-    assert plan.same_experiment(replace(plan, finals=2)) == "pruning (an older version's)"
+    assert plan.differs(other) == "data of tiny"
+    assert plan.differs(replace(plan, settings={})) == "settings"
+    assert plan.differs(replace(plan, quick=True)) == "--quick"
+    assert plan.differs(replace(plan, finals=2)) == "pruning (an older version's)"
+
+
+def test_an_experiment_may_grow_and_never_shrinks(plan):
+    """Guards against a refusal to add seeds, and against runs that a later command drops."""
+    for name, more in (("trials", 5), ("seeds", 4)):
+        grown = replace(plan, **{name: more})
+        assert (grown.differs(plan), plan.differs(grown)) == (None, name)
+        assert plan.as_deep_as(grown) == grown.as_deep_as(plan) == grown
+    fewer = replace(plan, variants=plan.variants[:2])
+    assert (plan.differs(fewer), fewer.differs(plan)) == (None, "variants")
+    two = replace(plan, sources=(*plan.sources, Source("other", "/other", "1")))
+    assert (two.differs(plan), plan.differs(two)) == (None, "datasets")
+    pruned = replace(plan, trials=9, finals=3)
+    assert replace(plan, finals=1).as_deep_as(pruned) == pruned
 
 
 def test_the_papers_rates_are_log_uniform_and_the_same_for_all():
@@ -83,7 +96,7 @@ def test_the_papers_rates_are_log_uniform_and_the_same_for_all():
     assert -12 < rates.min() < -11.99
     assert -6.01 < rates.max() < -6
     assert rates.mean() == pytest.approx(-9, abs=0.1)
-    assert paper_rates(1, 10) == paper_rates(1, 10) != paper_rates(2, 10)
+    assert paper_rates(1, 10) == paper_rates(1, 12)[:10] != paper_rates(2, 10)
 
 
 def test_a_range_has_the_type_of_its_setting():

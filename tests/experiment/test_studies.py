@@ -1,5 +1,6 @@
 """Studies: which trials are finals, who wins, and the progress that `--status` tells."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from seqmodel.experiment.status import status_of
 from seqmodel.experiment.storage import open_storage
 from seqmodel.experiment.studies import WORKER, Studies
 from seqmodel.locks import held
+from seqmodel.training.trials import ENDED
 
 
 @pytest.fixture
@@ -34,7 +36,9 @@ def tell(study, *values):
     """End a trial with each of the figures; None if it diverged at once."""
     for value in values:
         if value is None:
-            study._study.tell(study._study.ask(), state=TrialState.PRUNED)
+            trial = study._study.ask()
+            trial.set_user_attr(ENDED, "diverged in epoch 1")
+            study._study.tell(trial, state=TrialState.PRUNED)
         else:
             study._study.tell(study._study.ask(), value)
 
@@ -64,6 +68,47 @@ def test_no_final_waits_for_a_trial_that_diverged(studies, figures, finalists):
     assert studies.searched(cell)
     winner = studies.winner(cell)
     assert (winner and winner[0]) == (finalists[0] if finalists else None)
+
+
+def test_a_search_grows_and_its_finals_and_seeds_stay_where_they_belong(studies, tmp_path):
+    """Guards against runs of a former winner that count for the new one."""
+    (cell,) = studies.plan.cells()
+    tell(studies.trials(cell), 5.0, 3.0, 6.0, 4.0, 2.0)
+    tell(studies.finals(cell), 1.0, 1.5)
+    tell(studies.seeds(cell), 1.0, 1.1)
+    surplus = studies.trials(cell)._study.ask()
+    studies.trials(cell)._study.tell(surplus, state=TrialState.PRUNED)
+    assert studies.complete()
+    storage = open_storage(tmp_path, None)
+    grown = Studies.begin(storage, "e", replace(studies.plan, trials=8, finals=3))
+    assert not grown.complete()
+    assert grown.counts(cell) == Counts(8, 5, 2, 0, finals=3, finals_done=2)
+    tell(grown.trials(cell), 1.0, 7.0, 8.0)
+    assert grown.finalists(cell) == [4, 1, 5]
+    tell(grown.finals(cell), 0.5)
+    assert grown.winner(cell)[0] == 5
+    assert (grown.seeds(cell).done(), grown.run_of_seed(cell, 1)) == (0, "trial-5-seed-1")
+    tell(grown.seeds(cell), 0.5, 0.7)
+    assert grown.complete()
+    fewer = Studies.begin(open_storage(tmp_path, None), "e", replace(studies.plan, seeds=1))
+    assert fewer.plan == grown.plan
+    more = Studies.begin(storage, "e", replace(grown.plan, seeds=4))
+    assert more.counts(cell) == Counts(8, 8, 4, 2, finals=3, finals_done=3)
+    assert [more.run_of_seed(cell, k) for k in (0, 3)] == ["trial-5", "trial-5-seed-3"]
+
+
+def test_a_final_that_no_longer_leads_does_not_win(studies, tmp_path):
+    """The table is as if all trials had been there from the start."""
+    (cell,) = studies.plan.cells()
+    tell(studies.trials(cell), 5.0, 3.0, 6.0, 4.0, 2.0)
+    tell(studies.finals(cell), 1.0, 0.1)
+    storage = open_storage(tmp_path, None)
+    grown = Studies.begin(storage, "e", replace(studies.plan, trials=6))
+    tell(grown.trials(cell), 1.0)
+    assert grown.finalists(cell) == [4, 1, 5]
+    tell(grown.finals(cell), 0.9)
+    assert sorted(grown.finished(cell)) == [4, 5]
+    assert grown.winner(cell)[0] == 5
 
 
 def test_the_status_names_finals_by_their_trials(studies, tmp_path):

@@ -165,8 +165,8 @@ def compare(
 
     For each dataset and unit: a search on valid, then the winner trained over the seeds and scored
     on every split. Repeat the command to resume, or start it several times, also on other hosts
-    with --storage, to share the work; more units or data extend the experiment. Tables and curves
-    are written to --out.
+    with --storage, to share the work; more units, data, trials or seeds extend it. Tables and
+    curves are written to --out.
     """
     if status:
         if not (out or data):
@@ -279,15 +279,20 @@ def _run(plan: "Plan", folder: Path, storage: str | None, jobs: int | None, *, q
     from seqmodel.experiment.place import BEGIN, check_place
     from seqmodel.experiment.status import status_of
     from seqmodel.experiment.storage import open_storage
-    from seqmodel.experiment.studies import Studies
+    from seqmodel.experiment.studies import Studies, name_in
     from seqmodel.locks import held
+    from seqmodel.media.words import listed, plural
     from seqmodel.training.stopping import stop_on_signals
 
     command = _command(storage)
     check_place(folder)
     meeting = open_storage(folder, storage, lambda line: message(line, quiet=quiet))
     with held(folder / BEGIN, wait=True):
-        studies = Studies.begin(meeting, folder.name, plan)
+        studies = Studies.begin(meeting, name_in(meeting, folder, storage), plan)
+        if (studies.plan.trials, studies.plan.seeds) != (plan.trials, plan.seeds):
+            there = plural(studies.plan.trials, "trial"), plural(studies.plan.seeds, "seed")
+            message(f"{folder} keeps its {listed(there)}", quiet=quiet)
+        plan = studies.plan
         counts = {cell.name: studies.counts(cell) for cell in plan.cells()}
         most = sum(cell.total - cell.done for cell in counts.values())
         if most:
@@ -297,8 +302,8 @@ def _run(plan: "Plan", folder: Path, storage: str | None, jobs: int | None, *, q
             work(Task(folder, plan, storage), jobs, most, tell=take, say=say, stop=stop)
     text, files = write_results(studies, folder, command)
     with held(folder / BEGIN, wait=True):
-        now = Studies.begun(meeting, folder.name)
-        if now is not None and now.plan.same_experiment(plan) is None:  # nobody has added to it
+        now = Studies.begun(meeting, name_in(meeting, folder, storage))
+        if now is not None and plan.differs(now.plan) is None:  # nobody has added to it
             remember(folder, plan, text, status_of(studies, folder), files)
     return text
 
@@ -330,11 +335,12 @@ def _status(out: Path, storage: str | None) -> "Status":
     from seqmodel.experiment.place import holds_journal
     from seqmodel.experiment.status import status_of
     from seqmodel.experiment.storage import open_storage
-    from seqmodel.experiment.studies import Studies
+    from seqmodel.experiment.studies import Studies, name_in
 
     if storage is None and not holds_journal(out):
         raise SeqmodelError(f"{out} holds no experiment")
-    studies = Studies.begun(open_storage(out, storage), out.name)
+    meeting = open_storage(out, storage)
+    studies = Studies.begun(meeting, name_in(meeting, out, storage))
     if studies is None:
         raise SeqmodelError(f"{out.name} has not begun")
     return status_of(studies, out)
