@@ -35,7 +35,9 @@ def scripted(monkeypatch, make_config, dataset, tmp_path):
     def scripted(figures, **options):
         left = iter(figures)
         monkeypatch.setattr(
-            loop, "likelihood", lambda *a, **k: Likelihood(1, 1, next(left), 0, 0, {}, np.zeros(1))
+            loop,
+            "likelihood",
+            lambda *a, **k: Likelihood(1, 1, next(left), 0, 0, {}, np.zeros(1), np.zeros(1)),
         )
         trainer = Trainer(make_config(epochs=len(figures), **options), dataset, tmp_path / "run")
         heard = []
