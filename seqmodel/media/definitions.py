@@ -134,7 +134,10 @@ class Settings(Protocol):
 
 
 class FrameDefinition(Protocol):
-    """What a frame is: stored in each manifest and checkpoint, and all a model needs to know."""
+    """What a frame is: stored in each manifest and checkpoint, and all a model needs to know.
+
+    The defaults are of frames that are read unchanged, one row each.
+    """
 
     @property
     def medium(self) -> str:
@@ -147,6 +150,7 @@ class FrameDefinition(Protocol):
     @property
     def onsets(self) -> bool:
         """Whether a frame's first half says which notes sound and its second which begin."""
+        return False
 
     @property
     def frame_size(self) -> int:
@@ -154,15 +158,18 @@ class FrameDefinition(Protocol):
 
     @property
     def context(self) -> int:
-        """C, the number of preceding values that a model reads at each step."""
+        """C, the number of preceding values that a model reads; by default the previous frame."""
+        return self.frame_size
 
     @property
     def mean(self) -> float:
         """The mean of all values in the training split; 0 if frames are not standardised."""
+        return 0.0
 
     @property
     def deviation(self) -> float:
         """Their standard deviation; 1 if frames are not standardised."""
+        return 1.0
 
     @property
     def row_dtype(self) -> "np.dtype[Any]":
@@ -175,6 +182,7 @@ class FrameDefinition(Protocol):
     @property
     def rows_per_frame(self) -> int:
         """Stored rows per frame."""
+        return 1
 
     @property
     def labels(self) -> Sequence[str]:
@@ -183,6 +191,7 @@ class FrameDefinition(Protocol):
     @property
     def layout_options(self) -> str:
         """The options of `prepare` that give frames of this size, "" if there are none."""
+        return ""
 
     @property
     def fingerprint(self) -> bytes:
@@ -191,6 +200,7 @@ class FrameDefinition(Protocol):
     @property
     def variants(self) -> range:
         """The variants that `vary` accepts, for augmentation; empty if there are none."""
+        return range(0)
 
     def decode(self, rows: "NDArray[Any]") -> "NDArray[Any]":
         """Stored rows (T * rows_per_frame, *row_shape) as frames (T, F).
@@ -210,26 +220,25 @@ class FrameDefinition(Protocol):
 
     def vary(self, frames: "NDArray[Any]", variant: int) -> "NDArray[Any]":
         """Frames (T, F) transposed or the like; `variant` is one of `variants`."""
+        return frames
 
     def duration(self, frames: int) -> str | None:
         """How long `frames` frames last, such as "61.1 s"; None if unknown."""
+        return None
 
     def standardisation(self) -> dict[str, float] | None:
         """{"mean", "deviation"} if a model standardises its input, else None."""
+        return None
 
     def differences(self, other: "FrameDefinition") -> list[str]:
-        """How these frames differ in meaning from others, such as "drums kept, not dropped"."""
+        """The labels in which two definitions differ, such as "drums kept, not drums dropped"."""
+        if self.medium != other.medium:
+            return [f"{self.medium}, not {other.medium}"]
+        pairs = zip(self.labels, other.labels, strict=True)
+        return [f"{ours}, not {theirs}" for ours, theirs in pairs if ours != theirs]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for manifest and checkpoint."""
-
-
-def differences(frame: FrameDefinition, other: FrameDefinition) -> list[str]:
-    """What `FrameDefinition.differences` returns: the labels in which two definitions differ."""
-    if frame.medium != other.medium:
-        return [f"{frame.medium}, not {other.medium}"]
-    pairs = zip(frame.labels, other.labels, strict=True)
-    return [f"{ours}, not {theirs}" for ours, theirs in pairs if ours != theirs]
 
 
 class Pieces(Protocol):
@@ -378,10 +387,10 @@ class Medium(Protocol):
     paper_params: int
     """The parameter count that those sizes amount to; all other units are sized to match it."""
     prepare_options: tuple[Option, ...]
-    inspect_options: tuple[Option, ...]
+    inspect_options: tuple[Option, ...] = ()
     listen_options: tuple[Option, ...] = ()
     """Options of `inspect --listen`."""
-    sample_options: tuple[Option, ...]
+    sample_options: tuple[Option, ...] = ()
     formats: tuple[str, ...]
     """What `sample` can write."""
     listen_formats: tuple[str, ...] = ()
@@ -475,6 +484,7 @@ class Medium(Protocol):
 
     def split_advice(self, manifest: Mapping[str, Any]) -> str | None:
         """What to do about an empty split if adding files would not help."""
+        return None
 
     def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
         """Check the request and read its primer.
@@ -486,6 +496,7 @@ class Medium(Protocol):
 
     def comparison(self) -> Comparison | None:
         """How sampled pieces are compared with the data; None if the medium has no such figures."""
+        return None
 
     def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:
         """A sampled piece (T, F) as report pages show it, if there is a `page_format`."""

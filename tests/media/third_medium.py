@@ -7,13 +7,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqmodel.errors import SourceError
-from seqmodel.media.definitions import Medium, Option, Piece, Sampling, Work, Written, differences
+from seqmodel.media.definitions import (
+    FrameDefinition,
+    Medium,
+    Option,
+    Piece,
+    Sampling,
+    Work,
+    Written,
+)
 
 LETTERS = "ACGT"
 
 
 @dataclass(frozen=True)
-class Letters:
+class Letters(FrameDefinition):
     """A frame: which of four letters comes next, stored as its number from 1; 0 is none."""
 
     complement: bool = False
@@ -21,15 +29,9 @@ class Letters:
 
     medium: ClassVar[str] = "dna"
     values: ClassVar[str] = "binary"
-    onsets: ClassVar[bool] = False
     frame_size: ClassVar[int] = 4
-    context: ClassVar[int] = 4
-    mean: ClassVar[float] = 0.0
-    deviation: ClassVar[float] = 1.0
     row_dtype: ClassVar[Any] = np.dtype("u1")
     row_shape: ClassVar[tuple[int, ...]] = ()
-    rows_per_frame: ClassVar[int] = 1
-    layout_options: ClassVar[str] = ""
     fingerprint: ClassVar[bytes] = b"dna"
     variants: ClassVar[range] = range(2)
 
@@ -48,15 +50,6 @@ class Letters:
 
     def vary(self, frames, variant):
         return frames[:, ::-1] if variant else frames  # A and T swap places, as do C and G
-
-    def duration(self, frames):
-        return None
-
-    def standardisation(self):
-        return None
-
-    def differences(self, other):
-        return differences(self, other)
 
     def to_json(self):
         return {"complement": self.complement}
@@ -109,8 +102,6 @@ class Dna(Medium):
     paper_hidden: ClassVar = {}
     paper_params = 1000
     prepare_options = (Option("complement", bool, "DNA: read the other strand."),)
-    inspect_options = ()
-    sample_options = ()
     formats = ("dna",)
     default_length = "12 of DNA"
 
@@ -148,14 +139,8 @@ class Dna(Medium):
     def prepare_remarks(self, manifest):
         return []
 
-    def split_advice(self, manifest):
-        return None
-
     def sampling(self, frame, request):
         return Copying()
-
-    def comparison(self):
-        return None
 
 
 DNA = Dna()

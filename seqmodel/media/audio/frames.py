@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.audio import defaults
-from seqmodel.media.definitions import FrameDefinition, differences
+from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.sound import FULL_SCALE, to_levels
 from seqmodel.media.words import plural
 
@@ -47,7 +47,7 @@ class AudioSettings:
 
 
 @dataclass(frozen=True)
-class AudioFrames:
+class AudioFrames(FrameDefinition):
     """A frame of `frame_size` mono samples, predicted from the last `context` ones.
 
     Samples are stored unstandardised; mean and deviation tell a model how to standardise them.
@@ -58,9 +58,7 @@ class AudioFrames:
 
     medium: ClassVar[str] = "audio"
     values: ClassVar[Literal["samples"]] = "samples"
-    onsets: ClassVar[bool] = False
     row_shape: ClassVar[tuple[int, ...]] = ()
-    variants: ClassVar[range] = range(0)
 
     rate: int
     """Samples per second."""
@@ -126,14 +124,6 @@ class AudioFrames:
         """The samples as 32-bit floats, little-endian."""
         return self.decode(rows).astype("<f4", copy=False).tobytes()
 
-    def cut(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """The samples, unchanged."""
-        return rows
-
-    def vary(self, frames: NDArray[np.float32], variant: int) -> NDArray[np.float32]:
-        """The frames, unchanged: audio has no `variants`."""
-        return frames
-
     def duration(self, frames: int) -> str:
         """Such as "61.1 s"."""
         return f"{frames * (self.frame_size / self.rate):,.1f} s"
@@ -141,10 +131,6 @@ class AudioFrames:
     def standardisation(self) -> dict[str, float]:
         """The standardisation that densities refer to."""
         return {"mean": self.mean, "deviation": self.deviation}
-
-    def differences(self, other: FrameDefinition) -> list[str]:
-        """How these frames differ in meaning from others."""
-        return differences(self, other)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for the manifest."""

@@ -71,8 +71,6 @@ class Audio(Medium):
             metavar="SECONDS",
         ),
     )
-    inspect_options: tuple[Option, ...] = ()
-    sample_options: tuple[Option, ...] = ()
     formats = ("wav", "flac", "raw", "npy", "png")
     default_length = f"{defaults.SECONDS:g} seconds of audio"
 
@@ -190,9 +188,6 @@ class Audio(Medium):
         from seqmodel.media.audio.sampling import AudioSampling
 
         return AudioSampling(frame, request)
-
-    def comparison(self) -> None:
-        """None."""
 
     def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:
         """`Medium.picture`: a waveform."""

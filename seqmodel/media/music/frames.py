@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.definitions import FrameDefinition, differences
+from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.music.grid import NOTES, Grid
 from seqmodel.media.music.onsets import after_silence
 from seqmodel.media.music.pianoroll import pack, transpose_roll, unpack
@@ -31,16 +31,12 @@ class SourcesGrid:
 
 
 @dataclass(frozen=True)
-class PianoRollFrames:
+class PianoRollFrames(FrameDefinition):
     """How music becomes frames, stored as 11 bytes (88 bits) each, or 22 with onsets."""
 
     medium: ClassVar[str] = "music"
     values: ClassVar[Literal["binary"]] = "binary"
-    mean: ClassVar[float] = 0.0
-    deviation: ClassVar[float] = 1.0
     row_dtype: ClassVar[np.dtype[Any]] = np.dtype("u1")
-    rows_per_frame: ClassVar[int] = 1
-    layout_options: ClassVar[str] = ""
     variants: ClassVar[range] = range(-5, 7)
     """Semitones to transpose by: each of the twelve keys once."""
 
@@ -55,11 +51,6 @@ class PianoRollFrames:
     def frame_size(self) -> int:
         """88, or 176 with onsets."""
         return 2 * NOTES if self.onsets else NOTES
-
-    @property
-    def context(self) -> int:
-        """A model reads the previous frame."""
-        return self.frame_size
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -104,16 +95,6 @@ class PianoRollFrames:
             return transpose_roll(frames, variant)
         halves = [transpose_roll(half, variant) for half in np.split(frames, 2, axis=1)]
         return np.concatenate(halves, axis=1)
-
-    def duration(self, frames: int) -> None:
-        """None: on a grid of beats, how long a frame lasts depends on the tempo."""
-
-    def standardisation(self) -> None:
-        """None: zeros and ones are read unchanged."""
-
-    def differences(self, other: FrameDefinition) -> list[str]:
-        """How these frames differ in meaning from others."""
-        return differences(self, other)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for the manifest; "onsets" only if there are any."""

@@ -198,9 +198,6 @@ class Music(Medium):
         """How the grid of rolls was found, if there is doubt."""
         return [str(remark) for remark in manifest.get("grid_remarks", [])]
 
-    def split_advice(self, manifest: Mapping[str, Any]) -> None:
-        """None: adding files helps."""
-
     def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
         """`Medium.sampling`."""
         from seqmodel.media.music.sampling import MusicSampling
