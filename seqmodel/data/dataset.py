@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import numpy as np
@@ -91,12 +90,7 @@ class DatasetWriter:
         (self._folder / MANIFEST).write_bytes(_json_bytes(manifest, indent=2))
         return manifest
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: object, *__: object) -> None:
         with ExitStack() as closing:  # closes every file even if one fails
             for split, (frames, index) in self._shards.items():
                 closing.callback(index.close)

@@ -1,7 +1,7 @@
 """The media files that the names on the command line refer to."""
 
 import glob
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +23,6 @@ class SourceFile:
     def medium(self) -> Medium:
         """The medium that its name indicates."""
         return medium_of_file(self.path)
-
-    @property
-    def is_loose(self) -> bool:
-        """Whether the suffix is ambiguous: other programs use it for anything."""
-        return self.path.suffix.lower() in self.medium.loose_suffixes
 
 
 @dataclass(frozen=True)
@@ -79,17 +74,13 @@ def _matches(pattern: str) -> list[Path]:
 
 
 def _of_one_medium(sources: list[SourceFile]) -> Sources:
-    sure = [source for source in sources if not source.is_loose]
+    sure = [one for one in sources if one.path.suffix.lower() not in one.medium.loose_suffixes]
     media = {source.medium.name: source.medium for source in sure}
     if len(media) == 1:
         (medium,) = media.values()
         strays = [source for source in sources if source.medium is not medium]
         if len(strays) < len(sure):
             return Sources(medium, [one for one in sources if one.medium is medium], strays)
-    return Sources(_the_medium(sources), sources, [])
-
-
-def _the_medium(sources: Sequence[SourceFile]) -> Medium:
     first = sources[0]
     for source in sources:
         if source.medium is not first.medium:
@@ -98,7 +89,7 @@ def _the_medium(sources: Sequence[SourceFile]) -> Medium:
                 f"a dataset holds either {a.medium.name} or {b.medium.name}, not both: {a.path} is "
                 f"{a.medium.name}, {b.path} is {b.medium.name}; prepare them separately"
             )
-    return first.medium
+    return Sources(first.medium, sources, [])
 
 
 def _media_in(folder: Path) -> list[Path]:

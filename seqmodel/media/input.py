@@ -6,11 +6,20 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from seqmodel.errors import SourceError, reason
+from seqmodel.errors import SeqmodelError, SourceError, reason
 from seqmodel.files import NotAFileError, open_input
 
 MAX_BYTES = 2**28
 """Limit for a file that is read whole, 256 MiB; anything longer is not music."""
+
+
+@contextmanager
+def named(name: str | Path) -> Iterator[None]:
+    """Where a single file is read: a SourceError becomes a SeqmodelError that names it."""
+    try:
+        yield
+    except SourceError as error:
+        raise SeqmodelError(f"{name}: {error}") from error
 
 
 @contextmanager

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.errors import SeqmodelError, SourceError
+from seqmodel.files import write_file
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
-from seqmodel.media.audio.plots import plot_recording, plot_sample_values
+from seqmodel.media.audio.plots import plot_sample_values, recording_png
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import Pieces
+from seqmodel.media.input import named
 from seqmodel.media.sound import FULL_SCALE
 from seqmodel.media.words import plural
 
@@ -30,7 +31,7 @@ def inspect_audio(path: Path, plot: Path | None) -> dict[str, Any]:
     """
     frame_size = AudioSettings().frame_size
     samples, clipped, peak, squares = 0, 0, 0.0, 0.0
-    try:
+    with named(path):
         with Recording(path) as recording:
             for block in recording.blocks():
                 samples += len(block)
@@ -41,9 +42,8 @@ def inspect_audio(path: Path, plot: Path | None) -> dict[str, Any]:
         if plot is not None:
             with Recording(path) as again:
                 mono = again.mono(again.rate)
-                plot_recording(plot, mono, samples, again.rate, title=str(path))
-    except SourceError as error:
-        raise SeqmodelError(f"{path}: {error}") from error
+                picture = recording_png(mono, samples, again.rate, title=str(path))
+            write_file(plot, picture)
     mean_square = squares / (samples * recording.channels)
     return {
         "path": str(path),

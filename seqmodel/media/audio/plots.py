@@ -20,13 +20,6 @@ DEEPEST = 80.0
 """The dynamic range of a spectrogram, in decibels below its loudest point."""
 
 
-def plot_recording(
-    path: Path, blocks: Iterable[NDArray[np.float32]], samples: int, rate: int, *, title: str
-) -> None:
-    """Draw the picture of `recording_png` to `path`."""
-    write_file(path, recording_png(blocks, samples, rate, title=title))
-
-
 def recording_png(
     blocks: Iterable[NDArray[np.float32]],
     samples: int,

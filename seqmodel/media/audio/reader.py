@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -188,12 +187,7 @@ class Recording:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
 

@@ -16,7 +16,7 @@ from seqmodel.media.audio.plots import recording_png
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.audio.writer import write_audio
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
-from seqmodel.media.input import opened
+from seqmodel.media.input import named, opened
 from seqmodel.media.npy import read_header
 from seqmodel.media.sound import (
     FULL_SCALE,
@@ -107,12 +107,9 @@ class AudioSampling(Sampling):
         path = self._request.prime
         if path is None:
             return np.empty((0, self._frame.frame_size), np.float32)
-        try:
-            if path.suffix.lower() == ".npy":
-                return self._load_frames(path)
-            return self._load_recording(path)
-        except SourceError as error:
-            raise SeqmodelError(f"--prime {path}: {error}") from error
+        with named(f"--prime {path}"):
+            npy = path.suffix.lower() == ".npy"
+            return self._load_frames(path) if npy else self._load_recording(path)
 
     def _load_recording(self, path: Path) -> NDArray[np.float32]:
         """The whole frames of an audio file, aligned to where the new piece continues."""

@@ -14,9 +14,6 @@ DRUM_CHANNEL = 9
 DEFAULT_TEMPO = 500_000
 """Microseconds per beat before the first tempo event: 120 beats per minute."""
 
-LONGEST_TEMPO = 2**24 - 1
-"""The most microseconds per beat that a tempo event can hold."""
-
 LARGEST_DIVISION = 2**15 - 1
 """The most ticks per beat that a header can hold."""
 

@@ -7,33 +7,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.errors import SeqmodelError, SourceError
+from seqmodel.files import write_file
 from seqmodel.media.definitions import Pieces
-from seqmodel.media.input import read_whole
+from seqmodel.media.input import named, read_whole
 from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.formats import DRUM_CHANNEL
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
-from seqmodel.media.music.midi import Score, read_score
+from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.onsets import has_onsets, sounding, struck
 from seqmodel.media.music.pianoroll import piano_roll
-from seqmodel.media.music.plots import plot_note_frequencies, plot_piano_roll
+from seqmodel.media.music.plots import piano_roll_png, plot_note_frequencies
 from seqmodel.media.music.published import read_published
 from seqmodel.media.music.tonic import semitones_to_c
 from seqmodel.media.words import plural
 
 NOTE_NAMES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
-MICROSECONDS_PER_MINUTE = 60_000_000
 
 
 def inspect_midi(path: Path, grid: Grid | None, plot: Path | None) -> dict[str, Any]:
     """What a MIDI file holds: format, notes, tempo, estimated tonic, frames on `grid`."""
     grid = grid or Grid.of_beats(defaults.STEPS_PER_BEAT)
-    try:
+    with named(path):
         score = read_score(read_whole(path))
         frames = piano_roll(score, grid, drums=False, onsets=True)
-    except SourceError as error:
-        raise SeqmodelError(f"{path}: {error}") from error
     if plot is not None:
         _plot(plot, frames, title=str(path), unit=f"frame ({grid})")
     lasting = score.off_tick > score.on_tick  # a note of length 0 only marks a sample's end
@@ -49,9 +46,9 @@ def inspect_midi(path: Path, grid: Grid | None, plot: Path | None) -> dict[str, 
         "drum_notes": int((lasting & drums).sum()),
         "lowest": note_name(int(pitches.min())) if len(pitches) else None,
         "highest": note_name(int(pitches.max())) if len(pitches) else None,
-        "tempo_bpm": None if score.smpte else _tempo(score),
+        "tempo_bpm": None if score.smpte else round(60e6 / int(score.tempo[0]), 2),
         "tempo_changes": len(score.tempo) - 1,
-        "seconds": round(seconds(score), 3),
+        "seconds": round(float(score.seconds_at(score.off_tick.max(keepdims=True))[0]), 3),
         "tonic": NOTE_NAMES[-semitones_to_c(score) % 12],
         "grid": str(grid),
         "frames": len(frames),
@@ -62,10 +59,8 @@ def inspect_midi(path: Path, grid: Grid | None, plot: Path | None) -> dict[str, 
 
 def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
     """What a piano-roll (T, 88) holds, and its grid if it states one, as a sampled one does."""
-    try:
+    with named(path):
         frames, grid = load_roll(path)
-    except SourceError as error:
-        raise SeqmodelError(f"{path}: {error}") from error
     if plot is not None:
         _plot(plot, frames, title=str(path), unit="frame")
     pitches = LOWEST_PITCH + np.flatnonzero(sounding(frames).any(axis=0))
@@ -86,10 +81,8 @@ def inspect_roll(path: Path, plot: Path | None) -> dict[str, Any]:
 
 def inspect_rolls(path: Path, plot: Path | None) -> dict[str, Any]:
     """What a file of published rolls holds, by split; the picture is the same as a dataset's."""
-    try:
+    with named(path):
         file = read_published(path)
-    except SourceError as error:
-        raise SeqmodelError(f"{path}: {error}") from error
     splits = {split: rolls for split, rolls in file.splits.items() if rolls}
     totals = {
         name: np.sum([roll.sum(axis=0, dtype=np.int64) for roll in rolls], axis=0)
@@ -181,11 +174,6 @@ def note_name(pitch: int) -> str:
     return f"{NOTE_NAMES[pitch % 12]}{pitch // 12 - 1}"
 
 
-def seconds(score: Score) -> float:
-    """How long a score lasts, from its start to the end of its last note."""
-    return float(score.seconds_at(score.off_tick.max(initial=0, keepdims=True))[0])
-
-
 def _notes(values: Mapping[str, Any]) -> str:
     return plural(values["notes"], "note") + _span(values)
 
@@ -197,7 +185,8 @@ def _span(values: Mapping[str, Any]) -> str:
 def _plot(path: Path, frames: NDArray[np.uint8], *, title: str, unit: str) -> None:
     """Draw frames; notes begin dark where onsets are known."""
     begins = frames[:, NOTES:] if has_onsets(frames) else None
-    plot_piano_roll(path, sounding(frames), LOWEST_PITCH, title=title, unit=unit, struck=begins)
+    roll = sounding(frames)
+    write_file(path, piano_roll_png(roll, LOWEST_PITCH, title=title, unit=unit, struck=begins))
 
 
 def _density(frames: NDArray[np.uint8]) -> float:
@@ -207,7 +196,3 @@ def _density(frames: NDArray[np.uint8]) -> float:
 def _share(part: Any, whole: Any) -> float:
     """part / whole, or 0 if `whole` is 0."""
     return round(float(part / whole), 3) if whole else 0.0
-
-
-def _tempo(score: Score) -> float:
-    return round(MICROSECONDS_PER_MINUTE / int(score.tempo[0]), 2)

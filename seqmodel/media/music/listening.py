@@ -6,9 +6,9 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.errors import SeqmodelError, SourceError, UsageError
+from seqmodel.errors import UsageError
 from seqmodel.files import new_file
-from seqmodel.media.input import read_whole
+from seqmodel.media.input import named, read_whole
 from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.grid import Grid
@@ -65,10 +65,8 @@ def listen(path: Path, grid: Grid | None, tempo: float | None, target: Path) -> 
         UsageError: if the sound cannot be written.
     """
     kind = target.suffix.lower().lstrip(".")
-    try:
+    with named(path):
         frames, times, grid = _read(path, grid, tempo)
-    except SourceError as error:
-        raise SeqmodelError(f"{path}: {error}") from error
     check_sound(kind, float(times[-1]))
     with new_file(target) as file:
         write_music(kind, file, frames, times, grid)

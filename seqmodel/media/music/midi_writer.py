@@ -7,15 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
-from seqmodel.media.music.formats import (
-    LARGEST_DIVISION,
-    LARGEST_QUANTITY,
-    LONGEST_TEMPO,
-    MAX_TICK,
-)
-from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
+from seqmodel.media.music.formats import LARGEST_DIVISION, LARGEST_QUANTITY, MAX_TICK
+from seqmodel.media.music.grid import LOWEST_PITCH, Grid
 from seqmodel.media.music.notes import notes_of, velocities
-from seqmodel.media.music.onsets import has_onsets, possible
 
 FINE_DIVISION = 480
 """Ticks per beat by default, as in most sequencers."""
@@ -36,26 +30,16 @@ def midi_bytes(frames: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.
     counts towards the length. The same frames give the same bytes.
 
     Args:
-        frames: zeros and ones, at least one frame.
+        frames: zeros and ones, at least one frame; see `onsets` for those that are possible.
         grid: the length of a frame.
-        tempo_bpm: beats per minute. Frames of a grid in seconds keep their length in seconds.
+        tempo_bpm: beats per minute, at least 3.6, the format's slowest. Frames of a grid in
+            seconds keep their length in seconds.
 
     Raises:
-        UsageError: if the frames are invalid, the tempo is out of the format's range, a step is
-            shorter than the shortest tick at this tempo, or the piece is too long.
+        UsageError: if a step is shorter than the shortest tick at this tempo, or the piece is too
+            long.
     """
-    shape = frames.shape
-    if frames.ndim != 2 or shape[1] not in (NOTES, 2 * NOTES) or len(frames) == 0:
-        raise UsageError(f"a piano-roll has at least one frame of {NOTES} notes, not {shape}")
-    if not np.isin(frames, (0, 1)).all():
-        raise UsageError("a piano-roll holds zeros and ones only")
-    if has_onsets(frames) and not possible(frames):
-        raise UsageError(
-            "a note that is struck sounds, and one that sounds after silence is struck"
-        )
-    if not 60e6 / LONGEST_TEMPO <= tempo_bpm <= 60e6:
-        raise UsageError(f"--tempo must be 3.6 to 60 million beats per minute, not {tempo_bpm:g}")
-    tempo = min(round(60e6 / tempo_bpm), LONGEST_TEMPO)
+    tempo = round(60e6 / tempo_bpm)
     division, numerator, denominator = _ticks_per_step(grid, tempo)
     if len(frames) * numerator // denominator > MAX_TICK:
         raise UsageError("the piece is too long for a MIDI file at this tempo; lower --tempo")

@@ -1,6 +1,6 @@
 """Notes to piano-rolls, in exact integer arithmetic, and rolls to bytes."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,9 @@ def piano_roll(
         damage = f" ({'; '.join(score.remarks)})" * bool(score.remarks)
         raise SourceError(f"has no notes{dropped}{damage}")
 
-    length = _frame_of_last(score, grid, int(off_tick.max()))
+    frames_of = _frames_in_beats if grid.steps_per_beat else _frames_in_seconds
+    # As a Python integer: no file can make it overflow.
+    length = int(frames_of(score, grid, np.array([int(off_tick.max())], object))[0])
     if length > MAX_FRAMES:
         coarser = "fewer --steps-per-beat" if grid.steps_per_beat else "a longer --step-seconds"
         raise SourceError(
@@ -58,7 +60,6 @@ def piano_roll(
     if length == 0:
         raise SourceError(f"ends within half a step ({grid})")
 
-    frames_of = _frames_in_beats if grid.steps_per_beat else _frames_in_seconds
     begin, end = frames_of(score, grid, on_tick), frames_of(score, grid, off_tick)
     row = _fold(pitch.astype(np.int64) + transpose) - LOWEST_PITCH
     # How many more notes of a key sound than in the frame before, key after key.
@@ -108,34 +109,18 @@ def _fold(pitch: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(pitch > HIGHEST_PITCH, HIGHEST_PITCH - (HIGHEST_PITCH - pitch) % 12, pitch)
 
 
-def _frame_of_last(score: "Score", grid: Grid, tick: int) -> int:
-    """The frame of one tick, in Python integers: no file can make them overflow."""
-    if grid.steps_per_beat is not None:
-        return (2 * tick * grid.steps_per_beat + score.ticks_per_unit) // (2 * score.ticks_per_unit)
-    assert grid.step_nanoseconds is not None
-    starts: list[int] = score.tempo_tick.tolist()
-    tempos: list[int] = score.tempo.tolist()
-    elapsed: int = sum(
-        (min(after, tick) - start) * tempo
-        for start, after, tempo in zip(starts, [*starts[1:], tick], tempos, strict=True)
-        if start < tick
-    )
-    step = score.ticks_per_unit * grid.step_nanoseconds
-    return (2000 * elapsed + step) // (2 * step)
-
-
-def _frames_in_beats(score: "Score", grid: Grid, tick: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The frames of ticks (N,); all are within `MAX_FRAMES`, so nothing overflows."""
+def _frames_in_beats(score: "Score", grid: Grid, tick: NDArray[Any]) -> NDArray[Any]:
+    """The frames of ticks (N,), integers of NumPy or, as objects, of Python."""
     assert grid.steps_per_beat is not None
     beat = score.ticks_per_unit
     return (2 * grid.steps_per_beat * tick + beat) // (2 * beat)
 
 
-def _frames_in_seconds(score: "Score", grid: Grid, tick: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The frames of ticks (N,) at the score's tempos, without intermediate rounding.
+def _frames_in_seconds(score: "Score", grid: Grid, tick: NDArray[Any]) -> NDArray[Any]:
+    """The same at the score's tempos, without intermediate rounding.
 
     Elapsed time is in units of microseconds / ticks_per_unit, below 2^38 ticks * 2^24. Twice its
-    nanoseconds would overflow, so whole microseconds are split off first; flooring in two stages
+    nanoseconds could overflow, so whole microseconds are split off first; flooring in two stages
     equals flooring once.
     """
     assert grid.step_nanoseconds is not None
@@ -143,6 +128,6 @@ def _frames_in_seconds(score: "Score", grid: Grid, tick: NDArray[np.int64]) -> N
     np.cumsum(np.diff(score.tempo_tick) * score.tempo[:-1], out=elapsed[1:])
     at = np.searchsorted(score.tempo_tick, tick, side="right") - 1
     time = elapsed[at] + (tick - score.tempo_tick[at]) * score.tempo[at]
-    micro, rest = np.divmod(time, score.ticks_per_unit)
-    half_nanoseconds: NDArray[np.int64] = 2000 * micro + 2000 * rest // score.ticks_per_unit
+    micro, rest = time // score.ticks_per_unit, time % score.ticks_per_unit
+    half_nanoseconds: NDArray[Any] = 2000 * micro + 2000 * rest // score.ticks_per_unit
     return (half_nanoseconds + grid.step_nanoseconds) // (2 * grid.step_nanoseconds)

@@ -17,27 +17,6 @@ COLUMNS = 1000
 SILENCE_COLOUR = "#ffffff00"  # transparent
 
 
-def plot_piano_roll(
-    path: Path,
-    roll: NDArray[Any],
-    lowest_pitch: int,
-    *,
-    title: str,
-    unit: str = "frame",
-    primer: int = 0,
-    struck: NDArray[Any] | None = None,
-) -> None:
-    """Draw a piano-roll (T, D) to `path`, time to the right, pitch upwards, Cs marked.
-
-    The first `primer` frames, given rather than sampled from the model, have another colour. Notes
-    are dark where `struck` (T, D) is set.
-    """
-    picture = piano_roll_png(
-        roll, lowest_pitch, title=title, unit=unit, primer=primer, struck=struck
-    )
-    write_file(path, picture)
-
-
 def piano_roll_png(
     roll: NDArray[Any],
     lowest_pitch: int,
@@ -47,10 +26,11 @@ def piano_roll_png(
     primer: int = 0,
     struck: NDArray[Any] | None = None,
 ) -> bytes:
-    """The PNG that `plot_piano_roll` writes.
+    """The PNG of a piano-roll (T, D), time to the right, pitch upwards, Cs marked.
 
-    Beyond the roll itself, memory does not grow with the piece: each column of a long one shows
-    all notes in its stretch of time.
+    The first `primer` frames, given rather than sampled from the model, have another colour. Notes
+    are dark where `struck` (T, D) is set. Beyond the roll itself, memory does not grow with the
+    piece: each column of a long one shows all notes in its stretch of time.
     """
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure

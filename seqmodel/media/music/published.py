@@ -28,12 +28,8 @@ Rolls = dict[str, list[NDArray[np.uint8]]]
 """Split -> frames, (T, 88), or (T, 176) with onsets."""
 
 SPLIT_NAMES = {
-    "train": "train",
-    "training": "train",
-    "valid": "valid",
-    "validation": "valid",
-    "val": "valid",
-    "dev": "valid",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("valid", "validation", "val", "dev"), "valid"),
     "test": "test",
 }
 MAT_VARIABLES = {"traindata": "train", "validdata": "valid", "testdata": "test"}

@@ -8,8 +8,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
+from seqmodel.media.input import named
 from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_midi, load_roll
 from seqmodel.media.music.formats import SOUND_FORMATS
@@ -83,12 +83,10 @@ class MusicSampling(Sampling):
         path = self._request.prime
         if path is None:
             return np.empty((0, self._frame.frame_size), np.uint8)
-        try:
+        with named(f"--prime {path}"):
             if path.suffix.lower() == ".npy":
                 return self._fitting(load_roll(path)[0])
             piece = load_midi(path, self._frame)
-        except SourceError as error:
-            raise SeqmodelError(f"--prime {path}: {error}") from error
         if piece.transposed:
             self.remarks.append(
                 f"{path} was transposed by {piece.transposed:+d} semitones, its tonic to C as in "
