@@ -44,7 +44,7 @@ def report(
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
     from seqmodel.files import write_file
     from seqmodel.report.drawing import draw
-    from seqmodel.report.page import render
+    from seqmodel.report.page.render import render
     from seqmodel.report.run_page import run_page
     from seqmodel.report.subjects import load_subjects, score
 

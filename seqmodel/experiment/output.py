@@ -11,7 +11,7 @@ from seqmodel.experiment.results import Comparison, results
 from seqmodel.experiment.studies import Studies
 from seqmodel.files import write_file
 from seqmodel.plots.curves import plot_curves
-from seqmodel.report.page import render
+from seqmodel.report.page.render import render
 
 
 class Written(NamedTuple):

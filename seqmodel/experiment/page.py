@@ -14,7 +14,7 @@ from seqmodel.experiment.results import Attempt, Comparison, Outcome
 from seqmodel.media.words import listed, spaced
 from seqmodel.report.drawing import draw, real_piece
 from seqmodel.report.origin import came_from
-from seqmodel.report.page import (
+from seqmodel.report.page.parts import (
     Cloud,
     Column,
     Curve,

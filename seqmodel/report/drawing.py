@@ -13,7 +13,7 @@ from seqmodel.data.dataset import Dataset
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Progress, SampleRequest, Sampling
 from seqmodel.media.registry import medium_of
-from seqmodel.report.page import Sample
+from seqmodel.report.page.parts import Sample
 from seqmodel.report.subjects import Subject
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler

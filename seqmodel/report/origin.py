@@ -12,7 +12,7 @@ from llvmlite import binding
 import seqmodel
 from seqmodel.kernels.run.machine import cores
 from seqmodel.media.words import plural
-from seqmodel.report.page import Detail, Facts, Section
+from seqmodel.report.page.parts import Detail, Facts, Section
 
 
 def machine() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from seqmodel.media.words import listed, plural, spaced, spent
 from seqmodel.report.drawing import command as sample_command
 from seqmodel.report.drawing import real_piece
 from seqmodel.report.origin import came_from
-from seqmodel.report.page import (
+from seqmodel.report.page.parts import (
     Column,
     Curves,
     Detail,

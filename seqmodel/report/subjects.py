@@ -10,7 +10,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.definitions import Progress
 from seqmodel.outputs.registry import OUTPUTS, output_name
-from seqmodel.report.page import Curve, Point
+from seqmodel.report.page.parts import Curve, Point
 from seqmodel.runs.folder import METRICS, Run, load_run, read_metrics
 
 BATCH = 32

@@ -18,7 +18,7 @@ from seqmodel.experiment.studies import Studies
 from seqmodel.experiment.worker import Worker
 from seqmodel.media.pictures import Box, Level, Picture
 from seqmodel.media.sound import write_sound
-from seqmodel.report.page import (
+from seqmodel.report.page.parts import (
     Cloud,
     Column,
     Curve,
@@ -33,8 +33,8 @@ from seqmodel.report.page import (
     Scatter,
     Section,
     Table,
-    render,
 )
+from seqmodel.report.page.render import render
 from seqmodel.training.space import default_space
 
 SECONDS, RATE = 3.0, 44_100

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reading import Element, boxes, path, power, read, rows, ticks
 
 from seqmodel.media.pictures import Box, Level, Picture
-from seqmodel.report.page import (
+from seqmodel.report.page.parts import (
     Cloud,
     Column,
     Curve,
@@ -29,8 +29,8 @@ from seqmodel.report.page import (
     Section,
     Table,
     Trace,
-    render,
 )
+from seqmodel.report.page.render import render
 
 
 def curve(name: str, valid: list[float], *, family: str = "", pace: float = 7.5) -> Curve:

@@ -16,7 +16,7 @@ from seqmodel.media.audio.medium import Audio
 from seqmodel.media.music.corpus import load_midi
 from seqmodel.report.drawing import draw
 from seqmodel.report.origin import version
-from seqmodel.report.page import Curves, Samples, Table
+from seqmodel.report.page.parts import Curves, Samples, Table
 from seqmodel.report.run_page import run_page
 from seqmodel.report.subjects import load_subjects, names_of, score
 from seqmodel.runs import folder as runs

@@ -11,8 +11,6 @@ from math import isfinite
 
 from seqmodel.media.pictures import Picture
 
-# ---- tables -------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class Column:
@@ -32,7 +30,6 @@ class Trace:
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Reject values that cannot be drawn."""
         _check_finite(*self.values)
 
 
@@ -63,12 +60,8 @@ class Table:
     """Whether only its heading is shown until it is opened."""
 
     def __post_init__(self) -> None:
-        """Check that every row fits the columns."""
         if any(len(row.cells) != len(self.columns) for row in self.rows):
             raise ValueError("a row has more or fewer cells than the table has columns")
-
-
-# ---- charts -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -83,7 +76,6 @@ class Point:
     valid: float
 
     def __post_init__(self) -> None:
-        """Reject values that cannot be drawn."""
         _check_finite(self.seconds, self.train, self.valid)
 
 
@@ -120,7 +112,6 @@ class Dot:
     label: str = ""
 
     def __post_init__(self) -> None:
-        """Reject values that cannot be drawn."""
         _check_finite(self.x, self.y)
         if self.x <= 0:
             raise ValueError(f"x must be positive on a log scale, not {self.x}")
@@ -152,9 +143,6 @@ def _check_finite(*values: float) -> None:
         raise ValueError(f"a chart takes finite values, not {values}")
 
 
-# ---- samples ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Sample:
     """A piece to look at and to listen to."""
@@ -180,9 +168,6 @@ class Samples:
     notes: tuple[str, ...] = ()
 
 
-# ---- facts --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Detail:
     """A long text, collapsed until it is opened, such as a run's settings."""
@@ -199,8 +184,6 @@ class Facts:
     details: tuple[Detail, ...] = ()
     heading: str = ""
 
-
-# ---- the page -----------------------------------------------------------------------------------
 
 Part = Table | Curves | Scatter | Samples | Facts
 
