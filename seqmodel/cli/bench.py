@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Device, Json, Quiet, message, plural, print_json
+from seqmodel.cli.common import message, plural, print_json
 from seqmodel.cli.completion import one_of
+from seqmodel.cli.options import Device, Json, Quiet
 from seqmodel.errors import UsageError
 from seqmodel.units import UNITS, unit_spec
 

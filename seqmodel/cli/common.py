@@ -1,31 +1,18 @@
-"""Shared by the commands: common options, progress on stderr, results on stdout."""
+"""Shared by the commands: results on stdout, messages and progress on stderr."""
 
 import json
-import math
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
-from seqmodel.cli.completion import DEVICES, one_of
-from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.errors import SeqmodelError
 from seqmodel.media.words import clock, plural, printable
 
 __all__ = ["clock", "plural", "printable"]  # for the commands
-
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing target.")]
-Device = Annotated[
-    str,
-    typer.Option(
-        help="Where to compute: auto, cpu or cuda; auto takes a GPU where it should be faster.",
-        autocompletion=one_of(DEVICES),
-    ),
-]
 
 Result = TypeVar("Result")
 Counter = Callable[[int, int], None]
@@ -49,39 +36,6 @@ def message(text: str, *, quiet: bool = False) -> None:
     """Print one line that is not a result."""
     if not quiet:
         typer.echo(printable(text), err=True)
-
-
-def check_temperature(temperature: float) -> None:
-    """UsageError unless it is a number; the option has checked that it is not negative."""
-    if not math.isfinite(temperature):
-        raise UsageError(f"--temperature must be finite, not {temperature}")
-
-
-def exclude(options: Mapping[str, object]) -> None:
-    """UsageError if all of these options are given."""
-    if all(value not in (None, False) for value in options.values()):
-        raise UsageError(f"{' and '.join(options)} exclude each other")
-
-
-def check_target(path: Path, *, force: bool) -> None:
-    """SeqmodelError, before any work, if a file cannot be written here or may not be replaced."""
-    from seqmodel.files import check_writable, refuse_existing
-
-    refuse_existing(path, force=force)
-    if not path.parent.exists():
-        raise SeqmodelError(f"{path}: there is no folder {path.parent}; make it first")
-    check_writable(path)
-
-
-def chosen_run(run: Path | None, media: Collection[str] | None = None, *, quiet: bool) -> Path:
-    """The run that was named, or else the newest that is trained, of one of the media if given."""
-    if run is not None:
-        return run
-    from seqmodel.runs.folder import newest_run
-
-    newest, remark = newest_run(media=media)
-    message(remark, quiet=quiet or not remark)
-    return newest
 
 
 def split_lines(

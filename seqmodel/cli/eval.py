@@ -9,22 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import (
+from seqmodel.cli.common import counter, message, plural, print_json, show
+from seqmodel.cli.completion import one_of
+from seqmodel.cli.options import (
     Device,
     Force,
     Json,
     Quiet,
-    check_target,
+    check_plot,
     check_temperature,
     chosen_run,
-    counter,
     exclude,
-    message,
-    plural,
-    print_json,
-    show,
 )
-from seqmodel.cli.completion import one_of
 from seqmodel.cli.prepare import source_remarks
 from seqmodel.config import Config
 from seqmodel.data.splits import SPLITS
@@ -104,7 +100,7 @@ def evaluate(
     exclude({"--samples": samples, "--per-piece": per_piece and not as_json})
     exclude({"--samples": samples, "--per-frame": per_frame and not as_json})
     if plot is not None:
-        _check_plot(plot, force=force)
+        check_plot(plot, force=force)
     from seqmodel.evaluation.evaluate import evaluate
     from seqmodel.evaluation.plot import plot_nats
     from seqmodel.runs.folder import load_run
@@ -157,12 +153,6 @@ def evaluate(
         show(*_table(result, loaded.config, loaded.model.output.describe(result)))
         if samples is not None:
             show(*_samples(result["samples"], name, comparison_of(loaded)))
-
-
-def _check_plot(plot: Path, *, force: bool) -> None:
-    if plot.suffix.lower() != ".png":
-        raise UsageError(f"--plot draws PNG only: {plot} must end in .png")
-    check_target(plot, force=force)
 
 
 def _is_dataset(path: Path) -> bool:

@@ -6,18 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import (
-    Force,
-    Json,
-    Quiet,
-    check_target,
-    message,
-    plural,
-    print_json,
-    show,
-    split_lines,
-)
+from seqmodel.cli.common import message, plural, print_json, show, split_lines
 from seqmodel.cli.media_options import options_of, with_media_options
+from seqmodel.cli.options import Force, Json, Quiet, check_plot, check_target
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file
@@ -40,10 +31,7 @@ def _rows(medium: Medium) -> tuple[Option, ...]:
 def inspect(
     path: Annotated[
         Path,
-        typer.Argument(
-            metavar="PATH",
-            help="A media file, a prepared dataset or a run folder.",
-        ),
+        typer.Argument(metavar="PATH", help="A media file, a prepared dataset or a run folder."),
     ],
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw it too, as PNG.")
@@ -76,11 +64,10 @@ def inspect(
     """
     from seqmodel.report import inspection
 
-    if plot is not None and plot.suffix.lower() != ".png":
-        raise UsageError(f"--plot draws PNG only: {plot} must end in .png")
-    for target in (plot, listen):
-        if target is not None:
-            check_target(target, force=force)
+    if plot is not None:
+        check_plot(plot, force=force)
+    if listen is not None:
+        check_target(listen, force=force)
     kind = inspection.kind_of(path)
     _check_listen(listen, path, kind, media_options)
     if verify and kind not in ("dataset", "run"):

@@ -1,38 +1,27 @@
 """Options that only some media have, in a command that knows none of them by name.
 
-Typer reads a command's options from its signature. A command that takes the options of all media as
-`**media_options` therefore gets a signature with one parameter for each, so that adding a medium
-changes no command.
+A command takes the options of all media as `**media_options`, so that adding a medium changes no
+command.
 """
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from inspect import Parameter
+from typing import Annotated, Any, Literal
 
 import typer
 
+from seqmodel.cli.options import Command, with_parameters
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA
 
-Command = TypeVar("Command", bound=Callable[..., None])
 Rows = Callable[[Medium], tuple[Option, ...]]
 """Which of a medium's options a command takes."""
 
 
 def with_media_options(rows: Rows) -> Callable[[Command], Command]:
     """Give a command the options of all media, listed before its keyword-only parameters."""
-
-    def decorate(command: Command) -> Command:
-        own = list(inspect.signature(command).parameters.values())
-        own = [parameter for parameter in own if parameter.kind is not parameter.VAR_KEYWORD]
-        before = [one for one in own if one.kind is not one.KEYWORD_ONLY]
-        after = [one for one in own if one.kind is one.KEYWORD_ONLY]
-        medias = [_parameter(option, rows) for option in _distinct(rows)]
-        command.__signature__ = inspect.Signature([*before, *medias, *after])  # type: ignore[attr-defined]
-        return command
-
-    return decorate
+    return lambda command: with_parameters(command, [_parameter(o, rows) for o in _distinct(rows)])
 
 
 def options_of(
@@ -60,7 +49,7 @@ def _distinct(rows: Rows) -> Iterable[Option]:
     return found.values()
 
 
-def _parameter(option: Option, rows: Rows) -> inspect.Parameter:
+def _parameter(option: Option, rows: Rows) -> Parameter:
     owners = [medium.name for medium in MEDIA.values() if option in rows(medium)]
     kind: Any = Literal[option.choices] if option.choices else option.kind
     info: Any = typer.Option(
@@ -72,9 +61,9 @@ def _parameter(option: Option, rows: Rows) -> inspect.Parameter:
         show_default=False,
         rich_help_panel=" and ".join(owners).capitalize(),
     )
-    return inspect.Parameter(
+    return Parameter(
         option.name,
-        inspect.Parameter.KEYWORD_ONLY,
+        Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[kind | None, info],
     )

@@ -7,18 +7,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from seqmodel.cli.common import (
-    Force,
-    Json,
-    Quiet,
-    counter,
-    message,
-    plural,
-    print_json,
-    show,
-    split_lines,
-)
+from seqmodel.cli.common import counter, message, plural, print_json, show, split_lines
 from seqmodel.cli.media_options import options_of, with_media_options
+from seqmodel.cli.options import Force, Json, Quiet
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json
@@ -36,10 +27,7 @@ def _rows(medium: Medium) -> tuple[Option, ...]:
 def prepare(
     sources: Annotated[
         list[str],
-        typer.Argument(
-            metavar="SOURCE",
-            help=f"{FILES}; folders, globs, or - for paths on stdin.",
-        ),
+        typer.Argument(metavar="SOURCE", help=f"{FILES}; folders, globs, or - for paths on stdin."),
     ],
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FOLDER", help="The dataset's folder.")

@@ -7,22 +7,14 @@ from typing import Annotated
 
 import typer
 
-from seqmodel.cli.common import (
-    Force,
-    Quiet,
-    check_target,
-    chosen_run,
-    counter,
-    message,
-    plural,
-)
+from seqmodel.cli.common import counter, message, plural
+from seqmodel.cli.options import Force, Quiet, check_target, chosen_run
 from seqmodel.errors import UsageError
 
 
 def report(
     runs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="RUN", help="Run folders.  [default: the newest]"),
+        list[Path] | None, typer.Argument(metavar="RUN", help="Run folders.  [default: the newest]")
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")

@@ -4,8 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Json, print_json
+from seqmodel.cli.common import print_json
 from seqmodel.cli.completion import one_of
+from seqmodel.cli.options import Json
 from seqmodel.errors import UsageError
 from seqmodel.units import UNITS
 

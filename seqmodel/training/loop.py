@@ -221,10 +221,6 @@ class Trainer:
         metrics, is_best = self._score(listener, stop)
         return bool(listener.epoch(metrics, is_best))
 
-    def _plan(self) -> list[NDArray[np.int64]]:
-        config, epoch = self.config, self.state.progress.epoch
-        return batches.shuffled(self.train.lengths, config.batch_size, config.seed, epoch)
-
     def _warm_up(self, indices: NDArray[np.int64]) -> None:
         """Compile and load what an update needs, on two frames of these pieces.
 
@@ -237,24 +233,20 @@ class Trainer:
 
     def _updates(self) -> Iterator[None]:
         """Make the updates that the epoch lacks, yielding after each."""
-        plan, progress = self._plan(), self.state.progress
+        config, progress = self.config, self.state.progress
+        plan = batches.shuffled(self.train.lengths, config.batch_size, config.seed, progress.epoch)
         if not self._is_warm and progress.batch < len(plan):
             self._warm_up(plan[progress.batch])
         while progress.batch < len(plan):
             indices = plan[progress.batch]
             variants = None
-            if self.config.augment_keys:
-                variants = batches.random_variants(
-                    self.train.frame,
-                    len(indices),
-                    self.config.seed,
-                    progress.epoch,
-                    progress.batch,
-                )
+            if config.augment_keys:
+                place = config.seed, progress.epoch, progress.batch
+                variants = batches.random_variants(self.train.frame, len(indices), *place)
             longest = int(self.train.lengths[indices].max())
-            window = self.config.truncate or longest
-            share_done = (progress.epoch + progress.batch / len(plan)) / self.config.epochs
-            rate = learning_rate_at(self.config, share_done)
+            window = config.truncate or longest
+            share_done = (progress.epoch + progress.batch / len(plan)) / config.epochs
+            rate = learning_rate_at(config, share_done)
             for begin in range(progress.window * window, longest, window):
                 started, before = time.monotonic(), progress.frames
                 batch = batches.load(self.train, indices, variants, begin=begin, window=window)

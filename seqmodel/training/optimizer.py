@@ -25,34 +25,13 @@ class Rule:
     """Takes weights, gradients, three lists of slots, the unused ones empty, and steps."""
 
 
+# Kingma, Ba 2015, with the constants of its Algorithm 1
+ADAM = partial(adam, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, amsgrad=False)
+# Hinton 2012, lecture 6e
+RMSPROP = partial(rmsprop, alpha=0.9, eps=1e-6, weight_decay=0, momentum=0, centered=False)
 RULES = {
-    # Kingma, Ba 2015, with the constants of its Algorithm 1
-    "adam": Rule(
-        ("exp_avg", "exp_avg_sq"),
-        partial(
-            adam,
-            beta1=0.9,
-            beta2=0.999,
-            eps=1e-8,
-            weight_decay=0,
-            amsgrad=False,
-            maximize=False,
-            fused=True,
-        ),
-    ),
-    # Hinton 2012, lecture 6e
-    "rmsprop": Rule(
-        ("square_avg",),
-        partial(
-            rmsprop,
-            alpha=0.9,
-            eps=1e-6,
-            weight_decay=0,
-            momentum=0,
-            centered=False,
-            foreach=True,
-        ),
-    ),
+    "adam": Rule(("exp_avg", "exp_avg_sq"), partial(ADAM, maximize=False, fused=True)),
+    "rmsprop": Rule(("square_avg",), partial(RMSPROP, foreach=True)),
 }
 
 
@@ -154,8 +133,9 @@ def load_optimizer(
 class Average(nn.Module):
     """A copy of the model, `module`, whose weights are the running mean over the updates.
 
-    Same arithmetic as torch.optim.swa_utils.AveragedModel, but without walking all modules again
-    at each update.
+    The mean (Polyak, Juditsky 1992) predicts better than the weights themselves, so it is
+    evaluated, saved as best and sampled from. Same arithmetic as torch.optim.swa_utils'
+    AveragedModel, but without walking all modules again at each update.
     """
 
     count: Tensor
@@ -188,12 +168,3 @@ class Average(nn.Module):
             before = tensors.pop("n_averaged")
             tensors["count"] = before + (before > 0)
         self.load_state_dict(tensors)
-
-
-def make_average(model: SequenceModel, config: Config) -> Average | None:
-    """The running mean of the model's weights, or None where `config` does not average.
-
-    The mean (Polyak, Juditsky 1992) predicts better than the weights themselves, so the mean is
-    evaluated, saved as best and sampled from.
-    """
-    return Average(model, config.average) if config.average else None

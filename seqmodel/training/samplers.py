@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import BaseSampler, TPESampler
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
 from seqmodel.config import TRIALS, Config
@@ -37,23 +37,12 @@ def paper_rates(seed: int, count: int) -> list[float]:
     return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
 
 
-class IndependentSampler(BaseSampler):
-    """One that samples each setting by itself; `begun` is that of `sampler`."""
+class IndependentSampler(RandomSampler):
+    """One that samples each setting by itself, as its base; `begun` is that of `sampler`."""
 
     def __init__(self, begun: Callable[[], Sequence[int]]) -> None:
+        super().__init__()
         self._begun = begun
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Empty: nothing is sampled jointly."""
-        return {}
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """As above."""
-        return {}
 
 
 class PaperSampler(IndependentSampler):

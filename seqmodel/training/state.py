@@ -19,8 +19,8 @@ from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain_json import Fields
 from seqmodel.runs.content import PROGRESS, damaged, load_model, model_tensors, read_content
 from seqmodel.training.optimizer import (
+    Average,
     load_optimizer,
-    make_average,
     make_optimizer,
     optimizer_tensors,
 )
@@ -117,7 +117,7 @@ class TrainingState:
         model.start_at(train)
         self.model = model.to(device)
         self.optimizer = make_optimizer(self.model, config)
-        self.average = make_average(self.model, config)
+        self.average = Average(self.model, config.average) if config.average else None
         self.carry: Carry | None = None
         """Between two windows of a batch: what the next one starts from."""
         self.progress = Progress()

@@ -1,12 +1,16 @@
 """`seqmodel sample`: new pieces from a run, to a file or to stdout."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import (
+from seqmodel.cli.common import counter, message, print_json
+from seqmodel.cli.completion import one_of
+from seqmodel.cli.media_options import options_of, with_media_options
+from seqmodel.cli.options import (
     Device,
     Force,
     Json,
@@ -14,13 +18,8 @@ from seqmodel.cli.common import (
     check_target,
     check_temperature,
     chosen_run,
-    counter,
     exclude,
-    message,
-    print_json,
 )
-from seqmodel.cli.completion import one_of
-from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.sample.targets import Targets
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option, SampleRequest
@@ -34,7 +33,8 @@ WRITTEN = ", ".join(
 DEFAULT_LENGTH = "; ".join(medium.default_length for medium in MEDIA.values())
 
 
-PIECES, PRIMER = "Pieces", "Primer"
+pieces_option = partial(typer.Option, rich_help_panel="Pieces")
+primer_option = partial(typer.Option, rich_help_panel="Primer")
 
 
 def _formats() -> str:
@@ -50,11 +50,7 @@ def _rows(medium: Medium) -> tuple[Option, ...]:
 @with_media_options(_rows)
 def sample(
     out: Annotated[
-        Path,
-        typer.Argument(
-            metavar="OUT",
-            help=f"{WRITTEN}; or - for stdout, with --format.",
-        ),
+        Path, typer.Argument(metavar="OUT", help=f"{WRITTEN}; or - for stdout, with --format.")
     ],
     run: Annotated[
         Path | None,
@@ -63,78 +59,54 @@ def sample(
         ),
     ] = None,
     number: Annotated[
-        int,
-        typer.Option(
-            "-n",
-            "--number",
-            min=1,
-            help="Pieces: out-1.mid, out-2.mid, ...",
-            rich_help_panel=PIECES,
-        ),
+        int, pieces_option("-n", "--number", min=1, help="Pieces: out-1.mid, out-2.mid, ...")
     ] = 1,
     length: Annotated[
         int | None,
-        typer.Option(
+        pieces_option(
             min=1,
             help=f"Frames; a run trained with --end may stop sooner.  [default: {DEFAULT_LENGTH}]",
-            rich_help_panel=PIECES,
         ),
     ] = None,
     seconds: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="Length in seconds instead.", rich_help_panel=PIECES),
+        float | None, pieces_option(min=0.001, help="Length in seconds instead.")
     ] = None,
     min_length: Annotated[
         int,
-        typer.Option(
+        pieces_option(
             min=1,
             metavar="FRAMES",
             help="The model may not end a piece before.",
             show_default=False,
-            rich_help_panel=PIECES,
         ),
     ] = 1,
     no_end: Annotated[
-        bool,
-        typer.Option(
-            "--no-end", help="The model may not end a piece at all.", rich_help_panel=PIECES
-        ),
+        bool, pieces_option("--no-end", help="The model may not end a piece at all.")
     ] = False,
-    seed: Annotated[
-        int, typer.Option(min=0, help="The same seed gives the same bytes.", rich_help_panel=PIECES)
-    ] = 1,
+    seed: Annotated[int, pieces_option(min=0, help="The same seed gives the same bytes.")] = 1,
     temperature: Annotated[
         float,
-        typer.Option(
+        pieces_option(
             min=0.0,
             help="Below 1 tamer (notes sparser, sound smoother), above 1 wilder; 0: always the "
             "likeliest.",
-            rich_help_panel=PIECES,
         ),
     ] = 1.0,
     prime: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Continue this file, of the run's medium, or a sampled .npy.",
-            rich_help_panel=PRIMER,
+        primer_option(
+            metavar="FILE", help="Continue this file, of the run's medium, or a sampled .npy."
         ),
     ] = None,
     prime_frames: Annotated[
-        int | None,
-        typer.Option(min=1, help="Only its first frames, at most.", rich_help_panel=PRIMER),
+        int | None, primer_option(min=1, help="Only its first frames, at most.")
     ] = None,
     prime_seconds: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="Only its first seconds, at most.", rich_help_panel=PRIMER),
+        float | None, primer_option(min=0.001, help="Only its first seconds, at most.")
     ] = None,
     include_prime: Annotated[
         bool,
-        typer.Option(
-            "--include-prime/--no-include-prime",
-            help="Write it before the new frames.",
-            rich_help_panel=PRIMER,
-        ),
+        primer_option("--include-prime/--no-include-prime", help="Write it before the new frames."),
     ] = False,
     *,
     output_format: Annotated[

@@ -1,11 +1,13 @@
 """`seqmodel train`: from a dataset and a unit to a run folder."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import Device, Force, Json, Quiet, message
+from seqmodel.cli.common import message
+from seqmodel.cli.options import Device, Force, Json, Quiet
 from seqmodel.cli.train.job import Job
 from seqmodel.cli.train.options import with_settings
 from seqmodel.cli.train.settings import of_new_run, of_stopped_run
@@ -16,6 +18,9 @@ EXAMPLES = """\
 seqmodel train music --unit gru --epochs 20 --run runs/mine
 seqmodel train --resume --run runs/mine"""
 
+usual_option = partial(typer.Option, rich_help_panel=USUAL)
+run_option = partial(typer.Option, rich_help_panel=RUN)
+
 
 @with_settings
 def train(
@@ -25,19 +30,13 @@ def train(
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="The run folder.  [default: a new one in runs/]",
-            rich_help_panel=USUAL,
-        ),
+        usual_option(metavar="FOLDER", help="The run folder.  [default: a new one in runs/]"),
     ] = None,
     *,
     resume: Annotated[
         bool,
-        typer.Option(
-            "--resume",
-            help="Continue a stopped run: --run, or the newest, of DATA if given.",
-            rich_help_panel=USUAL,
+        usual_option(
+            "--resume", help="Continue a stopped run: --run, or the newest, of DATA if given."
         ),
     ] = False,
     trials: Annotated[
@@ -52,23 +51,13 @@ def train(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Settings from a YAML file; options override the file.",
-            rich_help_panel=RUN,
-        ),
+        run_option(metavar="FILE", help="Settings from a YAML file; options override the file."),
     ] = None,
     print_config: Annotated[
-        bool,
-        typer.Option(
-            "--print-config", help="Print all settings as YAML and stop.", rich_help_panel=RUN
-        ),
+        bool, run_option("--print-config", help="Print all settings as YAML and stop.")
     ] = False,
     init_from: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN", help="Start from the weights of another run.", rich_help_panel=RUN
-        ),
+        Path | None, run_option(metavar="RUN", help="Start from the weights of another run.")
     ] = None,
     device: Device = "auto",
     force: Force = False,

@@ -1,19 +1,18 @@
 """The options of `seqmodel train` that set something: one for each field of `Config`."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, asdict, fields
-from inspect import Parameter, signature
-from typing import Annotated, Any, TypeVar
+from inspect import Parameter
+from typing import Annotated, Any
 
 import typer
 
 from seqmodel.cli.completion import one_of
+from seqmodel.cli.options import Command, with_parameters
 from seqmodel.config import GROUPS, Config, field_types, resolve
 from seqmodel.media.registry import MEDIA
 from seqmodel.outputs.registry import OUTPUTS
 from seqmodel.units import UNITS
-
-Command = TypeVar("Command", bound=Callable[..., None])
 
 NAMES: Mapping[str, Iterable[str]] = {
     "unit": UNITS,
@@ -30,15 +29,8 @@ def with_settings(command: Command) -> Command:
 
     They are None unless given, and listed before the command's keyword-only parameters.
     """
-    own = [p for p in signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    first = [p for p in own if p.kind is not p.KEYWORD_ONLY]
-    options = [
-        _parameter(f) for group in GROUPS for f in fields(Config) if f.metadata["group"] == group
-    ]
-    last = [p for p in own if p.kind is p.KEYWORD_ONLY]
-    whole = signature(command).replace(parameters=[*first, *options, *last])
-    command.__signature__ = whole  # type: ignore[attr-defined]
-    return command
+    shown = [f for group in GROUPS for f in fields(Config) if f.metadata["group"] == group]
+    return with_parameters(command, map(_parameter, shown))
 
 
 def _parameter(field: Field[Any]) -> Parameter:
