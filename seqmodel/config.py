@@ -307,11 +307,7 @@ def _shown(value: Any) -> str:
 
 
 def field_types(name: str, kind: type = Config) -> tuple[type, ...]:
-    """The types that the setting `name` may have.
-
-    Raises:
-        UsageError: if there is no such setting.
-    """
+    """The types that the setting `name` may have; UsageError if there is no such setting."""
     types = {field.name: field.type for field in fields(kind)}
     if name not in types:
         near = difflib.get_close_matches(name, types, 1)
@@ -325,8 +321,7 @@ def field_types(name: str, kind: type = Config) -> tuple[type, ...]:
 def parse_setting(key: str, text: str, option: str) -> Any:
     """The value of the setting `key`, parsed from `text` as YAML; errors name `option`.
 
-    Raises:
-        UsageError: if there is no such setting, or the value is invalid.
+    UsageError if there is no such setting, or the value is invalid.
     """
     try:
         return _checked(key, plain_yaml.value(text), Path(option))

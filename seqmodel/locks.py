@@ -43,8 +43,7 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
     by someone else, the folder itself is locked; if that fails too, or the file system has no
     locks, nothing is locked.
 
-    Raises:
-        SeqmodelError: if another process holds the lock, unless told to `wait`.
+    SeqmodelError if another process holds the lock, unless told to `wait`.
     """
     place = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
     lock = place.parent / f".{place.name}.seqmodel-lock"

@@ -3,9 +3,9 @@
 import json
 import math
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 LARGEST = 2**53
 """Every JSON parser reads integers up to this exactly."""
@@ -37,9 +37,7 @@ def _finite(digits: str) -> float:
 class Fields:
     """The fields of a JSON object, with a getter for each type of value.
 
-    Raises:
-        ValueError: in one line, naming the field, if it is missing, of the wrong type or out of
-            range.
+    ValueError, in one line, names a field that is missing, of the wrong type or out of range.
     """
 
     values: Mapping[str, Any]
@@ -62,51 +60,43 @@ class Fields:
 
     def objects(self, key: str) -> Iterator["Fields"]:
         """A list of objects."""
-        found = self._get(key)
-        if not isinstance(found, list):
-            self._must(key, "a list")
-        for k, value in enumerate(found):
+        for k, value in enumerate(self._checked(key, "a list", lambda v: isinstance(v, list))):
             yield Fields.of(value, f"{self._path(key)}[{k}]")
 
     def text(self, key: str) -> str:
         """A string."""
-        found = self._get(key)
-        if not isinstance(found, str):
-            self._must(key, "text")
-        return str(found)
+        return str(self._checked(key, "text", lambda v: isinstance(v, str)))
 
     def flag(self, key: str) -> bool:
         """True or false."""
-        found = self._get(key)
-        if not isinstance(found, bool):
-            self._must(key, "true or false")
-        return bool(found)
+        return bool(self._checked(key, "true or false", lambda v: isinstance(v, bool)))
 
     def whole(self, key: str, least: int = 0, most: int = LARGEST) -> int:
         """A whole number from `least` to `most`."""
-        found = self._get(key)
-        if not (type(found) is int and least <= found <= most):
-            self._must(key, f"a whole number from {least} to {most}")
-        return int(found)
+        be = f"a whole number from {least} to {most}"
+        return int(self._checked(key, be, lambda v: type(v) is int and least <= v <= most))
 
     def number(self, key: str) -> float:
         """A number, whole or not."""
-        found = self._get(key)
-        # A whole number may be too large for a float.
-        if not (type(found) is float or (type(found) is int and abs(found) <= LARGEST)):
-            self._must(key, "a number")
-        return float(found)
+        return float(self._checked(key, "a number", _fits_float))
 
     def _get(self, key: str) -> Any:
         if key not in self.values:
             raise ValueError(f"{self._path(key)} is missing")
         return self.values[key]
 
-    def _must(self, key: str, be: str) -> NoReturn:
-        raise ValueError(f"{self._path(key)} must be {be}, not {_shown(self.values[key])}")
+    def _checked(self, key: str, be: str, fits: Callable[[Any], bool]) -> Any:
+        found = self._get(key)
+        if not fits(found):
+            raise ValueError(f"{self._path(key)} must be {be}, not {_shown(found)}")
+        return found
 
     def _path(self, key: str) -> str:
         return f"{self.name}.{key}" if self.name else key
+
+
+def _fits_float(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) <= LARGEST)
 
 
 def _shown(value: Any) -> str:

@@ -30,8 +30,7 @@ _Loader.yaml_implicit_resolvers = {
 def mapping(text: bytes) -> dict[str, Any]:
     """The keys and values of a YAML text, in its order; none if it is empty.
 
-    Raises:
-        ValueError: in one line, saying what is wrong and where.
+    ValueError, in one line, says what is wrong and where.
     """
     values: dict[str, Any] = {}
     events = _events(text)

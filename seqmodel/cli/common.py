@@ -84,10 +84,8 @@ def blaming(
     """`use(values)`, for settings read from the file `origin`.
 
     A setting may be wrong only in combination with other settings, options or data. The setting to
-    blame is the first whose removal avoids the error or, failing that, changes it.
-
-    Raises:
-        SeqmodelError: that of `use`, naming the file and the setting if one is to blame.
+    blame is the first whose removal avoids the error or, failing that, changes it; the error of
+    `use` then names the file and the setting.
     """
     try:
         return use(values)

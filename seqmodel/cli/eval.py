@@ -92,7 +92,9 @@ def evaluate(
     if split is not None and split not in SPLITS:
         raise UsageError(f"--split must be train, valid or test, not {split!r}")
     check_temperature(temperature)
-    files = data if data is not None and not _is_dataset(data) else None
+    from seqmodel.data.dataset import MANIFEST
+
+    files = data if data is not None and not (data / MANIFEST).is_file() else None
     no_dataset = {f"--data {files}, which is no dataset,": files}
     exclude({"--split": split, **no_dataset})
     exclude({"--samples": samples, **no_dataset})
@@ -153,12 +155,6 @@ def evaluate(
         show(*_table(result, loaded.config, loaded.model.output.describe(result)))
         if samples is not None:
             show(*_samples(result["samples"], name, comparison_of(loaded)))
-
-
-def _is_dataset(path: Path) -> bool:
-    from seqmodel.data.dataset import MANIFEST
-
-    return (path / MANIFEST).is_file()
 
 
 def _media(data: Path | None, files: Path | None) -> set[str] | None:

@@ -20,8 +20,7 @@ ONLY = "test"
 def prepared_like(run: Run, path: Path, progress: Progress) -> Iterator[Dataset]:
     """Yield a dataset of the media files at `path`, in the run's frames; it is removed afterwards.
 
-    Raises:
-        SeqmodelError: if no file can be used, or they are of another medium than the run's.
+    SeqmodelError if no file can be used, or they are of another medium than the run's.
     """
     sources = find_sources([str(path)])
     if sources.medium.name != run.frame.medium:

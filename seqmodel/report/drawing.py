@@ -24,8 +24,7 @@ def draw(
 ) -> dict[str, list[Sample]]:
     """Draw `number` samples per subject, by its name; none if browsers cannot play its medium.
 
-    Raises:
-        UsageError: if the sound cannot be written.
+    UsageError if the sound cannot be written.
     """
     if not number:
         return {}

@@ -67,12 +67,12 @@ def run_page(
 
 def _groups(runs: Sequence[Scored]) -> dict[str, list[Scored]]:
     """The runs whose figures are comparable, by the name of their section."""
-    folders = [*dict.fromkeys(scored.subject.data for scored in runs)]
+    folders = [*dict.fromkeys(scored.subject.run.data for scored in runs)]
     names = dict(zip(folders, names_of(folders), strict=True))
     groups: dict[str, list[Scored]] = {}
     for scored in runs:
         densities = "" if scored.subject.run.model.output.discrete else " (densities)"
-        groups.setdefault(names[scored.subject.data] + densities, []).append(scored)
+        groups.setdefault(names[scored.subject.run.data] + densities, []).append(scored)
     return groups
 
 

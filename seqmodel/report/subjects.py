@@ -27,11 +27,6 @@ class Subject:
     curve: Curve
 
     @property
-    def data(self) -> Path:
-        """The dataset it was trained on."""
-        return Path(str(self.run.config.data)).resolve()
-
-    @property
     def seconds(self) -> float:
         """The time spent on updates, excluding the scoring of valid."""
         return self.curve.points[-1].seconds if self.curve.points else 0.0
@@ -53,11 +48,7 @@ def _stack(layers: int) -> str:
 
 
 def load_subjects(folders: Sequence[Path]) -> list[Subject]:
-    """The runs in `folders`, each once.
-
-    Raises:
-        SeqmodelError: if one is not a run, has no complete epoch, or is damaged.
-    """
+    """The runs in `folders`, each once; SeqmodelError if one is not a run, or is damaged."""
     folders = [*{folder.resolve(): folder for folder in reversed(folders)}.values()][::-1]
     return [
         subject_of(load_run(folder), name)

@@ -52,6 +52,11 @@ class Run:
     longest_piece: int
     """Frames in the longest piece of the training split."""
 
+    @property
+    def data(self) -> Path:
+        """The dataset it was trained on."""
+        return Path(str(self.config.data)).resolve()
+
     def check_reads(self, dataset: Dataset) -> None:
         """SeqmodelError unless the model reads frames like the dataset's."""
         there, ours = dataset.frame, self.frame

@@ -1,7 +1,6 @@
 """Pieces drawn from a run, compared with the data: what its likelihood does not show."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,12 +41,8 @@ def compare_samples(
     much music; a run with `end` ends its pieces itself, at the length of its longest training piece
     at the latest. Piece k is piece k of `seqmodel sample` with the same seed.
 
-    Returns:
-        Plain values: see evaluation/README.md.
-
-    Raises:
-        UsageError: if the run's medium has no comparison.
-        SeqmodelError: if the run's training split cannot be opened.
+    Returns plain values: see evaluation/README.md. UsageError if the run's medium has no
+    comparison; SeqmodelError if the run's training split cannot be opened.
     """
     comparison = comparison_of(run)
     pieces = dataset[split]
@@ -65,7 +60,7 @@ def compare_samples(
     chosen: dict[str, Any] = {"lengths": f"as long as pieces of {split}"}
     if run.config.end:
         chosen = {"lengths": "lengths chosen by the model", "cut_off": cut_off}
-    same = pieces.name == train.name and dataset.folder.resolve() == _trained_on(run)
+    same = pieces.name == train.name and dataset.folder.resolve() == run.data
     return {
         "pieces": number,
         "frames": sum(map(len, drawn)),
@@ -76,15 +71,11 @@ def compare_samples(
     }
 
 
-def _trained_on(run: Run) -> Path:
-    return Path(str(run.config.data)).resolve()
-
-
 def _training_split(run: Run, dataset: Dataset) -> Split:
     """What the run was trained on: `dataset`'s train, if it is the run's own dataset."""
-    if dataset.folder.resolve() == _trained_on(run):
+    if dataset.folder.resolve() == run.data:
         return dataset["train"]
     try:
-        return open_dataset(_trained_on(run))["train"]
+        return open_dataset(run.data)["train"]
     except SeqmodelError as error:
         raise SeqmodelError(f"--samples needs {run.folder}'s training data: {error}") from error

@@ -181,20 +181,20 @@ class Trainer:
 
     def run(self, listener: Listener, stop: StopRequest) -> None:
         """Train until the epochs or the patience run out; see `train_run` for the errors."""
-        if not self.state.progress.update:
+        progress = self.state.progress
+        if not progress.update:
             for name in (runs.METRICS, runs.BEST, runs.CURVE):  # of a run that this one replaces
                 (self.folder / name).unlink(missing_ok=True)
             self.save()  # from here on a run that is killed can be resumed
         write_file(self.folder / runs.CONFIG, to_yaml(self.config).encode())
         stop.at_once = self._stopped()  # until an update has been made
-        before = self.state.progress.metrics
         try:
-            ended = bool(before and listener.resumed(before))
-            while not (ended or self.finished()):
+            ended = bool(progress.metrics and listener.resumed(progress.metrics))
+            while not (ended or is_over(self.config, progress.epoch, progress.best_epoch)):
                 ended = self._epoch(listener, stop)
         except DivergedError:
             self._plot()
-            if not self.state.progress.update:  # nothing to resume
+            if not progress.update:  # nothing to resume
                 for name in (runs.LAST, runs.CONFIG):
                     (self.folder / name).unlink()
             raise
@@ -206,11 +206,6 @@ class Trainer:
         finally:
             stop.at_once = None
         self._plot()
-
-    def finished(self) -> bool:
-        """Whether all epochs are done, or the best is `patience` epochs ago."""
-        progress = self.state.progress
-        return is_over(self.config, progress.epoch, progress.best_epoch)
 
     def _epoch(self, listener: Listener, stop: StopRequest) -> bool:
         """Finish the epoch and score valid; returns whether the listener ends the run."""

@@ -65,8 +65,7 @@ def finals(search: str, count: int) -> int:
 def tuned(text: str, kind: Any) -> tuple[str, Range]:
     """The setting and its range from KEY=low..high; `kind` gives a setting's types by its name.
 
-    Raises:
-        UsageError: for anything else.
+    UsageError for anything else.
     """
     key, _, bounds = text.partition("=")
     low, _, high = bounds.partition("..")

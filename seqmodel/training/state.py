@@ -150,8 +150,7 @@ class TrainingState:
     def load(self, tensors: Mapping[str, Tensor], progress: Any, origin: Path) -> None:
         """Restore what `tensors` and `progress.to_json` returned.
 
-        Raises:
-            SeqmodelError: naming the checkpoint `origin`, if they belong to no such run.
+        SeqmodelError, naming the checkpoint `origin`, if they belong to no such run.
         """
         load_model(self.model, tensors)
         try:

@@ -31,8 +31,7 @@ class StopRequest:
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Record the signal; a second one ends the process at once, as by default.
 
-        Raises:
-            InterruptError: if the work can stop `at_once`.
+        InterruptError if the work can stop `at_once`.
         """
         self.signal = number
         signal.signal(number, signal.SIG_DFL)

@@ -64,11 +64,8 @@ def train_trial(
     With `look` it is a trial of the first stage, which ends after that epoch at the latest; ticks
     then tell the time left until that epoch. Epochs that the run already has beyond, in a search
     that is replayed, are not reported, so that the same settings follow. A run that diverges counts
-    with its best epoch before that. Other arguments and errors are those of `train_run`.
-
-    Raises:
-        optuna.TrialPruned: if it diverges before an epoch has ended; the DivergedError is the
-            cause.
+    with its best epoch before that. Other arguments and errors are those of `train_run`;
+    optuna.TrialPruned, its cause the DivergedError, if it diverges before an epoch has ended.
     """
     listener = listener or Listener()
     diverged = None

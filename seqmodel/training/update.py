@@ -70,7 +70,10 @@ def window_gradient(
         total_frames: frames of all windows that share the update; by default this window's.
     """
     model, config = state.model, state.config
-    _seed_generators(seed)
+    # Not torch.manual_seed, which also records a traceback for each device that is not in use.
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
     for weight in model.parameters():
         weight.grad = None
     frames = torch.from_numpy(batch.frames).to(state.device)
@@ -125,10 +128,3 @@ def step(state: TrainingState, learning_rate: float) -> float:
 def update_seed(seed: int, number: int) -> int:
     """The seed of a run's update `number`, in 32 bits: torch's CPU generator takes no more."""
     return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4])
-
-
-def _seed_generators(seed: int) -> None:
-    # Not torch.manual_seed, which also records a traceback for each device that is not in use.
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed_all(seed)

@@ -12,11 +12,7 @@ from seqmodel.errors import UsageError
 
 @dataclass(frozen=True)
 class Targets:
-    """The paths of `number` pieces: OUT, or out-1.mid, out-2.mid, ...
-
-    Raises:
-        UsageError: if several pieces are to go to stdout.
-    """
+    """The paths of pieces, OUT or out-1.mid, ...; UsageError if several are to go to stdout."""
 
     out: Path
     number: int

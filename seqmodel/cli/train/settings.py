@@ -13,9 +13,8 @@ from seqmodel.media.registry import medium_of
 def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -> Config:
     """The settings from the options given, which override those of the file `config`.
 
-    Raises:
-        SeqmodelError: if the file cannot be read or has an invalid setting.
-        UsageError: if an option has an invalid value, or would have no effect.
+    SeqmodelError if the file cannot be read or has an invalid setting; UsageError if an option has
+    an invalid value, or would have no effect.
     """
     file = read_config_file(config) if config else {}
     return blaming(
@@ -26,9 +25,7 @@ def of_new_run(given: dict[str, Any], config: Path | None, trials: int | None) -
 def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> Config:
     """The settings of the run to resume, updated with those given.
 
-    Raises:
-        SeqmodelError: if there is nothing to resume.
-        UsageError: if an option would change what the run must keep.
+    SeqmodelError if there is nothing to resume; UsageError for a change of what the run must keep.
     """
     from seqmodel.data.dataset import open_dataset
     from seqmodel.model.build import outline
@@ -76,25 +73,18 @@ def _with_rates(
     if rate is not None and rate != "search":
         if trials is not None:
             raise UsageError(f"--trials goes with --lr search, not with --lr {rate}")
-        return {**others, "learning_rate": _number(rate)}
+        try:
+            return {**others, "learning_rate": float(rate)}
+        except ValueError:
+            raise UsageError(f"--learning-rate must be a number or search, not {rate!r}") from None
     if rate is None and trials is None:
         return others
     search = search_of({**file, **given}.get("preset", Config.preset))
     return {**others, SEARCHES[search]: trials or TRIALS}
 
 
-def _number(rate: str) -> float:
-    try:
-        return float(rate)
-    except ValueError:
-        raise UsageError(f"--learning-rate must be a number or search, not {rate!r}") from None
-
-
 def _resolved(given: Mapping[str, Any], file: Mapping[str, Any]) -> Config:
-    """The settings for the medium of their data, with all sizes solved.
-
-    UsageError if there is no such unit.
-    """
+    """The settings for the medium of their data, all sizes solved; UsageError for no such unit."""
     from seqmodel.data.bundled import FRAMES
     from seqmodel.data.dataset import open_dataset
     from seqmodel.model.build import outline, with_sizes
