@@ -62,8 +62,5 @@ def _parameter(option: Option, rows: Rows) -> Parameter:
         rich_help_panel=" and ".join(owners).capitalize(),
     )
     return Parameter(
-        option.name,
-        Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[kind | None, info],
+        option.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
     )

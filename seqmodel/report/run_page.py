@@ -36,11 +36,7 @@ NO_FIGURES = {"run", "data", "split", "epoch", "standardisation", "pieces", "fra
 
 
 def run_page(
-    runs: Sequence[Scored],
-    samples: Mapping[str, Sequence[Sample]],
-    *,
-    seed: int,
-    command: str,
+    runs: Sequence[Scored], samples: Mapping[str, Sequence[Sample]], *, seed: int, command: str
 ) -> Page:
     """A section for each dataset, and one on where the figures come from.
 

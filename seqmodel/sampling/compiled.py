@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -16,7 +17,7 @@ from seqmodel.kernels.run.calls import Arena, Call, CallFields, Slot
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.beside import beside
 from seqmodel.model.carry import Carry
-from seqmodel.model.encoder import CompiledInputs
+from seqmodel.model.encoder import CompiledInputs, Encoder
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.protocol import CompiledDraw
 
@@ -44,47 +45,43 @@ def compiled_sampler(
     if draw is None:
         return None
     calls = [*inputs.calls, *calls, draw.call]
-    return CompiledSampler(model, arena, inputs, states, calls, draw, chunk)
+    loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
+    fields = CallFields(calls)
+    return CompiledSampler(model.encoder, arena, inputs, states, draw, chunk, fields, loop)
 
 
+@dataclass(frozen=True)
 class CompiledSampler:
     """As `sampler._draw_plainly`, with weights copied once for all pieces."""
 
-    def __init__(
-        self,
-        model: SequenceModel,
-        arena: Arena,
-        inputs: CompiledInputs,
-        states: Sequence[Slot],
-        calls: Sequence[Call],
-        draw: CompiledDraw,
-        chunk: int,
-    ) -> None:
-        """`states` are the slots of the layers' states in the arena."""
-        self._encoder = model.encoder
-        self._arena, self._inputs, self._states = arena, inputs, states
-        self._draw, self._chunk = draw, chunk
-        self._fields = CallFields(calls)
-        self._loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
+    encoder: Encoder
+    arena: Arena
+    inputs: CompiledInputs
+    states: Sequence[Slot]
+    """Of the layers' states in the arena."""
+    frame: CompiledDraw
+    chunk: int
+    fields: CallFields
+    loop: "_Loop"
 
     def draw(
         self, carry: Carry, uniforms: Uniforms, shortest: float
     ) -> Iterator[tuple[NDArray[Any], bool]]:
         """As `Sampler.draw`, onwards from the carry."""
-        memory = self._arena.memory()
-        fields = self._fields.over(memory)
+        memory = self.arena.memory()
+        fields = self.fields.over(memory)
         states = [tensor for layer in carry.layers() for tensor in layer]
-        for slot, state in zip(self._states, states, strict=True):
+        for slot, state in zip(self.states, states, strict=True):
             slot.of(memory)[:] = state.view(slot.shape).numpy()
-        inputs, past = self._inputs, carry.past
-        inputs.kept.of(memory)[:] = self._encoder.kept(past.numbers)[0].numpy()
+        inputs, past = self.inputs, carry.past
+        inputs.kept.of(memory)[:] = self.encoder.kept(past.numbers)[0].numpy()
         if inputs.memory is not None and past.memory is not None:
             inputs.memory.of(memory)[:] = past.memory.numpy()
-        for done in count(0, self._chunk):
-            self._draw.refill(memory, uniforms)
-            endless = int(min(max(0, shortest - 1 - done), self._chunk))
-            drawn = self._loop.run(fields, self._chunk, endless)
-            yield self._draw.drawn(memory, abs(drawn)), drawn < 0
+        for done in count(0, self.chunk):
+            self.frame.refill(memory, uniforms)
+            endless = int(min(max(0, shortest - 1 - done), self.chunk))
+            drawn = self.loop.run(fields, self.chunk, endless)
+            yield self.frame.drawn(memory, abs(drawn)), drawn < 0
 
 
 class _Loop:

@@ -115,11 +115,7 @@ class DrawnPiece:
 
 
 def _draw_plainly(
-    model: SequenceModel,
-    carry: Carry,
-    uniforms: Uniforms,
-    temperature: float,
-    shortest: float = 0,
+    model: SequenceModel, carry: Carry, uniforms: Uniforms, temperature: float, shortest: float = 0
 ) -> Iterator[tuple[NDArray[Any], bool]]:
     """The reference implementation of sampling."""
     output, device, count = model.output, carry.past.numbers.device, 0

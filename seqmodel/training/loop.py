@@ -28,13 +28,7 @@ from seqmodel.model.carry import Carry
 from seqmodel.plots.curves import plot_learning_curve
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
-from seqmodel.runs.content import (
-    PROGRESS,
-    check_fit,
-    checkpoint_content,
-    is_over,
-    model_tensors,
-)
+from seqmodel.runs.content import PROGRESS, check_fit, checkpoint_content, is_over, model_tensors
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.pace import Pace
 from seqmodel.training.state import (
@@ -108,12 +102,11 @@ def train_run(
     start from the weights of another run. `again` is what errors tell the user to do in order to
     continue, if the run is one of many; by default to resume it.
 
-    Returns:
-        How far the run has come; its `metrics` hold every epoch.
+    Returns how far the run has come; its `metrics` hold every epoch.
 
     Raises:
-        InterruptError: after `stop` was set; the work is saved.
-        LostError: when the dataset was changed or removed; the work is saved.
+        InterruptError, LostError: after `stop` was set, or the dataset was changed or removed; the
+            work is saved.
         DivergedError: when a loss, a gradient or a valid figure is not finite. The epochs before
             are kept, the best checkpoint among them.
         SeqmodelError: when the run cannot be resumed with this config and dataset.
@@ -130,10 +123,7 @@ def train_run(
 def begin_run(
     config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None = None
 ) -> "Trainer":
-    """Write to `folder` a run that has yet to make its first update; `train_run` resumes it.
-
-    Returns the trainer that would make that update.
-    """
+    """Write to `folder` a run for `train_run` to resume; returns its trainer, at the start."""
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
     trainer = Trainer(config, dataset, folder)
     if init_from is not None:

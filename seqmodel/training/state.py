@@ -18,12 +18,7 @@ from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain_json import Fields
 from seqmodel.runs.content import PROGRESS, damaged, load_model, model_tensors, read_content
-from seqmodel.training.optimizer import (
-    Average,
-    load_optimizer,
-    make_optimizer,
-    optimizer_tensors,
-)
+from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer, optimizer_tensors
 
 # Prefixes of tensors in a checkpoint, alongside the model's own.
 OPTIMIZER, AVERAGE, CARRY = "optimizer.", "average.", "carry."

@@ -106,11 +106,9 @@ def _refuse_sizes_of_other_outputs(given: Mapping[str, Any], chosen: str) -> Non
     """UsageError for a size option that the chosen output does not use."""
     from seqmodel.outputs.registry import OUTPUTS
 
-    owners: dict[str, list[str]] = {}
-    for name, entry in OUTPUTS.items():
-        if entry.size is not None:
-            owners.setdefault(entry.size[0], []).append(name)
-    for setting, names in owners.items():
+    sizes = {name: entry.size[0] for name, entry in OUTPUTS.items() if entry.size is not None}
+    for setting in sizes.values():
+        names = [name for name, size in sizes.items() if size == setting]
         if setting in given and chosen not in names:
             option = "--" + setting.replace("_", "-")
             raise UsageError(f"{option} is for --output {' or '.join(names)}, not for {chosen}")
