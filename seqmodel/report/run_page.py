@@ -124,7 +124,8 @@ def _figures(group: Sequence[Scored]) -> Table:
         curve, counts = subject.curve, subject.run.model.parameter_counts()
         about = (f"{counts.units:,} ({counts.with_output:,})", UNKNOWN, UNKNOWN)
         if curve.best is not None:
-            about = (about[0], f"{curve.best} of {len(curve.points)}", spent(subject.seconds))
+            time = spent(curve.points[-1].seconds)  # on updates, without the scoring of valid
+            about = (about[0], f"{curve.best} of {len(curve.points)}", time)
         cells = (subject.name, *(_nats(scored.nats(split)) for split in splits), *about)
         best = (k for k, split in enumerate(splits, 1) if _is_best(scored, group, split))
         rows.append(Row(cells, frozenset(best), detail=subject.model(), series=subject.name))

@@ -26,11 +26,6 @@ class Subject:
     run: Run
     curve: Curve
 
-    @property
-    def seconds(self) -> float:
-        """The time spent on updates, excluding the scoring of valid."""
-        return self.curve.points[-1].seconds if self.curve.points else 0.0
-
     def model(self) -> str:
         """Such as "2 x gru 46, bernoulli" or "tied lstm 64, note-unit of lstm 32"."""
         config, output = self.run.config, output_name(self.run.config, self.run.frame)
