@@ -119,7 +119,7 @@ def test_a_damaged_journal_is_one_line(call: Call, undisturbed: Path, tmp_path: 
         assert told.err.count("\n") == told.status
 
 
-@pytest.mark.parametrize(("search", "most"), [("paper", 8), ("tpe", 4)])
+@pytest.mark.parametrize(("search", "most"), [("paper", 5), ("tpe", 3)])
 def test_no_kill_changes_the_table(
     data: Path, undisturbed: Path, search: str, most: int, tmp_path: Path
 ):
@@ -161,8 +161,7 @@ def test_no_kill_changes_the_table(
             os.killpg(command.pid, signal.SIGKILL)
             command.wait()
     assert kills > 2
-    last = begin(data, options)
-    assert last.wait(120) == 0, said()
+    call_ok("compare", data, *options, "--out", "e", "-q")
     for name in TABLES:
         assert Path("e", name).read_bytes() == (undisturbed / name).read_bytes()
 
@@ -211,7 +210,6 @@ def test_ctrl_c_keeps_what_is_done(data: Path, call: Call):
     assert said() == "seqmodel: stopped; run the same command to resume\n"
     last = call("compare", "--status", "--out", "e").out.splitlines()[-1]
     assert re.fullmatch(r"\d+/10 runs done, none in progress: run the same command to resume", last)
-    assert call("compare", data, *PAPER, "--jobs", 1, "--out", "e", "-q").status == 0
 
 
 def test_status_shows_what_another_process_runs(data: Path, call: Call):
@@ -317,7 +315,7 @@ def test_tpe_prunes_and_warns_that_a_rerun_may_differ(call: Call, data: Path):
     assert status.startswith("data/gru: 8 of 8 trials, 3 of 3 finals, 1 of 1 seeds  best valid ")
 
 
-@pytest.mark.parametrize(("preset", "trials"), [("default", 12), ("paper", 3)])
+@pytest.mark.parametrize(("preset", "trials"), [("default", 7), ("paper", 3)])
 def test_train_searches_as_compare_does(data: Path, preset: str, trials: int):
     """Guards against `train` and `compare` differing in their rates, pruned runs or winner."""
     Path("c.yaml").write_text("\n".join(SETTINGS).replace("=", ": ") + f"\npreset: {preset}\n")
@@ -491,8 +489,7 @@ def test_processes_stop_when_only_the_command_is_killed(data: Path, undisturbed:
         assert time.monotonic() < deadline + 60
         time.sleep(0.01)
     assert said() == ""
-    again = begin(data)
-    assert again.wait(120) == 0
+    call_ok("compare", data, *TWO, "--out", "e", "-q")
     for name in TABLES:
         assert Path("e", name).read_bytes() == (undisturbed / name).read_bytes()
 

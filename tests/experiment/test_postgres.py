@@ -117,7 +117,7 @@ def test_kills_change_nothing_and_no_password_is_told(
         return begin(dataset.folder, place, [*OPTIONS, "--storage", word])
 
     hosts, chance = {place: join(place) for place in (one, two)}, random.Random(2)
-    for _ in range(4):
+    for _ in range(3):
         time.sleep(chance.uniform(1, 4))
         place = chance.choice([one, two])
         if hosts[place].poll() is None:
@@ -146,8 +146,8 @@ def test_kills_change_nothing_and_no_password_is_told(
 
 def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tmp_path):
     """It used to end every host with a hundred lines of traceback, also of heartbeats."""
-    place, word = tmp_path / "e", server.address(f":{PASSWORD}")
-    more = ["--units", "gru", "--search", "none", "--seeds", "1", "--set", "epochs=100"]
+    place, word = tmp_path / "restarted", server.address(f":{PASSWORD}")
+    more = ["--units", "gru", "--search", "none", "--seeds", "1", "--set", "epochs=30"]
     more += ["--set", "patience=100", "--jobs", "2", "--storage", word]
     options = [word for word in [*OPTIONS, *more] if word != "-q"]
     command, deadline = begin(dataset.folder, place, options), time.monotonic() + 120
@@ -156,7 +156,7 @@ def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tm
         assert time.monotonic() < deadline
         time.sleep(0.01)
     server.control("-m", "fast", "stop")
-    time.sleep(4)
+    time.sleep(2)
     server.control("start")
     assert command.wait(180) == 0
     away, *ended, memory, written = Path(f"{place}.log").read_text().splitlines()

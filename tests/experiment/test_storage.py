@@ -13,7 +13,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.place import JOURNAL
 from seqmodel.experiment.storage import open_storage
 from seqmodel.experiment.studies import WORKER, Study
-from seqmodel.training.trials import ranked
+from seqmodel.training.trials import ENDED, ranked
 
 
 def test_a_line_torn_by_a_kill_is_cut_off(tmp_path):
@@ -159,7 +159,9 @@ def test_the_first_of_equals_wins_and_a_pruned_one_never_does(study):
         study._study.tell(begin(study), value)
     assert ranked(study.indexed()) == [1, 2, 0]
     other = Study(optuna.create_study(), 1)
-    other._study.tell(begin(other), state=TrialState.PRUNED)
+    diverged = begin(other)
+    diverged.set_user_attr(ENDED, "diverged in epoch 1")
+    other._study.tell(diverged, state=TrialState.PRUNED)
     assert other.complete()
     assert ranked(other.indexed()) == []
 
