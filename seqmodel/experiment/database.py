@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import optuna
 from optuna.exceptions import StorageInternalError
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
@@ -58,8 +58,7 @@ def _parsed(address: str) -> URL:
 class Database(RDBStorage):
     """Optuna's storage in the database at an address, which waits while the database is away.
 
-    Passwords that the address lacks come from PGPASSWORD or ~/.pgpass, which PostgreSQL's own
-    library reads. While the database is away, calls are repeated for up to `PATIENCE` seconds, of
+    While the database is away, calls are repeated for up to `PATIENCE` seconds, of
     which `say` is told in one line; they end early once `stop` is set.
     """
 
@@ -150,25 +149,13 @@ def _insisting(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-for _name in (  # all that Optuna calls, directly or through its cache
-    "create_new_study",
-    "get_all_studies",
-    "get_study_directions",
-    "get_study_id_from_name",
-    "get_study_name_from_id",
-    "get_study_system_attrs",
-    "get_study_user_attrs",
-    "set_study_system_attr",
-    "set_study_user_attr",
+# All that Optuna may call, directly or through its cache.
+for _name in (
+    *BaseStorage.__abstractmethods__,
     "_create_new_trial",
     "_get_stale_trial_ids",
     "_get_trials",
     "_set_trial_param",
-    "get_trial",
     "get_trial_id_from_study_id_trial_number",
-    "set_trial_intermediate_value",
-    "set_trial_state_values",
-    "set_trial_system_attr",
-    "set_trial_user_attr",
 ):
     setattr(Database, _name, _insisting(getattr(Database, _name)))

@@ -32,14 +32,9 @@ class Difference(NamedTuple):
     pieces: int
 
     @property
-    def low(self) -> float:
-        """Lower end of the interval."""
-        return self.mean - self.margin
-
-    @property
-    def high(self) -> float:
-        """Its upper end."""
-        return self.mean + self.margin
+    def interval(self) -> tuple[float, float]:
+        """Its ends."""
+        return self.mean - self.margin, self.mean + self.margin
 
     @property
     def told(self) -> bool:
@@ -65,9 +60,7 @@ def behind_the_first(
     differently. Quantiles are of the studentized range (Tukey): the best was chosen by these very
     figures.
 
-    Args:
-        nats: of each model, those of each piece, (seeds, pieces).
-        lengths: (pieces,) in frames.
+    `nats` has those of each piece, (seeds, pieces), for each model; `lengths` are in frames.
     """
     frames, models, pieces = lengths.sum(), len(nats), len(lengths)
     figures = [each.sum(1) / frames for each in nats]
@@ -83,12 +76,8 @@ def behind_the_first(
     free_of_all = sum(seeds) - models
     of_all = sum(v * (s - 1) for v, s in zip(of_seeds, seeds, strict=True)) / free_of_all
     # What leaving out a piece changes; its square, times (P - 1) / P, sums to the variance.
-    changes = np.array(
-        [
-            (each.mean(0) - mean * lengths) / (frames - lengths)
-            for each, mean in zip(nats, means, strict=True)
-        ]
-    ) * math.sqrt(1 - 1 / pieces)
+    average = np.array([each.mean(0) for each in nats])
+    changes = (average - np.outer(means, lengths)) / (frames - lengths) * math.sqrt(1 - 1 / pieces)
     apart = changes - changes.mean(0)
     # Long pieces weigh more, so that there are fewer degrees of freedom than pieces.
     weights = lengths.astype(float) ** 2

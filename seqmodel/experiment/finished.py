@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import seqmodel
 from seqmodel.experiment.plan import Plan
@@ -13,14 +12,6 @@ from seqmodel.files import write_file
 
 FILE = "complete.json"
 """The file's name in the experiment's folder."""
-
-
-class Finished(NamedTuple):
-    """What a complete experiment says."""
-
-    text: str
-    """Its results, as printed."""
-    status: Status
 
 
 def remember(folder: Path, plan: Plan, text: str, status: Status, files: Sequence[str]) -> None:
@@ -35,8 +26,11 @@ def remember(folder: Path, plan: Plan, text: str, status: Status, files: Sequenc
     write_file(folder / FILE, json.dumps(values, indent=2).encode())
 
 
-def recall(folder: Path, plan: Plan | None = None) -> Finished | None:
-    """The answer kept in a folder, if it is that of `plan` and all files of the results remain."""
+def recall(folder: Path, plan: Plan | None = None) -> tuple[str, Status] | None:
+    """The answer kept in a folder: its results, as printed, and its progress.
+
+    None unless it is that of `plan` and all files of the results remain.
+    """
     with suppress(OSError, ValueError, KeyError, TypeError):  # written again by whoever looks on
         values = json.loads((folder / FILE).read_bytes())
         cells = [CellStatus(name, Counts(*counts), v) for name, counts, v in values["cells"]]
@@ -45,7 +39,7 @@ def recall(folder: Path, plan: Plan | None = None) -> Finished | None:
             and (plan is None or values["plan"] == _as_text(plan))
             and all((folder / name).is_file() for name in values["files"])
         ):
-            return Finished(str(values["text"]), Status(cells))
+            return str(values["text"]), Status(cells)
     return None
 
 

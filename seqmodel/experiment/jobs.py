@@ -6,8 +6,8 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -64,15 +64,9 @@ def work(
     """Work on a begun experiment with single-threaded processes until it is complete.
 
     Small models gain more from running side by side than from threads, and on one thread a run's
-    result does not depend on what else is running. A killed process is replaced.
-
-    Args:
-        task: the experiment.
-        jobs: how many processes; None: one per core, as far as memory allows.
-        most: how many have something to do.
-        tell: takes what processes report.
-        say: takes lines for people.
-        stop: ends the work once it is set.
+    result does not depend on what else is running. A killed process is replaced. There are `jobs`
+    processes, or one per core as far as memory allows, but at most `most`, which have something to
+    do. `tell` takes what they report, `say` lines for people; `stop` ends the work once it is set.
 
     Raises:
         InterruptError: after `stop` was set; the same call resumes.
@@ -83,7 +77,9 @@ def work(
     team = _Team(task, room, tell, say)
     try:
         while True:
-            while stop.signal is None and not team.ends and room.for_another(team.doing()):
+            while stop.signal is None and not team.ends:
+                if not room.for_another([member.last for member in team.members.values()]):
+                    break
                 team.start()
             if not team.members:
                 break
@@ -98,18 +94,16 @@ def work(
         raise team.error
     if stop.signal is not None:
         raise InterruptError("stopped; run the same command to resume", stop.signal)
-    room.tell_most()
+    if room.largest:
+        say(f"a run takes up to {_gigabytes(room.largest)} of memory")
 
 
 @dataclass
 class _Member:
-    """A process, which lives as long as its pipe is open."""
+    """A process, which lives as long as its pipe is open, and what it reported last."""
 
     process: ForkServerProcess
     last: Event | None = None
-    """What it was doing last."""
-    done: bool = False
-    """Whether it found nothing left to do."""
 
 
 class _Team:
@@ -127,13 +121,9 @@ class _Team:
         self.members: dict[Connection, _Member] = {}
         self.error: SeqmodelError | MemoryError | None = None
         self.ends = False
-        """Whether nobody is to be replaced."""
+        """Whether nobody is to be replaced: one found nothing left to do, or has to end."""
         self._asked = False
         self._said = -float(SILENCE)
-
-    def doing(self) -> list[Event | None]:
-        """What each process reported last."""
-        return [member.last for member in self.members.values()]
 
     def start(self) -> None:
         """Start one more process."""
@@ -158,7 +148,7 @@ class _Team:
                 said: Said = connection.recv()
             except (EOFError, OSError):
                 del self.members[connection]
-                if not member.done and not self.ends:
+                if not self.ends:
                     self._bury(member)
                 continue
             if isinstance(said, Event):
@@ -166,7 +156,7 @@ class _Team:
                 self._room.heard(said)
                 self._tell(said)
             elif said == DONE:
-                self.ends = member.done = True
+                self.ends = True
             elif isinstance(said, str):
                 if time.monotonic() - self._said > SILENCE:  # all lose a database at once
                     self._said = time.monotonic()
@@ -212,17 +202,12 @@ class _Room:
     def __init__(self, jobs: int | None, most: int, say: Callable[[str], None]) -> None:
         self._jobs, self._most, self._say = jobs, most, say
         self._cores = cores()
-        self._largest = 0  # bytes that one has taken
+        self.largest = 0  # bytes that one has taken
         self._told = False
 
     def heard(self, event: Event) -> None:
         """Take what a process reports."""
-        self._largest = max(self._largest, event.memory)
-
-    def tell_most(self) -> None:
-        """Say how much memory a run takes, if any was trained."""
-        if self._largest:
-            self._say(f"a run takes up to {_gigabytes(self._largest)} of memory")
+        self.largest = max(self.largest, event.memory)
 
     def for_another(self, others: list[Event | None]) -> bool:
         """Whether one more may start beside others, of which the latest events are given."""
@@ -233,7 +218,7 @@ class _Room:
         if not others or len(others) >= self._cores:
             return not others
         taken = [event.memory if event else 0 for event in others]
-        each = int(MARGIN * self._largest) or USUAL
+        each = int(MARGIN * self.largest) or USUAL
         free = available_memory() - sum(max(0, each - so_far) for so_far in taken)
         if free < each and all(taken) and not self._told:
             self._told = True
@@ -259,22 +244,15 @@ def _start_server() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"  # read as the server loads its libraries
     # The server and its forks inherit the block: Ctrl-C reaches them too, but this process is the
     # one to stop them.
-    with _blocked(signal.SIGINT):
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
         forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if former is None:
         del os.environ["OMP_NUM_THREADS"]
     else:
         os.environ["OMP_NUM_THREADS"] = former
-
-
-@contextmanager
-def _blocked(number: signal.Signals) -> Iterator[None]:
-    """Defer a signal to the end of the block; processes started in it never receive it."""
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def _process(task: Task, heard: Connection) -> None:

@@ -82,12 +82,8 @@ class _Lines(JournalFileBackend):
                 number += 1
         except OSError as error:
             raise disk_error(self._path, "read", error) from error
-        except (
-            ValueError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-        ) as error:  # not JSON, or not an object
+        # For what is not JSON, or not an object.
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise damaged(self._path, f"line {number}") from error
 
 
@@ -114,7 +110,12 @@ class _Lock(BaseJournalFileLock):
             self.release()
             raise SeqmodelError(f"{self._lock} is not a file: remove it")
         take(self._file, wait=True)
-        _cut_torn_line(self._journal)
+        with suppress(FileNotFoundError), self._journal.open("r+b") as file:
+            if size := file.seek(0, os.SEEK_END):
+                file.seek(size - 1)
+                if file.read(1) != b"\n":
+                    file.seek(0)
+                    file.truncate(file.read().rfind(b"\n") + 1)
         return True
 
     def release(self) -> None:
@@ -122,15 +123,3 @@ class _Lock(BaseJournalFileLock):
         assert self._file is not None
         os.close(self._file)
         self._file = None
-
-
-def _cut_torn_line(journal: Path) -> None:
-    with suppress(FileNotFoundError), journal.open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
-        if not size:
-            return
-        file.seek(size - 1)
-        if file.read(1) == b"\n":
-            return
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)

@@ -2,31 +2,24 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from seqmodel.experiment import table
 from seqmodel.experiment.page import comparison_page
 from seqmodel.experiment.plan import Plan
-from seqmodel.experiment.results import Comparison, results
+from seqmodel.experiment.results import results
 from seqmodel.experiment.studies import Studies
 from seqmodel.files import write_file
 from seqmodel.plots.curves import plot_curves
 from seqmodel.report.page.render import render
 
 
-class Written(NamedTuple):
-    """The results as they are printed, and the names of the files that hold them."""
-
-    text: str
-    files: Sequence[str]
-
-
-def write_results(studies: Studies, folder: Path, command: str) -> Written:
+def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, list[str]]:
     """Write tables, the list of runs, learning curves and a page to the experiment's folder.
 
     table.md, .tex, .csv and .json are the same whenever and wherever they are made from the same
     runs, except that .json has the datasets' paths; runs.txt, curves-*.png and report.html hold
-    times too, and the page the `command`.
+    times too, and the page the `command`. Returns the results as they are printed, and the names of
+    the files.
     """
     comparisons = results(studies)
     notes = _notes(studies.plan)
@@ -39,22 +32,13 @@ def write_results(studies: Studies, folder: Path, command: str) -> Written:
     }
     for name, content in files.items():
         write_file(folder / name, content.encode(errors="backslashreplace"))
-    for comparison in comparisons:
-        _plot(comparison, folder / f"curves-{comparison.dataset}.png")
+    for comparison in comparisons:  # the winners, as in Figures 2 and 3 of Chung et al. 2014
+        winners = [o for o in comparison.outcomes if o.seeds and o.seeds[0].metrics]
+        if curves := {winner.name: winner.seeds[0].metrics for winner in winners}:
+            plot_curves(folder / f"curves-{comparison.dataset}.png", comparison.dataset, curves)
     page = comparison_page(studies.plan, comparisons, folder, notes, command)
     write_file(folder / "report.html", render(page).encode())
-    return Written(table.text(comparisons, notes), [*files, "report.html"])
-
-
-def _plot(comparison: Comparison, path: Path) -> None:
-    """The winners' curves as in Figures 2 and 3 of Chung et al. 2014."""
-    curves = {
-        outcome.cell.variant.name: outcome.seeds[0].metrics
-        for outcome in comparison.outcomes
-        if outcome.seeds and outcome.seeds[0].metrics
-    }
-    if curves:
-        plot_curves(path, comparison.dataset, curves)
+    return table.text(comparisons, notes), [*files, "report.html"]
 
 
 def _notes(plan: Plan) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 
 import optuna
@@ -10,7 +11,7 @@ from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment import table
 from seqmodel.experiment.plan import Plan
-from seqmodel.experiment.results import Attempt, Comparison, Outcome
+from seqmodel.experiment.results import Attempt, Comparison
 from seqmodel.media.words import listed, spaced
 from seqmodel.report.drawing import draw, real_piece
 from seqmodel.report.origin import came_from
@@ -51,27 +52,19 @@ def comparison_page(
 
     Runs trained on another host have no sample here.
     """
-    lead = [_lead(comparison) for comparison in comparisons]
-    sections = [_section(comparison, folder) for comparison in comparisons]
-    settings = Detail("Plan", table.as_json([], plan.to_json()).strip())
-    return Page(
-        title=f"{_what(plan)} on {listed([c.dataset for c in comparisons])}",
-        lead=(*lead, *notes),
-        sections=(
-            *sections,
-            came_from(
-                command,
-                [settings],
-                threads="one thread for each run",
-                versions={"Optuna": optuna.__version__},
-            ),
-        ),
-    )
-
-
-def _what(plan: Plan) -> str:
     names = [variant.name for variant in plan.variants]
-    return listed(names) if len(names) <= NAMED else f"{len(names)} variants"
+    what = listed(names) if len(names) <= NAMED else f"{len(names)} variants"
+    origin = came_from(
+        command,
+        [Detail("Plan", table.as_json([], plan.to_json()).strip())],
+        threads="one thread for each run",
+        versions={"Optuna": optuna.__version__},
+    )
+    return Page(
+        title=f"{what} on {listed([c.dataset for c in comparisons])}",
+        lead=(*map(_lead, comparisons), *notes),
+        sections=(*(_section(comparison, folder) for comparison in comparisons), origin),
+    )
 
 
 def _lead(comparison: Comparison) -> str:
@@ -80,13 +73,13 @@ def _lead(comparison: Comparison) -> str:
     if not ranked:
         return f"No variant has a result on {comparison.dataset}."
     best = ranked[0]
-    nats = float(comparison.figures(best, comparison.judged).mean())
-    others = [other.cell.variant.name for other in ranked[1:] if comparison.leads(other)]
+    nats = comparison.mean(best)
+    others = [other.name for other in ranked[1:] if comparison.leads(other)]
     beside = f", though {listed(others)} cannot be told apart from it" if others else ""
     claim = f"predicts {where} best{beside}"
     if comparison.behind and not comparison.told:
         claim = f"leads on {where}, on too few seeds or pieces for a verdict"
-    text = f"{best.cell.variant.name} {claim}, with {nats:.3f} nats per frame"
+    text = f"{best.name} {claim}, with {nats:.3f} nats per frame"
     trivial = comparison.trivial(comparison.judged)
     if trivial is None:
         return f"{text}."
@@ -96,15 +89,10 @@ def _lead(comparison: Comparison) -> str:
 
 def _section(comparison: Comparison, folder: Path) -> Section:
     parts: list[Part] = [_figures(comparison), _curves(comparison)]
-    if any(trial.found.get("learning_rate") for o in comparison.outcomes for trial in o.trials):
+    if any("learning_rate" in trial.found for o in comparison.outcomes for trial in o.trials):
         parts.append(_searches(comparison))
-    parts += _samples(comparison, folder)
-    parts.append(_runs(comparison))
-    verdicts = (
-        *table.verdicts(comparison),
-        *table.trivial_lines(comparison),
-        *table.caveats(comparison),
-    )
+    parts += [*_samples(comparison, folder), _runs(comparison)]
+    verdicts = [*table.verdicts(comparison), *table.caveats(comparison)]
     return Section(comparison.dataset, tuple(parts), tuple(f"{line}." for line in verdicts))
 
 
@@ -115,9 +103,9 @@ def _figures(comparison: Comparison) -> Table:
     judged = 1 + labels.index(comparison.judged)
     rows = [
         Row(
-            (outcome.cell.variant.name, *(cells[k] for _, cells in lines)),
+            (outcome.name, *(cells[k] for _, cells in lines)),
             frozenset([judged] if comparison.leads(outcome) else []),
-            series=outcome.cell.variant.name,
+            series=outcome.name,
         )
         for k, outcome in enumerate(comparison.outcomes)
     ]
@@ -136,32 +124,34 @@ def _figures(comparison: Comparison) -> Table:
 def _curves(comparison: Comparison) -> Curves:
     return Curves(
         tuple(
-            Curve(f"{name}, seed {k + 1}" if len(outcome.seeds) > 1 else name, points, best, name)
+            Curve(
+                f"{outcome.name}, seed {k + 1}" if len(outcome.seeds) > 1 else outcome.name,
+                _points(attempt),
+                int(attempt.best["epoch"]),
+                outcome.name,
+            )
             for outcome in comparison.outcomes
             for k, attempt in enumerate(outcome.seeds)
-            for name in [outcome.cell.variant.name]
-            for points, best in [_points(attempt)]
-            if points
+            if attempt.best is not None
         ),
         train=False,
     )
 
 
-def _points(attempt: Attempt) -> tuple[tuple[Point, ...], int | None]:
-    points, seconds = [], 0.0
-    for line in attempt.metrics:
-        seconds += line["seconds"]
-        nats = line["train_nats_per_frame"], line["valid_nats_per_frame"]
-        points.append(Point(line["updates"], seconds, *nats))
-    best = attempt.best
-    return tuple(points), None if best is None else int(best["epoch"])
+def _points(attempt: Attempt) -> tuple[Point, ...]:
+    lines = attempt.metrics
+    seconds = accumulate(line["seconds"] for line in lines)
+    return tuple(
+        Point(line["updates"], so_far, line["train_nats_per_frame"], line["valid_nats_per_frame"])
+        for line, so_far in zip(lines, seconds, strict=True)
+    )
 
 
 def _searches(comparison: Comparison) -> Scatter:
     return Scatter(
         tuple(
             Cloud(
-                outcome.cell.variant.name,
+                outcome.name,
                 tuple(
                     Dot(
                         trial.found["learning_rate"],
@@ -178,11 +168,10 @@ def _searches(comparison: Comparison) -> Scatter:
 
 
 def _samples(comparison: Comparison, folder: Path) -> list[Part]:
-    subjects = [
-        subject_of(load_run(run), outcome.cell.variant.name)
-        for outcome in comparison.outcomes
-        if (run := _winner(outcome, folder)) is not None
+    winners = [
+        (o, folder / "runs" / o.cell.name / f"trial-{o.winner}") for o in comparison.outcomes
     ]
+    subjects = [subject_of(load_run(run), o.name) for o, run in winners if (run / BEST).is_file()]
     drawn = draw(subjects, number=1, seed=SEED, progress=lambda done, total: None)
     samples = tuple(sample for subject in drawn.values() for sample in subject)
     if samples:
@@ -190,14 +179,6 @@ def _samples(comparison: Comparison, folder: Path) -> list[Part]:
         with suppress(SeqmodelError):  # the dataset may be gone since
             samples += tuple(real_piece(winner, open_dataset(str(winner.config.data))))
     return [Samples(samples, notes=(f"Of each winner, with seed {SEED}.",))] if samples else []
-
-
-def _winner(outcome: Outcome, folder: Path) -> Path | None:
-    """The run of the winning trial, if it was trained here."""
-    if outcome.winner is None:
-        return None
-    run = folder / "runs" / outcome.cell.name / f"trial-{outcome.winner}"
-    return run if (run / BEST).is_file() else None
 
 
 def _runs(comparison: Comparison) -> Table:
@@ -208,7 +189,7 @@ def _runs(comparison: Comparison) -> Table:
     rows = [
         Row(
             (
-                f"{outcome.cell.variant.name}, {kind} {attempt.index + first}",
+                f"{outcome.name}, {kind} {attempt.index + (kind == 'seed')}",
                 *(f"{attempt.found[key]:.3g}" if key in attempt.found else "" for key in found),
                 Trace(tuple(line["valid_nats_per_frame"] for line in attempt.metrics)),
                 "" if attempt.best is None else f"{attempt.best['valid_nats_per_frame']:.4f}",
@@ -216,11 +197,10 @@ def _runs(comparison: Comparison) -> Table:
                 f"{attempt.seconds:.0f}",
                 attempt.ended or "unfinished",
             ),
-            series=outcome.cell.variant.name,
+            series=outcome.name,
         )
         for outcome in comparison.outcomes
-        for kind, attempts, first in (("trial", outcome.trials, 0), ("seed", outcome.seeds, 1))
-        for attempt in attempts
+        for kind, attempt in outcome.runs()
     ]
     texts = ("valid over epochs", "ended")
     columns = tuple(Column(name, is_text=name in texts) for name in names)

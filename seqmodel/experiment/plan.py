@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -14,10 +15,8 @@ from seqmodel.training.space import Range
 
 QUICK_FRAMES = 64_000
 """Frames that a run of a quick experiment is trained on, as far as whole epochs allow."""
-
 QUICK_EPOCHS = 60
 """The most epochs of such a run; datasets of a few pieces would have thousands."""
-
 WORDS = {
     "sources": "datasets",
     "finals": "pruning (an older version's)",
@@ -75,14 +74,10 @@ class Plan:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`."""
-        return cls(
-            **{
-                **values,
-                "sources": tuple(Source(**source) for source in values["sources"]),
-                "variants": tuple(Variant(**variant) for variant in values["variants"]),
-                "space": {name: Range(**bounds) for name, bounds in values["space"].items()},
-            }
-        )
+        sources = tuple(Source(**source) for source in values["sources"])
+        variants = tuple(Variant(**variant) for variant in values["variants"])
+        space = {name: Range(**bounds) for name, bounds in values["space"].items()}
+        return cls(**{**values, "sources": sources, "variants": variants, "space": space})
 
     def as_deep_as(self, other: "Plan") -> Self:
         """The plan with at least the trials and seeds of `other`: none that was run is dropped."""
@@ -221,17 +216,13 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
     variants = []
     for parts in itertools.product(*axes):
         settings = {key: value for part in parts for key, value in part.items()}
-        words = [v if k == "unit" else f"{k}={_text(v)}" for k, v in settings.items()]
+        texts = {k: str(v).lower() if isinstance(v, bool) else v for k, v in settings.items()}
+        words = [v if k == "unit" else f"{k}={v}" for k, v in texts.items()]
         variants.append(Variant(" ".join(words), settings))
-    names = [variant.name for variant in variants]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(variant.name for variant in variants).items():
+        if count > 1:
             raise UsageError(f"{name} is listed twice")
     return tuple(variants)
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _word(text: str) -> str:

@@ -36,21 +36,17 @@ class Counts(NamedTuple):
 
     def weight(self, run: str) -> float:
         """About how much of a whole run is trained in the one of this name."""
-        kind = run.rpartition("/")[2].partition("-")[0]
         if run.endswith("/seed-0"):  # only scores what a trial has trained
             return 0.0
         shares = {"trial": LOOK, "final": 1 - LOOK} if self.finals else {}
-        return shares.get(kind, 1.0)
+        return shares.get(run.rpartition("/")[2].partition("-")[0], 1.0)
 
     @property
     def left(self) -> float:
         """About how many whole runs are left to train."""
-        trials, finals, seeds = (self.weight(f"/{kind}-1") for kind in ("trial", "final", "seed"))
-        return (
-            (self.trials - self.trials_done) * trials
-            + (self.finals - self.finals_done) * finals
-            + min(self.seeds - self.seeds_done, self.seeds - 1) * seeds
-        )
+        trials = (self.trials - self.trials_done) * self.weight("/trial-1")
+        finals = (self.finals - self.finals_done) * self.weight("/final-1")
+        return trials + finals + min(self.seeds - self.seeds_done, self.seeds - 1)
 
 
 @dataclass(frozen=True)
@@ -110,15 +106,10 @@ def read_event(path: Path) -> Event | None:
 
 
 def seconds_left(left: float, gained: float, spent: float, processes: int) -> float | None:
-    """Seconds until the work that is left has been done, if it goes on as so far.
+    """Seconds until the work left, in whole runs, has been done by as many processes.
 
-    None if nothing is known, or no process works.
-
-    Args:
-        left: the work left, in whole runs.
-        gained: the work done so far.
-        spent: the seconds that this took, of all processes together.
-        processes: how many go on.
+    As fast as what was gained in the seconds that all processes together have spent; None if
+    nothing is known, or no process works.
     """
     return left * spent / gained / processes if gained > 0 and processes else None
 
@@ -138,12 +129,11 @@ class Running(NamedTuple):
 
 
 class CellStatus(NamedTuple):
-    """The progress of a cell."""
+    """The progress of a cell, and its best figure on valid so far, in nats per frame."""
 
     name: str
     counts: Counts
     valid: float | None
-    """The best figure so far, in nats per frame."""
 
 
 class Status(NamedTuple):

@@ -66,6 +66,15 @@ class Outcome:
     """Split -> nats of each piece, (seeds, pieces)."""
 
     @property
+    def name(self) -> str:
+        """The variant's."""
+        return self.cell.variant.name
+
+    def runs(self) -> list[tuple[str, Attempt]]:
+        """All runs: trials, then seeds."""
+        return [*(("trial", run) for run in self.trials), *(("seed", run) for run in self.seeds)]
+
+    @property
     def found(self) -> Mapping[str, Any]:
         """The settings that the search chose for the winner."""
         return {} if self.winner is None else self.trials[self.winner].found
@@ -91,15 +100,16 @@ class Comparison:
 
     def figures(self, outcome: Outcome, split: str) -> NDArray[np.float64]:
         """Nats per frame of each seed, (seeds,); empty if the search has no winner."""
-        if split not in outcome.nats:
-            return np.empty(0)
-        figures: NDArray[np.float64] = outcome.nats[split].sum(1) / self.lengths[split].sum()
-        return figures
+        nats = outcome.nats.get(split, np.empty((0, 1)))
+        return np.asarray(nats.sum(1) / self.lengths[split].sum())
+
+    def mean(self, outcome: Outcome) -> float:
+        """The mean figure of its seeds on the split that decides; it needs one."""
+        return float(self.figures(outcome, self.judged).mean())
 
     def ranked(self) -> list[Outcome]:
         """The outcomes with a figure, the best first."""
-        with_figure = [o for o in self.outcomes if len(self.figures(o, self.judged))]
-        return sorted(with_figure, key=lambda o: float(self.figures(o, self.judged).mean()))
+        return sorted((o for o in self.outcomes if self.judged in o.nats), key=self.mean)
 
     @cached_property
     def behind(self) -> list[tuple[Outcome, Difference]]:
@@ -130,9 +140,8 @@ class Comparison:
 
     def at_end(self, name: str) -> list[Outcome]:
         """The outcomes whose search chose a value of the setting `name` at an end of its range."""
-        return [
-            o for o in self.outcomes if name in o.found and self.space[name].at_end(o.found[name])
-        ]
+        bounds = self.space[name]
+        return [o for o in self.outcomes if name in o.found and bounds.at_end(o.found[name])]
 
     def trivial(self, split: str) -> tuple[str, float] | None:
         """The best trivial model of a split and its nats per frame; None if there is none."""
@@ -142,11 +151,7 @@ class Comparison:
     def no_better_than_trivial(self) -> list[Outcome]:
         """The outcomes no better than the best trivial model on the split that decides."""
         trivial = self.trivial(self.judged)
-        if trivial is None:
-            return []
-        return [
-            o for o in self.ranked() if float(self.figures(o, self.judged).mean()) >= trivial[1]
-        ]
+        return [o for o in self.ranked() if trivial is not None and self.mean(o) >= trivial[1]]
 
 
 def results(studies: Studies) -> list[Comparison]:

@@ -111,12 +111,10 @@ class Studies:
         study = self._study(f"{cell.name}/seeds", self.plan.seeds)
         if not self.searched(cell):
             return study
-        winner = self.winner(cell)
-        number = -1 if winner is None else winner[0]
-        first = study.noted(WINNER)
-        if first is None:
+        number, _ = self.winner(cell) or (-1, None)
+        if study.noted(WINNER) is None:
             study.note(WINNER, number)
-        elif first != number:
+        elif study.noted(WINNER) != number:
             study = self._study(f"{cell.name}/seeds of trial {number}", self.plan.seeds)
         self._seeds[cell.name] = study
         return study
@@ -133,16 +131,14 @@ class Studies:
 
         Trials added to a search come last, so that the finals so far keep their places.
         """
-        if cell.name not in self._finalists:
-            if not self.trials(cell).complete():
-                return []
+        if cell.name not in self._finalists and self.trials(cell).complete():
             finals = self._study(f"{cell.name}/finals", self.plan.finals)
             order = list(finals.noted(FINALISTS) or [])
             added = [number for number in self._leading(cell) if number not in order]
             if added:
                 finals.note(FINALISTS, order + added)
             self._finalists[cell.name] = order + added
-        return self._finalists[cell.name]
+        return self._finalists.get(cell.name, [])
 
     def finished(self, cell: Cell) -> dict[int, FrozenTrial]:
         """The finals by their trials' indices, but those that no longer lead at the first look."""
@@ -168,9 +164,7 @@ class Studies:
 
     def complete(self) -> bool:
         """Whether nothing is left to do."""
-        return all(
-            self.searched(cell) and self.seeds(cell).complete() for cell in self.plan.cells()
-        )
+        return all(self.searched(c) and self.seeds(c).complete() for c in self.plan.cells())
 
     def counts(self, cell: Cell) -> Counts:
         """How many runs a cell has, and how many have ended."""
@@ -201,14 +195,11 @@ class Study:
         Leaves out surplus trials, which begin when two processes take the last one at once and end
         unrun.
         """
-        trials = self._study.get_trials(deepcopy=False)
-        unrun = {t.number for t in trials if t.state == TrialState.PRUNED} - {
-            t.number for t in trials if ENDED in t.user_attrs
-        }
-        begun = (t.number for t in trials if root(t) == t.number and t.number not in unrun)
-        index = {number: k for k, number in enumerate(begun)}
-        found = {index[root(t)]: t for t in trials if root(t) in index}
-        return {k: found[k] for k in sorted(found) if k < self.count}
+        last: dict[int, FrozenTrial] = {}  # by the first, in the order in which these began
+        for trial in self._study.get_trials(deepcopy=False):
+            if trial.state != TrialState.PRUNED or ENDED in trial.user_attrs:
+                last[root(trial)] = trial
+        return dict(enumerate([*last.values()][: self.count]))
 
     def noted(self, name: str) -> Any:
         """An attribute of the study; None if it has not been noted."""
@@ -255,16 +246,11 @@ class Study:
         for trial in self.indexed().values():
             if trial.state not in (TrialState.RUNNING, TrialState.FAIL):
                 continue
-            worker = trial.user_attrs.get(WORKER)
-            if worker is None:
-                dead = trial.datetime_start is not None and trial.datetime_start < long_ago
-            else:
-                dead = is_dead(worker)
-            if not dead:
-                continue
-            if trial.state == TrialState.RUNNING:
-                self._study.tell(trial.number, state=TrialState.FAIL)
-            queue_again(self._study, trial)
+            worker, began = trial.user_attrs.get(WORKER), trial.datetime_start
+            if is_dead(worker) if worker else began is not None and began < long_ago:
+                if trial.state == TrialState.RUNNING:
+                    self._study.tell(trial.number, state=TrialState.FAIL)
+                queue_again(self._study, trial)
 
     def run_next(self, objective: Objective, sampler: BaseSampler) -> None:
         """Take a trial, a queued one first, run it and store the result.

@@ -31,16 +31,13 @@ def rows(comparison: Comparison) -> list[tuple[str, list[str]]]:
     def row(label: str, cell: Callable[[Outcome], str]) -> tuple[str, list[str]]:
         return label, [cell(outcome) for outcome in outcomes]
 
-    found = []
-    for split in SPLITS:
-        if split in comparison.lengths:
-            found.append((split, [_figure(comparison, outcome, split) for outcome in outcomes]))
+    splits = [split for split in SPLITS if split in comparison.lengths]
     return [
-        *found,
+        *[row(split, partial(_figure, comparison, split)) for split in splits],
         row("hidden", _sizes),
         row("parameters", lambda o: f"{o.parameters.units:,}" if o.parameters else ""),
         row("with the output", lambda o: f"{o.parameters.with_output:,}" if o.parameters else ""),
-        *[row(name.replace("_", " "), partial(_setting, name)) for name in shown],
+        *[row(spaced(name), partial(_setting, name)) for name in shown],
         row("epochs", _epochs),
     ]
 
@@ -55,9 +52,8 @@ def verdicts(comparison: Comparison) -> list[str]:
     """Which differences are real: the best variant against each of the others, one line each."""
     lines = []
     for other, gap in comparison.behind:
-        best = comparison.ranked()[0]
-        name, its = best.cell.variant.name, other.cell.variant.name
-        interval = f"{gap.mean:.3f} nats ({gap.low:.3f} to {gap.high:.3f})"
+        name, its = comparison.ranked()[0].name, other.name
+        interval = "{:.3f} nats ({:.3f} to {:.3f})".format(gap.mean, *gap.interval)
         if gap.real:
             lines.append(f"{name} is better than {its} by {interval}")
         elif gap.told:
@@ -71,36 +67,28 @@ def verdicts(comparison: Comparison) -> list[str]:
 
 
 def caveats(comparison: Comparison) -> list[str]:
-    """Which variants training, or a search, has hardly done justice, one line for each reason."""
+    """Reasons to doubt a verdict: who is no better than a trivial model, or not trained enough."""
     lines = []
-    improving = _names(comparison.improving())
-    if improving:
+    if worse := _names(comparison.no_better_than_trivial()):
+        told = f"{listed(worse)} {'is' if len(worse) == 1 else 'are'} no better than"
+        lines.append(f"{told} a trivial model on {comparison.judged}")
+    if improving := _names(comparison.improving()):
         lines.append(f"{listed(improving)} still improved in the last epoch: more may change ranks")
     for name in comparison.space:
-        at_end = _names(comparison.at_end(name))
-        if at_end:
+        if at_end := _names(comparison.at_end(name)):
             told = f"the best {spaced(name)} of {listed(at_end)} is at an end of the range searched"
             lines.append(f"{told}: beyond it may be better")
     return lines
 
 
-def baseline_lines(comparison: Comparison) -> list[str]:
-    """The best trivial model of each split, which variants are no better, and the caveats."""
-    lines = []
+def _remarks(comparison: Comparison) -> list[str]:
+    """The verdicts, the best trivial model of each split, and the caveats."""
+    lines = verdicts(comparison)
     for split in SPLITS:
         trivial = comparison.trivial(split)
         if trivial is not None:
             lines.append(f"best trivial model on {split}: {trivial[1]:.3f} ({spaced(trivial[0])})")
-    return [*lines, *trivial_lines(comparison), *caveats(comparison)]
-
-
-def trivial_lines(comparison: Comparison) -> list[str]:
-    """Which variants are no better than the best trivial model on the split that decides."""
-    worse = _names(comparison.no_better_than_trivial())
-    if not worse:
-        return []
-    verb = "is" if len(worse) == 1 else "are"
-    return [f"{listed(worse)} {verb} no better than a trivial model on {comparison.judged}"]
+    return lines + caveats(comparison)
 
 
 def text(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
@@ -117,7 +105,7 @@ def text(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
             for label, cells in lines
         ]
         table = [line.rstrip() for line in table]
-        blocks.append("\n".join([*table, *verdicts(comparison), *baseline_lines(comparison)]))
+        blocks.append("\n".join([*table, *_remarks(comparison)]))
     return "\n\n".join([*blocks, *(["\n".join(notes)] if notes else [])])
 
 
@@ -128,7 +116,7 @@ def markdown(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
         names = _names(comparison.outcomes)
         lines = [_piped([comparison.dataset, *names]), _piped(["---", *["---:"] * len(names)])]
         lines += [_piped([label, *cells]) for label, cells in _marked(comparison, "**{}**")]
-        told = [f"- {line}" for line in (*verdicts(comparison), *baseline_lines(comparison))]
+        told = [f"- {line}" for line in _remarks(comparison)]
         blocks.append("\n".join([*lines, "", *told]))
     return "\n\n".join([*blocks, *notes]) + "\n"
 
@@ -159,8 +147,8 @@ def as_csv(comparisons: Sequence[Comparison]) -> str:
             for split in comparison.lengths:
                 for k, nats in enumerate(comparison.figures(outcome, split)):
                     seed = outcome.config.seed + k if outcome.config else k
-                    name = outcome.cell.variant.name
-                    writer.writerow([comparison.dataset, name, split, seed, repr(float(nats))])
+                    figure = repr(float(nats))
+                    writer.writerow([comparison.dataset, outcome.name, split, seed, figure])
     return file.getvalue()
 
 
@@ -174,18 +162,14 @@ def as_json(comparisons: Sequence[Comparison], plan: Mapping[str, Any]) -> str:
 def times(comparisons: Sequence[Comparison]) -> str:
     """How long every run took, and how it ended, one line each."""
     lines = []
-    for comparison in comparisons:
-        for outcome in comparison.outcomes:
-            for kind, attempts in (("trial", outcome.trials), ("seed", outcome.seeds)):
-                for attempt in attempts:
-                    best = attempt.best
-                    figure = "" if best is None else f"{best['valid_nats_per_frame']:.4f}"
-                    found = " ".join(f"{k}={v:.3g}" for k, v in attempt.found.items())
-                    lines.append(
-                        f"{outcome.cell.name} {kind} {attempt.index}: {figure or 'no figure'}, "
-                        f"{len(attempt.metrics)} epochs, {attempt.seconds:.0f} s, "
-                        f"{attempt.ended or 'unfinished'} {found}".rstrip()
-                    )
+    for outcome in (outcome for comparison in comparisons for outcome in comparison.outcomes):
+        for kind, run in outcome.runs():
+            figure = "no figure" if run.best is None else f"{run.best['valid_nats_per_frame']:.4f}"
+            found = " ".join(f"{k}={v:.3g}" for k, v in run.found.items())
+            lines.append(
+                f"{outcome.cell.name} {kind} {run.index}: {figure}, {len(run.metrics)} epochs, "
+                f"{run.seconds:.0f} s, {run.ended or 'unfinished'} {found}".rstrip()
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -195,7 +179,7 @@ def _values(comparison: Comparison) -> dict[str, Any]:
         "baselines": comparison.baselines,
         "variants": [
             {
-                "variant": outcome.cell.variant.name,
+                "variant": outcome.name,
                 "parameters": outcome.parameters and outcome.parameters.units,
                 "parameters_with_output": outcome.parameters and outcome.parameters.with_output,
                 "hidden": None if outcome.config is None else outcome.config.hidden,
@@ -227,31 +211,30 @@ def _above(comparison: Comparison, outcome: Outcome) -> dict[str, Any] | None:
     """The difference from the best variant; None for the best itself, or without a figure."""
     for other, gap in comparison.behind:
         if other is outcome:
-            ends = {"low": gap.low, "high": gap.high} if gap.told else {"low": None, "high": None}
-            return {"mean": gap.mean, **ends, "seeds": gap.seeds, "pieces": gap.pieces}
+            low, high = gap.interval if gap.told else (None, None)
+            sizes = {"seeds": gap.seeds, "pieces": gap.pieces}
+            return {"mean": gap.mean, "low": low, "high": high, **sizes}
     return None
 
 
 def _names(outcomes: Sequence[Outcome]) -> list[str]:
-    return [outcome.cell.variant.name for outcome in outcomes]
+    return [outcome.name for outcome in outcomes]
 
 
 def _marked(
     comparison: Comparison, mark: str, escape: Callable[[str], str] = str
 ) -> list[tuple[str, list[str]]]:
     """The rows, marking the figures that are best or not told apart from the best."""
-    leading = [*map(comparison.leads, comparison.outcomes)]
-    found = []
-    for label, cells in rows(comparison):
-        texts = [*map(escape, cells)]
-        if label == comparison.judged:
-            pairs = zip(texts, leading, strict=True)
-            texts = [mark.format(text) if leads else text for text, leads in pairs]
-        found.append((label, texts))
-    return found
+    marks = [mark if comparison.leads(outcome) else "{}" for outcome in comparison.outcomes]
+    return [
+        (label, [m.format(t) for m, t in zip(marks, texts, strict=True)])
+        if label == comparison.judged
+        else (label, texts)
+        for label, texts in ((label, [*map(escape, cells)]) for label, cells in rows(comparison))
+    ]
 
 
-def _figure(comparison: Comparison, outcome: Outcome, split: str) -> str:
+def _figure(comparison: Comparison, split: str, outcome: Outcome) -> str:
     figures = comparison.figures(outcome, split)
     if not len(figures):
         return ""

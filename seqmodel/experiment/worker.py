@@ -24,11 +24,8 @@ from seqmodel.training.trials import ENDED, first_look, train_trial
 
 POLL = 0.5
 """Seconds between checks for work that other processes have to finish first."""
-
-
 TELL = 0.5
 """Seconds between two reports of the current epoch."""
-
 NO_SAMPLER = optuna.samplers.RandomSampler(0)
 """For studies whose trials have nothing to be sampled."""
 
@@ -68,13 +65,21 @@ class Worker:
 
     def _one(self) -> bool:
         """Run the next trial, final or seed; False if there is none for now."""
+        studies = self._studies
+        stages = (
+            (studies.trials, self._search),
+            (studies.finals, self._finish),
+            (studies.seeds, self._repeat),
+        )
         for cell in self._plan.cells():
-            stage = self._stage(cell)
-            if stage is None:
+            opened = ((study(cell), run) for study, run in stages)  # as each needs the one before
+            study, run = next((s for s in opened if not s[0].complete()), (None, None))
+            if study is None or run is None:
                 continue
-            study, run = stage
             with held(self._folder / "locks" / "queue", wait=True):
-                study.queue_what_was_left(self._is_dead)
+                study.queue_what_was_left(
+                    lambda worker: worker != self._name and is_dead(self._folder, worker)
+                )
             if not study.waits():
                 continue
             run(cell, study)
@@ -84,38 +89,18 @@ class Worker:
             return True
         return False
 
-    def _stage(self, cell: Cell) -> tuple[Study, Callable[[Cell, Study], None]] | None:
-        """What a cell is at, and how a trial of it is run; None once it is complete.
-
-        Each stage needs the results of the one before.
-        """
-        for opened, run in (
-            (self._studies.trials, self._search),
-            (self._studies.finals, self._finish),
-            (self._studies.seeds, self._repeat),
-        ):
-            study = opened(cell)
-            if not study.complete():
-                return study, run
-        return None
-
     def _say(self, event: Event) -> None:
         """Report to the parent process, and to the lock file for `--status`."""
         self._tell(event)
         write_event(self._lock, event)
-
-    def _is_dead(self, worker: str) -> bool:
-        return worker != self._name and is_dead(self._folder, worker)
 
     def _search(self, cell: Cell, study: Study) -> None:
         given = self._plan.config(cell, self._dataset(cell), {}, 0)
         look = first_look(given) if self._plan.finals else None
 
         def objective(trial: Trial, index: int) -> float:
-            found = {
-                name: bounds.suggested(trial, name) for name, bounds in self._plan.space.items()
-            }
-            run = f"trial-{index}"
+            space, run = self._plan.space, f"trial-{index}"
+            found = {name: bounds.suggested(trial, name) for name, bounds in space.items()}
             return self._trained(cell, run, trial, found, name=run, look=look)
 
         chosen = sampler(self._plan.search, given, study.count, study.begun)
@@ -143,7 +128,9 @@ class Worker:
             found = winner[1].params
             run = self._studies.run_of_seed(cell, index)
             value = self._trained(cell, run, trial, found, name=f"seed-{index}", seed=index)
-            trial.set_user_attr("scores", self._scores(cell, run))
+            model, data = load_run(self._run(cell, run)).model, self._dataset(cell)
+            nats = {s: likelihood(model, data[s]).piece_nats.tolist() for s in data.splits}
+            trial.set_user_attr("scores", nats)  # of each piece, in order, at the best epoch
             return value
 
         study.run_next(objective, NO_SAMPLER)
@@ -159,19 +146,9 @@ class Worker:
         look: int | None = None,
         seed: int = 0,
     ) -> float:
-        """Train a run, or resume it, and keep its curve; returns its best figure on valid.
+        """Train the run in a folder of the cell's, or resume it, as `train_trial` does.
 
-        Args:
-            cell: its cell.
-            run: its folder in the cell's.
-            trial: takes its figures.
-            found: the settings that the search found.
-            name: what it is called in reports.
-            look: as for `train_trial`.
-            seed: counts the runs of a winner from 0.
-
-        Raises:
-            optuna.TrialPruned: as `train_trial`.
+        `name` is what it is called in reports; `seed` counts the runs of a winner from 0.
         """
         dataset, folder = self._dataset(cell), self._run(cell, run)
         config = self._plan.config(cell, dataset, found, seed)
@@ -211,13 +188,6 @@ class Worker:
             if ENDED in trial.user_attrs:
                 self._say(event())
                 self._last = event(ended=trial.user_attrs[ENDED])
-
-    def _scores(self, cell: Cell, run: str) -> dict[str, Any]:
-        """Split -> the nats of each piece, in order, at the best epoch of a run."""
-        model, dataset = load_run(self._run(cell, run)).model, self._dataset(cell)
-        return {
-            split: likelihood(model, dataset[split]).piece_nats.tolist() for split in dataset.splits
-        }
 
     def _run(self, cell: Cell, run: str) -> Path:
         return self._folder / "runs" / cell.name / run

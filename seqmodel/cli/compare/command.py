@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,12 +27,15 @@ from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
-    from seqmodel.experiment.finished import Finished
     from seqmodel.experiment.plan import Plan, Source
     from seqmodel.experiment.progress import Status
+    from seqmodel.training.space import Range
 
 RESULTS = Path("results")
-SETTINGS, SEARCH, RUN = "Settings of all runs", "Search", "Run"
+usual, of_settings, of_search, of_run = (
+    partial(typer.Option, rich_help_panel=panel)
+    for panel in (USUAL, "Settings of all runs", "Search", "Run")
+)
 EXAMPLES = """\
 seqmodel compare music --units gru,lstm --params 20000 --out results/units
 seqmodel compare music --units gru --vary dropout=0,0.2,0.4"""
@@ -44,120 +48,84 @@ def compare(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
+        usual(
             metavar="FOLDER",
             help="The folder of the experiment.  [default: in results/, by the data and --quick]",
-            rich_help_panel=USUAL,
         ),
     ] = None,
     units: Annotated[
         str,
-        typer.Option(
+        usual(
             metavar="A,B,...",
             help="See `seqmodel units`.  [default: tanh,gru,lstm]",
-            rich_help_panel=USUAL,
             autocompletion=several_of(UNITS),
         ),
     ] = "",
     vary: Annotated[
         list[str] | None,
-        typer.Option(
+        usual(
             metavar="KEY=A,B,...",
             help="Compare another setting too, or instead; repeatable. Keys are those of `seqmodel "
             "train --print-config`.",
-            rich_help_panel=USUAL,
         ),
     ] = None,
     params: Annotated[
         int | None,
-        typer.Option(
-            help="Solve every unit's size for this many parameters, without outputs.",
-            rich_help_panel=USUAL,
-        ),
+        usual(help="Solve every unit's size for this many parameters, without outputs."),
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(
+        of_settings(
             help=f"What all runs start from: {' or '.join(PRESETS)}.",
-            rich_help_panel=SETTINGS,
             autocompletion=one_of(PRESETS),
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Settings of all runs, from a YAML file.", rich_help_panel=SETTINGS
-        ),
+        of_settings(metavar="FILE", help="Settings of all runs, from a YAML file."),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A setting of all runs; repeatable.",
-            rich_help_panel=USUAL,
-        ),
+        usual("--set", metavar="KEY=VALUE", help="A setting of all runs; repeatable."),
     ] = None,
     search: Annotated[
         str | None,
-        typer.Option(
+        of_search(
             help="paper: learning rates exp(U(-12, -6)), the same for all. tpe: Optuna's sampler "
             "over the rate and what --tune names; after a first look only the best third go on. "
             "none: the settings unchanged.  [default: paper with the paper preset, else tpe]",
-            rich_help_panel=SEARCH,
             autocompletion=one_of((*SEARCHES, "none")),
         ),
     ] = None,
-    trials: Annotated[
-        int, typer.Option(min=1, help="Runs of each search.", rich_help_panel=SEARCH)
-    ] = TRIALS,
+    trials: Annotated[int, of_search(min=1, help="Runs of each search.")] = TRIALS,
     tune: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=LOW..HIGH",
-            help="tpe: search this too; repeatable.",
-            rich_help_panel=SEARCH,
-        ),
+        of_search(metavar="KEY=LOW..HIGH", help="tpe: search this too; repeatable."),
     ] = None,
     seeds: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Runs of each search's winner, the first included.", rich_help_panel=USUAL
-        ),
+        int, usual(min=1, help="Runs of each search's winner, the first included.")
     ] = 3,
     quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            help="A first answer: no search, one seed, few epochs.",
-            rich_help_panel=USUAL,
-        ),
+        bool, usual("--quick", help="A first answer: no search, one seed, few epochs.")
     ] = False,
     jobs: Annotated[
         int | None,
-        typer.Option(
+        usual(
             min=1,
             help="Processes, of one thread each.  [default: one per core, as far as memory allows]",
-            rich_help_panel=USUAL,
         ),
     ] = None,
     storage: Annotated[
         str | None,
-        typer.Option(
+        of_run(
             metavar="URL",
             envvar="SEQMODEL_STORAGE",
             help="A database shared by several hosts, such as postgresql://me@host/name; the "
             "password may be in PGPASSWORD or ~/.pgpass.  [default: a file in --out]",
-            rich_help_panel=RUN,
         ),
     ] = None,
     status: Annotated[
-        bool,
-        typer.Option(
-            "--status",
-            help="Print how far the experiment is, and stop.",
-            rich_help_panel=RUN,
-        ),
+        bool, of_run("--status", help="Print how far the experiment is, and stop.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -182,20 +150,35 @@ def compare(
     given |= dict(_setting(text) for text in setting or [])
     given |= {"params": params} if params else {}
 
-    def begin(file: Mapping[str, Any]) -> "tuple[Plan, Path, Finished | None]":
+    def begin(file: Mapping[str, Any]) -> "tuple[Plan, Path, str | None]":
         from seqmodel.experiment.finished import recall
+        from seqmodel.experiment.plan import Plan, sources_of, variants_of
+        from seqmodel.training.space import finals
 
-        varied, extra = vary or [], tune or []
-        plan = _plan(data, units, varied, file, given, search, trials, extra, seeds, quick=quick)
+        names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
+        variants = variants_of(names, vary or [])
+        chosen, space = _search(search, file, given, variants[0].settings, tune or [], quick=quick)
+        plan = Plan(
+            sources=sources_of(data or [_sample()]),
+            variants=variants,
+            settings={**file, **given},
+            search=chosen,
+            trials=trials if space else 1,
+            finals=finals(chosen, trials),
+            seeds=1 if quick else seeds,
+            space=space,
+            quick=quick,
+        )
         folder = out or _default_folder(plan.sources, quick=quick)
-        finished = recall(folder, plan) if storage is None else None
-        if finished is None:
+        text, _ = (recall(folder, plan) if storage is None else None) or (None, None)
+        if text is None:
             plan.check()
-        return plan, folder, finished
+        return plan, folder, text
 
     in_file = read_config_file(config) if config else {}
-    plan, folder, finished = blaming(Path(config or ""), in_file, begin)
-    text = _run(plan, folder, storage, jobs, quiet=quiet) if finished is None else finished.text
+    plan, folder, text = blaming(Path(config or ""), in_file, begin)
+    if text is None:
+        text = _run(plan, folder, storage, jobs, quiet=quiet)
     if as_json:
         text = (folder / "table.json").read_text().removesuffix("\n")
     show(*text.split("\n"))
@@ -215,27 +198,20 @@ def _setting(text: str) -> tuple[str, Any]:
     return key, parse_setting(key, value, "--set")
 
 
-def _plan(
-    data: list[Path] | None,
-    units: str,
-    vary: list[str],
+def _search(
+    search: str | None,
     file: Mapping[str, Any],
     options: Mapping[str, Any],
-    search: str | None,
-    trials: int,
+    varied: Mapping[str, Any],
     tune: list[str],
-    seeds: int,
     *,
     quick: bool,
-) -> "Plan":
-    from seqmodel.experiment.plan import Plan, sources_of, variants_of
-    from seqmodel.training.space import default_space, finals, tuned
+) -> "tuple[str, dict[str, Range]]":
+    """The search to make, and its space: the settings that it tries, and their ranges."""
+    from seqmodel.training.space import default_space, tuned
 
-    settings = {**file, **options}
-    of_preset = search_of(settings.get("preset", Config.preset))
-    names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
-    variants = variants_of(names, vary)
-    varied, tunes = variants[0].settings, dict(tuned(text, field_types) for text in tune)
+    of_preset = search_of({**file, **options}.get("preset", Config.preset))
+    tunes = dict(tuned(text, field_types) for text in tune)
     for given, option in ((options, "set for all"), (tunes, "tuned")):
         for name in varied:
             if name in given:
@@ -250,18 +226,7 @@ def _plan(
     if unsearched and chosen != "none":
         raise UsageError(f"--search {chosen} searches learning_rate, which is varied: name none")
     space = default_space(chosen, paper=of_preset == "paper") | tunes
-    space = {name: bounds for name, bounds in space.items() if name not in varied}
-    return Plan(
-        sources=sources_of(data or [_sample()]),
-        variants=variants,
-        settings=settings,
-        search=chosen,
-        trials=trials if space else 1,
-        finals=finals(chosen, trials),
-        seeds=1 if quick else seeds,
-        space=space,
-        quick=quick,
-    )
+    return chosen, {name: bounds for name, bounds in space.items() if name not in varied}
 
 
 def _sample() -> Path:
@@ -325,7 +290,7 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
     from seqmodel.experiment.finished import recall
 
     finished = recall(out) if storage is None else None
-    status = _status(out, storage) if finished is None else finished.status
+    status = _status(out, storage) if finished is None else finished[1]
     if as_json:
         print_json(status_values(status))
     else:

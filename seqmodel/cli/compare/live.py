@@ -46,13 +46,10 @@ class _Whole:
     def __init__(self, counts: Mapping[str, Counts]) -> None:
         self._counts = dict(counts)
         self.total = sum(cell.total for cell in counts.values())
-        self.ended = self._counted()
+        self.ended = sum(cell.done for cell in counts.values())
         self._at_hand: dict[str, Event] = {}
         self._began: float | None = None
         self._gained = 0.0  # whole runs' worth of ended runs
-
-    def _counted(self) -> int:
-        return sum(cell.done for cell in self._counts.values())
 
     def take(self, event: Event) -> None:
         """Record an event."""
@@ -65,7 +62,8 @@ class _Whole:
         if event.counts is not None:
             self._counts[event.cell] = event.counts
         # Others may have ended too, whose events are still to come, or runs of other commands.
-        self.ended = max(self.ended + 1, self._counted() - len(self._at_hand))
+        counted = sum(cell.done for cell in self._counts.values())
+        self.ended = max(self.ended + 1, counted - len(self._at_hand))
 
     def done(self) -> float:
         """The number of runs that have ended, plus the shares done of those in progress."""
@@ -73,9 +71,16 @@ class _Whole:
 
     def news(self) -> list[str]:
         """How many runs have ended, and how long the others will take, if known."""
+        left, gained = sum(cell.left for cell in self._counts.values()), self._gained
+        for event in self._at_hand.values():
+            weight = self._counts[event.cell].weight(event.run)
+            left, gained = left - weight * event.done, gained + weight * event.gained
+        spent = monotonic() - (self._began or 0.0)
+        seconds = seconds_left(max(left, 0.0), gained, spent, 1)
         counted = f"{self.ended}/{self.total}"
-        left = None if self.ended == self.total else self._left()
-        return [counted] if left is None else [counted, f"{clock(left)} left"]
+        if self.ended == self.total:
+            return [counted]
+        return [counted] if seconds is None else [counted, f"{clock(seconds)} left"]
 
     def line(self, event: Event) -> str:
         """A run's progress or end, how many have ended, and how long the others will take."""
@@ -83,13 +88,6 @@ class _Whole:
         counted, *left = self.news()
         how = event.ended or f"epoch {event.epoch}/{event.epochs}"
         return "  ".join([counted, event.run, figure, how, *left])
-
-    def _left(self) -> float | None:
-        left, gained = sum(cell.left for cell in self._counts.values()), self._gained
-        for event in self._at_hand.values():
-            weight = self._counts[event.cell].weight(event.run)
-            left, gained = left - weight * event.done, gained + weight * event.gained
-        return seconds_left(max(left, 0.0), gained, monotonic() - (self._began or 0.0), 1)
 
 
 @contextmanager

@@ -9,13 +9,12 @@ from seqmodel.experiment.progress import Running, Status
 def status_lines(status: Status) -> list[str]:
     """For people: a line per cell and per run in progress, and a total."""
     lines = []
-    for cell in status.cells:
-        best = "" if cell.valid is None else f"  best valid {cell.valid:.4f}"
-        counts = cell.counts
+    for name, counts, valid in status.cells:
+        best = "" if valid is None else f"  best valid {valid:.4f}"
         parts = [f"{counts.trials_done} of {counts.trials} trials"]
         parts += [f"{counts.finals_done} of {counts.finals} finals"] if counts.finals else []
         parts.append(f"{counts.seeds_done} of {counts.seeds} seeds")
-        lines.append(f"{cell.name}: {', '.join(parts)}{best}")
+        lines.append(f"{name}: {', '.join(parts)}{best}")
     lines += map(_line, status.running)
     whole = [f"{status.done}/{status.total} runs done"]
     if status.done == status.total:
@@ -27,17 +26,12 @@ def status_lines(status: Status) -> list[str]:
 
 
 def _line(running: Running) -> str:
-    event = running.event
-    parts = [f"running: {running.run}"]
-    if event is None:
-        parts.append(f"epoch {running.epoch} done")
-    else:
-        parts.append(f"{event.done:.0%}  {event.epoch}/{event.epochs}")
-    if running.valid is not None:
-        parts.append(f"{running.valid:.4f}")
-    if running.host is not None:
-        parts.append(f"on {running.host}")
-    return "  ".join(parts)
+    event, figure, host = running.event, running.valid, running.host
+    parts = [f"running: {running.run}", f"epoch {running.epoch} done"]
+    if event is not None:
+        parts[1] = f"{event.done:.0%}  {event.epoch}/{event.epochs}"
+    parts += [] if figure is None else [f"{figure:.4f}"]
+    return "  ".join(parts if host is None else [*parts, f"on {host}"])
 
 
 def status_values(status: Status) -> dict[str, Any]:
@@ -47,12 +41,8 @@ def status_values(status: Status) -> dict[str, Any]:
         "done": status.done,
         "seconds_left": status.seconds_left,
         "cells": [
-            {
-                "cell": cell.name,
-                **cell.counts._asdict(),
-                "best_valid_nats_per_frame": cell.valid,
-            }
-            for cell in status.cells
+            {"cell": name, **counts._asdict(), "best_valid_nats_per_frame": valid}
+            for name, counts, valid in status.cells
         ],
         "running": [
             {
