@@ -68,11 +68,8 @@ class Piece:
     def from_json(cls, values: Any) -> "Piece":
         """The inverse of `to_json`; ValueError names the invalid field."""
         fields = Fields.of(values)
-        source, digest, frames = (
-            fields.text("source"),
-            fields.text("sha256"),
-            fields.whole("frames", 1),
-        )
+        source, digest = fields.text("source"), fields.text("sha256")
+        frames = fields.whole("frames", 1)
         if not SHA256.fullmatch(digest):
             raise ValueError("sha256 must be 64 hexadecimal digits")
         facts = {name: value for name, value in values.items() if name not in cls.OWN}

@@ -61,23 +61,17 @@ def write_sound(
     if kind in ENCODERS:
         file.write(_encoded(kind, blocks, rate))
         return
-    if kind == "wav":
-        file.write(_wav_header(rate, samples))
+    if kind == "wav":  # its length is known, so the header needs no correction at the end
+        header = (
+            *(b"RIFF", HEADER_BYTES - 8 + 2 * samples, b"WAVE", b"fmt "),
+            *(16, 1, 1, rate, 2 * rate, 2, 16),  # PCM, 1 channel, 2 bytes, 16 bits a sample
+            *(b"data", 2 * samples),
+        )
+        file.write(struct.pack("<4sI4s4sIHHIIHH4sI", *header))
     file.flush()
     for block in blocks:
         file.write(to_levels(block).astype("<i2").tobytes())
         file.flush()
-
-
-def _wav_header(rate: int, samples: int) -> bytes:
-    """The header of a WAV of known length, which needs no correction at the end."""
-    size = 2 * samples
-    return struct.pack(
-        "<4sI4s4sIHHIIHH4sI",
-        *(b"RIFF", HEADER_BYTES - 8 + size, b"WAVE"),
-        *(b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16),  # PCM, 1 channel, 2 bytes, 16 bits a sample
-        *(b"data", size),
-    )
 
 
 def _encoded(kind: str, blocks: Iterable[NDArray[np.float32]], rate: int) -> bytes:

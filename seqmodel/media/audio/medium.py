@@ -35,7 +35,7 @@ FIELDS = {"frame": "frame_size"}
 
 
 class Audio(Medium):
-    """`Medium` of sound; a frame is a block of samples in [-1, 1)."""
+    """Sound; a frame is a block of samples in [-1, 1)."""
 
     name = "audio"
     suffixes = SUFFIXES
@@ -55,20 +55,14 @@ class Audio(Medium):
     paper_params = 169_000
     prepare_options = (
         Option(
-            "rate",
-            int,
-            "Samples per second.  [default: the files', if all agree]",
-            metavar="HZ",
+            "rate", int, "Samples per second.  [default: the files', if all agree]", metavar="HZ"
         ),
         Option(
             "context", int, f"Samples a frame is predicted from.  [default: {defaults.CONTEXT}]"
         ),
         Option("frame", int, f"Samples in a frame.  [default: {defaults.FRAME_SIZE}]"),
         Option(
-            "clip_seconds",
-            float,
-            "Cut longer recordings into pieces of this length.",
-            metavar="SECONDS",
+            "clip_seconds", float, "Cut longer recordings into pieces of this length.", "SECONDS"
         ),
     )
     formats = ("wav", "flac", "raw", "npy", "png")

@@ -21,12 +21,7 @@ DEEPEST = 80.0
 
 
 def recording_png(
-    blocks: Iterable[NDArray[np.float32]],
-    samples: int,
-    rate: int,
-    *,
-    title: str,
-    primer: int = 0,
+    blocks: Iterable[NDArray[np.float32]], samples: int, rate: int, *, title: str, primer: int = 0
 ) -> bytes:
     """The PNG of mono samples, `samples` in all given in blocks (n,): waveform and spectrogram.
 

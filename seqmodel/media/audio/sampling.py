@@ -14,7 +14,6 @@ from seqmodel.media.audio import defaults
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.plots import recording_png
 from seqmodel.media.audio.reader import Recording
-from seqmodel.media.audio.writer import write_audio
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
 from seqmodel.media.input import named, opened
 from seqmodel.media.npy import read_header
@@ -24,6 +23,7 @@ from seqmodel.media.sound import (
     MAX_SAMPLES,
     check_encoder,
     to_levels,
+    write_sound,
 )
 from seqmodel.media.words import clock, plural
 
@@ -34,7 +34,6 @@ INAUDIBLE = 0.01
 """A piece whose deviation is at most this share of the training samples', 40 dB down, is silent."""
 
 NO_NUMBERS = "is damaged or not a .npy file of numbers"
-
 
 OVERDRIVEN = 0.1
 """A piece with a larger share of its samples at full scale does not sound as it should."""
@@ -77,9 +76,8 @@ class AudioSampling(Sampling):
         blocks = chain([self.primer[: self._heard].reshape(-1)], piece)
         if request.kind == "png":
             primer = self._heard * frame.frame_size
-            file.write(
-                recording_png(blocks, samples, frame.rate, title=request.title, primer=primer)
-            )
+            title, rate = request.title, frame.rate
+            file.write(recording_png(blocks, samples, rate, title=title, primer=primer))
         else:
             write_audio(request.kind, file, blocks, frame, total)
         return Written(
@@ -160,6 +158,31 @@ class AudioSampling(Sampling):
         if samples > MAX_PRIMER_SAMPLES:
             longest = clock(MAX_PRIMER_SAMPLES / self._frame.rate)
             raise SourceError(f"is longer than {longest}; add --prime-seconds")
+
+
+def write_audio(
+    kind: str,
+    file: BinaryIO,
+    blocks: Iterable[NDArray[np.float32]],
+    frame: AudioFrames,
+    length: int,
+) -> None:
+    """Write `length` frames, at most `MAX_SAMPLES` samples, given in blocks (n,) of raw samples.
+
+    `kind` is npy, which holds the frames (length, F) as float32, or what `write_sound` takes.
+    Nothing is seeked, so the target may be a pipe. Formats that libsndfile encodes are written at
+    the end, all others while samples are drawn: each block is flushed before the next is requested.
+    """
+    if kind != "npy":
+        write_sound(kind, file, blocks, frame.rate, length * frame.frame_size)
+        return
+    shape = (length, frame.frame_size)
+    header = {"shape": shape, "fortran_order": False, "descr": "<f4"}
+    np.lib.format.write_array_header_1_0(file, header)
+    file.flush()
+    for block in blocks:
+        file.write(block.astype("<f4").tobytes())
+        file.flush()
 
 
 class _Measured:

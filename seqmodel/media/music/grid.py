@@ -43,7 +43,6 @@ class Grid:
     step_nanoseconds: int | None = None
 
     def __post_init__(self) -> None:
-        """Reject an impossible grid."""
         if (self.steps_per_beat is None) == (self.step_nanoseconds is None):
             raise UsageError("give either --steps-per-beat or --step-seconds")
         steps, nanoseconds = self.steps_per_beat, self.step_nanoseconds

@@ -31,11 +31,7 @@ def check_sound(kind: str, seconds: float) -> None:
 
 
 def write_music(
-    kind: str,
-    file: BinaryIO,
-    frames: NDArray[np.uint8],
-    times: NDArray[np.float64],
-    grid: Grid,
+    kind: str, file: BinaryIO, frames: NDArray[np.uint8], times: NDArray[np.float64], grid: Grid
 ) -> float:
     """Write frames (T, 88), or (T, 176) with onsets, as sound; returns its length in seconds.
 

@@ -32,7 +32,7 @@ def _tempo(help: str) -> Option:
 
 
 class Music(Medium):
-    """`Medium` of piano-rolls; a frame is 88 zeros and ones, or 176 with onsets."""
+    """Piano-rolls; a frame is 88 zeros and ones, or 176 with onsets."""
 
     name = "music"
     suffixes = MIDI_SUFFIXES | frozenset(ROLL_SUFFIXES)

@@ -91,16 +91,10 @@ def read_published(path: Path) -> RollFile:
         SourceError: if the file cannot be read or holds anything else; its message is one line
             without the file's name.
     """
-    readers = {
-        ".mat": _read_mat,
-        ".pickle": _read_pickle,
-        ".pkl": _read_pickle,
-        ".npz": _read_npz,
-        ".npy": _read_npy,
-    }
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
+    suffix = path.suffix.lower()
+    if suffix not in ROLL_SUFFIXES:
         raise SourceError(f"is none of {', '.join(ROLL_SUFFIXES)}")
+    reader = {".mat": _read_mat, ".npz": _read_npz, ".npy": _read_npy}.get(suffix, _read_pickle)
     claims = _Claims()
     with opened(path) as file:
         if not file.peek(1):

@@ -17,13 +17,7 @@ from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import LOWEST_PITCH, MAX_FRAMES, NOTES
 from seqmodel.media.music.listening import check_sound, steady_times, write_music
 from seqmodel.media.music.midi_writer import midi_bytes
-from seqmodel.media.music.onsets import (
-    after_silence,
-    has_onsets,
-    sounding,
-    states,
-    with_onsets,
-)
+from seqmodel.media.music.onsets import after_silence, has_onsets, sounding, states, with_onsets
 from seqmodel.media.music.plots import piano_roll_png
 from seqmodel.media.npy import with_comment
 from seqmodel.media.words import plural

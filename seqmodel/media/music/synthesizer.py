@@ -71,7 +71,9 @@ def render(
     borders = np.rint(times * RATE).astype(np.int64)
     samples = sample_count(float(times[-1]))
     begin, end, pitch = borders[notes[:, 0]], borders[notes[:, 1]], notes[:, 2]
-    last = np.minimum(end + RELEASE, begin + np.ceil(RATE * _audible_seconds(pitch)).astype(int))
+    # The time after which a note, however long it is held, rounds to zero.
+    audible = np.log(LOUDEST_NOTE / INAUDIBLE) * _decay_seconds(pitch)
+    last = np.minimum(end + RELEASE, begin + np.ceil(RATE * audible).astype(int))
     sounding, seen = np.arange(0), 0
     for start in range(0, samples, BLOCK):
         block = np.zeros(min(BLOCK, samples - start))
@@ -131,12 +133,6 @@ def _tables(pitch: int) -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
 def _decay_seconds(pitch: int | NDArray[np.int64]) -> float | NDArray[np.float64]:
     """tau, the time in which the fundamental falls to 1/e."""
     return DECAY_SECONDS * 2 ** ((MIDDLE_C - pitch) / HALVED_AFTER)
-
-
-def _audible_seconds(pitch: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The time after which a note, however long it is held, rounds to zero."""
-    seconds: NDArray[np.float64] = np.log(LOUDEST_NOTE / INAUDIBLE) * _decay_seconds(pitch)
-    return seconds
 
 
 def _bent(sound: NDArray[np.float64]) -> NDArray[np.float64]:

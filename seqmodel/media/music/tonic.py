@@ -40,15 +40,8 @@ def tonic_of(time: NDArray[Any]) -> int:
     """
     # Rows 0 to 11: the time of each degree above the tonics C to B.
     degrees = np.stack([np.roll(time, -tonic) for tonic in range(12)])
-    likeness = np.maximum(degrees @ _standardised(MAJOR), degrees @ _standardised(MINOR))
-    return int(likeness.argmax()) if np.ptp(time) else 0
-
-
-def _standardised(profile: tuple[float, ...]) -> NDArray[np.float64]:
-    """The profile with mean 0 and norm 1.
-
-    Products with it are correlations, up to a factor that is the same for every key.
-    """
-    centred = np.array(profile) - np.mean(profile)
-    standardised: NDArray[np.float64] = centred / np.linalg.norm(centred)
-    return standardised
+    # Products with profiles of mean 0 and norm 1 are correlations, up to a factor that is the same
+    # for every key.
+    centred = [np.array(profile) - np.mean(profile) for profile in (MAJOR, MINOR)]
+    likeness = [degrees @ (profile / np.linalg.norm(profile)) for profile in centred]
+    return int(np.maximum(*likeness).argmax()) if np.ptp(time) else 0

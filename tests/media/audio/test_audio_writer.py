@@ -10,7 +10,7 @@ import scipy.io.wavfile
 import soundfile
 
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.audio.writer import write_audio
+from seqmodel.media.audio.sampling import write_audio
 from seqmodel.media.sound import MAX_FLAC_RATE, MAX_SAMPLES
 
 FRAME = AudioFrames(11_025, frame_size=7)
