@@ -93,7 +93,8 @@ def _add(
                 writer.add(split, blocks, piece)
             if split == "train":
                 work.when_in_train()
-        tally.record_repairs(work.source, work.repairs)
+        if work.repairs:
+            tally.repaired.append({"source": work.source, "repairs": list(work.repairs)})
 
 
 def _cut(work: Work, frame: FrameDefinition, writer: DatasetWriter, tally: Tally) -> None:

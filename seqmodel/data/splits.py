@@ -1,6 +1,6 @@
 """Assignment of works to splits, and its record in the manifest."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -119,11 +119,6 @@ class Tally:
             if self.by_piece[digest] != split:
                 self.straddling.append(source)
         self.by_piece.setdefault(digest, split)
-
-    def record_repairs(self, source: str, repairs: Sequence[str]) -> None:
-        """Note what was repaired while reading a source, if anything."""
-        if repairs:
-            self.repaired.append({"source": source, "repairs": list(repairs)})
 
     def to_json(self) -> dict[str, Any]:
         """The manifest's record of splits, repeats and repairs."""

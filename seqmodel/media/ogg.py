@@ -22,13 +22,9 @@ def without_serial(data: bytes) -> bytes:
         end = body + sum(file[start + SEGMENTS + 1 : body])
         page = file[start:end]
         page[SERIAL] = page[CHECKSUM] = bytes(4)
-        page[CHECKSUM] = _checksum(page).to_bytes(4, "little")
+        # zlib's polynomial, but most significant bit first, from 0, not inverted.
+        mirrored = zlib.crc32(page.translate(MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+        page[CHECKSUM] = int(f"{mirrored:032b}"[::-1], 2).to_bytes(4, "little")
         file[start:end] = page
         start = end
     return bytes(file)
-
-
-def _checksum(page: bytes | bytearray) -> int:
-    """Ogg's CRC-32: zlib's polynomial, but most significant bit first, from 0, not inverted."""
-    crc = zlib.crc32(page.translate(MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
-    return int(f"{crc:032b}"[::-1], 2)

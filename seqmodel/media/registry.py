@@ -38,8 +38,5 @@ def definition_from_json(medium: str, values: Mapping[str, Any]) -> FrameDefinit
     try:
         return MEDIA[medium].frame_from_json(values)
     except (ValueError, KeyError, TypeError) as error:
-        raise SourceError(f"holds frames that are none of {medium}: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise SourceError(f"holds frames that are none of {medium}: {why}") from error

@@ -1,6 +1,6 @@
 """The time grid: a number of steps per beat, or steps of a fixed length in seconds."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -98,10 +98,7 @@ class Grid:
 
     def to_json(self) -> dict[str, int]:
         """Plain values for a manifest: the one field that is set."""
-        if self.steps_per_beat is not None:
-            return {"steps_per_beat": self.steps_per_beat}
-        assert self.step_nanoseconds is not None
-        return {"step_nanoseconds": self.step_nanoseconds}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def seconds_per_frame(self, tempo_bpm: float) -> float:
         """The length of a frame in seconds at a tempo in beats per minute."""

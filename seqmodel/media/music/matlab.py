@@ -97,19 +97,10 @@ def _cells(elements: "_Elements", variables: Container[str]) -> Iterator[str | C
         element = elements.next()
         if element is None or element.kind != MATRIX:
             raise ValueError(f"cell {k} of {name} is not there")
-        yield Cell(name, _row_by_row(k, shape), _matrix(element, elements.order))
+        number = int(np.ravel_multi_index(np.unravel_index(k, shape, "F"), shape))
+        yield Cell(name, number, _matrix(element, elements.order))
         if element.data.left >= ALIGNMENT:
             raise ValueError(f"cell {k} of {name} is longer than its matrix")
-
-
-def _row_by_row(k: int, shape: tuple[int, ...]) -> int:
-    """The row-major index of the k-th cell of an array stored in column-major order."""
-    index, step = 0, math.prod(shape)
-    for size in shape:
-        k, place = divmod(k, size)
-        step //= size
-        index += place * step
-    return index
 
 
 def _matrix(element: "_Element", order: str) -> Matrix | None:

@@ -121,7 +121,6 @@ def _known_set(train: Sequence[NDArray[np.uint8]]) -> tuple[str, int] | None:
 
 
 def _read_mat(file: BufferedReader, claims: "_Claims") -> Rolls:
-    rolls: Rolls = {}
     found: dict[str, dict[int, NDArray[np.uint8]]] = {}
     try:
         for part in read_cells(file, MAT_VARIABLES):
@@ -137,11 +136,9 @@ def _read_mat(file: BufferedReader, claims: "_Claims") -> Rolls:
             found[part.variable][part.number] = np.ascontiguousarray(roll.T)
     except (ValueError, zlib.error, struct.error) as error:
         raise SourceError("is damaged or not a .mat file of version 7 or before") from error
-    for variable, pieces in found.items():
-        rolls[MAT_VARIABLES[variable]] = [pieces[k] for k in sorted(pieces)]
-    if not rolls:
+    if not found:
         raise SourceError(f"holds none of {', '.join(MAT_VARIABLES)}")
-    return rolls
+    return {MAT_VARIABLES[name]: [found[name][k] for k in sorted(found[name])] for name in found}
 
 
 def _read_pickle(file: BufferedReader, claims: "_Claims") -> Rolls:
