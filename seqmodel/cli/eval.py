@@ -228,8 +228,7 @@ def _table(result: dict[str, Any], config: Config, figures: list[str]) -> list[s
     lines = [
         f"{result['run']} ({unit}, epoch {result['epoch']}) on "
         f"{result['split'] + ' of ' if result['split'] else ''}{_from_here(result['data'])}: "
-        f"{plural(result['pieces'], 'piece')}, "
-        f"{plural(result['frames'], 'frame')}",
+        f"{plural(result['pieces'], 'piece')}, {plural(result['frames'], 'frame')}",
         "",
         f"nats per frame           {nats:9.4f}",
         f"  first frames left out  {result['nats_per_frame_skip_first']:9.4f}",

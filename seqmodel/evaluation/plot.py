@@ -26,10 +26,8 @@ def plot_nats(path: Path, picture: Picture, nats: Sequence[float], title: str) -
     above.set_yticks([level.y for level in picture.levels], [lv.name for lv in picture.levels])
     above.set_title(caption(title), fontsize=10)
     below.stairs(nats, np.arange(len(nats) + 1), color=ACCENT)
-    below.set_xlim(0, len(nats))
     below.set_ylim(bottom=min(0.0, *nats))
-    below.set_xlabel("frame")
-    below.set_ylabel("nats")
+    below.set(xlim=(0, len(nats)), xlabel="frame", ylabel="nats")
     for axes in (above, below):
         axes.grid(axis="y", linewidth=0.5, color="0.85")
         axes.set_axisbelow(True)

@@ -20,22 +20,13 @@ def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> Non
     axes = figure.subplots()
     epochs = [line["epoch"] for line in metrics]
     valid = [line["valid_nats_per_frame"] for line in metrics]
-    axes.plot(
-        epochs,
-        [line["train_nats_per_frame"] for line in metrics],
-        color="0.6",
-        label="train (during training)",
-    )
+    train = [line["train_nats_per_frame"] for line in metrics]
+    axes.plot(epochs, train, color="0.6", label="train (during training)")
     axes.plot(epochs, valid, color=PRIMARY, label="valid")
     best = int(np.argmin(valid))
-    axes.plot(epochs[best], valid[best], "o", color=ACCENT)
-    axes.annotate(
-        f"{valid[best]:.3f}",
-        (epochs[best], valid[best]),
-        textcoords="offset points",
-        xytext=(0, 8),
-        ha="center",
-    )
+    place, text = (epochs[best], valid[best]), f"{valid[best]:.3f}"
+    axes.plot(*place, "o", color=ACCENT)
+    axes.annotate(text, place, textcoords="offset points", xytext=(0, 8), ha="center")
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title("nats per frame", loc="left", fontsize="medium")

@@ -34,12 +34,8 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(content, allow_nan=False)
-    metadata = {
-        "format": FORMAT,
-        "version": VERSION,
-        "content": text,
-        "sha256": _checksum(tensors, text),
-    }
+    metadata = {"format": FORMAT, "version": VERSION, "content": text}
+    metadata["sha256"] = _checksum(tensors, text)
     write_file(path, safetensors.torch.save(tensors, {KEY: json.dumps(metadata)}))
 
 

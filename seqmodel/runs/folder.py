@@ -238,11 +238,8 @@ def _is_run(folder: Path) -> bool:
     if any(map(is_checkpoint, [folder / BEST, folder / LAST])):
         return True
     config = folder / CONFIG
-    try:
-        written = to_yaml(Config(**read_config_file(config)))
-    except SeqmodelError:
-        return False
-    return read_bytes(config) == written.encode()
+    settings = _settings(config)
+    return settings is not None and read_bytes(config) == to_yaml(settings).encode()
 
 
 _FILES = "|".join(map(re.escape, (CONFIG, METRICS, CURVE, BEST, LAST)))

@@ -156,10 +156,8 @@ def _kind(config: Config) -> str:
 def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> None:
     """Write what a search starts from: its config, and the initial weights of all draws, if any."""
     if init_from is not None:
-        made, longest = init_from.config, init_from.longest_piece
-        content = checkpoint_content(
-            made, init_from.frame, epoch=init_from.epoch, longest_piece=longest
-        )
+        where = {"epoch": init_from.epoch, "longest_piece": init_from.longest_piece}
+        content = checkpoint_content(init_from.config, init_from.frame, **where)
         save_checkpoint(folder / runs.INIT / runs.BEST, model_tensors(init_from.model), content)
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
 

@@ -124,7 +124,10 @@ class Job:
         for line in medium_of(dataset.frame).training_remarks(dataset.frame):
             message(line, quiet=quiet)
         _, train = self._ways()
-        title = f"{folder}: {_units(settings)} on {dataset.folder}"
+        units = f"{settings.unit} of {settings.hidden} units"
+        if settings.note_unit is not None:
+            units += f", {settings.note_unit} of {settings.note_hidden} along pitch,"
+        title = f"{folder}: {units} on {dataset.folder}"
         with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as heard:
             train(settings, dataset, folder, device=device, resume=True, listener=heard, stop=stop)
         metrics = read_metrics(folder)
@@ -138,13 +141,6 @@ class Job:
             )
         if not quiet:
             _warn_if_trivial(settings, dataset, folder, best["valid_nats_per_frame"])
-
-
-def _units(settings: Config) -> str:
-    along_time = f"{settings.unit} of {settings.hidden} units"
-    if settings.note_unit is None:
-        return along_time
-    return f"{along_time}, {settings.note_unit} of {settings.note_hidden} along pitch,"
 
 
 def _check_splits(dataset: "Dataset") -> None:

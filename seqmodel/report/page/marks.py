@@ -65,8 +65,6 @@ def _names(page: Page) -> Iterable[str]:
                     yield from map(family, part.clouds)
                 case Samples():
                     yield from (sample.series for sample in part.samples if sample.series)
-                case _:
-                    pass
 
 
 def legend(marks: Marks, names: Iterable[str], *more: str) -> Markup:
