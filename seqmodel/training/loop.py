@@ -123,7 +123,7 @@ def train_run(
 def begin_run(
     config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None = None
 ) -> "Trainer":
-    """Write to `folder` a run for `train_run` to resume; returns its trainer, at the start."""
+    """Write a run to `folder`, for `train_run` to resume; returns its trainer, before updates."""
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
     trainer = Trainer(config, dataset, folder)
     if init_from is not None:

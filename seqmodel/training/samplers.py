@@ -37,20 +37,15 @@ def paper_rates(seed: int, count: int) -> list[float]:
     return [float(x) for x in np.exp(random.uniform(*LOG_RATE_RANGE, count))]
 
 
-class IndependentSampler(RandomSampler):
-    """One that samples each setting by itself, as its base; `begun` is that of `sampler`."""
+class PaperSampler(RandomSampler):
+    """The paper's learning rates, one for each trial in the order in which they began.
 
-    def __init__(self, begun: Callable[[], Sequence[int]]) -> None:
-        super().__init__()
-        self._begun = begun
-
-
-class PaperSampler(IndependentSampler):
-    """The paper's learning rates, one for each trial in the order in which they began."""
+    Its base, as that of `GuidedSampler`, samples no settings jointly.
+    """
 
     def __init__(self, rates: Sequence[float], begun: Callable[[], Sequence[int]]) -> None:
-        super().__init__(begun)
-        self._rates = rates
+        super().__init__()
+        self._rates, self._begun = rates, begun
 
     def sample_independent(
         self,
@@ -63,12 +58,12 @@ class PaperSampler(IndependentSampler):
         return self._rates[self._begun().index(trial.number)]
 
 
-class GuidedSampler(IndependentSampler):
+class GuidedSampler(RandomSampler):
     """TPE, except for the first trial, which takes the given settings where they are in range."""
 
     def __init__(self, config: Config, begun: Callable[[], Sequence[int]]) -> None:
-        super().__init__(begun)
-        self._config, self._samplers = config, dict[int, TPESampler]()
+        super().__init__()
+        self._config, self._begun, self._samplers = config, begun, dict[int, TPESampler]()
 
     def sample_independent(
         self,

@@ -47,10 +47,7 @@ class _Draw:
 def begin_search(
     config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None = None
 ) -> Trainer:
-    """Write to `folder` a search that has yet to make its first update; `search` resumes it.
-
-    Returns the trainer that would make that update.
-    """
+    """As `begin_run`, for `search` to resume."""
     _write_start(config, folder, init_from)
     draw = next(_draws(config, folder))
     return begin_run(draw.config, dataset, draw.folder, init_from)
