@@ -29,7 +29,7 @@ class Likelihood:
     """What else the output reports, such as accuracy or bits per sample."""
     piece_nats: NDArray[np.float64] = field(compare=False, repr=False)
     """Nats of each piece, (pieces,)."""
-    frame_nats: list[NDArray[np.float64]] = field(default_factory=list, compare=False, repr=False)
+    frame_nats: list[NDArray[np.float64]] = field(compare=False, repr=False)
     """Nats of each frame of each piece, (T,), if asked for; else empty."""
 
     def to_json(self) -> dict[str, float]:
