@@ -17,7 +17,7 @@ from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import compiled_once, function
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.folding import folding
-from seqmodel.kernels.linear.matmul import MatMul
+from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.linear.packing import packing
 from seqmodel.kernels.run import memory
@@ -44,8 +44,8 @@ class BlockKernel:
 
     signature: Signature
     """Its sizes include "rows"."""
-    write: Callable[[Emitter, dict[str, Any], MatMul, Any, Any], None]
-    """Writes the body: (emitter, fields, matmul, the block's first row, its number of rows).
+    write: Callable[[Emitter, dict[str, Any], Any, Any], None]
+    """Writes the body: (emitter, fields, the block's first row, its number of rows).
 
     The field "thread" is the thread's number.
     """
@@ -61,7 +61,6 @@ class BlockKernel:
 def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
     signature = kernel.signature
     module = ir.Module(signature.name)
-    matmul = MatMul.of(module, itemsize)
     arguments = [POINTER, INT, INT]
     with function(module, signature.name, arguments, itemsize) as (e, fields, thread, threads):
         b, f = e.builder, signature.load(e, fields)
@@ -73,7 +72,7 @@ def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
             start = e.mul(block, BLOCK)
             left = b.sub(f["rows"], start)
             rows = b.select(b.icmp_signed("<", left, e.int(BLOCK)), left, e.int(BLOCK))
-            kernel.write(e, f, matmul, start, rows)
+            kernel.write(e, f, start, rows)
     return compile_kernels(module, itemsize, [signature])[signature.name]
 
 
@@ -158,7 +157,7 @@ class LinearNats(torch.autograd.Function):
         return d_h, d.weight, d.bias, *[None] * (len(ctx.needs_input_grad) - 3)
 
 
-def _write_backward(e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any) -> None:
+def _write_backward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
     H, N = f["H"], f["N"]
     sums = _sums(e, f)
     with e.loop(start, e.add(start, rows)) as r:

@@ -6,13 +6,12 @@ its columns. The outer loop runs over panels, so that a panel stays in the L1 ca
 thread's rows use it.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, REGISTERS, Emitter
-from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 
 ROWS = 8 if REGISTERS == 32 else 4  # in a tile: ROWS x PANEL sums and a row of B fit in registers
 _CHAINS = 8  # independent sums needed to hide multiply-add latency; small tiles unroll over k
@@ -22,47 +21,21 @@ _KINDS = [POINTER, INT, POINTER, POINTER, INT, INT, INT, INT, _BIT]
 _ROW_KINDS = [POINTER, POINTER, POINTER, INT, INT, _BIT]
 
 
-@dataclass(frozen=True)
-class MatMul:
-    """The matrix product, declared in a module that calls it."""
-
-    function: Any
-
-    @classmethod
-    def of(cls, module: Any, itemsize: int) -> "MatMul":
-        """The product for numbers of `itemsize` bytes, compiled once, declared in `module`."""
-        name = f"seqmodel_matmul_{itemsize}"
-        binding.add_symbol(name, _library(itemsize).address("matmul"))
-        return cls(ir.Function(module, ir.FunctionType(ir.VoidType(), _KINDS), name))
-
-    def __call__(
-        self, e: Emitter, a: Any, a_stride: Any, b: Any, c: Any, c_stride: Any, *sizes: Any
-    ) -> None:
-        """C (+)= A B, A (rows, k), B packed, C (rows, columns); sizes: rows, k, columns, adds."""
-        *counts, adds = sizes
-        args = [a, a_stride, b, c, c_stride, *counts]
-        e.builder.call(self.function, [*args, _BIT(adds)])
+def matmul(e: Emitter, a: Any, a_stride: Any, b: Any, c: Any, c_stride: Any, *sizes: Any) -> None:
+    """C (+)= A B, A (rows, k), B packed, C (rows, columns); sizes: rows, k, columns, adds."""
+    *counts, adds = sizes
+    address = _library(e.precision.itemsize).address("matmul")
+    call_at(e.builder, address, ir.VoidType(), [a, a_stride, b, c, c_stride, *counts, _BIT(adds)])
 
 
-@dataclass(frozen=True)
-class RowMatMul:
-    """The product of a single row. B may be float32 where everything else is float64."""
+def row_matmul(e: Emitter, stored: int, a: Any, b: Any, c: Any, *sizes: Any) -> None:
+    """c (+)= a B, a (k,), B packed, c (columns,); sizes: k, columns, adds.
 
-    function: Any
-    stored: int
-    """Bytes per number of B."""
-
-    @classmethod
-    def of(cls, module: Any, itemsize: int, stored: int) -> "RowMatMul":
-        """The product for numbers of `itemsize` bytes (B: `stored`), declared in `module`."""
-        name = f"seqmodel_row_matmul_{itemsize}_{stored}"
-        binding.add_symbol(name, _row_library(itemsize, stored).address("matmul"))
-        return cls(ir.Function(module, ir.FunctionType(ir.VoidType(), _ROW_KINDS), name), stored)
-
-    def __call__(self, e: Emitter, a: Any, b: Any, c: Any, *sizes: Any) -> None:
-        """c (+)= a B, a (k,), B packed, c (columns,); sizes: k, columns, adds."""
-        *counts, adds = sizes
-        e.builder.call(self.function, [a, b, c, *counts, _BIT(adds)])
+    B's numbers take `stored` bytes: they may be float32 where everything else is float64.
+    """
+    *counts, adds = sizes
+    address = _row_library(e.precision.itemsize, stored).address("matmul")
+    call_at(e.builder, address, ir.VoidType(), [a, b, c, *counts, _BIT(adds)])
 
 
 def _wide(rows: int) -> int:

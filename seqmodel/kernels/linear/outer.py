@@ -1,13 +1,12 @@
 """Sums of outer products over all frames and rows: the gradients of weight matrices."""
 
-from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, vector_lanes
-from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.linear.folding import folding
 from seqmodel.kernels.linear.matmul import ROWS, write_tile
 from seqmodel.kernels.linear.packing import copy_panel
@@ -60,61 +59,32 @@ def outer(a: Tensor, b: Tensor, c: Tensor, threads: int) -> list[Job]:
 
 def _job(a: Tensor, b: Tensor, threads: int, **into: Field) -> Job:
     (K, M), N = a.shape, b.shape[1]
-    fields: KernelFields = {
-        "K": K,
-        "M": M,
-        "N": N,
-        "threads": threads,
-        "a": a,
-        "b": b,
-        "scratch": NEW,
-    }
-    return _kernel(b.element_size()).job(fields | into)
+    sizes: KernelFields = {"K": K, "M": M, "N": N, "threads": threads}
+    return _kernel(b.element_size()).job({**sizes, "a": a, "b": b, "scratch": NEW, **into})
 
 
-@dataclass(frozen=True)
-class OuterBlock:
-    """The sum of outer products over a few frames, declared in a module that calls it."""
+def write_outer(
+    e: Emitter, k: Any, a: Any, a_stride: Any, b: Any, b_stride: Any, *rest: Any
+) -> None:
+    """C (+)= A' B, A (k, M), B (k, N), C (M, N), in blocks of `BLOCK` frames.
 
-    function: Any
-
-    @classmethod
-    def of(cls, module: Any, itemsize: int) -> "OuterBlock":
-        """The sum for numbers of `itemsize` bytes, compiled once, declared in `module`."""
-        name = f"seqmodel_outer_{itemsize}"
-        binding.add_symbol(name, _library(itemsize).address("block"))
-        return cls(ir.Function(module, ir.FunctionType(ir.VoidType(), _KINDS), name))
-
-    def __call__(
-        self, e: Emitter, k: Any, a: Any, a_stride: Any, b: Any, b_stride: Any, c: Any,
-        c_stride: Any, *rest: Any,
-    ) -> None:  # fmt: skip
-        """C (+)= A' B, A (k, M), B (k, N), C (M, N), in blocks of `BLOCK` frames.
-
-        The rest: M, N, scratch of `scratch_length` numbers, and whether the first block adds to C.
-        """
-        M, N, scratch, adds = rest
-        with e.loop(0, k, BLOCK) as k0:
-            left = e.builder.sub(k, k0)
-            block = e.builder.select(
-                e.builder.icmp_signed("<", left, e.int(BLOCK)), left, e.int(BLOCK)
-            )
-            again = e.builder.or_(adds, e.builder.icmp_signed(">", k0, e.int(0)))
-            e.builder.call(
-                self.function,
-                [
-                    block,
-                    e.offset(a, e.mul(k0, a_stride)), a_stride,
-                    e.offset(b, e.mul(k0, b_stride)), b_stride,
-                    c, c_stride, M, N, scratch, again,
-                ],
-            )  # fmt: skip
+    The rest: C, its stride, M, N, scratch of `scratch_length` numbers, and whether the first block
+    adds to C.
+    """
+    builder, (*others, adds) = e.builder, rest
+    address = _library(e.precision.itemsize).address("block")
+    with e.loop(0, k, BLOCK) as k0:
+        left = builder.sub(k, k0)
+        block = builder.select(builder.icmp_signed("<", left, e.int(BLOCK)), left, e.int(BLOCK))
+        again = builder.or_(adds, builder.icmp_signed(">", k0, e.int(0)))
+        of_a, of_b = (e.offset(x, e.mul(k0, by)) for x, by in ((a, a_stride), (b, b_stride)))
+        arguments = [block, of_a, a_stride, of_b, b_stride, *others, again]
+        call_at(builder, address, ir.VoidType(), arguments)
 
 
 @compiled_once
 def _kernel(itemsize: int) -> Kernel:
     module = ir.Module("outer")
-    block = OuterBlock.of(module, itemsize)
     with function(module, "outer", [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
         b, f = e.builder, _OUTER.load(e, fields)
         M, N = f["M"], f["N"]
@@ -130,7 +100,7 @@ def _kernel(itemsize: int) -> Kernel:
         table = e.offset(f["tables"], e.mul(thread, e.padded(e.mul(M, N))))
         c = b.select(by_frames, table, f["c"])
         c_stride = b.select(by_frames, N, f["c_stride"])
-        block(
+        write_outer(
             e, b.sub(last_k, first_k),
             e.offset(f["a"], e.mul(first_k, f["a_stride"]), first), f["a_stride"],
             e.offset(f["b"], e.mul(first_k, f["b_stride"])), f["b_stride"],

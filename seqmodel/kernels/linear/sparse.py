@@ -5,15 +5,14 @@ gradient: with four ones among 88, a twentieth of the dense product's arithmetic
 ones are listed once and serve both.
 """
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from llvmlite import binding, ir
+from llvmlite import ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter
-from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.linear.folding import folding
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
@@ -60,28 +59,19 @@ def add_rows(d: Tensor, x: SparseFrames, batch: int, threads: int, total: Tensor
     return [adding, folding(adding.made["tables"], total)]
 
 
-@dataclass(frozen=True)
-class SparseFunctions:
-    """Functions over the frames of some rows, declared in a module that calls them."""
+def list_rows(e: Emitter, x: Any, rows: Any, inputs: Any, indices: Any, counts: Any) -> Any:
+    """List the ones in rows of x (rows, inputs); how many there are, or 2^62 if x is not binary."""
+    address = _library(e.precision.itemsize, e.precision.itemsize).address("list_rows")
+    return call_at(e.builder, address, INT, [x, rows, inputs, indices, counts])
 
-    list_rows: Any
-    """list_rows(x, rows, I, indices, counts): how many ones, or 2^62 if x is not binary."""
-    sum_columns: Any
-    """sum_columns(indices, counts, rows, W, I, N, target, stride): W x, W packed."""
 
-    @classmethod
-    def of(cls, module: Any, itemsize: int, stored: int) -> "SparseFunctions":
-        """The functions for numbers of `itemsize` bytes (W: `stored`), declared in `module`."""
-        library = _library(itemsize, stored)
-        declared = []
-        for name, returns, kinds in (
-            ("list_rows", INT, _LIST_KINDS),
-            ("sum_columns", ir.VoidType(), _SUM_KINDS),
-        ):
-            global_name = f"seqmodel_{name}_{itemsize}_{stored}"
-            binding.add_symbol(global_name, library.address(name))
-            declared.append(ir.Function(module, ir.FunctionType(returns, kinds), global_name))
-        return cls(*declared)
+def sum_columns(e: Emitter, stored: int, *arguments: Any) -> None:
+    """W x by the listed ones of x, W packed in numbers of `stored` bytes.
+
+    Arguments: indices, counts, rows, W, I, N, target, and the distance between the target's rows.
+    """
+    address = _library(e.precision.itemsize, stored).address("sum_columns")
+    call_at(e.builder, address, ir.VoidType(), list(arguments))
 
 
 @compiled_once

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter
-from seqmodel.kernels.linear.matmul import MatMul
+from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.kernels.run.team import parallel_for
 from seqmodel.outputs import linear_score
@@ -76,9 +76,7 @@ def _kernel(frames: Tensor, past: Tensor | None) -> tuple[BlockKernel, dict[str,
     return _ONSETS_FORWARD, {"frames": rows_of(frames), "past": rows_of(past)}
 
 
-def _write_forward(
-    e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any, *, onsets: bool
-) -> None:
+def _write_forward(e: Emitter, f: dict[str, Any], start: Any, rows: Any, *, onsets: bool) -> None:
     H, N = f["H"], f["N"]
     notes = e.builder.lshr(N, e.int(1)) if onsets else N
     logits = e.offset(f["slope"], e.mul(start, N))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.matmul import MatMul
+from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
 from seqmodel.outputs import linear_score
 from seqmodel.outputs.linear_score import BlockKernel, LinearNats, rows_of
@@ -33,7 +33,7 @@ class GaussianMixtureNats(LinearNats):
         )  # fmt: skip
 
 
-def _write_forward(e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any) -> None:
+def _write_forward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
     H, N = f["H"], f["N"]
     h = e.offset(f["h"], e.mul(start, H))
     matmul(e, h, H, f["weight"], e.offset(f["slope"], e.mul(start, N)), N, rows, H, N, False)

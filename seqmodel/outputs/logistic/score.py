@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
-from seqmodel.kernels.linear.matmul import MatMul
+from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.linear.packing import packing, panels_of
 from seqmodel.kernels.run import memory
@@ -106,7 +106,7 @@ class LogisticNats(torch.autograd.Function):
         )  # fmt: skip
 
 
-def _write_forward(e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any) -> None:
+def _write_forward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
     H, F, M, C, K = (f[name] for name in "HFMCK")
     FM, K3 = e.mul(F, M), e.mul(K, 3)
     first, samples = e.mul(start, F), e.mul(rows, F)

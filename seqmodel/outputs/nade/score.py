@@ -15,9 +15,9 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, panel_width
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
-from seqmodel.kernels.linear.matmul import MatMul
+from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.linear.packing import packing, panels_of
-from seqmodel.kernels.linear.sparse import INDEX, SparseFunctions
+from seqmodel.kernels.linear.sparse import INDEX, list_rows
 from seqmodel.kernels.run.signature import (
     NEW,
     THREADS,
@@ -234,17 +234,12 @@ def _number(e: Emitter, numbers: Any, n: Any) -> Any:
     return b.zext(b.load(b.gep(numbers, [n], source_etype=INDEX), typ=INDEX), INT)
 
 
-def _write_rows(
-    e: Emitter, f: dict[str, Any], matmul: MatMul, start: Any, rows: Any, *, gradient: bool
-) -> None:
+def _write_rows(e: Emitter, f: dict[str, Any], start: Any, rows: Any, *, gradient: bool) -> None:
     H, D = f["H"], f["D"]
     N = e.add(D, f["K"])
     outputs, h = e.offset(f["outputs"], e.mul(start, N)), e.offset(f["h"], e.mul(start, H))
     matmul(e, h, H, f["weight"], outputs, N, rows, H, N, False)
-    itemsize = e.precision.itemsize
-    list_rows = SparseFunctions.of(e.builder.module, itemsize, itemsize).list_rows
-    frames = e.offset(f["frames"], e.mul(start, D))
-    e.builder.call(list_rows, [frames, rows, D, *_lists(e, f)])
+    list_rows(e, e.offset(f["frames"], e.mul(start, D)), rows, D, *_lists(e, f))
     with e.loop(0, rows) as n:
         row = _Row(e, f, start, n)
         _write_logits(e, f, row)

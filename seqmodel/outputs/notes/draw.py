@@ -12,7 +12,7 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
 from seqmodel.kernels.code.jit import Library
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.matmul import RowMatMul
+from seqmodel.kernels.linear.matmul import row_matmul
 from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
@@ -136,12 +136,11 @@ def compile_draw(
     The packed weight takes `stored` bytes per number.
     """
     module = ir.Module(signature.name)
-    matmul = RowMatMul.of(module, ITEMSIZE, stored)
     made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
     b = ir.IRBuilder(made.append_basic_block())
     e, (fields, n) = Emitter(b, ITEMSIZE), made.args
     f = signature.load(e, fields)
-    matmul(e, f["h"], f["weight"], f["product"], f["H"], f["columns"], False)
+    row_matmul(e, stored, f["h"], f["weight"], f["product"], f["H"], f["columns"], False)
     frame = NotesWriter(e, f, n)
     write(frame)
     with b.if_then(b.icmp_signed(">", f["end"], e.int(0))):

@@ -14,7 +14,7 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.matmul import RowMatMul
+from seqmodel.kernels.linear.matmul import row_matmul
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.uniforms import Uniforms
@@ -97,10 +97,10 @@ class AudioDraw:
 class SamplesWriter:
     """What the code that draws a frame works with."""
 
-    def __init__(self, e: Emitter, field: dict[str, Any], n: Any, matmul: RowMatMul) -> None:
-        self.e, self.field, self._n, self._matmul = e, field, n, matmul
+    def __init__(self, e: Emitter, field: dict[str, Any], n: Any, stored: int) -> None:
+        self.e, self.field, self._n, self._stored = e, field, n, stored
         self._start = e.mul(n, field["F"])
-        self.of_weights = Emitter(e.builder, matmul.stored)
+        self.of_weights = Emitter(e.builder, stored)
         """Computes addresses within packed matrices."""
 
     def load(self, name: str, j: Any, lanes: Any) -> Vector:
@@ -130,7 +130,7 @@ class SamplesWriter:
 
     def add_product(self, a: Any, k: Any, weight: Any, c: Any, columns: Any) -> None:
         """C (columns,) += a B; a (k,), B packed."""
-        self._matmul(self.e, a, weight, c, k, columns, True)
+        row_matmul(self.e, self._stored, a, weight, c, k, columns, True)
 
     def choose(self, name: str, j: Any) -> Any:
         """Like `blocks.choose`: a component, from the logits in the field `name` and uniform `j`.
@@ -192,10 +192,9 @@ def compile_draw(
     Packed matrices take `stored` bytes per number.
     """
     module = ir.Module(signature.name)
-    matmul = RowMatMul.of(module, _ITEMSIZE, stored)
     made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
     e, (fields, n) = Emitter(ir.IRBuilder(made.append_basic_block()), _ITEMSIZE), made.args
-    frame = SamplesWriter(e, signature.load(e, fields), n, matmul)
+    frame = SamplesWriter(e, signature.load(e, fields), n, stored)
     write(frame)
     frame.move_on()
     e.builder.ret(e.int(0))

@@ -3,9 +3,8 @@
 Each thread takes a share of the batch through all time steps, so threads never wait for each other.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -13,9 +12,9 @@ from llvmlite import ir
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, Lanes
 from seqmodel.kernels.code.jit import compiled_once, function
 from seqmodel.kernels.code.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
-from seqmodel.kernels.linear.matmul import MatMul
-from seqmodel.kernels.linear.outer import OuterBlock, scratch_length
-from seqmodel.kernels.linear.sparse import INDEX, SparseFunctions
+from seqmodel.kernels.linear.matmul import matmul
+from seqmodel.kernels.linear.outer import scratch_length, write_outer
+from seqmodel.kernels.linear.sparse import INDEX, list_rows, sum_columns
 from seqmodel.kernels.run.team import compile_kernels
 from seqmodel.units.cells import Stage
 from seqmodel.units.cpu import fields
@@ -216,7 +215,7 @@ class _BackwardPosition(_Position):
         self._store(value, self.kernel.place(f"carried_{state}", self.r, j=self.j))
 
 
-def _write_forward(k: Addresses, matmul: MatMul, functions: Functions) -> None:
+def _write_forward(k: Addresses, functions: Functions) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     b, H, rows = e.builder, k.field["H"], e.builder.sub(k.last, k.first)
     for state in plan.spec.state:
@@ -226,7 +225,7 @@ def _write_forward(k: Addresses, matmul: MatMul, functions: Functions) -> None:
     of_loop = [may_list, e.int(0)]  # whether all frames so far are listed; how many ones they have
     with e.carrying(0, k.field["T"], 1, of_loop) as (t, inside):
         start = e.add(e.mul(t, k.field["B"]), k.first)
-        inside[:] = _write_input(k, matmul, start, rows, *inside)
+        inside[:] = _write_input(k, start, rows, *inside)
         with k.rows_whose_length("<=", t) as r:  # x is arbitrary there
             first, last = plan.input_slots
             net = k.slot("slots", e.add(e.mul(t, k.field["B"]), r), plan.cell.slots[first])
@@ -260,16 +259,13 @@ def _write_forward(k: Addresses, matmul: MatMul, functions: Functions) -> None:
         b.store(b.zext(of_loop[0], INDEX), place)
 
 
-def _write_input(
-    k: Addresses, matmul: MatMul, start: Any, rows: Any, listing: Any, ones: Any
-) -> tuple[Any, Any]:
+def _write_input(k: Addresses, start: Any, rows: Any, listing: Any, ones: Any) -> tuple[Any, Any]:
     """W x of one step's rows from `start` on; returns the new `listing` and `ones`.
 
     As long as x is binary and sparse, the indices of its ones are listed and columns of W summed.
     """
     e, plan, I = k.e, k.plan, k.field["I"]  # noqa: E741
     b, itemsize = e.builder, e.precision.itemsize
-    functions = SparseFunctions.of(b.module, itemsize, itemsize)
     first, last = plan.input_slots
     x = e.offset(k.field["x"], e.mul(start, I))
     net, stride = k.slot("slots", start, plan.cell.slots[first]), k.stride(len(plan.cell.slots))
@@ -280,7 +276,7 @@ def _write_input(
     )
     before = b.block
     with b.if_then(listing):
-        more = b.call(functions.list_rows, [x, rows, I, indices, counts])
+        more = list_rows(e, x, rows, I, indices, counts)
         total = e.add(ones, more)
         sparse = b.icmp_signed("<=", total, k.field["sparse_limit"])
         tried = b.block
@@ -290,15 +286,13 @@ def _write_input(
         value.add_incoming(found, tried)
     with b.if_else(listed) as (summed, dense):
         with summed:
-            b.call(functions.sum_columns, [indices, counts, rows, k.field["W"], I, N, net, stride])
+            sum_columns(e, itemsize, indices, counts, rows, k.field["W"], I, N, net, stride)
         with dense:
             matmul(e, x, I, k.field["W"], net, stride, rows, I, N, False)
     return listed, so_far
 
 
-def _write_backward(
-    k: Addresses, matmul: MatMul, functions: Functions, *, outer: OuterBlock
-) -> None:
+def _write_backward(k: Addresses, functions: Functions) -> None:
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     H, rows = k.field["H"], e.builder.sub(k.last, k.first)
     k.start_gradients(k.first, rows)
@@ -347,14 +341,12 @@ def _write_backward(
                 rows, e.mul(H, last - first), k.field["I"], False,
             )  # fmt: skip
         with e.builder.if_then(e.builder.icmp_signed("==", k.field["d_step"], e.int(0))):
-            _write_products(k, outer, t, start, rows, e.builder.icmp_signed(">", i, e.int(0)))
+            _write_products(k, start, rows, e.builder.icmp_signed(">", i, e.int(0)))
         with k.rows_whose_length("==", t) as r:  # their last frame comes next
             k.start_gradients(r, 1)
 
 
-def _write_products(
-    k: Addresses, outer: OuterBlock, t: Any, start: Any, rows: Any, adds: Any
-) -> None:
+def _write_products(k: Addresses, start: Any, rows: Any, adds: Any) -> None:
     """Add one step's part to the thread's sums for the gradients of W and U, transposed."""
     e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
     H, I = k.field["H"], k.field["I"]  # noqa: E741
@@ -373,7 +365,7 @@ def _write_products(
         columns = e.mul(H, gates)
         table = e.offset(k.field[name], e.mul(k.thread, e.padded(e.mul(M, columns))))
         d = k.slot("d_slots", k.first, into)
-        outer(
+        write_outer(
             e, rows, source, stride, d, k.stride(width), table, columns,
             M, columns, scratch, adds,
         )  # fmt: skip
@@ -388,16 +380,13 @@ class CompiledUnit:
         self.activations = gate_activation, activation
         self.plan = CellPlan(unit_spec(name), bias)
         module = ir.Module(name)
-        matmul = MatMul.of(module, itemsize)
         functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
         signatures = fields.forward(self.plan), fields.backward(self.plan)
-        backward = partial(_write_backward, outer=OuterBlock.of(module, itemsize))
-        writes: tuple[Callable[..., None], ...] = (_write_forward, backward)
-        for signature, write in zip(signatures, writes, strict=True):
+        for signature, write in zip(signatures, (_write_forward, _write_backward), strict=True):
             with function(module, signature.name, [POINTER, INT, INT], itemsize) as (e, *args):
                 array, *share = args
                 field = signature.load(e, array)
-                write(Addresses(self.plan, e, field, *share), matmul, functions)
+                write(Addresses(self.plan, e, field, *share), functions)
         kernels = compile_kernels(module, itemsize, signatures)
         self.forward, self.backward = kernels["forward"], kernels["backward"]
 

@@ -9,8 +9,8 @@ from llvmlite import ir
 from seqmodel.kernels.code.emit import POINTER, Lanes
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.code.vectors import ACTIVATIONS, GATE_ACTIVATIONS
-from seqmodel.kernels.linear.matmul import RowMatMul
-from seqmodel.kernels.linear.sparse import DENSITY, SparseFunctions
+from seqmodel.kernels.linear.matmul import row_matmul
+from seqmodel.kernels.linear.sparse import DENSITY, list_rows, sum_columns
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.team import parallel_for
 from seqmodel.units.cells import Stage
@@ -131,14 +131,12 @@ class _CompiledStep:
     ) -> None:
         self.plan = CellPlan(unit_spec(name), bias)
         module = ir.Module(name)
-        matmul = RowMatMul.of(module, _ITEMSIZE, stored)
-        sparse = SparseFunctions.of(module, _ITEMSIZE, stored)
         functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
         self.signature = fields.step(self.plan)
         with function(module, "step", [POINTER], _ITEMSIZE) as (e, array):
             k = Addresses(self.plan, e, self.signature.load(e, array), e.int(0), e.int(1))
-            _write_input(k, matmul, sparse)
-            _write_stages(k, matmul, functions)
+            _write_input(k, stored)
+            _write_stages(k, stored, functions)
         self._library = Library(module)
         self.address = self._library.address("step")
 
@@ -151,7 +149,7 @@ def _compiled_step(
     return _CompiledStep(name, stored, gate_activation, activation, bias)
 
 
-def _write_input(k: Addresses, matmul: RowMatMul, functions: SparseFunctions) -> None:
+def _write_input(k: Addresses, stored: int) -> None:
     """W x, as a sum of columns if x is sparse."""
     e, b, plan, I = k.e, k.e.builder, k.plan, k.field["I"]  # noqa: E741
     x, indices, counts, W = (k.field[name] for name in ("x", "indices", "counts", "W"))
@@ -160,18 +158,18 @@ def _write_input(k: Addresses, matmul: RowMatMul, functions: SparseFunctions) ->
     listing, sparse, dense, done = (b.append_basic_block() for _ in range(4))
     b.cbranch(b.icmp_unsigned("!=", indices, POINTER(None)), listing, dense)
     b.position_at_end(listing)
-    count = b.call(functions.list_rows, [x, e.int(1), I, indices, counts])
+    count = list_rows(e, x, e.int(1), I, indices, counts)
     b.cbranch(b.icmp_signed("<=", count, k.field["sparse_limit"]), sparse, dense)
     b.position_at_end(sparse)
-    b.call(functions.sum_columns, [indices, counts, e.int(1), W, I, N, net, N])
+    sum_columns(e, stored, indices, counts, e.int(1), W, I, N, net, N)
     b.branch(done)
     b.position_at_end(dense)
-    matmul(e, x, W, net, I, N, False)
+    row_matmul(e, stored, x, W, net, I, N, False)
     b.branch(done)
     b.position_at_end(done)
 
 
-def _write_stages(k: Addresses, matmul: RowMatMul, functions: Functions) -> None:
+def _write_stages(k: Addresses, stored: int, functions: Functions) -> None:
     """The cell; its new state then replaces the old one."""
     e, plan, H, row = k.e, k.plan, k.field["H"], k.e.int(0)
     for stage in plan.cell.stages:
@@ -179,7 +177,7 @@ def _write_stages(k: Addresses, matmul: RowMatMul, functions: Functions) -> None
             u = k.field[f"U{plan.projections.index(p)}"]
             source = k.field["h"] if p.source == "h" else k.slot("slots", row, p.source)
             target, columns = k.slot("slots", row, p.into), e.mul(H, len(p.gates))
-            matmul(e, source, u, target, H, columns, plan.adds(p))
+            row_matmul(e, stored, source, u, target, H, columns, plan.adds(p))
 
         def place(j: Any, lanes: Lanes | None, stage: Stage = stage) -> None:
             stage.forward(ForwardPosition(Columns(k, j, lanes, functions), row, row))
