@@ -157,6 +157,22 @@ class LinearNats(torch.autograd.Function):
         return d_h, d.weight, d.bias, *[None] * (len(ctx.needs_input_grad) - 3)
 
 
+class WeightedNats(torch.autograd.Function):
+    """Base of weighted sums of nats, whose `forward` saves the gradients of its first arguments.
+
+    The gradient of the nats is then known in advance up to a factor, so that the value and all
+    gradients are computed in one parallel section.
+    """
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of h and the weights."""
+        factor, saved = float(gradient), ctx.saved_tensors
+        others = [None] * (len(ctx.needs_input_grad) - len(saved))
+        return *(d if factor == 1 else d * factor for d in saved), *others
+
+
 def _write_backward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
     H, N = f["H"], f["N"]
     sums = _sums(e, f)

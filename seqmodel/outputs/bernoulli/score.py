@@ -14,7 +14,7 @@ from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.kernels.run.team import parallel_for
 from seqmodel.outputs import linear_score
-from seqmodel.outputs.linear_score import BlockKernel, LinearNats, rows_of
+from seqmodel.outputs.linear_score import BlockKernel, LinearNats, WeightedNats, rows_of
 from seqmodel.outputs.notes.nats import write_nats, write_struck_nats
 
 
@@ -33,24 +33,13 @@ class BernoulliNats(LinearNats):
         return BernoulliNats.score(ctx, kernel, h, weight, bias, **seen)
 
 
-class WeightedBernoulliNats(torch.autograd.Function):
-    """Like `BernoulliNats`, with weights (...) -> the weighted sum of the frames' nats.
-
-    The gradient of the nats is then known in advance up to a factor, so that the value and all
-    gradients are computed in one parallel section.
-    """
+class WeightedBernoulliNats(WeightedNats):
+    """Like `BernoulliNats`, with weights (...) -> the weighted sum of the frames' nats."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        h: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        frames: Tensor,
-        weights: Tensor,
-        past: Tensor | None,
-    ) -> Tensor:
-        """The sum; saves the gradients."""
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, *rest: Any) -> Tensor:
+        """The sum; saves the gradients. The rest: frames, past, weights."""
+        frames, past, weights = rest
         rows, weights = rows_of(h), weights.reshape(-1)
         kernel, seen = _kernel(frames, past)
         jobs = linear_score.scoring(kernel, rows, weight, bias, **seen)
@@ -59,14 +48,6 @@ class WeightedBernoulliNats(torch.autograd.Function):
         parallel_for([*jobs, *d.jobs], linear_score.threads_for(rows.shape[0]))
         ctx.save_for_backward(d.h.view(h.shape), d.weight, d.bias)
         return torch.dot(made["nats"], weights)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of h, weight and bias."""
-        factor = float(gradient)
-        d_h, d_weight, d_bias = (d if factor == 1 else d * factor for d in ctx.saved_tensors)
-        return d_h, d_weight, d_bias, None, None, None
 
 
 def _kernel(frames: Tensor, past: Tensor | None) -> tuple[BlockKernel, dict[str, Tensor]]:

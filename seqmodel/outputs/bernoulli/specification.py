@@ -1,14 +1,12 @@
 """Frames of notes that are independent given the past."""
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodel.config import Config
-from seqmodel.kernels import device
 from seqmodel.outputs.notes.linear import LinearNotesOutput
-from seqmodel.outputs.notes.onsets import needed
 from seqmodel.outputs.protocol import CompiledDraw, Drawn
 
 if TYPE_CHECKING:
@@ -38,31 +36,11 @@ class BernoulliOutput(LinearNotesOutput):
         """See `NotesOutput.note_logits`; nothing depends on the frames."""
         return F.linear(h, *self.without_end())
 
-    def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
-        weight, bias = self.without_end()
-        past = needed(past) if self.onsets else None
-        if not h.numel() or device.why_not((h, weight, bias, frames, past)) is not None:
-            return self.nats(self(h), frames, past)
-        from seqmodel.outputs.bernoulli.score import (
-            BernoulliNats,  # the compiler loads at first use
-        )
+    def compiled_scores(self) -> tuple[Any, Any]:
+        """See `LinearNotesOutput.compiled_scores`."""
+        from seqmodel.outputs.bernoulli.score import BernoulliNats, WeightedBernoulliNats
 
-        nats: Tensor = BernoulliNats.apply(h, weight, bias, frames, past)  # type: ignore[no-untyped-call]
-        return nats
-
-    def weighted_score(
-        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
-    ) -> Tensor:
-        """See `NotesOutput.weighted_score`."""
-        weight, bias = self.without_end()
-        past = needed(past) if self.onsets else None
-        if not h.numel() or device.why_not((h, weight, bias, frames, weights, past)) is not None:
-            return (self.nats(self(h), frames, past) * weights).sum()
-        from seqmodel.outputs.bernoulli.score import WeightedBernoulliNats  # as above
-
-        total: Tensor = WeightedBernoulliNats.apply(h, weight, bias, frames, weights, past)  # type: ignore[no-untyped-call]
-        return total
+        return BernoulliNats, WeightedBernoulliNats
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """See `Output.draw_frame`."""

@@ -8,7 +8,7 @@ frame, its notes and then its strikes: "note" below means any of these.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,152 +18,95 @@ from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.linear.packing import packing, panels_of
 from seqmodel.kernels.linear.sparse import INDEX, list_rows
-from seqmodel.kernels.run.signature import (
-    NEW,
-    THREADS,
-    Array,
-    Field,
-    Signature,
-    packed,
-    per_thread,
-)
+from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed, per_thread
 from seqmodel.kernels.run.team import Job, parallel_for
 from seqmodel.outputs import linear_score
-from seqmodel.outputs.linear_score import BLOCK, BlockKernel, rows_of
+from seqmodel.outputs.linear_score import BLOCK, BlockKernel, WeightedNats, rows_of
 from seqmodel.outputs.notes.nats import write_nats, write_struck_nats
 
 
-class NadeNats(torch.autograd.Function):
-    """The nats (...) of frames (..., D) of zeros and ones, from h (..., H).
+class Given(NamedTuple):
+    """What scores take, with D numbers in a frame, K hidden units and `past` only with onsets."""
 
-    Weights: the layer's, (D + K, H) and (D + K,), and V and U (D, K). `past` (..., D) holds the
-    previous frames if frames have onsets, else it is None.
-    """
+    h: Tensor
+    """(..., H)"""
+    weight: Tensor
+    """(D + K, H): the layer's."""
+    bias: Tensor
+    """(D + K,)"""
+    V: Tensor
+    """(D, K), like U."""
+    U: Tensor
+    frames: Tensor
+    """(..., D) of zeros and ones, like the previous frames, `past`."""
+    past: Tensor | None = None
+
+
+class NadeNats(torch.autograd.Function):
+    """The nats (...) of what is `Given`."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        h: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        V: Tensor,
-        U: Tensor,
-        frames: Tensor,
-        past: Tensor | None,
-    ) -> Tensor:
+    def forward(ctx: Any, *given: Any) -> Tensor:
         """The nats; saves only the inputs."""
-        ctx.save_for_backward(h, weight, bias, V, U, frames, past)
-        return _forward(h, weight, bias, V, U, frames, past)[0]
+        ctx.save_for_backward(*given)
+        return _forward(Given(*given))[0]
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of h and the weights; repeats the pass over the notes."""
-        h, weight, bias, V, U, frames, past = ctx.saved_tensors
-        _, gradients = _with_gradients(h, weight, bias, V, U, frames, past, d_nats)
-        return *gradients, None, None
+        return *_with_gradients(Given(*ctx.saved_tensors), d_nats)[1], None, None
 
 
-class WeightedNadeNats(torch.autograd.Function):
-    """Like `NadeNats`, with weights (...) -> the weighted sum of the frames' nats.
-
-    The gradient of the nats is then known in advance up to a factor, so that the value and all
-    gradients are computed in one parallel section.
-    """
+class WeightedNadeNats(WeightedNats):
+    """Like `NadeNats`, with weights (...) -> the weighted sum of the frames' nats."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        h: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        V: Tensor,
-        U: Tensor,
-        frames: Tensor,
-        weights: Tensor,
-        past: Tensor | None,
-    ) -> Tensor:
+    def forward(ctx: Any, *given_and_weights: Any) -> Tensor:
         """The sum; saves the gradients."""
-        nats, gradients = _with_gradients(h, weight, bias, V, U, frames, past, weights)
+        *given, weights = given_and_weights
+        nats, gradients = _with_gradients(Given(*given), weights)
         ctx.save_for_backward(*gradients)
         return torch.dot(nats.view(-1), weights.reshape(-1))
 
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of h and the weights."""
-        factor = float(gradient)
-        return *(d if factor == 1 else d * factor for d in ctx.saved_tensors), None, None, None
 
-
-def conditional_logits(
-    h: Tensor, weight: Tensor, bias: Tensor, V: Tensor, U: Tensor, frames: Tensor
-) -> Tensor:
+def conditional_logits(given: Given) -> Tensor:
     """The logit of each note given the notes below it: (..., D)."""
-    outputs = _forward(h, weight, bias, V, U, frames, None)[1]
-    return outputs[:, : len(V)].view(*h.shape[:-1], len(V))
+    return _forward(given)[1][:, : len(given.V)].view(given.frames.shape)
 
 
-def _scoring(
-    kernel: BlockKernel,
-    h: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    V: Tensor,
-    U: Tensor,
-    frames: Tensor,
-    past: Tensor | None,
-    **own: Field,
-) -> list[Job]:
-    """The jobs that score h (rows, H) with one of the kernels, whose own fields are `own`.
+def _scoring(kernel: BlockKernel, given: Given, **own: Field) -> tuple[Tensor, list[Job]]:
+    """The rows of h, and the jobs that score them with a kernel, whose own fields are `own`.
 
     The last job makes `nats` (rows,) and `outputs` (rows, D + K).
     """
-    rows = h.shape[0]
+    h, weight, bias, V, U, frames, past = given
+    rows = rows_of(h)
     packings = {"weight": packing(weight, transposed=True), "V": packing(V), "U": packing(U)}
     fields = panels_of(packings) | {
-        "rows": rows, "H": weight.shape[1], "D": V.shape[0], "K": V.shape[1],
-        "threads": linear_score.threads_for(rows), "h": h, "bias": bias.contiguous(),
+        "rows": len(rows), "H": weight.shape[1], "D": V.shape[0], "K": V.shape[1],
+        "threads": linear_score.threads_for(len(rows)), "h": rows, "bias": bias.contiguous(),
         "frames": rows_of(frames), "past": None if past is None else rows_of(past),
         "indices": NEW, "counts": NEW,
         "a": NEW, "states": NEW, "outputs": NEW, "nats": NEW, **own,
     }  # fmt: skip
-    return [*packings.values(), kernel.job(h.element_size(), fields)]
+    return rows, [*packings.values(), kernel.job(h.element_size(), fields)]
 
 
-def _forward(
-    h: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    V: Tensor,
-    U: Tensor,
-    frames: Tensor,
-    past: Tensor | None,
-) -> tuple[Tensor, Tensor]:
+def _forward(given: Given) -> tuple[Tensor, Tensor]:
     """The nats (...) and a buffer (rows, D + K) whose rows begin with the notes' logits."""
-    rows = rows_of(h)
-    jobs = _scoring(_FORWARD, rows, weight, bias, V, U, frames, past)
-    parallel_for(jobs, linear_score.threads_for(rows.shape[0]))
+    rows, jobs = _scoring(_FORWARD, given)
+    parallel_for(jobs, linear_score.threads_for(len(rows)))
     made = jobs[-1].made
-    return made["nats"].view(h.shape[:-1]), made["outputs"]
+    return made["nats"].view(given.h.shape[:-1]), made["outputs"]
 
 
-def _with_gradients(
-    h: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    V: Tensor,
-    U: Tensor,
-    frames: Tensor,
-    past: Tensor | None,
-    weights: Tensor,
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The nats (...), and the gradients of their weighted sum w.r.t. the first five arguments."""
-    rows, weights = rows_of(h), weights.reshape(-1).contiguous()
-    own: dict[str, Field] = {"weights": weights, "d_V": NEW, "d_U": NEW}
-    jobs = _scoring(_GRADIENT, rows, weight, bias, V, U, frames, past, **own)
-    made, threads = jobs[-1].made, linear_score.threads_for(rows.shape[0])
-    d = linear_score.gradients(rows, weight, made["outputs"], weights)
+def _with_gradients(given: Given, weights: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The nats (...), and the gradients of their weighted sum w.r.t. h and the weights."""
+    h, V, weights = given.h, given.V, weights.reshape(-1).contiguous()
+    rows, jobs = _scoring(_GRADIENT, given, weights=weights, d_V=NEW, d_U=NEW)
+    made, threads = jobs[-1].made, linear_score.threads_for(len(rows))
+    d = linear_score.gradients(rows, given.weight, made["outputs"], weights)
     parallel_for([*jobs, *d.jobs], threads)
     (D, K), width = V.shape, panel_width(h.element_size())
     size = -(-K // width) * width * D

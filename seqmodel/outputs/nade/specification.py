@@ -1,6 +1,6 @@
 """Frames of notes, each of which depends on the notes below it: a NADE."""
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.outputs.notes.linear import LinearNotesOutput
-from seqmodel.outputs.notes.onsets import needed
 from seqmodel.outputs.protocol import CompiledDraw, Drawn
 
 if TYPE_CHECKING:
@@ -78,41 +77,22 @@ class NadeOutput(LinearNotesOutput):
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
         """See `NotesOutput.note_logits`; given the frame's lower notes, without a gradient."""
         with torch.no_grad():
-            if self._only_plain(h, frames):
+            given = h, *self.weights(), frames
+            if not h.numel() or device.why_not(given) is not None:
                 return self.conditional_logits(self(h), frames)
-            from seqmodel.outputs.nade.score import (
-                conditional_logits,  # the compiler loads at first use
-            )
+            from seqmodel.outputs.nade.score import Given, conditional_logits  # loads the compiler
 
-            return conditional_logits(h, *self.without_end(), self.V, self.U, frames)
+            return conditional_logits(Given(*given))
 
-    def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
-        past = needed(past) if self.onsets else None
-        if self._only_plain(h, frames, past):
-            return self.nats(self(h), frames, past)
-        from seqmodel.outputs.nade.score import NadeNats  # as above
+    def weights(self) -> tuple[Tensor, ...]:
+        """See `LinearNotesOutput.weights`."""
+        return *self.without_end(), self.V, self.U
 
-        nats: Tensor = NadeNats.apply(h, *self.without_end(), self.V, self.U, frames, past)  # type: ignore[no-untyped-call]
-        return nats
+    def compiled_scores(self) -> tuple[Any, Any]:
+        """See `LinearNotesOutput.compiled_scores`."""
+        from seqmodel.outputs.nade.score import NadeNats, WeightedNadeNats
 
-    def weighted_score(
-        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
-    ) -> Tensor:
-        """See `NotesOutput.weighted_score`."""
-        past = needed(past) if self.onsets else None
-        if self._only_plain(h, frames, weights, past):
-            return (self.nats(self(h), frames, past) * weights).sum()
-        from seqmodel.outputs.nade.score import WeightedNadeNats  # as above
-
-        total: Tensor = WeightedNadeNats.apply(  # type: ignore[no-untyped-call]
-            h, *self.without_end(), self.V, self.U, frames, weights, past
-        )
-        return total
-
-    def _only_plain(self, h: Tensor, *others: Tensor | None) -> bool:
-        """Whether compiled code cannot run on these tensors."""
-        return not h.numel() or device.why_not((h, *others, *self.parameters())) is not None
+        return NadeNats, WeightedNadeNats
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """Draw a frame of each piece, from the lowest note to the highest, then the strikes.
@@ -144,4 +124,4 @@ class NadeOutput(LinearNotesOutput):
         """See `Output.compiled_draw`."""
         from seqmodel.outputs.nade.draw import nade_draw  # loads the compiler
 
-        return nade_draw(self, self.V, self.U, h, x, arena, chunk, temperature)
+        return nade_draw(self, h, x, arena, chunk, temperature)

@@ -1,5 +1,8 @@
 """Shared by the outputs over frames of notes that read h through one layer."""
 
+from abc import abstractmethod
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -7,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
-from seqmodel.outputs.notes.onsets import log_odds, restrikes
+from seqmodel.kernels import device
+from seqmodel.outputs.notes.onsets import log_odds, needed, restrikes
 from seqmodel.outputs.notes.output import NotesOutput
 
 
@@ -54,6 +58,35 @@ class LinearNotesOutput(NotesOutput):
         """The layer's weight and bias, without the end's."""
         weight, bias = self.linear.weight, self.linear.bias
         return (weight[:-1], bias[:-1]) if self.end else (weight, bias)
+
+    def weights(self) -> tuple[Tensor, ...]:
+        """The weights that compiled scores take: by default the layer's, without the end's."""
+        return self.without_end()
+
+    @abstractmethod
+    def compiled_scores(self) -> tuple[Any, Any]:
+        """The autograd functions that score h, `weights()`, frames and past; loads the compiler.
+
+        The first gives the nats of frames, the second takes their weights too and gives the sum.
+        """
+
+    def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
+        """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
+        given = h, *self.weights(), frames, needed(past) if self.onsets else None
+        if not h.numel() or device.why_not(given) is not None:
+            return self.nats(self(h), frames, past)
+        nats: Tensor = self.compiled_scores()[0].apply(*given)
+        return nats
+
+    def weighted_score(
+        self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
+    ) -> Tensor:
+        """See `NotesOutput.weighted_score`."""
+        given = h, *self.weights(), frames, needed(past) if self.onsets else None, weights
+        if not h.numel() or device.why_not(given) is not None:
+            return (self.nats(self(h), frames, past) * weights).sum()
+        total: Tensor = self.compiled_scores()[1].apply(*given)
+        return total
 
     def end_score(self, h: Tensor, last: Tensor) -> Tensor:
         """`end_nats(forward(h), last)`, from h (..., H), without the other columns."""
