@@ -102,21 +102,8 @@ class Unit(nn.Module):
 
         The tensors are views of the parameters. `gru-reset-after` also has "bU" (H,) at n.
         """
-        parts: dict[str, dict[str, Tensor | None]] = {
-            gate: dict.fromkeys(("W", "U", "V", "b")) for gate in self.spec.gates
-        }
-        for term in TERMS:
-            weight = cast(Tensor | None, getattr(self, term))
-            owners = self.spec.gates_with(term)
-            for k, gate in enumerate(owners):
-                if weight is None:
-                    parts[gate][term] = None
-                elif term == "V":
-                    parts[gate][term] = weight[k]
-                else:
-                    rows = slice(k * self.hidden_size, (k + 1) * self.hidden_size)
-                    parts[gate][term] = weight[rows]
-        return parts
+        stacked = StackedWeights(self.spec, {term: getattr(self, term) for term in TERMS})
+        return {gate: dict(terms) for gate, terms in stacked.items()}
 
     def parameter_count(self) -> int:
         """The number of weights."""

@@ -14,17 +14,7 @@ __all__ = ["TERMS", "UNITS", "UnitSpec", "hidden_size_for", "size_for", "unit_sp
 
 UNITS: Mapping[str, UnitSpec] = {
     unit.name: unit
-    for unit in (
-        TANH,
-        LSTM,
-        GRU,
-        GRU1,
-        GRU2,
-        GRU3,
-        MGU,
-        LSTM_NOPEEPHOLE,
-        GRU_RESET_AFTER,
-    )
+    for unit in (TANH, LSTM, GRU, GRU1, GRU2, GRU3, MGU, LSTM_NOPEEPHOLE, GRU_RESET_AFTER)
 }
 
 

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from seqmodel.kernels import device
 from seqmodel.units.contract import Backend, Case
-from seqmodel.units.definition import UnitSpec
-from seqmodel.units.weights import StackedWeights
 
 # Measured on a Zen 5 server core with AVX-512: the nine units at H 36 to 512 run at 100 to 210
 # GFLOP/s per thread, and an lstm of 46 units over a single row takes 2.6 us per step, of which
@@ -34,19 +32,11 @@ def cost(case: Case) -> float:
     return STEP_SECONDS + case.step_flops / (FLOPS_PER_THREAD * threads)
 
 
-def run(
-    spec: UnitSpec,
-    weights: StackedWeights,
-    x: Tensor,
-    state: tuple[Tensor, ...],
-    lengths: Tensor | None,
-    gate_activation: str,
-    activation: str,
-) -> tuple[Tensor, tuple[Tensor, ...]]:
+def run(*args: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
     """See `contract.Run`. Loads the compiler at first use."""
     from seqmodel.units.cpu import recurrence
 
-    return recurrence.run(spec, weights, x, state, lengths, gate_activation, activation)
+    return recurrence.run(*args)
 
 
 def compiled_steps(*args: Any, **options: Any) -> tuple[list[Any], list[Any]]:

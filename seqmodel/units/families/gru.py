@@ -1,10 +1,7 @@
 """The gated recurrent unit, and its variants whose gates lack terms."""
 
 from seqmodel.units.cells import Backward, Cell, Forward, Projection, Stage
-from seqmodel.units.definition import CHUNG, Function, NetInput, State, define
-
-_VARIANT = "Dey, Salem 2017"
-_CANDIDATE = ("n = phi(W x + U (r (.) h') + b)", "h = (1 - z) (.) h' + z (.) n")
+from seqmodel.units.definition import CHUNG, Function, NetInput, State, UnitSpec, define
 
 
 def _step(a: NetInput, state: State, s: Function, phi: Function) -> State:
@@ -49,50 +46,24 @@ _CELL = Cell(
     ),
 )
 
-GRU = define(
-    "gru",
-    {"z": "W U b", "r": "W U b", "n": "W U b"},
-    "h",
-    f"{CHUNG}; Cho et al. 2014",
-    "z = s(Wz x + Uz h' + bz)",
-    "r = s(Wr x + Ur h' + br)",
-    *_CANDIDATE,
-    step=_step,
-    cell=_CELL,
-)
 
-GRU1 = define(
-    "gru1",
-    {"z": "U b", "r": "U b", "n": "W U b"},
-    "h",
-    f"{_VARIANT}, GRU1",
-    "z = s(Uz h' + bz)",
-    "r = s(Ur h' + br)",
-    *_CANDIDATE,
-    step=_step,
-    cell=_CELL,
-)
+def _gru(name: str, terms: str, source: str) -> UnitSpec:
+    """A GRU whose gates z and r have these terms."""
+    net = " + ".join({"W": "W{0} x", "U": "U{0} h'", "b": "b{0}"}[term] for term in terms.split())
+    return define(
+        name,
+        {"z": terms, "r": terms, "n": "W U b"},
+        "h",
+        source,
+        *(f"{gate} = s({net.format(gate)})" for gate in "zr"),
+        "n = phi(W x + U (r (.) h') + b)",
+        "h = (1 - z) (.) h' + z (.) n",
+        step=_step,
+        cell=_CELL,
+    )
 
-GRU2 = define(
-    "gru2",
-    {"z": "U", "r": "U", "n": "W U b"},
-    "h",
-    f"{_VARIANT}, GRU2",
-    "z = s(Uz h')",
-    "r = s(Ur h')",
-    *_CANDIDATE,
-    step=_step,
-    cell=_CELL,
-)
 
-GRU3 = define(
-    "gru3",
-    {"z": "b", "r": "b", "n": "W U b"},
-    "h",
-    f"{_VARIANT}, GRU3",
-    "z = s(bz)",
-    "r = s(br)",
-    *_CANDIDATE,
-    step=_step,
-    cell=_CELL,
-)
+GRU = _gru("gru", "W U b", f"{CHUNG}; Cho et al. 2014")
+GRU1 = _gru("gru1", "U b", "Dey, Salem 2017, GRU1")
+GRU2 = _gru("gru2", "U", "Dey, Salem 2017, GRU2")
+GRU3 = _gru("gru3", "b", "Dey, Salem 2017, GRU3")
