@@ -12,7 +12,8 @@ from seqmodel import units
 from seqmodel.bench import peers
 from seqmodel.bench.clock import Run, compare
 from seqmodel.units import UNITS, UnitSpec
-from seqmodel.units.backends import AUTO, Case, backend_for, choose_device
+from seqmodel.units.backends import AUTO, backend_for, choose_device
+from seqmodel.units.contract import Case
 
 
 @dataclass(frozen=True)

@@ -67,10 +67,6 @@ class _Lanes(Emitter):
         self.vector = ir.VectorType(self.real, _LANES)
         self.integers = ir.VectorType(ir.IntType(32), _LANES)
 
-    def bits(self, value: int) -> Any:
-        """A vector of words that holds `value` in every lane."""
-        return ir.Constant(self.integers, [value] * _LANES)
-
     def root(self, x: Vector) -> Vector:
         """The square root."""
         named = self._named(f"llvm.sqrt.v{_LANES}f32", self.vector, [self.vector])
@@ -87,7 +83,7 @@ class _Lanes(Emitter):
 
     def draw(self, state: list[Any]) -> Any:
         """The generators' next 32 bits; advances `state`."""
-        b, bits = self.builder, self.bits
+        b, bits = self.builder, self.whole
         x, y, z, counter = state
         drawn = b.add(b.add(x, y), counter)
         turned = b.or_(b.shl(z, bits(21)), b.lshr(z, bits(11)))
@@ -109,13 +105,13 @@ def _write_normals(e: _Lanes, states: Any, out: Any, count: Any) -> None:
         radius = e.root(e.uniform(e.draw(state), 32).log() * -2.0)
         # 29 bits give the angle within an octant, three more the octant.
         word = e.draw(state)
-        place = e.uniform(b.and_(word, e.bits((1 << 29) - 1)), 29)
+        place = e.uniform(b.and_(word, e.whole((1 << 29) - 1)), 29)
         square = place * place
         s, c = place * _series(square, sine), _series(square, cosine)
-        swapped = b.icmp_signed("<", word, e.bits(0))
+        swapped = b.icmp_signed("<", word, e.whole(0))
         for k, (one, other) in enumerate([(s, c), (c, s)]):
             size = b.select(swapped, one.value, other.value)
-            sign = b.and_(b.shl(word, e.bits(1 + k)), e.bits(_SIGN))
+            sign = b.and_(b.shl(word, e.whole(1 + k)), e.whole(_SIGN))
             signed = b.bitcast(b.xor(b.bitcast(size, e.integers), sign), e.vector)
             e.store((radius * Vector(e, signed)).value, e.offset(out, i, k * _LANES))
 
@@ -134,6 +130,6 @@ def _write_factors(e: _Lanes, states: Any, out: Any, count: Any, kept: Any, fact
     factors = e.splat(factor, e.vector)
     with e.carrying(0, count, _PAIR, e.load_states(states)) as (i, state):
         word = e.draw(state)
-        for k, half in enumerate((b.and_(word, e.bits(2**16 - 1)), b.lshr(word, e.bits(16)))):
+        for k, half in enumerate((b.and_(word, e.whole(2**16 - 1)), b.lshr(word, e.whole(16)))):
             chosen = b.select(b.icmp_unsigned("<", half, limit), factors, e.zero())
             e.store(chosen, e.offset(out, i, k * _LANES))

@@ -28,7 +28,7 @@ def echo_size(*, onsets: bool) -> int:
 
 def memory_size(frame_size: int) -> int:
     """K, the size of a piece's memory; see `start_memory`."""
-    return 1 + REACH_BACK * (1 + _words(frame_size))
+    return 1 + REACH_BACK * (1 + words_of(frame_size))
 
 
 def start_memory(batch_size: int, frame_size: int, device: torch.device) -> Tensor:
@@ -83,7 +83,8 @@ def echo_inputs(frame: Tensor, length: Tensor, *, onsets: bool) -> Tensor:
     return torch.cat(told, 2).flatten(0, 1)
 
 
-def _words(frame_size: int) -> int:
+def words_of(frame_size: int) -> int:
+    """How many words hold a remembered frame."""
     return -(-frame_size // WORD)
 
 
@@ -96,5 +97,5 @@ def _parts(memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _packed(frame: Tensor) -> Tensor:
     """Zeros and ones (B, F) as words (B, words)."""
     B, size = frame.shape
-    bits = F.pad(frame != 0, (0, _words(size) * WORD - size)).view(B, -1, WORD)
+    bits = F.pad(frame != 0, (0, words_of(size) * WORD - size)).view(B, -1, WORD)
     return (bits.long() << torch.arange(WORD, device=frame.device)).sum(2)

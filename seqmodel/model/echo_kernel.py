@@ -11,7 +11,7 @@ from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import NEW, Array, Signature
 from seqmodel.kernels.run.team import Kernel, compile_kernels, parallel_for, thread_count
-from seqmodel.model.echo import LONGEST, REACH_BACK, WORD, memory_size
+from seqmodel.model.echo import LONGEST, REACH_BACK, WORD, memory_size, words_of
 
 _SIGNATURE = Signature(
     "echo",
@@ -34,7 +34,7 @@ def compiled_echoes(frames: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Ten
     """
     T, B, size = frames.shape
     memory = memory.clone()
-    job = _kernel(frames.element_size(), _words(size)).job(
+    job = _kernel(frames.element_size(), words_of(size)).job(
         {
             "T": T, "B": B, "F": size, "K": memory.shape[1], "frames": frames.contiguous(),
             "kept": memory, "after": NEW, "length": NEW,
@@ -53,13 +53,9 @@ def echo_call(frame: Slot, arena: Arena) -> tuple[Slot, Slot, Slot, Call]:
         "T": 1, "B": 1, "F": size, "K": memory.shape[1], "frames": frame.reshaped(1, 1, size),
         "kept": memory, "after": after, "length": length,
     }  # fmt: skip
-    library = _step(_words(size))
+    library = _step(words_of(size))
     call = Call(library.address("step"), _SIGNATURE, _ITEMSIZE, fields)
     return memory, after.reshaped(1, size), length.reshaped(1), call
-
-
-def _words(size: int) -> int:
-    return -(-size // WORD)
 
 
 @compiled_once

@@ -17,20 +17,6 @@ from seqmodel.units.cpu import backend as compiled
 if TYPE_CHECKING:
     from seqmodel.units.module import Unit
 
-__all__ = [
-    "AUTO",
-    "BACKENDS",
-    "DEVICES",
-    "Backend",
-    "Case",
-    "backend_for",
-    "check_backend",
-    "check_device",
-    "choose_device",
-    "stepper",
-    "why",
-]
-
 AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda")
 

@@ -207,16 +207,6 @@ class Emitter:
         """Set `count` numbers to zero."""
         self.columns(count, lambda j, lanes: self.store(self.zero(), self.offset(target, j), lanes))
 
-    def fields(
-        self, array: Any, integers: Sequence[str], addresses: Sequence[str]
-    ) -> dict[str, Any]:
-        """The contents of an array of 64-bit words, by name: integers, then addresses."""
-        b, found = self.builder, {}
-        for k, name in enumerate((*integers, *addresses)):
-            place = b.gep(array, [self.int(k)], source_etype=INT)
-            found[name] = b.load(place, name, typ=INT if k < len(integers) else POINTER)
-        return found
-
     # Vectors
 
     def first_lanes(self, count: Any) -> Lanes:
@@ -232,7 +222,8 @@ class Emitter:
         if lanes is None:
             return self.builder.load(address, align=self.precision.itemsize, typ=self.vector)
         kinds = [POINTER, ir.IntType(32), lanes.mask.type, self.vector]
-        function = self._intrinsic("masked.load", self.vector, kinds)
+        name = f"llvm.masked.load.v{self.lanes}f{8 * self.precision.itemsize}.p0"
+        function = self._named(name, self.vector, kinds)
         align = ir.Constant(ir.IntType(32), self.precision.itemsize)
         return self.builder.call(function, [address, align, lanes.mask, self.zero()])
 
@@ -338,16 +329,16 @@ class Emitter:
         """A vector that holds `value` in every lane."""
         return ir.Constant(self.vector, [value] * self.lanes)
 
+    def whole(self, value: Any) -> Any:
+        """A vector that holds an integer in every lane."""
+        return ir.Constant(self.integers, [value] * self.lanes)
+
     def splat(self, value: Any, kind: Any) -> Any:
         """A scalar in all lanes of a vector of type `kind`."""
         b = self.builder
         single = b.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
         mask = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
         return b.shuffle_vector(single, ir.Constant(kind, ir.Undefined), mask)
-
-    def _intrinsic(self, name: str, returns: Any, kinds: Sequence[Any]) -> Any:
-        full = f"llvm.{name}.v{self.lanes}f{8 * self.precision.itemsize}.p0"
-        return self._named(full, returns, kinds)
 
     def _named(self, name: str, returns: Any, kinds: Sequence[Any]) -> Any:
         module = self.builder.module

@@ -12,21 +12,20 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import llvmlite
 from llvmlite import binding, ir
 
-from seqmodel.kernels.code import cache
+from seqmodel.kernels.code import cache as disk
 from seqmodel.kernels.code.emit import Emitter
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _DUMP = "SEQMODEL_DUMP_IR"
-_ready = False
 _lock = threading.RLock()
 _numbers = itertools.count()  # of dumped modules
 _names: dict[int, str] = {}
@@ -36,12 +35,10 @@ _COMPILER = llvmlite.__version__, str(binding.llvm_version_info), Path(__file__)
 """What a module's code depends on besides IR and processor; this file has the options."""
 
 
+@cache
 def _prepare() -> None:
-    global _ready  # noqa: PLW0603  (LLVM is initialised once per process)
-    if not _ready:
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        _ready = True
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
 
 
 def compiled_once(compile_it: Callable[P, R]) -> Callable[P, R]:
@@ -68,12 +65,18 @@ def compiled_once(compile_it: Callable[P, R]) -> Callable[P, R]:
 
 
 @contextmanager
-def function(module: Any, name: str, kinds: list[Any], itemsize: int) -> Iterator[Any]:
-    """An emitter into the body of a new function `name`, with its arguments: (emitter, *args)."""
-    made = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
+def function(
+    module: Any, name: str, kinds: list[Any], itemsize: int, returns: Any = None
+) -> Iterator[Any]:
+    """An emitter into the body of a new function `name`, with its arguments: (emitter, *args).
+
+    The body ends with a return if there is a type to return; otherwise this ends it.
+    """
+    made = ir.Function(module, ir.FunctionType(returns or ir.VoidType(), kinds), name)
     builder = ir.IRBuilder(made.append_basic_block())
     yield Emitter(builder, itemsize), *made.args
-    builder.ret_void()
+    if returns is None:
+        builder.ret_void()
 
 
 def call_at(builder: Any, address: int, returns: Any, arguments: Sequence[Any]) -> Any:
@@ -96,8 +99,8 @@ class Library:
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
             *target, opt=3, jit=True
         )
-        self._name = cache.digest(source, *target, *_COMPILER)
-        code = cache.kept(self._name, lambda: _compiled(source, machine))
+        self._name = disk.digest(source, *target, *_COMPILER)
+        code = disk.kept(self._name, lambda: _compiled(source, machine))
         self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
         self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
         self._engine.finalize_object()

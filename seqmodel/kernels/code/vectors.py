@@ -96,11 +96,8 @@ class Vector:
         half = float(np.log(2) / 2)
         rest = r._polynomial(polynomial(lambda r: np.expm1(r) / r, -half, half, p.exp_degree))
 
-        def all_lanes(value: int) -> Any:
-            return ir.Constant(self.to.integers, [value] * self.to.lanes)
-
-        bits = b.shl(b.bitcast(shifted.value, self.to.integers), all_lanes(p.mantissa))
-        bits = b.add(bits, all_lanes(p.bias << p.mantissa))
+        bits = b.shl(b.bitcast(shifted.value, self.to.integers), self.to.whole(p.mantissa))
+        bits = b.add(bits, self.to.whole(p.bias << p.mantissa))
         return Vector(self.to, b.bitcast(bits, self.to.vector)), rest * r
 
     def exp(self) -> "Vector":
@@ -125,14 +122,11 @@ class Vector:
         """
         p, b, to = self.to.precision, self.to.builder, self.to
 
-        def all_lanes(value: int) -> Any:
-            return ir.Constant(to.integers, [value] * to.lanes)
-
         integers, reals = (np.int32, np.float32) if p.itemsize == 4 else (np.int64, np.float64)
         root = int(np.sqrt(reals(0.5)).view(integers))
         bits = b.bitcast(self.value, to.integers)
-        n = b.ashr(b.sub(bits, all_lanes(root)), all_lanes(p.mantissa))
-        m = Vector(to, b.bitcast(b.sub(bits, b.shl(n, all_lanes(p.mantissa))), to.vector))
+        n = b.ashr(b.sub(bits, to.whole(root)), to.whole(p.mantissa))
+        m = Vector(to, b.bitcast(b.sub(bits, b.shl(n, to.whole(p.mantissa))), to.vector))
         power = Vector(to, b.sitofp(n, to.vector))
         log_m = ((m - 1.0) / (m + 1.0)).twice_atanh()
         total = power * p.log2[0] + (power * p.log2[1] + log_m)

@@ -77,9 +77,8 @@ def sum_columns(e: Emitter, stored: int, *arguments: Any) -> None:
 @compiled_once
 def _library(itemsize: int, stored: int) -> Library:
     module = ir.Module("sparse")
-    made = ir.Function(module, ir.FunctionType(INT, _LIST_KINDS), "list_rows")
-    builder = ir.IRBuilder(made.append_basic_block())
-    builder.ret(_write_list(Emitter(builder, itemsize), *made.args))
+    with function(module, "list_rows", _LIST_KINDS, itemsize, INT) as (e, *args):
+        e.builder.ret(_write_list(e, *args))
     with function(module, "sum_columns", _SUM_KINDS, itemsize) as (e, *args):
         _write_sum(e, stored, *args)
     return Library(module)

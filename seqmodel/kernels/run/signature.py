@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import Emitter, panel_width, spacing, vector_lanes
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter, panel_width, spacing, vector_lanes
 from seqmodel.kernels.run import memory
 
 REAL, STORED = "real", "stored"
@@ -95,7 +95,11 @@ class Signature:
 
     def load(self, e: Emitter, array: Any) -> dict[str, Any]:
         """The fields by name, as instructions that load them from the kernel's array."""
-        return e.fields(array, self.integers, [array.name for array in self.arrays])
+        b, found, integers = e.builder, dict[str, Any](), len(self.integers)
+        for k, name in enumerate(self.fields):
+            place = b.gep(array, [e.int(k)], source_etype=INT)
+            found[name] = b.load(place, name, typ=INT if k < integers else POINTER)
+        return found
 
     def layout(self, itemsize: int, stored: int | None = None, *, addresses: bool = True) -> Layout:
         """The function that checks fields given by name and returns them in order.

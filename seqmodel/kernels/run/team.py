@@ -142,9 +142,7 @@ class _Sequence:
         self._parallel(self._team, jobs, threads, 0)
 
 
-@compiled_once
-def _sequence() -> _Sequence:
-    return _Sequence()
+_sequence = compiled_once(_Sequence)
 
 
 def _write_sequence(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
-from seqmodel.kernels.code.jit import Library
+from seqmodel.kernels.code.jit import Library, function
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import row_matmul
 from seqmodel.kernels.linear.packing import pack
@@ -18,6 +18,7 @@ from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
 from seqmodel.outputs.notes.linear import LinearNotesOutput
+from seqmodel.outputs.notes.output import NotesOutput
 
 ITEMSIZE = 8
 """Bytes: float64 throughout."""
@@ -44,38 +45,19 @@ def draw_signature(
     return Signature(name, (*_SIZES, *sizes), (*_ARRAYS, *arrays))
 
 
-class NotesDraw:
-    """A compiled draw from h (H,), frame by frame, and the buffers that it reads and writes.
+class FramesDraw:
+    """What a `CompiledDraw` of notes writes: the frames of a chunk; and its place in the stream."""
 
-    `call` is draw(fields, n): it draws frame n of a chunk, copies it to x (D,), and returns whether
-    the piece ends there. Until then x holds the previous frame, which onsets depend on.
-    """
+    call: Call
 
-    def __init__(
-        self,
-        output: LinearNotesOutput,
-        h: Slot,
-        x: Slot,
-        arena: Arena,
-        chunk: int,
-        temperature: float,
-        library: Library,
-        signature: Signature,
-        own: Mapping[str, int | Tensor | Slot | None],
-    ) -> None:
-        """`own` are this output's own fields. At temperature 0 the factor is 1."""
-        weight, bias = output.linear.weight, output.linear.bias.double()
-        (columns, H), D = weight.shape, output.frame_size
+    def __init__(self, output: NotesOutput, arena: Arena, chunk: int, temperature: float) -> None:
+        D = output.frame_size
         self._frames = arena.take(chunk, D, dtype=torch.uint8, spare=vector_lanes(ITEMSIZE))
         self._count, self._uniforms = chunk * (D + 1), arena.take(1, dtype=torch.int64)
-        fields: dict[str, int | Tensor | Slot | None] = {
-            "H": H, "D": D, "columns": columns, "end": int(output.end), "chunk": chunk,
-            "h": h, "weight": pack(weight), "bias": bias, "product": arena.take(columns),
-            "factor": bias.new_tensor([1 / temperature if temperature else 1.0]),
-            "uniforms": self._uniforms, "frames": self._frames, "x": x,
+        self.fields: dict[str, int | Tensor | Slot | None] = {
+            "D": D, "chunk": chunk, "uniforms": self._uniforms, "frames": self._frames,
+            "factor": torch.tensor([1 / temperature if temperature else 1.0], dtype=torch.float64),
         }  # fmt: skip
-        address = library.address("draw")
-        self.call = Call(address, signature, ITEMSIZE, fields | {**own}, weight.element_size())
 
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
         """Take the uniforms of the next chunk of frames."""
@@ -84,6 +66,30 @@ class NotesDraw:
     def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
         """The first `count` frames (count, D), zeros and ones."""
         return self._frames.of(memory)[:count].copy()
+
+
+class NotesDraw(FramesDraw):
+    """A compiled draw from h (H,), frame by frame, and the buffers that it reads and writes.
+
+    `call` is draw(fields, n): it draws frame n of a chunk, copies it to x (D,), and returns whether
+    the piece ends there. Until then x holds the previous frame, which onsets depend on.
+    """
+
+    def __init__(
+        self, output: LinearNotesOutput, h: Slot, x: Slot, arena: Arena, chunk: int,
+        temperature: float, library: Library, signature: Signature,
+        own: Mapping[str, int | Tensor | Slot | None],
+    ) -> None:  # fmt: skip
+        """`own` are this output's own fields. At temperature 0 the factor is 1."""
+        super().__init__(output, arena, chunk, temperature)
+        weight, bias = output.linear.weight, output.linear.bias.double()
+        columns, H = weight.shape
+        fields = self.fields | {
+            "H": H, "columns": columns, "end": int(output.end), "h": h, "x": x,
+            "weight": pack(weight), "bias": bias, "product": arena.take(columns), **own,
+        }  # fmt: skip
+        address = library.address("draw")
+        self.call = Call(address, signature, ITEMSIZE, fields, weight.element_size())
 
 
 class NotesWriter:
@@ -117,15 +123,16 @@ class NotesWriter:
         e, b = self.e, self.e.builder
         state, n = b.load(self.field["uniforms"], typ=INT), e.add(self._first, j)
 
-        def all_lanes(number: int) -> Any:
-            return ir.Constant(e.integers, [number] * e.lanes)
-
         lanes = ir.Constant(e.integers, [(lane + 1) * GAMMA % 2**64 for lane in range(e.lanes)])
         bits = b.add(e.splat(e.add(state, e.mul(n, GAMMA)), e.integers), lanes)
         for shift, factor in MIXING:
-            bits = b.mul(b.xor(bits, b.lshr(bits, all_lanes(shift))), all_lanes(factor))
-        whole = b.uitofp(b.lshr(bits, all_lanes(64 - BITS)), e.vector)
+            bits = b.mul(b.xor(bits, b.lshr(bits, e.whole(shift))), e.whole(factor))
+        whole = b.uitofp(b.lshr(bits, e.whole(64 - BITS)), e.vector)
         return Vector(e, whole) * 2.0**-BITS
+
+    def first(self, lanes: Any) -> Any:
+        """The first of a vector of bits."""
+        return self.e.builder.extract_element(lanes, ir.IntType(32)(0))
 
 
 def compile_draw(
@@ -136,18 +143,13 @@ def compile_draw(
     The packed weight takes `stored` bytes per number.
     """
     module = ir.Module(signature.name)
-    made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
-    b = ir.IRBuilder(made.append_basic_block())
-    e, (fields, n) = Emitter(b, ITEMSIZE), made.args
-    f = signature.load(e, fields)
-    row_matmul(e, stored, f["h"], f["weight"], f["product"], f["H"], f["columns"], False)
-    frame = NotesWriter(e, f, n)
-    write(frame)
-    with b.if_then(b.icmp_signed(">", f["end"], e.int(0))):
-        one = e.first_lanes(e.int(1))
-        ended = b.and_(
-            frame.below(frame.output(b.sub(f["columns"], e.int(1)), one), f["D"]), one.mask
-        )
-        b.ret(b.zext(b.bitcast(ended, ir.IntType(e.lanes)), INT))
-    b.ret(e.int(0))
+    with function(module, "draw", [POINTER, INT], ITEMSIZE, INT) as (e, fields, n):
+        b, f = e.builder, signature.load(e, fields)
+        row_matmul(e, stored, f["h"], f["weight"], f["product"], f["H"], f["columns"], False)
+        frame = NotesWriter(e, f, n)
+        write(frame)
+        with b.if_then(b.icmp_signed(">", f["end"], e.int(0))):
+            end = frame.output(b.sub(f["columns"], e.int(1)), e.first_lanes(e.int(1)))
+            b.ret(b.zext(frame.first(frame.below(end, f["D"])), INT))
+        b.ret(e.int(0))
     return Library(module)

@@ -3,21 +3,17 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from llvmlite import ir
-from numpy.typing import NDArray
-from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
-from seqmodel.kernels.code.jit import Library, call_at, compiled_once
+from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.run.calls import Arena, Call, Nested, Slot
 from seqmodel.kernels.run.signature import Array, Signature
-from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.outputs.notes.below import below_size
 from seqmodel.outputs.notes.below_writer import WORK, NotesBelow
-from seqmodel.outputs.notes.draw import BYTE, ITEMSIZE, NotesWriter
+from seqmodel.outputs.notes.draw import BYTE, ITEMSIZE, FramesDraw, NotesWriter
 from seqmodel.outputs.notes.tied import TiedOutput
 
 _SIZES = ("H", "notes", "D", "R", "chunk")  # D is the size of a frame, onsets included
@@ -48,7 +44,7 @@ class Steps(NamedTuple):
     """Its output."""
 
 
-class TiedDraw:
+class TiedDraw(FramesDraw):
     """A `CompiledDraw` whose notes are drawn one after another."""
 
     def __init__(
@@ -56,15 +52,12 @@ class TiedDraw:
         temperature: float, steps: Steps | None = None,
     ) -> None:  # fmt: skip
         """`steps` read each note's row of h; without them the output layer reads the row itself."""
-        (notes, H), R, D = h.shape, output.linear.in_features, output.frame_size
-        self._frames = arena.take(chunk, D, dtype=torch.uint8)
-        self._count, self._uniforms = chunk * (D + 1), arena.take(1, dtype=torch.int64)
+        super().__init__(output, arena, chunk, temperature)
+        notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
-        fields: dict[str, int | Tensor | Slot | None] = {
-            "H": H, "notes": notes, "D": D, "R": R, "chunk": chunk,
-            "h": h, "weight": weight, "bias": bias,
-            "factor": bias.new_tensor([1 / temperature if temperature else 1.0]),
-            "uniforms": self._uniforms, "frames": self._frames, "kept": kept,
+        fields = self.fields | {
+            "H": H, "notes": notes, "R": weight.shape[1], "h": h, "kept": kept,
+            "weight": weight, "bias": bias,
         }  # fmt: skip
         if output.ending is not None:
             end_weight, end_bias = (p.double() for p in output.ending.parameters())
@@ -79,16 +72,8 @@ class TiedDraw:
         addresses = tuple((call.function, len(call.fields)) for call in inner)
         library = _library(signature, addresses, temperature == 0, output.onsets)
         outer = Call(library.address("draw"), signature, ITEMSIZE, fields)
-        self.call: Call = Nested(outer, inner)
+        self.call = Nested(outer, inner)
         self._library = library
-
-    def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
-        """Take the uniforms of the next chunk of frames."""
-        self._uniforms.of(memory).view(np.uint64)[0] = uniforms.skip(self._count)
-
-    def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
-        """The first `count` frames (count, D), zeros and ones."""
-        return self._frames.of(memory)[:count].copy()
 
 
 @compiled_once
@@ -109,57 +94,55 @@ def _library(
 ) -> Library:
     """draw(fields, n), which makes `calls`, addresses and field counts, for each note."""
     module = ir.Module("tied_draw")
-    made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
-    b = ir.IRBuilder(made.append_basic_block())
-    e, (fields, n) = Emitter(b, ITEMSIZE), made.args
-    f = signature.load(e, fields)
-    notes, H, frame = f["notes"], f["H"], NotesWriter(e, f, n)
-    below = None
-    if calls:
-        below = NotesBelow(e, f["work"], notes, onsets=onsets)
-        for array in signature.arrays:
-            if array.name.startswith("state"):
-                e.clear(f[array.name], e.int(int(array.shape[0])))
+    with function(module, "draw", [POINTER, INT], ITEMSIZE, INT) as (e, fields, n):
+        b, f = e.builder, signature.load(e, fields)
+        notes, H, frame = f["notes"], f["H"], NotesWriter(e, f, n)
+        below = None
+        if calls:
+            below = NotesBelow(e, f["work"], notes, onsets=onsets)
+            for array in signature.arrays:
+                if array.name.startswith("state"):
+                    e.clear(f[array.name], e.int(int(array.shape[0])))
 
-    def drawn(read: Any, column: int, number: Any) -> Any:
-        """Whether this number of the frame is drawn as one, given what is read of its note."""
-        weight = e.offset(f["weight"], e.mul(f["R"], column))
-        logit = Vector(e, e.splat(_dot(e, read, weight, f["R"]), e.vector))
-        logit = logit + Vector(e, e.broadcast(e.offset(f["bias"], column)))
-        if at_zero:  # the likelier value
-            ones = b.fcmp_ordered(">", logit.value, e.zero())
-        else:
-            ones = frame.below(logit * frame.factor, number)
-        return b.extract_element(ones, ir.IntType(32)(0))
+        def drawn(read: Any, column: int, number: Any) -> Any:
+            """Whether this number of the frame is drawn as one, given what is read of its note."""
+            weight = e.offset(f["weight"], e.mul(f["R"], column))
+            logit = Vector(e, e.splat(_dot(e, read, weight, f["R"]), e.vector))
+            logit = logit + Vector(e, e.broadcast(e.offset(f["bias"], column)))
+            if at_zero:  # the likelier value
+                ones = b.fcmp_ordered(">", logit.value, e.zero())
+            else:
+                ones = frame.below(logit * frame.factor, number)
+            return frame.first(ones)
 
-    def put(one: Any, number: Any) -> Any:
-        """Write this number of the frame, and return it."""
-        value = b.uitofp(one, e.real)
-        b.store(value, e.offset(f["kept"], number))
-        b.store(b.zext(one, BYTE), b.gep(frame.bytes, [number], source_etype=BYTE))
-        return value
+        def put(one: Any, number: Any) -> Any:
+            """Write this number of the frame, and return it."""
+            value = b.uitofp(one, e.real)
+            b.store(value, e.offset(f["kept"], number))
+            b.store(b.zext(one, BYTE), b.gep(frame.bytes, [number], source_etype=BYTE))
+            return value
 
-    with e.loop(0, notes) as note:
-        read = e.offset(f["h"], e.mul(note, H))
-        if below is not None:
-            e.copy(read, f["note_x"], H)
-            below.write(note, e.offset(f["note_x"], H))
-            start = len(signature.fields)
-            for address, size in calls:
-                place = b.gep(fields, [e.int(start)], source_etype=INT)
-                call_at(b, address, ir.VoidType(), [place])
-                start += size
-            read = f["read"]
-        before = b.load(e.offset(f["kept"], note), typ=e.real)
-        sounds = drawn(read, 0, note)
-        sounding, struck = put(sounds, note), None
-        if onsets:
-            again = e.add(notes, note)
-            silent = b.fcmp_ordered("==", before, ir.Constant(e.real, 0.0))
-            struck = put(b.and_(sounds, b.or_(silent, drawn(read, 1, again))), again)
-        if below is not None:
-            below.add(note, sounding, struck)
-    _write_end(frame)
+        with e.loop(0, notes) as note:
+            read = e.offset(f["h"], e.mul(note, H))
+            if below is not None:
+                e.copy(read, f["note_x"], H)
+                below.write(note, e.offset(f["note_x"], H))
+                start = len(signature.fields)
+                for address, size in calls:
+                    place = b.gep(fields, [e.int(start)], source_etype=INT)
+                    call_at(b, address, ir.VoidType(), [place])
+                    start += size
+                read = f["read"]
+            before = b.load(e.offset(f["kept"], note), typ=e.real)
+            sounds = drawn(read, 0, note)
+            sounding, struck = put(sounds, note), None
+            if onsets:
+                again = e.add(notes, note)
+                silent = b.fcmp_ordered("==", before, ir.Constant(e.real, 0.0))
+                struck = put(b.and_(sounds, b.or_(silent, drawn(read, 1, again))), again)
+            if below is not None:
+                below.add(note, sounding, struck)
+        _write_end(frame)
     return Library(module)
 
 
@@ -174,8 +157,7 @@ def _write_end(frame: NotesWriter) -> None:
             inside[0] = (Vector(e, inside[0]) + Vector(e, of_note).exp()).value
         notes = Vector(e, e.splat(b.sitofp(f["notes"], e.real), e.vector))
         logit = (Vector(e, total[0]).log() - notes.log()) + Vector(e, e.broadcast(f["end_bias"]))
-        ended = b.extract_element(frame.below(logit, f["D"]), ir.IntType(32)(0))
-        b.ret(b.zext(ended, INT))
+        b.ret(b.zext(frame.first(frame.below(logit, f["D"])), INT))
     b.ret(e.int(0))
 
 

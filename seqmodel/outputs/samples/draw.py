@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
-from seqmodel.kernels.code.jit import Library
+from seqmodel.kernels.code.jit import Library, function
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import row_matmul
 from seqmodel.kernels.run.calls import Arena, Call, Slot
@@ -179,10 +179,6 @@ class SamplesWriter:
         place = e.offset(field["line"], field["C"], place)
         e.store(((raw - mean) / deviation).value, place, lanes)
 
-    def move_on(self) -> None:
-        """Set x to what the unit reads next."""
-        self.e.copy(self.before(self.field["F"]), self.field["x"], self.field["C"])
-
 
 def compile_draw(
     signature: Signature, stored: int, write: Callable[[SamplesWriter], None]
@@ -192,10 +188,9 @@ def compile_draw(
     Packed matrices take `stored` bytes per number.
     """
     module = ir.Module(signature.name)
-    made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT]), "draw")
-    e, (fields, n) = Emitter(ir.IRBuilder(made.append_basic_block()), _ITEMSIZE), made.args
-    frame = SamplesWriter(e, signature.load(e, fields), n, stored)
-    write(frame)
-    frame.move_on()
-    e.builder.ret(e.int(0))
+    with function(module, "draw", [POINTER, INT], _ITEMSIZE, INT) as (e, fields, n):
+        frame = SamplesWriter(e, signature.load(e, fields), n, stored)
+        write(frame)
+        e.copy(frame.before(frame.field["F"]), frame.field["x"], frame.field["C"])
+        e.builder.ret(e.int(0))
     return Library(module)

@@ -391,9 +391,5 @@ class CompiledUnit:
         self.forward, self.backward = kernels["forward"], kernels["backward"]
 
 
-@compiled_once
-def compiled_unit(
-    name: str, itemsize: int, gate_activation: str, activation: str, bias: bool
-) -> CompiledUnit:
-    """The loops of a unit, compiled at first use."""
-    return CompiledUnit(name, itemsize, gate_activation, activation, bias)
+compiled_unit = compiled_once(CompiledUnit)
+"""The loops of a unit, compiled at first use."""

@@ -124,7 +124,7 @@ def _one_step(unit: CompiledUnit) -> Library:
 
 
 class _CompiledStep:
-    """A unit's compiled step(fields): one frame of one row."""
+    """A unit's step(fields): one frame of one row; W and U take `stored` bytes per number."""
 
     def __init__(
         self, name: str, stored: int, gate_activation: str, activation: str, bias: bool
@@ -141,12 +141,7 @@ class _CompiledStep:
         self.address = self._library.address("step")
 
 
-@compiled_once
-def _compiled_step(
-    name: str, stored: int, gate_activation: str, activation: str, bias: bool
-) -> _CompiledStep:
-    """The step of a unit whose W and U take `stored` bytes per number, compiled at first use."""
-    return _CompiledStep(name, stored, gate_activation, activation, bias)
+_compiled_step = compiled_once(_CompiledStep)
 
 
 def _write_input(k: Addresses, stored: int) -> None:
