@@ -70,10 +70,7 @@ def _frame_wise(config: Config, frame: FrameDefinition) -> Encoder:
     if config.clock:
         raise UsageError("--clock is for --model tied")
     return WindowEncoder(
-        frame.context,
-        mean=frame.mean,
-        deviation=frame.deviation,
-        binary=frame.values == "binary",
+        frame.context, mean=frame.mean, deviation=frame.deviation, binary=frame.values == "binary"
     )
 
 

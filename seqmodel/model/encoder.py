@@ -127,7 +127,7 @@ class WindowEncoder:
     def encode(self, frames: Tensor, past: Past) -> Encoded:
         """See `Encoder`. Returns views of one line where possible."""
         with one_thread():
-            frames, before, last = _in_line(frames, past.numbers)
+            frames, before, last = in_line(frames, past.numbers)
         return Encoded(self.kept(before), None, frames, before, Past(last))
 
     def inputs(self, past: Past) -> Inputs:
@@ -150,7 +150,7 @@ class WindowEncoder:
         return CompiledInputs(x, x, [])
 
 
-def _in_line(frames: Tensor, past: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def in_line(frames: Tensor, past: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Frames (T, B, F) in line after the past (B, C), in its dtype.
 
     Returns the frames, and as views of the line the C numbers before each (T, B, C) and the last

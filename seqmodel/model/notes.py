@@ -10,7 +10,7 @@ from seqmodel.kernels import device
 from seqmodel.kernels.device import one_thread
 from seqmodel.model.clock import ODDS_SCALE, SIZE, Clock
 from seqmodel.model.echo import echo_size, remember, start_memory
-from seqmodel.model.encoder import CompiledInputs, Encoded, Inputs, Past
+from seqmodel.model.encoder import CompiledInputs, Encoded, Inputs, Past, in_line
 from seqmodel.model.heard import heard_inputs, heard_size, plain_echoes
 
 if TYPE_CHECKING:
@@ -61,14 +61,11 @@ class NoteEncoder(nn.Module):
 
     def encode(self, frames: Tensor, past: Past) -> Encoded:
         """See `Encoder`."""
-        T, B, C = frames.shape
         with one_thread():
-            steps = past.numbers.new_empty(T + 1, B, C)
-            steps[0], steps[1:] = past.numbers, frames
-        before = steps[:-1]
+            frames, before, last = in_line(frames, past.numbers)
         x, memory = self._read(before, past.memory)
         beside = x[..., -self.beside_size :] if self.beside_size else None
-        return Encoded(x, beside, steps[1:], before, Past(steps[-1], memory))
+        return Encoded(x, beside, frames, before, Past(last, memory))
 
     def inputs(self, past: Past) -> Inputs:
         """See `Encoder`."""

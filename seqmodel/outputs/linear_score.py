@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
-from seqmodel.kernels.code.jit import compiled_once, function
+from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.folding import folding
 from seqmodel.kernels.linear.matmul import matmul
@@ -22,7 +21,7 @@ from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.linear.packing import packing
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import NEW, Array, Field, Signature, packed, per_thread
-from seqmodel.kernels.run.team import Job, Kernel, compile_kernels, parallel_for, thread_count
+from seqmodel.kernels.run.team import Job, Kernel, compile_kernel, parallel_for, thread_count
 
 BLOCK = 16
 """Rows in a block."""
@@ -59,12 +58,8 @@ class BlockKernel:
 
 @compiled_once
 def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
-    signature = kernel.signature
-    module = ir.Module(signature.name)
-    arguments = [POINTER, INT, INT]
-    with function(module, signature.name, arguments, itemsize) as (e, fields, thread, threads):
-        b, f = e.builder, signature.load(e, fields)
-        f["thread"] = thread
+    def write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
+        b, f["thread"] = e.builder, thread
         kernel.begin(e, f)
         blocks = b.sdiv(e.add(f["rows"], BLOCK - 1), e.int(BLOCK))
         first, last = e.share(blocks, thread, threads)
@@ -73,7 +68,8 @@ def _compiled(kernel: BlockKernel, itemsize: int) -> Kernel:
             left = b.sub(f["rows"], start)
             rows = b.select(b.icmp_signed("<", left, e.int(BLOCK)), left, e.int(BLOCK))
             kernel.write(e, f, start, rows)
-    return compile_kernels(module, itemsize, [signature])[signature.name]
+
+    return compile_kernel(kernel.signature, itemsize, write)
 
 
 def scoring(

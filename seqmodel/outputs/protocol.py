@@ -148,12 +148,7 @@ class Output(nn.Module, ABC):
         """
 
     def loss(
-        self,
-        h: Tensor,
-        frames: Tensor,
-        past: Tensor,
-        weights: Tensor,
-        lengths: NDArray[np.int64],
+        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
     ) -> Loss:
         """The nats of each frame times its weight (T, B), summed. Padding has weight 0.
 

@@ -32,8 +32,8 @@ class Activation(Protocol):
         """Its slope, as a function of its value."""
 
 
-class Forward(Protocol):
-    """What a forward stage's equations read and write, at one position of one row."""
+class Position(Protocol):
+    """What both passes read, at one position of one row."""
 
     @property
     def s(self) -> Activation:
@@ -43,47 +43,34 @@ class Forward(Protocol):
     def phi(self) -> Activation:
         """The activation."""
 
-    def net(self, gate: str, c: Value | None = None) -> Value:
-        """W x + U h' + V c + b, with the terms that the gate has."""
-
     def kept(self, slot: str) -> Value:
-        """What the slot holds."""
-
-    def keep(self, slot: str, value: Value) -> None:
-        """Store a value in the slot, for the backward pass."""
+        """What the slot holds; in the backward pass, what the forward pass kept."""
 
     def old(self, state: str) -> Value:
         """The state before the step."""
 
+    def now(self, state: str) -> Value:
+        """The state after the step, in the forward pass as an earlier stage set it."""
+
+
+class Forward(Position, Protocol):
+    """What a forward stage's equations also read and write."""
+
+    def net(self, gate: str, c: Value | None = None) -> Value:
+        """W x + U h' + V c + b, with the terms that the gate has."""
+
+    def keep(self, slot: str, value: Value) -> None:
+        """Store a value in the slot, for the backward pass."""
+
     def new(self, state: str, value: Value) -> None:
         """Set the state after the step."""
-
-    def now(self, state: str) -> Value:
-        """The state after the step, as an earlier stage set it."""
 
     def second_bias(self, gate: str) -> Value | float:
         """The bias bU of the gate."""
 
 
-class Backward(Protocol):
-    """What a backward stage's equations read and write, at one position of one row."""
-
-    @property
-    def s(self) -> Activation:
-        """The gate activation."""
-
-    @property
-    def phi(self) -> Activation:
-        """The activation."""
-
-    def kept(self, slot: str) -> Value:
-        """What the forward pass kept."""
-
-    def old(self, state: str) -> Value:
-        """The state before the step."""
-
-    def now(self, state: str) -> Value:
-        """The state after the step."""
+class Backward(Position, Protocol):
+    """What a backward stage's equations also read and write."""
 
     def d_now(self, state: str) -> Value:
         """The gradient of the state after the step: from the output and from the next step."""

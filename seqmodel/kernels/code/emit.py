@@ -258,16 +258,11 @@ class Emitter:
         width = self.lanes // 2
         while width:
             low, high = (e._half(value, width, upper=upper) for upper in (False, True))
-            before = b.block
-            fits = b.icmp_signed("!=", b.and_(count, e.int(width)), e.int(0))
-            with b.if_then(fits):
+            fits, left = b.icmp_signed("!=", b.and_(count, e.int(width)), e.int(0)), [low, address]
+            with e.when(fits, left) as stored:
                 b.store(low, address, align=e.precision.itemsize)
-                behind, stored = e.offset(address, width), b.block
-            value, following = b.phi(low.type), b.phi(POINTER)
-            for phi, without, with_it in ((value, low, high), (following, address, behind)):
-                phi.add_incoming(without, before)
-                phi.add_incoming(with_it, stored)
-            address, width = following, width // 2
+                stored[:] = high, e.offset(address, width)
+            (value, address), width = left, width // 2
         b.ret_void()
         return made
 

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
-from seqmodel.kernels.code.jit import compiled_once, function
+from seqmodel.kernels.code.emit import Emitter
+from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.run.signature import Array, Signature, per_thread
-from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
+from seqmodel.kernels.run.team import Job, Kernel, compile_kernel
 
 _FOLD = Signature(
     "fold",
@@ -28,19 +27,18 @@ def folding(tables: Tensor, total: Tensor) -> Job:
 
 @compiled_once
 def _kernel(itemsize: int) -> Kernel:
-    module = ir.Module("fold")
-    with function(module, "fold", [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
-        b, f = e.builder, _FOLD.load(e, fields)
-        I, N = f["I"], f["N"]  # noqa: E741
-        vectors = b.sdiv(e.add(N, e.lanes - 1), e.int(e.lanes))
-        first, last = e.share(vectors, thread, threads)
-        with e.loop(first, last) as vector, e.loop(0, I) as i:
-            j = e.mul(vector, e.lanes)
-            left = b.sub(N, j)
-            total = _total(e, f, e.add(e.mul(i, N), j), e.first_lanes(left))
-            to = e.offset(f["total"], e.mul(j, I), i)
-            e.scatter(total, to, I, left)
-    return compile_kernels(module, itemsize, [_FOLD])["fold"]
+    return compile_kernel(_FOLD, itemsize, _write)
+
+
+def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
+    b, I, N = e.builder, f["I"], f["N"]  # noqa: E741
+    vectors = b.sdiv(e.add(N, e.lanes - 1), e.int(e.lanes))
+    first, last = e.share(vectors, thread, threads)
+    with e.loop(first, last) as vector, e.loop(0, I) as i:
+        j = e.mul(vector, e.lanes)
+        left = b.sub(N, j)
+        total = _total(e, f, e.add(e.mul(i, N), j), e.first_lanes(left))
+        e.scatter(total, e.offset(f["total"], e.mul(j, I), i), I, left)
 
 
 def _total(e: Emitter, f: dict[str, Any], place: Any, lanes: Any) -> Any:

@@ -19,7 +19,7 @@ from seqmodel.kernels.run.signature import (
     Signature,
     per_thread,
 )
-from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
+from seqmodel.kernels.run.team import Job, Kernel, compile_kernel
 
 _SMALL = 1 << 16  # C of at most this many numbers is summed in a table per thread
 _FEW_FRAMES = 512  # up to this many, adding up the tables costs more than it gains
@@ -84,32 +84,32 @@ def write_outer(
 
 @compiled_once
 def _kernel(itemsize: int) -> Kernel:
-    module = ir.Module("outer")
-    with function(module, "outer", [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
-        b, f = e.builder, _OUTER.load(e, fields)
-        M, N = f["M"], f["N"]
-        by_frames = b.icmp_unsigned("!=", f["tables"], POINTER(None))
-        rows_at_once = min(ROWS, e.lanes)
-        tiles_down = b.sdiv(e.add(M, rows_at_once - 1), e.int(rows_at_once))
-        first, last = (e.mul(t, rows_at_once) for t in e.share(tiles_down, thread, threads))
-        first_k, last_k = e.share(f["K"], thread, threads)
-        first = b.select(by_frames, e.int(0), first)
-        last = b.select(b.or_(by_frames, b.icmp_signed(">", last, M)), M, last)
-        first_k = b.select(by_frames, first_k, e.int(0))
-        last_k = b.select(by_frames, last_k, f["K"])
-        table = e.offset(f["tables"], e.mul(thread, e.padded(e.mul(M, N))))
-        c = b.select(by_frames, table, f["c"])
-        c_stride = b.select(by_frames, N, f["c_stride"])
-        write_outer(
-            e, b.sub(last_k, first_k),
-            e.offset(f["a"], e.mul(first_k, f["a_stride"]), first), f["a_stride"],
-            e.offset(f["b"], e.mul(first_k, f["b_stride"])), f["b_stride"],
-            e.offset(c, e.mul(first, c_stride)), c_stride,
-            b.sub(last, first), N,
-            e.offset(f["scratch"], e.mul(thread, scratch_length(e, N))),
-            ir.Constant(ir.IntType(1), 0),
-        )  # fmt: skip
-    return compile_kernels(module, itemsize, [_OUTER])["outer"]
+    return compile_kernel(_OUTER, itemsize, _write)
+
+
+def _write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
+    b, M, N = e.builder, f["M"], f["N"]
+    by_frames = b.icmp_unsigned("!=", f["tables"], POINTER(None))
+    rows_at_once = min(ROWS, e.lanes)
+    tiles_down = b.sdiv(e.add(M, rows_at_once - 1), e.int(rows_at_once))
+    first, last = (e.mul(t, rows_at_once) for t in e.share(tiles_down, thread, threads))
+    first_k, last_k = e.share(f["K"], thread, threads)
+    first = b.select(by_frames, e.int(0), first)
+    last = b.select(b.or_(by_frames, b.icmp_signed(">", last, M)), M, last)
+    first_k = b.select(by_frames, first_k, e.int(0))
+    last_k = b.select(by_frames, last_k, f["K"])
+    table = e.offset(f["tables"], e.mul(thread, e.padded(e.mul(M, N))))
+    c = b.select(by_frames, table, f["c"])
+    c_stride = b.select(by_frames, N, f["c_stride"])
+    write_outer(
+        e, b.sub(last_k, first_k),
+        e.offset(f["a"], e.mul(first_k, f["a_stride"]), first), f["a_stride"],
+        e.offset(f["b"], e.mul(first_k, f["b_stride"])), f["b_stride"],
+        e.offset(c, e.mul(first, c_stride)), c_stride,
+        b.sub(last, first), N,
+        e.offset(f["scratch"], e.mul(thread, scratch_length(e, N))),
+        ir.Constant(ir.IntType(1), 0),
+    )  # fmt: skip
 
 
 def scratch_length(e: Emitter, N: Any) -> Any:

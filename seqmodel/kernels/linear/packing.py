@@ -6,13 +6,12 @@ A packed matrix (K, N) is a row of panels, each with all K rows of a few vectors
 from collections.abc import Mapping
 from typing import Any
 
-from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter
-from seqmodel.kernels.code.jit import compiled_once, function
+from seqmodel.kernels.code.emit import PANEL, Emitter
+from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.run.signature import NEW, Array, KernelFields, Signature, packed
-from seqmodel.kernels.run.team import Job, Kernel, compile_kernels, parallel_for
+from seqmodel.kernels.run.team import Job, Kernel, compile_kernel, parallel_for
 
 
 def packing(matrix: Tensor, *, transposed: bool = False) -> Job:
@@ -41,14 +40,15 @@ def pack(weight: Tensor) -> Tensor:
 def _kernel(itemsize: int, transposed: bool) -> Kernel:
     shape, copy = (("N", "K"), _copy_columns) if transposed else (("K", "N"), _copy_rows)
     signature = Signature("pack", ("K", "N"), (Array("matrix", shape), packed("panels", "K", "N")))
-    module = ir.Module("pack")
-    with function(module, "pack", [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
-        f, width = signature.load(e, fields), PANEL * e.lanes
+
+    def write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
+        width = PANEL * e.lanes
         panels = e.builder.sdiv(e.add(f["N"], width - 1), e.int(width))
         first, last = e.share(panels, thread, threads)
         with e.loop(first, last) as panel:
             copy(e, f, panel)
-    return compile_kernels(module, itemsize, [signature])["pack"]
+
+    return compile_kernel(signature, itemsize, write)
 
 
 def _copy_rows(e: Emitter, f: dict[str, Any], panel: Any) -> None:

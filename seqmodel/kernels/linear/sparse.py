@@ -15,7 +15,7 @@ from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.linear.folding import folding
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
-from seqmodel.kernels.run.team import Job, Kernel, compile_kernels
+from seqmodel.kernels.run.team import Job, Kernel, compile_kernel
 
 DENSITY = 0.2
 """The share of ones up to which summing columns is much faster than the dense product."""
@@ -86,13 +86,11 @@ def _library(itemsize: int, stored: int) -> Library:
 
 @compiled_once
 def _adding(itemsize: int) -> Kernel:
-    module = ir.Module("add_rows")
-    with function(module, "add_rows", [POINTER, INT, INT], itemsize) as (e, fields, *share):
-        _write_add(e, _ADD_ROWS.load(e, fields), *share)
-    return compile_kernels(module, itemsize, [_ADD_ROWS])["add_rows"]
+    return compile_kernel(_ADD_ROWS, itemsize, _write_add)
 
 
-def _index(e: Emitter, indices: Any, n: Any) -> Any:
+def index_at(e: Emitter, indices: Any, n: Any) -> Any:
+    """Number n of a list of indices or counts."""
     b = e.builder
     return b.zext(b.load(b.gep(indices, [n], source_etype=INDEX), typ=INDEX), INT)
 
@@ -159,8 +157,8 @@ def _write_sum(
     def block(row: Any, j: Any, vectors: int, lanes: Any) -> None:
         """`vectors` vectors of a row's columns from j on; `lanes` masks the last."""
         of_row, sums = _row(e, indices, row, inputs), [e.zero()] * vectors
-        with e.carrying(0, _index(e, counts, row), 1, sums) as (n, inside):
-            index = _index(e, of_row, n)
+        with e.carrying(0, index_at(e, counts, row), 1, sums) as (n, inside):
+            index = index_at(e, of_row, n)
             for v in range(vectors):
                 panel, within = divmod(v, width)
                 start = e.mul(e.add(j, panel * width * e.lanes), inputs)
@@ -200,8 +198,8 @@ def _write_add(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None
         frame = e.add(e.mul(t, B), row)
         indices = _row(e, f["indices"], frame, I)
         source = e.offset(f["d"], e.mul(frame, f["d_stride"]))
-        with e.loop(0, _index(e, f["counts"], frame)) as n:
-            target = e.offset(table, e.mul(_index(e, indices, n), N))
+        with e.loop(0, index_at(e, f["counts"], frame)) as n:
+            target = e.offset(table, e.mul(index_at(e, indices, n), N))
 
             def add(j: Any, lanes: Any, target: Any = target, source: Any = source) -> None:
                 place = e.offset(target, j)

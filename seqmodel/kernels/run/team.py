@@ -76,6 +76,16 @@ def compile_kernels(
     }
 
 
+def compile_kernel(
+    signature: Signature, itemsize: int, write: Callable[[Emitter, dict[str, Any], Any, Any], None]
+) -> Kernel:
+    """Compile the kernel whose body `write(e, fields by name, thread, threads)` writes."""
+    module, name = ir.Module(signature.name), signature.name
+    with function(module, name, [POINTER, INT, INT], itemsize) as (e, fields, *share):
+        write(e, signature.load(e, fields), *share)
+    return compile_kernels(module, itemsize, [signature])[name]
+
+
 def parallel_for(jobs: Sequence[Job], threads: int) -> None:
     """Run jobs one after another, each split over `threads`, and return when all are done.
 

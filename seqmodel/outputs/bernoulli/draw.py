@@ -7,13 +7,7 @@ from llvmlite import ir
 
 from seqmodel.kernels.code.jit import Library, compiled_once
 from seqmodel.kernels.run.calls import Arena, Slot
-from seqmodel.outputs.notes.draw import (
-    BYTE,
-    NotesDraw,
-    NotesWriter,
-    compile_draw,
-    draw_signature,
-)
+from seqmodel.outputs.notes.draw import BYTE, NotesDraw, NotesWriter, compile_draw, draw_signature
 from seqmodel.outputs.notes.linear import LinearNotesOutput
 
 _SIGNATURE = draw_signature("bernoulli_draw")

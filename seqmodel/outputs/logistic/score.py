@@ -46,18 +46,9 @@ class LogisticNats(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        h: Tensor,
-        linear: Tensor,
-        states: Tensor,
-        window: Tensor,
-        window_bias: Tensor,
-        mixture: Tensor,
-        mixture_bias: Tensor,
-        blocks: Blocks,
-    ) -> Tensor:
+    def forward(ctx: Any, h: Tensor, linear: Tensor, blocks: Blocks, *weights: Tensor) -> Tensor:
         """The nats; saves their gradients with respect to both layers' outputs."""
+        states, window, window_bias, mixture, mixture_bias = weights
         H, F, (M, C), (K3, _) = h.shape[-1], blocks.z.shape[-1], window.shape, mixture.shape
         rows = rows_of(h)
         count, windows = rows.shape[0], blocks.windows.contiguous()
@@ -101,8 +92,8 @@ class LogisticNats(torch.autograd.Function):
         # The prediction shifts all means, which the mixture offsets in units of the residual.
         d_linear = d_outputs.view(*d_nats.shape, -1, 3, d_outputs.shape[1] // 3)[..., 1, :].sum(-1)
         return (
-            d.h.view(*d_nats.shape, -1), d_linear / ctx.residual, d.weight, d_window,
-            d.bias.view(-1, M).sum(0), d_mixture, d_outputs.sum(0), None,
+            d.h.view(*d_nats.shape, -1), d_linear / ctx.residual, None, d.weight, d_window,
+            d.bias.view(-1, M).sum(0), d_mixture, d_outputs.sum(0),
         )  # fmt: skip
 
 

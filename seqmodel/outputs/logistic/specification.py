@@ -148,9 +148,8 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         scales = float(self.residual), self.step, self.floor
         nats: Tensor = LogisticNats.apply(  # type: ignore[no-untyped-call]
             h, self._linear(samples).view(frames.shape),
-            self.linear.weight, self.window.weight, self.window.bias,
-            self.mixture.weight, self.mixture.bias,
             Blocks(frames, self.standardised(frames), samples, *scales),
+            self.linear.weight, *self.window.parameters(), *self.mixture.parameters(),
         )  # fmt: skip
         return nats
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, panel_width
+from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter, panel_width
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.linear.packing import packing, panels_of
-from seqmodel.kernels.linear.sparse import INDEX, list_rows
+from seqmodel.kernels.linear.sparse import INDEX, index_at, list_rows
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed, per_thread
 from seqmodel.kernels.run.team import Job, parallel_for
 from seqmodel.outputs import linear_score
@@ -135,12 +135,12 @@ class _Row:
         self._states = e.offset(f["states"], first, e.mul(n, states))
         self._indices, counts = _lists(e, f)
         self._indices = e.builder.gep(self._indices, [e.mul(n, f["D"])], source_etype=INDEX)
-        self.sounding = _number(e, counts, n)
+        self.sounding = index_at(e, counts, n)
         """How many notes sound."""
 
     def note(self, n: Any) -> Any:
         """The n-th sounding note."""
-        return _number(self._e, self._indices, n)
+        return index_at(self._e, self._indices, n)
 
     def state(self, n: Any) -> Any:
         """The state of the hidden units after n sounding notes."""
@@ -170,11 +170,6 @@ def _lists(e: Emitter, f: dict[str, Any]) -> tuple[Any, Any]:
     b, thread = e.builder, f["thread"]
     indices = b.gep(f["indices"], [e.mul(thread, f["D"], BLOCK)], source_etype=INDEX)
     return indices, b.gep(f["counts"], [e.mul(thread, BLOCK)], source_etype=INDEX)
-
-
-def _number(e: Emitter, numbers: Any, n: Any) -> Any:
-    b = e.builder
-    return b.zext(b.load(b.gep(numbers, [n], source_etype=INDEX), typ=INDEX), INT)
 
 
 def _write_rows(e: Emitter, f: dict[str, Any], start: Any, rows: Any, *, gradient: bool) -> None:

@@ -80,14 +80,10 @@ def _kernels(itemsize: int, onsets: bool) -> dict[str, Kernel]:
 
 def _number(e: Emitter, inside: Any, k: Any) -> Any:
     """The number of the k-th frame that is read."""
-    b = e.builder
-    before = b.block
-    with b.if_then(b.icmp_unsigned("!=", inside, POINTER(None))):
-        listed, found = b.load(b.gep(inside, [k], source_etype=INT), typ=INT), b.block
-    number = b.phi(INT)
-    number.add_incoming(k, before)
-    number.add_incoming(listed, found)
-    return number
+    b, number = e.builder, [k]
+    with e.when(b.icmp_unsigned("!=", inside, POINTER(None)), number) as listed:
+        listed[0] = b.load(b.gep(inside, [k], source_etype=INT), typ=INT)
+    return number[0]
 
 
 def _write_forward(

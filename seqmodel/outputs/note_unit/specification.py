@@ -66,14 +66,7 @@ class NoteUnitOutput(TiedOutput):
             bias=config.bias,
         )
         notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
-        return cls(
-            h_size,
-            unit,
-            notes,
-            dropout=config.dropout,
-            end=config.end,
-            onsets=frame.onsets,
-        )
+        return cls(h_size, unit, notes, dropout=config.dropout, end=config.end, onsets=frame.onsets)
 
     def layers(self) -> list[Unit]:
         """The layers of the unit, the lowest first."""

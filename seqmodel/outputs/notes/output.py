@@ -93,12 +93,7 @@ class NotesOutput(Output):
         return as_drawn(frame, needed(past)) if self.onsets else frame
 
     def loss(
-        self,
-        h: Tensor,
-        frames: Tensor,
-        past: Tensor,
-        weights: Tensor,
-        lengths: NDArray[np.int64],
+        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
     ) -> Loss:
         """See `Output.loss`."""
         nats = self.weighted_score(h, frames, weights, past)

@@ -72,15 +72,10 @@ class Addresses:
 
     def going_on(self, r: Any, t: Any, dense: Any) -> Any:
         """Whether row `r` is longer than t; `dense` says whether all rows are, which is cheaper."""
-        b = self.e.builder
-        before = b.block
-        with b.if_then(b.not_(dense)):
-            longer = b.icmp_signed(">", self.length(r), t)
-            asked = b.block
-        found = b.phi(longer.type)
-        found.add_incoming(ir.Constant(longer.type, 1), before)
-        found.add_incoming(longer, asked)
-        return found
+        b, found = self.e.builder, [ir.Constant(ir.IntType(1), 1)]
+        with self.e.when(b.not_(dense), found) as asked:
+            asked[0] = b.icmp_signed(">", self.length(r), t)
+        return found[0]
 
     def start_gradients(self, r: Any, count: Any) -> None:
         """Set the carried gradients of `count` rows from r on to those of their final states."""
@@ -274,16 +269,11 @@ def _write_input(k: Addresses, start: Any, rows: Any, listing: Any, ones: Any) -
         b.gep(k.field[name], [e.mul(start, size)], source_etype=INDEX)
         for name, size in (("indices", I), ("counts", 1))
     )
-    before = b.block
-    with b.if_then(listing):
-        more = list_rows(e, x, rows, I, indices, counts)
-        total = e.add(ones, more)
-        sparse = b.icmp_signed("<=", total, k.field["sparse_limit"])
-        tried = b.block
-    listed, so_far = b.phi(listing.type), b.phi(INT)
-    for value, none, found in ((listed, listing, sparse), (so_far, ones, total)):
-        value.add_incoming(none, before)
-        value.add_incoming(found, tried)
+    found = [listing, ones]
+    with e.when(listing, found) as tried:
+        tried[1] = e.add(ones, list_rows(e, x, rows, I, indices, counts))
+        tried[0] = b.icmp_signed("<=", tried[1], k.field["sparse_limit"])
+    listed, so_far = found
     with b.if_else(listed) as (summed, dense):
         with summed:
             sum_columns(e, itemsize, indices, counts, rows, k.field["W"], I, N, net, stride)

@@ -116,9 +116,9 @@ class Recurrence(torch.autograd.Function):
         jobs += backward, folding(made["sums"], d_sums)
         d_w = memory.buffer(w.dtype, *w.shape) if needs_w else None
         d_u = memory.buffer(u.dtype, *u.shape) if needs_u and u is not None else None
-        if at_once:
-            for name, total in zip(plan.products, _parts(plan, d_w, d_u, H), strict=True):
-                jobs.append(folding(made[name], total))
+        if at_once and d_w is not None:
+            totals = d_w, *(_gate_rows(d_u, rows, H) for rows in plan.gate_spans)
+            jobs += map(folding, (made[name] for name in plan.products), totals)
         else:
             jobs += _products(ctx, x, made["d_slots"], d_w, d_u, threads)
         parallel_for(jobs, threads)
@@ -151,12 +151,6 @@ def _products(
     return jobs
 
 
-def _parts(plan: CellPlan, d_w: Tensor | None, d_u: Tensor | None, H: int) -> list[Tensor]:
-    """The gradients that `plan.products` are summed into."""
-    assert d_w is not None
-    return [d_w, *(_gate_rows(d_u, rows, H) for rows in plan.gate_spans)]
-
-
 def _cut(numbers: Tensor, shaped_like: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Consecutive parts of `numbers` in the shapes of these tensors; None for None."""
     start, parts = 0, list[Tensor | None]()
@@ -174,23 +168,16 @@ def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[
     x, *weights = ctx.saved_tensors[:6]
     needs = ctx.needs_input_grad[2:]
     # Aliases: inputs may depend on one another, and each gradient is for its input alone.
-    inputs = [
+    inputs: list[Any] = [
         None if t is None else t.view_as(t)
         for t in (x, *weights, *ctx.saved_tensors[7 + count : 7 + 2 * count])
     ]
-    given = StackedWeights(
-        unit.plan.spec, dict(zip(("W", "U", "V", "b", "bU"), inputs[1:6], strict=True))
-    )
-    first = inputs[0]
-    assert first is not None
+    x, *terms = inputs[:6]
+    stacked = dict(zip(("W", "U", "V", "b", "bU"), terms, strict=True))
     h, final = specification.run(
-        unit.plan.spec,
-        given,
-        first,
-        tuple(t for t in inputs[6:] if t is not None),
-        ctx.lengths,
-        *unit.activations,
-    )
+        unit.plan.spec, StackedWeights(unit.plan.spec, stacked), x, tuple(inputs[6:]),
+        ctx.lengths, *unit.activations,
+    )  # fmt: skip
     reached = [(s, g) for s, g in zip((h, *final), outside, strict=True) if g is not None]
     asked = [t for t, needed in zip(inputs, needs, strict=True) if needed and t is not None]
     found = iter(

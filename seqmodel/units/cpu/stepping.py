@@ -150,18 +150,15 @@ def _write_input(k: Addresses, stored: int) -> None:
     x, indices, counts, W = (k.field[name] for name in ("x", "indices", "counts", "W"))
     first, last = plan.input_slots
     net, N = k.slot("slots", e.int(0), plan.cell.slots[first]), e.mul(k.field["H"], last - first)
-    listing, sparse, dense, done = (b.append_basic_block() for _ in range(4))
-    b.cbranch(b.icmp_unsigned("!=", indices, POINTER(None)), listing, dense)
-    b.position_at_end(listing)
-    count = list_rows(e, x, e.int(1), I, indices, counts)
-    b.cbranch(b.icmp_signed("<=", count, k.field["sparse_limit"]), sparse, dense)
-    b.position_at_end(sparse)
-    sum_columns(e, stored, indices, counts, e.int(1), W, I, N, net, N)
-    b.branch(done)
-    b.position_at_end(dense)
-    row_matmul(e, stored, x, W, net, I, N, False)
-    b.branch(done)
-    b.position_at_end(done)
+    sparse = [ir.Constant(ir.IntType(1), 0)]
+    with e.when(b.icmp_unsigned("!=", indices, POINTER(None)), sparse) as listed:
+        count = list_rows(e, x, e.int(1), I, indices, counts)
+        listed[0] = b.icmp_signed("<=", count, k.field["sparse_limit"])
+    with b.if_else(sparse[0]) as (summed, dense):
+        with summed:
+            sum_columns(e, stored, indices, counts, e.int(1), W, I, N, net, N)
+        with dense:
+            row_matmul(e, stored, x, W, net, I, N, False)
 
 
 def _write_stages(k: Addresses, stored: int, functions: Functions) -> None:
