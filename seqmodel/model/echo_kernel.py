@@ -10,7 +10,7 @@ from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import NEW, Array, Signature
-from seqmodel.kernels.run.team import Kernel, compile_kernels, parallel_for, thread_count
+from seqmodel.kernels.run.team import Kernel, compile_kernel, parallel_for, thread_count
 from seqmodel.model.echo import LONGEST, REACH_BACK, WORD, memory_size, words_of
 
 _SIGNATURE = Signature(
@@ -60,14 +60,12 @@ def echo_call(frame: Slot, arena: Arena) -> tuple[Slot, Slot, Slot, Call]:
 
 @compiled_once
 def _kernel(itemsize: int, words: int) -> Kernel:
-    module = ir.Module("echo")
-    arguments = [POINTER, INT, INT]
-    with function(module, _SIGNATURE.name, arguments, itemsize) as (e, fields, thread, threads):
-        f = _SIGNATURE.load(e, fields)
+    def write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
         first, last = e.share(f["B"], thread, threads)
         with e.loop(first, last) as piece, e.loop(0, f["T"]) as t:
             _write_frame(e, f, e.add(e.mul(t, f["B"]), piece), piece, words)
-    return compile_kernels(module, itemsize, [_SIGNATURE])[_SIGNATURE.name]
+
+    return compile_kernel(_SIGNATURE, itemsize, write)
 
 
 @compiled_once

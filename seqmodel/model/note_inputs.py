@@ -10,7 +10,7 @@ from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
-from seqmodel.kernels.run.team import Kernel, compile_kernels, parallel_for, thread_count
+from seqmodel.kernels.run.team import Kernel, compile_kernel, parallel_for, thread_count
 from seqmodel.model.clock import SIZE as CLOCK
 from seqmodel.model.echo import STEPS, echo_size
 from seqmodel.model.echo_kernel import compiled_echoes, echo_call
@@ -101,17 +101,15 @@ def _signature(onsets: bool, echo: bool, clock: bool, *, step: bool) -> Signatur
 
 @compiled_once
 def _kernel(itemsize: int, onsets: bool, echo: bool, clock: bool) -> Kernel:
-    signature, module = _signature(onsets, echo, clock, step=False), ir.Module("note_inputs")
-    arguments = [POINTER, INT, INT]
-    with function(module, signature.name, arguments, itemsize) as (e, fields, thread, threads):
-        f = signature.load(e, fields)
+    def write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
         size = e.padded(e.add(e.mul(f["D"], 2), _WORK))
         work = e.offset(f["work"], e.mul(thread, size))
         first, last = e.share(f["N"], thread, threads)
         with e.loop(first, last) as n:
             now = e.offset(f["clock"], e.mul(n, CLOCK)) if clock else None
             _write_frame(e, f, n, work, onsets, echo, now)
-    return compile_kernels(module, itemsize, [signature])[signature.name]
+
+    return compile_kernel(_signature(onsets, echo, clock, step=False), itemsize, write)
 
 
 @compiled_once

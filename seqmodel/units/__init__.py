@@ -4,6 +4,7 @@
 finds the size for a parameter budget. Only `make` imports torch. See README.md in this directory.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from seqmodel.errors import UsageError
@@ -37,16 +38,9 @@ def make(
     if layers < 1:
         raise UsageError(f"a stack needs at least 1 layer, not {layers}")
 
-    def layer(size: int) -> Unit:
-        return Unit(
-            name,
-            size,
-            hidden_size,
-            backend=backend,
-            gate_activation=gate_activation,
-            activation=activation,
-            bias=bias,
-        )
-
-    units = [layer(input_size if k == 0 else hidden_size) for k in range(layers)]
+    layer = partial(
+        Unit, name, hidden_size=hidden_size, backend=backend, bias=bias,
+        gate_activation=gate_activation, activation=activation,
+    )  # fmt: skip
+    units = [layer(input_size=input_size if k == 0 else hidden_size) for k in range(layers)]
     return units[0] if layers == 1 else Stack(units, dropout)

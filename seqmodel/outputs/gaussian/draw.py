@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import PANEL
-from seqmodel.kernels.code.jit import Library, compiled_once
 from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Arena, Slot
 from seqmodel.kernels.run.signature import STORED, Array, packed
-from seqmodel.outputs.samples.blocks import SampleBlocksOutput, above_zero
+from seqmodel.outputs.samples.blocks import SampleBlocksOutput
 from seqmodel.outputs.samples.draw import AudioDraw, SamplesWriter, compile_draw, draw_signature
 
 _SIGNATURE = draw_signature(
@@ -45,17 +44,8 @@ def gaussian_draw(
         "logits": arena.take(K), "weight": panels, "bias": bias[1:].t().contiguous(),
         "parameters": arena.take(columns),
     }  # fmt: skip
-    library = _library(weight.element_size())
-    return AudioDraw(output, x, arena, chunk, temperature, library, _SIGNATURE, fields, _split)
-
-
-def _split(uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    return uniforms[:, :1], torch.special.ndtri(above_zero(uniforms[:, 1:]))
-
-
-@compiled_once
-def _library(stored: int) -> Library:
-    return compile_draw(_SIGNATURE, stored, _write)
+    library = compile_draw(_SIGNATURE, weight.element_size(), _write)
+    return AudioDraw(output, x, arena, chunk, temperature, library, _SIGNATURE, fields)
 
 
 def _write(frame: SamplesWriter) -> None:

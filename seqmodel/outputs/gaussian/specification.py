@@ -119,11 +119,15 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         component's mean.
         """
         logits, means, log_scales = self._parts(parameters.double())
-        component = choose(logits, uniforms[..., 0], temperature)
+        choices, noise = self.split(uniforms)
+        component = choose(logits, choices.squeeze(-1), temperature)
         sigma = self._log_sigmas(_of_component(log_scales, component)).exp()
-        noise = torch.special.ndtri(above_zero(uniforms[..., 1:]))
         z = _of_component(means, component) + temperature * sigma * noise
         return nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
+
+    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """See `SampleBlocksOutput.split`."""
+        return uniforms[..., :1], torch.special.ndtri(above_zero(uniforms[..., 1:]))
 
     def compiled_draw(
         self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float

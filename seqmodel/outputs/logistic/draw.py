@@ -9,7 +9,6 @@ from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Arena, Slot
 from seqmodel.kernels.run.signature import Array, packed
-from seqmodel.outputs.samples.blocks import above_zero
 from seqmodel.outputs.samples.draw import AudioDraw, SamplesWriter, compile_draw, draw_signature
 
 if TYPE_CHECKING:
@@ -55,12 +54,7 @@ def logistic_draw(
         "residual": residual.reshape(1),
     }  # fmt: skip
     library = _library(weight.element_size(), width)
-    return AudioDraw(output, x, arena, chunk, temperature, library, _SIGNATURE, fields, _split)
-
-
-def _split(uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    u = above_zero(uniforms[:, 1::2])
-    return uniforms[:, ::2], u.log() - (-u).log1p()
+    return AudioDraw(output, x, arena, chunk, temperature, library, _SIGNATURE, fields)
 
 
 @compiled_once

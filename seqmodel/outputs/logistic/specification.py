@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,14 +30,8 @@ if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
 
 WIDTH = 64  # M, the hidden width per sample
-
-
-class Mixture(NamedTuple):
-    """Logistics over a standardised sample: each part is (..., K)."""
-
-    logits: Tensor
-    means: Tensor
-    log_scales: Tensor
+Mixture = tuple[Tensor, Tensor, Tensor]
+"""Logits, means and log scales of logistics over a standardised sample: (..., K) each."""
 
 
 class LevelFigures(NoFigures):
@@ -170,17 +164,25 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         likeliest component's mean.
         """
         window, frame = self.standardised(past.to(parameters.dtype)), []
+        choices, noise = self.split(uniforms)
+        noise = temperature * noise
         for j in range(self.frame_size):
             mixture = self._mixture(parameters[..., j, :], window)
             logits, means, log_scales = (part.double() for part in mixture)
-            component = choose(logits, uniforms[..., 2 * j], temperature).unsqueeze(-1)
-            u = above_zero(uniforms[..., 2 * j + 1 : 2 * j + 2])
-            noise = temperature * (u.log() - (-u).log1p())
-            z = means.gather(-1, component) + noise * log_scales.gather(-1, component).exp()
+            component = choose(logits, choices[..., j], temperature).unsqueeze(-1)
+            z = (
+                means.gather(-1, component)
+                + noise[..., j : j + 1] * log_scales.gather(-1, component).exp()
+            )
             sample = nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
             window = torch.cat([window[..., 1:], self.standardised(sample)], -1)
             frame.append(sample)
         return torch.cat(frame, -1)
+
+    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """See `SampleBlocksOutput.split`."""
+        u = above_zero(uniforms[..., 1::2])
+        return uniforms[..., ::2], u.log() - (-u).log1p()
 
     def compiled_draw(
         self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
@@ -216,11 +218,8 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         outputs = self.mixture(torch.tanh(states + self.window(p)))
         logits, offsets, log_scales = outputs.unflatten(-1, (3, self.components)).unbind(-2)
         floor = log_scales.new_tensor(math.log(self.floor))
-        return Mixture(
-            logits,
-            self._linear(p).unsqueeze(-1) + self.residual * offsets,
-            torch.logaddexp(log_scales + self.residual.log(), floor),
-        )
+        means = self._linear(p).unsqueeze(-1) + self.residual * offsets
+        return logits, means, torch.logaddexp(log_scales + self.residual.log(), floor)
 
 
 def _log_probability(mixture: Mixture, z: Tensor, raw: Tensor, step: float) -> Tensor:
@@ -241,11 +240,8 @@ def _log_probability(mixture: Mixture, z: Tensor, raw: Tensor, step: float) -> T
     within = log_width + torch.log(-torch.expm1(-width) / width)
     raw = raw.unsqueeze(-1)
     lowest, highest = raw <= LOWEST * STEP, raw >= HIGHEST * STEP
-    log_probability = torch.where(
-        lowest,
-        below_upper,
-        torch.where(highest, above_lower, below_upper + above_lower + within),
-    )
+    inside = torch.where(highest, above_lower, below_upper + above_lower + within)
+    log_probability = torch.where(lowest, below_upper, inside)
     found = torch.logsumexp(torch.log_softmax(logits, -1) + log_probability, -1)
     uniform = found.new_tensor(math.log(UNIFORM / LEVELS))
     return torch.logaddexp(found + math.log1p(-UNIFORM), uniform)

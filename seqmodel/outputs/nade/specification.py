@@ -68,10 +68,7 @@ class NadeOutput(LinearNotesOutput):
         return b_v, b_h
 
     def nats(self, outputs: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
-        """-log p(x_t | x_<t) of frames (..., F) of zeros and ones: (...).
-
-        With `onsets` the previous frames, `past` (..., F), decide which strikes are free.
-        """
+        """See `NotesOutput.nats`; `outputs` are the layer's."""
         return super().nats(self.conditional_logits(outputs, frames), frames, past)
 
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:

@@ -69,11 +69,7 @@ class FramesDraw:
 
 
 class NotesDraw(FramesDraw):
-    """A compiled draw from h (H,), frame by frame, and the buffers that it reads and writes.
-
-    `call` is draw(fields, n): it draws frame n of a chunk, copies it to x (D,), and returns whether
-    the piece ends there. Until then x holds the previous frame, which onsets depend on.
-    """
+    """A `CompiledDraw` from h (H,); x (D,) holds the previous frame, then the one drawn."""
 
     def __init__(
         self, output: LinearNotesOutput, h: Slot, x: Slot, arena: Arena, chunk: int,

@@ -73,7 +73,6 @@ class TiedDraw(FramesDraw):
         library = _library(signature, addresses, temperature == 0, output.onsets)
         outer = Call(library.address("draw"), signature, ITEMSIZE, fields)
         self.call = Nested(outer, inner)
-        self._library = library
 
 
 @compiled_once

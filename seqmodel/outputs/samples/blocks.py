@@ -82,6 +82,10 @@ class SampleBlocksOutput(Output):
         """The parameters of the frame's distribution, from h (..., H)."""
 
     @abstractmethod
+    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """A frame's uniforms: those that choose components, and noise (..., F) from the others."""
+
+    @abstractmethod
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
     ) -> Tensor:

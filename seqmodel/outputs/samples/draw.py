@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
-from seqmodel.kernels.code.jit import Library, function
+from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import row_matmul
 from seqmodel.kernels.run.calls import Arena, Call, Slot
@@ -38,17 +38,8 @@ def draw_signature(name: str, sizes: tuple[str, ...], arrays: tuple[Array, ...])
     return Signature(name, (*_SIZES, *sizes), (*_ARRAYS, *arrays))
 
 
-Split = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Splits uniforms (chunk, U) into those that choose components (chunk, choices), and the others,
-turned into noise (chunk, F)."""
-
-
 class AudioDraw:
-    """A compiled draw, frame by frame, and the buffers that it reads and writes.
-
-    `call` is draw(fields, n): it draws frame n of a chunk and updates x (C,), the last C samples,
-    standardised, which the unit reads next. It returns 0, since audio has no end.
-    """
+    """A `CompiledDraw` of audio, which has no end, and the buffers that it reads and writes."""
 
     def __init__(
         self,
@@ -60,12 +51,11 @@ class AudioDraw:
         library: Library,
         signature: Signature,
         own: Mapping[str, int | Tensor | Slot],
-        split: Split,
     ) -> None:
         """`own` are this output's own fields; its packed matrices have its weights' dtype."""
         F, (C,) = output.frame_size, x.shape
         choices = output.uniforms_per_frame - F
-        self._x, self._split, self._temperature = x, split, temperature
+        self._x, self._split, self._temperature = x, output.split, temperature
         self._shape = chunk, output.uniforms_per_frame
         self._frames, self._noise = arena.take(chunk, F), arena.take(chunk, F)
         self._uniforms, self._line = arena.take(chunk, choices), arena.take(C + chunk * F)
@@ -180,6 +170,7 @@ class SamplesWriter:
         e.store(((raw - mean) / deviation).value, place, lanes)
 
 
+@compiled_once
 def compile_draw(
     signature: Signature, stored: int, write: Callable[[SamplesWriter], None]
 ) -> Library:

@@ -39,7 +39,10 @@ class MixtureParameters:
         e, lowest = self.e, self.e.constant(-math.inf)
         highest = [lowest, lowest]
         with self._each(highest) as (k, lanes, inside):
-            for n, exponent in enumerate(self._exponents(energy, k, lanes)):
+            logits, energies = self.get(0, k, lanes), energy(k, lanes)
+            self.put(logits, 0, k, lanes)
+            e.store(energies.value, e.offset(self.energies, k), lanes)
+            for n, exponent in enumerate((logits, logits - energies)):
                 candidate = Vector(e, e.builder.select(lanes.mask, exponent.value, lowest))
                 inside[n] = Vector(e, inside[n]).maximum(candidate).value
         peaks = [Vector(e, value).over_lanes(Vector.maximum) for value in highest]
@@ -50,7 +53,10 @@ class MixtureParameters:
                 inside[n] = (Vector(e, inside[n]) + weight.masked(lanes)).value
         totals = [Vector(e, value).over_lanes(Vector.__add__) for value in sums]
         with self._each([]) as (k, lanes, _):
-            self._put_slopes(totals, k, lanes)
+            after = Vector(e, e.load(e.offset(self.energies, k), lanes)) / totals[1]
+            self.put(self._value(0, k, lanes) / totals[0] - after, 0, k, lanes)
+            with e.loop(1, self.rows) as row:
+                self.put(self._value(row, k, lanes) * after, row, k, lanes)
         nats = peaks[0] - peaks[1] + (totals[0] / totals[1]).log()
         # If no energy is finite, peaks and totals mean nothing: the nats are infinite, or nan.
         return nats.replaced(peaks[1], "==", -math.inf, some_energy)
@@ -90,15 +96,6 @@ class MixtureParameters:
         with e.carrying(0, self.components, e.lanes, values) as (k, inside):
             yield k, e.first_lanes(e.builder.sub(self.components, k)), inside
 
-    def _exponents(
-        self, energy: Callable[[Any, Any], Vector], k: Any, lanes: Any
-    ) -> tuple[Vector, Vector]:
-        """The logits, and the logits less the energies."""
-        logits, energies = self.get(0, k, lanes), energy(k, lanes)
-        self.put(logits, 0, k, lanes)
-        self.e.store(energies.value, self.e.offset(self.energies, k), lanes)
-        return logits, logits - energies
-
     def _weights(self, peaks: list[Vector], k: Any, lanes: Any) -> tuple[Vector, Vector]:
         """The exponentials of both exponents less their peaks, replacing logits and energies."""
         e, place = self.e, self.e.offset(self.energies, k)
@@ -107,13 +104,6 @@ class MixtureParameters:
         self.put(before, 0, k, lanes)
         e.store(after.value, place, lanes)
         return before, after
-
-    def _put_slopes(self, totals: list[Vector], k: Any, lanes: Any) -> None:
-        e = self.e
-        after = Vector(e, e.load(e.offset(self.energies, k), lanes)) / totals[1]
-        self.put(self._value(0, k, lanes) / totals[0] - after, 0, k, lanes)
-        with e.loop(1, self.rows) as row:
-            self.put(self._value(row, k, lanes) * after, row, k, lanes)
 
     def _value(self, row: Any, k: Any, lanes: Any) -> Vector:
         return Vector(self.e, self.e.load(self._place(row, k), lanes))

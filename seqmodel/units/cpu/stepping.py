@@ -42,75 +42,61 @@ def steps(
     states are (R, H). It holds zeros and ones if `binary`. The states are in the order of
     `Carry.tensors`. All computation is in float64.
     """
-    if len(x.shape) == 2:
-        return _steps_of_rows(layers, x, arena)
-    return _steps_of_one(layers, x, arena, binary=binary)
-
-
-def _steps_of_one(
-    layers: Sequence["Unit"], x: Slot, arena: Arena, *, binary: bool
-) -> tuple[list[Call], list[Slot]]:
-    """float32 weights stay float32, to fit the L1 cache."""
     calls: list[Call] = []
     updated: list[Slot] = []
     for layer in layers:
-        H = layer.hidden_size
-        step = _compiled_step(
-            layer.spec.name,
-            layer.U.element_size(),
-            layer.gate_activation,
-            layer.activation,
-            layer.bias,
-        )
-        w, u, *vectors = (getattr(layer, term) for term in TERMS)
-        vectors = [None if vector is None else vector.double() for vector in vectors]
-        packed, packing = weight_fields(step.plan, [w, u, *vectors], H)
-        parallel_for(packing, 1)
-        given: dict[str, Any] = packed | {"B": 1, "I": layer.input_size, "H": H, "x": x}
-        given["slots"] = arena.take(len(step.plan.cell.slots), H)
-        if binary and not calls:
-            given |= {
-                "sparse_limit": int(DENSITY * layer.input_size),
-                "indices": arena.take(layer.input_size, dtype=torch.int32),
-                "counts": arena.take(1, dtype=torch.int32),
-            }
-        states = {state: arena.take(2, H) for state in step.plan.spec.state}
-        stored = layer.U.element_size()
-        calls.append(Call(step.address, step.signature, _ITEMSIZE, given | states, stored))
-        of_layer = [Slot(state.start, (H,), state.dtype) for state in states.values()]
-        updated += of_layer
-        x = of_layer[0]
-    return calls, updated
-
-
-def _steps_of_rows(
-    layers: Sequence["Unit"], x: Slot, arena: Arena
-) -> tuple[list[Call], list[Slot]]:
-    """The training loops over a single step: with many rows they are the fastest."""
-    calls: list[Call] = []
-    updated: list[Slot] = []
-    for layer in layers:
-        (R, I), H = x.shape, layer.hidden_size  # noqa: E741
         activations = layer.gate_activation, layer.activation
-        unit = compiled_unit(layer.spec.name, _ITEMSIZE, *activations, layer.bias)
-        terms = (getattr(layer, term) for term in TERMS)
-        weights = [None if term is None else term.double() for term in terms]
-        given, packing = weight_fields(unit.plan, weights, H)
-        parallel_for(packing, 1)
-        given |= {"T": 1, "B": R, "I": I, "H": H, "shortest": 2, "threads": 1}
-        slots = arena.take(R, len(unit.plan.cell.slots) * H)
-        fields: dict[str, Any] = {**given, "x": x.reshaped(1, R, I), "slots": slots}
-        states = []
-        for state in unit.plan.spec.state:
-            both = arena.take(2, R, H)  # before the step and after it
-            after = Slot(both.start + R * H * _ITEMSIZE, (R, H), both.dtype)
-            fields |= {state: both, f"first_{state}": after}
-            states.append(after)
-        address = _one_step(unit).address("step")
-        calls.append(Call(address, unit.forward.signature, _ITEMSIZE, fields))
+        if len(x.shape) == 2:
+            call, states = _step_of_rows(layer, activations, x, arena)
+        else:
+            call, states = _step_of_one(layer, activations, x, arena, binary and not calls)
+        calls.append(call)
         updated += states
         x = states[0]
     return calls, updated
+
+
+def _step_of_one(
+    layer: "Unit", activations: tuple[str, str], x: Slot, arena: Arena, binary: bool
+) -> tuple[Call, list[Slot]]:
+    """float32 weights stay float32, to fit the L1 cache."""
+    I, H, stored = layer.input_size, layer.hidden_size, layer.U.element_size()  # noqa: E741
+    step = _compiled_step(layer.spec.name, stored, *activations, layer.bias)
+    w, u, *vectors = (getattr(layer, term) for term in TERMS)
+    vectors = [None if vector is None else vector.double() for vector in vectors]
+    packed, packing = weight_fields(step.plan, [w, u, *vectors], H)
+    parallel_for(packing, 1)
+    given: dict[str, Any] = packed | {"B": 1, "I": I, "H": H, "x": x}
+    given["slots"] = arena.take(len(step.plan.cell.slots), H)
+    if binary:
+        given |= {"sparse_limit": int(DENSITY * I), "indices": arena.take(I, dtype=torch.int32)}
+        given["counts"] = arena.take(1, dtype=torch.int32)
+    states = {state: arena.take(2, H) for state in step.plan.spec.state}
+    call = Call(step.address, step.signature, _ITEMSIZE, given | states, stored)
+    return call, [Slot(state.start, (H,), state.dtype) for state in states.values()]
+
+
+def _step_of_rows(
+    layer: "Unit", activations: tuple[str, str], x: Slot, arena: Arena
+) -> tuple[Call, list[Slot]]:
+    """The training loops over a single step: with many rows they are the fastest."""
+    (R, I), H = x.shape, layer.hidden_size  # noqa: E741
+    unit = compiled_unit(layer.spec.name, _ITEMSIZE, *activations, layer.bias)
+    terms = (getattr(layer, term) for term in TERMS)
+    weights = [None if term is None else term.double() for term in terms]
+    given, packing = weight_fields(unit.plan, weights, H)
+    parallel_for(packing, 1)
+    given |= {"T": 1, "B": R, "I": I, "H": H, "shortest": 2, "threads": 1}
+    slots = arena.take(R, len(unit.plan.cell.slots) * H)
+    fields: dict[str, Any] = {**given, "x": x.reshaped(1, R, I), "slots": slots}
+    states = []
+    for state in unit.plan.spec.state:
+        both = arena.take(2, R, H)  # before the step and after it
+        after = Slot(both.start + R * H * _ITEMSIZE, (R, H), both.dtype)
+        fields |= {state: both, f"first_{state}": after}
+        states.append(after)
+    address = _one_step(unit).address("step")
+    return Call(address, unit.forward.signature, _ITEMSIZE, fields), states
 
 
 @compiled_once
