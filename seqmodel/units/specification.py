@@ -26,10 +26,7 @@ def _hard_sigmoid(x: Tensor) -> Tensor:
     return F.relu6(x + 3) / 6
 
 
-GATE_ACTIVATIONS: Mapping[str, Function] = {
-    "sigmoid": torch.sigmoid,
-    "hard-sigmoid": _hard_sigmoid,
-}
+GATE_ACTIVATIONS: Mapping[str, Function] = {"sigmoid": torch.sigmoid, "hard-sigmoid": _hard_sigmoid}
 ACTIVATIONS: Mapping[str, Function] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,

@@ -165,15 +165,12 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """
         window, frame = self.standardised(past.to(parameters.dtype)), []
         choices, noise = self.split(uniforms)
-        noise = temperature * noise
         for j in range(self.frame_size):
             mixture = self._mixture(parameters[..., j, :], window)
             logits, means, log_scales = (part.double() for part in mixture)
             component = choose(logits, choices[..., j], temperature).unsqueeze(-1)
-            z = (
-                means.gather(-1, component)
-                + noise[..., j : j + 1] * log_scales.gather(-1, component).exp()
-            )
+            scale = log_scales.gather(-1, component).exp()
+            z = means.gather(-1, component) + temperature * noise[..., j : j + 1] * scale
             sample = nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
             window = torch.cat([window[..., 1:], self.standardised(sample)], -1)
             frame.append(sample)
