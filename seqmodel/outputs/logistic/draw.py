@@ -1,18 +1,16 @@
 """The discretised logistics' compiled draw."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqmodel.kernels.code.jit import Library, compiled_once
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Arena, Slot
 from seqmodel.kernels.run.signature import Array, packed
+from seqmodel.outputs.samples.blocks import SampleBlocksOutput
 from seqmodel.outputs.samples.draw import AudioDraw, SamplesWriter, compile_draw, draw_signature
-
-if TYPE_CHECKING:
-    from seqmodel.outputs.logistic.specification import DiscretisedLogisticOutput
 
 _SIGNATURE = draw_signature(
     "logistic_draw",
@@ -33,15 +31,14 @@ _SIGNATURE = draw_signature(
 
 
 def logistic_draw(
-    output: "DiscretisedLogisticOutput", h: Slot, x: Slot, arena: Arena, chunk: int,
-    temperature: float,
+    output: SampleBlocksOutput, window: nn.Linear, mixture: nn.Linear, predictor: Tensor,
+    residual: Tensor, h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float,
 ) -> AudioDraw:  # fmt: skip
-    """The draw from h (H,), for a unit that reads x (C,).
+    """The draw from h (H,), for a unit that reads x (C,); the `predictor` (C,) is l + r d.
 
     The residual's deviation r is folded into v, so that scales come out multiplied by r.
     """
-    weight, window, mixture = output.linear.weight, output.window, output.mixture
-    residual, width = output.residual.double(), window.out_features
+    weight, residual, width = output.linear.weight, residual.double(), window.out_features
     bias = mixture.bias.double().clone()
     bias[2 * output.components :] += residual.log()
     fields: dict[str, int | Tensor | Slot] = {
@@ -50,8 +47,7 @@ def logistic_draw(
         "states": arena.take(output.frame_size, width),
         "window": pack(window.weight), "mixture": pack(mixture.weight),
         "mixture_bias": bias, "outputs": arena.take(3 * output.components),
-        "predictor": output.predictor.double() + residual * output.correction.double(),
-        "residual": residual.reshape(1),
+        "predictor": predictor, "residual": residual.reshape(1),
     }  # fmt: skip
     library = _library(weight.element_size(), width)
     return AudioDraw(output, x, arena, chunk, temperature, library, _SIGNATURE, fields)

@@ -187,7 +187,9 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """See `Output.compiled_draw`."""
         from seqmodel.outputs.logistic.draw import logistic_draw  # loads the compiler
 
-        return logistic_draw(self, h, x, arena, chunk, temperature)
+        predictor = self.predictor.double() + self.residual.double() * self.correction.double()
+        parts = self.window, self.mixture, predictor, self.residual
+        return logistic_draw(self, *parts, h, x, arena, chunk, temperature)
 
     def figures(self) -> LevelFigures:
         """Nats and bits per sample."""

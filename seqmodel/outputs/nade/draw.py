@@ -1,6 +1,6 @@
 """The NADE's compiled draw."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -18,9 +18,7 @@ from seqmodel.outputs.notes.draw import (
     compile_draw,
     draw_signature,
 )
-
-if TYPE_CHECKING:
-    from seqmodel.outputs.nade.specification import NadeOutput
+from seqmodel.outputs.notes.linear import LinearNotesOutput
 
 _SIGNATURE = draw_signature(
     "nade_draw",
@@ -37,10 +35,11 @@ _SIGNATURE = draw_signature(
 
 
 def nade_draw(
-    output: "NadeOutput", h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float
-) -> NotesDraw:
-    """The draw of a frame from h (H,)."""
-    K, V, U = output.width, _padded(output.V), _padded(output.U)
+    output: LinearNotesOutput, V: Tensor, U: Tensor, h: Slot, x: Slot, arena: Arena, chunk: int,
+    temperature: float,
+) -> NotesDraw:  # fmt: skip
+    """The draw of a frame from h (H,), the hidden units having weights V and U (F, K)."""
+    K, V, U = V.shape[1], _padded(V), _padded(U)
     P = V.shape[1]
     own: dict[str, int | Tensor | Slot | None] = {
         "K": K, "P": P, "V": V, "U": U,

@@ -121,4 +121,4 @@ class NadeOutput(LinearNotesOutput):
         """See `Output.compiled_draw`."""
         from seqmodel.outputs.nade.draw import nade_draw  # loads the compiler
 
-        return nade_draw(self, h, x, arena, chunk, temperature)
+        return nade_draw(self, self.V, self.U, h, x, arena, chunk, temperature)
