@@ -148,23 +148,15 @@ def _points(attempt: Attempt) -> tuple[Point, ...]:
 
 
 def _searches(comparison: Comparison) -> Scatter:
-    return Scatter(
-        tuple(
-            Cloud(
-                outcome.name,
-                tuple(
-                    Dot(
-                        trial.found["learning_rate"],
-                        trial.best["valid_nats_per_frame"],
-                        f"trial {trial.index}, {trial.ended}",
-                    )
-                    for trial in outcome.trials
-                    if trial.best is not None
-                ),
-            )
-            for outcome in comparison.outcomes
-        )
-    )
+    clouds = []
+    for outcome in comparison.outcomes:
+        dots = [
+            Dot(trial.found["learning_rate"], trial.valid, f"trial {trial.index}, {trial.ended}")
+            for trial in outcome.trials
+            if trial.valid is not None
+        ]
+        clouds.append(Cloud(outcome.name, tuple(dots)))
+    return Scatter(tuple(clouds))
 
 
 def _samples(comparison: Comparison, folder: Path) -> list[Part]:
@@ -192,7 +184,7 @@ def _runs(comparison: Comparison) -> Table:
                 f"{outcome.name}, {kind} {attempt.index + (kind == 'seed')}",
                 *(f"{attempt.found[key]:.3g}" if key in attempt.found else "" for key in found),
                 Trace(tuple(line["valid_nats_per_frame"] for line in attempt.metrics)),
-                "" if attempt.best is None else f"{attempt.best['valid_nats_per_frame']:.4f}",
+                "" if attempt.valid is None else f"{attempt.valid:.4f}",
                 f"{len(attempt.metrics)}",
                 f"{attempt.seconds:.0f}",
                 attempt.ended or "unfinished",

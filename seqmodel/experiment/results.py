@@ -40,6 +40,11 @@ class Attempt:
         return min(self.metrics, key=lambda line: line["valid_nats_per_frame"], default=None)
 
     @property
+    def valid(self) -> float | None:
+        """Its figure, in nats per frame."""
+        return None if self.best is None else float(self.best["valid_nats_per_frame"])
+
+    @property
     def improving(self) -> bool:
         """Whether its last epoch, at the most that it may train, is its best."""
         return self.ended == "complete" and self.best is self.metrics[-1]

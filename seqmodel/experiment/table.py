@@ -164,7 +164,7 @@ def times(comparisons: Sequence[Comparison]) -> str:
     lines = []
     for outcome in (outcome for comparison in comparisons for outcome in comparison.outcomes):
         for kind, run in outcome.runs():
-            figure = "no figure" if run.best is None else f"{run.best['valid_nats_per_frame']:.4f}"
+            figure = "no figure" if run.valid is None else f"{run.valid:.4f}"
             found = " ".join(f"{k}={v:.3g}" for k, v in run.found.items())
             lines.append(
                 f"{outcome.cell.name} {kind} {run.index}: {figure}, {len(run.metrics)} epochs, "
@@ -194,8 +194,7 @@ def _values(comparison: Comparison) -> dict[str, Any]:
                 "trials": [
                     {
                         "found": dict(attempt.found),
-                        "valid_nats_per_frame": attempt.best
-                        and attempt.best["valid_nats_per_frame"],
+                        "valid_nats_per_frame": attempt.valid,
                         "epochs": len(attempt.metrics),
                         "ended": attempt.ended,
                     }

@@ -286,7 +286,7 @@ def _command(storage: str | None) -> str:
 
 
 def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
-    from seqmodel.cli.compare.status import status_lines, status_values
+    from seqmodel.cli.compare.live import status_lines, status_values
     from seqmodel.experiment.finished import recall
 
     finished = recall(out) if storage is None else None
