@@ -115,13 +115,11 @@ def seconds_left(left: float, gained: float, spent: float, processes: int) -> fl
 
 
 class Running(NamedTuple):
-    """A run that a live process is training, here or on another host."""
+    """A run that a live process is training, here or on another host; see `Event`."""
 
     run: str
     epoch: int
-    """The last epoch that ended."""
     valid: float | None
-    """The best figure so far, in nats per frame."""
     event: Event | None
     """What its process reported last; None if that cannot be read here."""
     host: str | None

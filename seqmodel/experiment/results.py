@@ -170,15 +170,9 @@ def results(studies: Studies) -> list[Comparison]:
         cells = [cell for cell in plan.cells() if cell.source == source]
         dataset = cells[0].dataset()
         outcomes = [_outcome(studies, cell, dataset) for cell in cells]
-        found.append(
-            Comparison(
-                source.name,
-                {split: dataset[split].lengths for split in dataset.splits},
-                _baselines(plan, cells, dataset),
-                outcomes,
-                plan.space,
-            )
-        )
+        lengths = {split: dataset[split].lengths for split in dataset.splits}
+        baselines = _baselines(plan, cells, dataset)
+        found.append(Comparison(source.name, lengths, baselines, outcomes, plan.space))
     return found
 
 

@@ -234,10 +234,9 @@ class Study:
     def queue_what_was_left(self, is_dead: Callable[[str], bool]) -> None:
         """Queue again the trials whose process, named in `WORKER`, is dead.
 
-        Also trials that no process has claimed a while after they began, as their process died
-        first; and, in a database, trials of hosts without heartbeats, which Optuna itself checks
-        for only before it begins another trial. Only one process per host and folder may do this at
-        a time.
+        Also those unclaimed a while after they began, as their process died first; and, in a
+        database, those of hosts without heartbeats, for which Optuna itself looks only before it
+        begins another. Only one process per host and folder may do this at a time.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)

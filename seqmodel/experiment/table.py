@@ -154,9 +154,8 @@ def as_csv(comparisons: Sequence[Comparison]) -> str:
 
 def as_json(comparisons: Sequence[Comparison], plan: Mapping[str, Any]) -> str:
     """Everything, the plan included, for programs."""
-    return (
-        json.dumps({"plan": plan, "datasets": [_values(c) for c in comparisons]}, indent=2) + "\n"
-    )
+    values = {"plan": plan, "datasets": [*map(_values, comparisons)]}
+    return json.dumps(values, indent=2) + "\n"
 
 
 def times(comparisons: Sequence[Comparison]) -> str:
@@ -192,13 +191,9 @@ def _values(comparison: Comparison) -> dict[str, Any]:
                 "still_improving": outcome in comparison.improving(),
                 "at_end_of_range": [n for n in comparison.space if outcome in comparison.at_end(n)],
                 "trials": [
-                    {
-                        "found": dict(attempt.found),
-                        "valid_nats_per_frame": attempt.valid,
-                        "epochs": len(attempt.metrics),
-                        "ended": attempt.ended,
-                    }
-                    for attempt in outcome.trials
+                    {"found": dict(run.found), "valid_nats_per_frame": run.valid}
+                    | {"epochs": len(run.metrics), "ended": run.ended}
+                    for run in outcome.trials
                 ],
             }
             for outcome in comparison.outcomes
