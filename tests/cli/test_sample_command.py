@@ -33,7 +33,7 @@ def test_a_sampled_midi_file_prepared_again_gives_the_sampled_frames(
 @pytest.mark.parametrize("kind", ["mid", "npy", "png"])
 def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, run: Path):
     """Guards reproducible samples, in a file and on stdout alike."""
-    options = ["--run", run, "--length", 12]
+    options = ["--run", run, "--length", 38]
     first = call("sample", f"a.{kind}", *options)
     assert (first.status, first.out, first.err) == (0, "", f"a.{kind}: 12 frames from {run}\n")
     streamed = call("sample", "-", "--format", kind, *options)
@@ -86,14 +86,14 @@ def test_samples_with_end_are_no_longer_than_training_pieces(call: Call, seconds
 
 def test_each_piece_says_whether_the_model_or_the_limit_ended_it(call: Call, seconds_run: Path):
     """Guards a cut-off piece passed off as a whole one, in words, as JSON and in the file."""
-    options = ["--run", seconds_run, "-n", 6, "--length", 25]
+    options = ["--run", seconds_run, "-n", 6, "--length", 38]
     told = json.loads(call("sample", "o.npy", "--json", *options).out)
     lines = call("sample", "p.npy", *options).err.splitlines()
     assert (told["run"], told["seed"]) == (str(seconds_run), 1)
     for k, (piece, line) in enumerate(zip(told["pieces"], lines, strict=True), 1):
         assert (piece["path"], piece["frames"]) == (f"o-{k}.npy", len(np.load(f"o-{k}.npy")))
         cut = piece["ended_by"] == "limit"
-        assert piece["frames"] == 25 if cut else piece["frames"] <= 25
+        assert piece["frames"] == 38 if cut else piece["frames"] <= 38
         how = "cut off at the limit" if cut else "ended by the model"
         frames = "1 frame" if piece["frames"] == 1 else f"{piece['frames']} frames"
         assert line == f"p-{k}.npy: {frames} from {seconds_run}, {how}"
@@ -140,7 +140,7 @@ def test_only_the_beginning_of_a_primer(call: Call, music: Path, run: Path):
 def test_a_primer_is_used_but_included_only_when_asked_for(call: Call, music: Path, run: Path):
     """Guards against a primer that changes nothing, or that slips into the file."""
     primer = music / "train" / "0.mid"
-    options = ["--run", run, "--length", 300]
+    options = ["--run", run, "--length", 38]
     call_ok("sample", "plain.npy", *options)
     call_ok("sample", "primed.npy", *options, "--prime", primer)
     call_ok("sample", "both.npy", *options, "--prime", primer, "--include-prime")

@@ -79,7 +79,7 @@ def test_train_json_and_quiet(call: Call, data: Path):
 def test_a_search_names_each_rate(call: Call, data: Path):
     result = call("train", data, "--hidden", 4, "--epochs", 1, "--preset", "paper", "--trials", 2)
     rates = [line for line in result.err.splitlines() if line.startswith("learning rate")]
-    assert [rate[:23] for rate in rates] == ["learning rate 1 of 2: 9", "learning rate 2 of 2: 8"]
+    assert rates == ["learning rate 1 of 2: 0.000729", "learning rate 2 of 2: 1.85e-05"]
     assert result.out.count("\n") == 1
 
 
