@@ -33,7 +33,7 @@ def test_a_sampled_midi_file_prepared_again_gives_the_sampled_frames(
 @pytest.mark.parametrize("kind", ["mid", "npy", "png"])
 def test_the_same_seed_gives_the_same_bytes(kind: str, call: Call, run: Path):
     """Guards reproducible samples, in a file and on stdout alike."""
-    options = ["--run", run, "--length", 38]
+    options = ["--run", run, "--length", 12]
     first = call("sample", f"a.{kind}", *options)
     assert (first.status, first.out, first.err) == (0, "", f"a.{kind}: 12 frames from {run}\n")
     streamed = call("sample", "-", "--format", kind, *options)
@@ -140,7 +140,7 @@ def test_only_the_beginning_of_a_primer(call: Call, music: Path, run: Path):
 def test_a_primer_is_used_but_included_only_when_asked_for(call: Call, music: Path, run: Path):
     """Guards against a primer that changes nothing, or that slips into the file."""
     primer = music / "train" / "0.mid"
-    options = ["--run", run, "--length", 38]
+    options = ["--run", run, "--length", 300]
     call_ok("sample", "plain.npy", *options)
     call_ok("sample", "primed.npy", *options, "--prime", primer)
     call_ok("sample", "both.npy", *options, "--prime", primer, "--include-prime")
