@@ -14,7 +14,10 @@ INSPECT = {
         f"{{bad}}/empty {NEITHER}",
     ),
     "inspect {bad}/text.mid": (1, f"{{bad}}/text.mid: {NO_MIDI}"),
-    "inspect {bad}/text.mid --plot new/p.png": (1, f"{{bad}}/text.mid: {NO_MIDI}"),
+    "inspect {bad}/text.mid --plot new/p.png": (
+        1,
+        "new/p.png: there is no folder new; make it first",
+    ),
     "inspect {bad}/text.npy": (1, "{bad}/text.npy: holds a damaged array in the array"),
     "inspect {bad}/one-data/train.npy": (1, f"{{bad}}/one-data/train.npy: {NO_ROLL}"),
     "inspect {bad}/cut-data": (

@@ -57,7 +57,7 @@ TRAIN = {
     ),
     "train {data} --params 5": (
         2,
-        "--params 5 is too small for lstm: one unit over 70 inputs already has 454",
+        "--params 5 is too small for lstm: one unit over 76 inputs already has 502",
     ),
     "train {data} --unit gnu": (2, f"there is no unit 'gnu'; choose one of {UNITS}"),
     "train {data} --activation step": (
