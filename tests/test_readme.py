@@ -162,15 +162,22 @@ def test_what_is_exact_is_compared_exactly() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["prepare", "train", "eval", "sample", "report", "compare", "inspect", "units"]
+    "command", ["prepare", "train", "eval", "sample", "report", "compare", "inspect"]
 )
 def test_every_command_is_in_the_tour(command: str) -> None:
     """Guards against a command that newcomers never meet."""
     assert any(f"seqmodel {command}" in line for line, _ in sessions())
 
 
-def test_pictures_exist() -> None:
-    """Guards against a broken picture on the front page."""
-    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README.read_text())
-    assert pictures
-    assert all((README.parent / picture).is_file() for picture in pictures)
+def test_links_lead_somewhere() -> None:
+    """Guards against a broken picture, clip or link on the front page."""
+    links = re.findall(r"\]\(([^)#]+)(?:#([^)]+))?\)", README.read_text())
+    assert len(links) > 20
+    for path, section in links:
+        if not path.startswith("http"):
+            file = README.parent / path
+            assert file.exists(), path
+            headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE) if section else []
+            assert not section or section in [h.lower().replace(" ", "-") for h in headings], (
+                section
+            )
