@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from seqmodel.config import Config, parse_setting, resolve
+from seqmodel.config import SEARCHES, Config, parse_setting, resolve
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.training.space import Range
@@ -212,7 +212,7 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
             raise UsageError(f"--vary takes KEY=A,B,..., not {text!r}")
         if any(key in options[0] for options in axes):
             raise UsageError(f"{key} is varied twice: name it once, with all its values")
-        axes.append([{key: parse_setting(key, value, "--vary")} for value in values.split(",")])
+        axes.append([{key: setting_of(key, value, "--vary")} for value in values.split(",")])
     variants = []
     for parts in itertools.product(*axes):
         settings = {key: value for part in parts for key, value in part.items()}
@@ -223,6 +223,15 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
         if count > 1:
             raise UsageError(f"{name} is listed twice")
     return tuple(variants)
+
+
+def setting_of(key: str, text: str, option: str) -> Any:
+    """The value of a setting of all runs; UsageError if it is invalid, or not for them to set."""
+    if key == "data":
+        raise UsageError(f"datasets are named as arguments, not with {option} data")
+    if key in SEARCHES.values():
+        raise UsageError(f"{option}: {key} is for train; see --search and --trials")
+    return parse_setting(key, text, option)
 
 
 def _word(text: str) -> str:

@@ -69,6 +69,8 @@ class Outcome:
     seeds: Sequence[Attempt]
     nats: Mapping[str, NDArray[np.float64]]
     """Split -> nats of each piece, (seeds, pieces)."""
+    scored: Sequence[int]
+    """The seeds of those rows, counted from 0: one that diverged at once has no row."""
 
     @property
     def name(self) -> str:
@@ -185,7 +187,8 @@ def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
             going_on = _attempt(number, final)
             trials[number] = replace(trials[number], ended=going_on.ended, metrics=going_on.metrics)
     config = None if winner is None else studies.plan.config(cell, dataset, winner[1].params, 0)
-    scored = [t.user_attrs["scores"] for t in seeds.indexed().values() if "scores" in t.user_attrs]
+    scores = {k: trial.user_attrs.get("scores") for k, trial in seeds.indexed().items()}
+    scored = [k for k, found in scores.items() if found]
     return Outcome(
         cell,
         config,
@@ -193,7 +196,8 @@ def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
         None if config is None else outline(config, dataset.frame).parameter_counts(),
         [*trials.values()],
         [_attempt(k, trial) for k, trial in seeds.indexed().items()],
-        {split: np.array([s[split] for s in scored]) for split in dataset.splits if scored},
+        {split: np.array([scores[k][split] for k in scored]) for split in dataset.splits if scored},
+        scored,
     )
 
 

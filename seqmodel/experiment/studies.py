@@ -40,7 +40,8 @@ Objective = Callable[[Trial, int], float]
 def name_in(storage: BaseStorage, folder: Path, url: str | None) -> str:
     """The name of the experiment in `folder`: the folder's, or the one in its journal if moved."""
     begun = [] if url else [n for n in optuna.get_all_study_names(storage) if "/" not in n]
-    return folder.name if folder.name in begun or not begun else begun[0]
+    name = folder.resolve().name
+    return name if name in begun or not begun else begun[0]
 
 
 class Studies:
@@ -127,18 +128,20 @@ class Studies:
         return f"seed-{index}" if seeds.noted(WINNER) == number else f"trial-{number}-seed-{index}"
 
     def finalists(self, cell: Cell) -> list[int]:
-        """The trials that go on, by index; none until all have been looked at.
+        """The trials that go on, by index; none are added until all have been looked at.
 
         Trials added to a search come last, so that the finals so far keep their places.
         """
-        if cell.name not in self._finalists and self.trials(cell).complete():
-            finals = self._study(f"{cell.name}/finals", self.plan.finals)
-            order = list(finals.noted(FINALISTS) or [])
+        if cell.name in self._finalists:
+            return self._finalists[cell.name]
+        finals = self._study(f"{cell.name}/finals", self.plan.finals)
+        order = list(finals.noted(FINALISTS) or [])
+        if self.trials(cell).complete():
             added = [number for number in self._leading(cell) if number not in order]
             if added:
                 finals.note(FINALISTS, order + added)
-            self._finalists[cell.name] = order + added
-        return self._finalists.get(cell.name, [])
+            self._finalists[cell.name] = order = order + added
+        return order
 
     def finished(self, cell: Cell) -> dict[int, FrozenTrial]:
         """The finals by their trials' indices, but those that no longer lead at the first look."""

@@ -145,7 +145,8 @@ def as_csv(comparisons: Sequence[Comparison]) -> str:
     for comparison in comparisons:
         for outcome in comparison.outcomes:
             for split in comparison.lengths:
-                for k, nats in enumerate(comparison.figures(outcome, split)):
+                figures = comparison.figures(outcome, split)
+                for k, nats in zip(outcome.scored, figures, strict=True):
                     seed = outcome.config.seed + k if outcome.config else k
                     figure = repr(float(nats))
                     writer.writerow([comparison.dataset, outcome.name, split, seed, figure])

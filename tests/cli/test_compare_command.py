@@ -363,6 +363,8 @@ def test_a_trial_that_diverges_is_reported_and_does_not_win(call: Call, data: Pa
 MISTAKES = {
     "--units tanh,foo": (2, "there is no unit 'foo'; choose one of tanh, "),
     "--vary hiden=3": (2, "--vary: there is no setting 'hiden'; did you mean hidden?"),
+    "--vary data=a,b": (2, "datasets are named as arguments, not with --vary data"),
+    "--set tpe_trials=3": (2, "--set: tpe_trials is for train; see --search and --trials"),
     "--vary hidden=3,x": (2, "--vary: hidden must be a whole number or nothing, not 'x'"),
     "--units gru --vary unit=tanh": (2, "unit is varied twice"),
     "--vary hidden": (2, "--vary takes KEY=A,B,..., not 'hidden'"),

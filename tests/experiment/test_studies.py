@@ -83,6 +83,7 @@ def test_a_search_grows_and_its_finals_and_seeds_stay_where_they_belong(studies,
     grown = Studies.begin(storage, "e", replace(studies.plan, trials=8, finals=3))
     assert not grown.complete()
     assert grown.counts(cell) == Counts(8, 5, 2, 0, finals=3, finals_done=2)
+    assert not status_of(grown, tmp_path).running  # used to be a traceback
     tell(grown.trials(cell), 1.0, 7.0, 8.0)
     assert grown.finalists(cell) == [4, 1, 5]
     tell(grown.finals(cell), 0.5)

@@ -30,7 +30,8 @@ def outcome(name: str, *shifts: float) -> Outcome:
     trial = Attempt(0, {"learning_rate": 0.01}, "complete", lines)
     cell = Cell(Source("set", "/set", ""), Variant(name, {"unit": name}))
     return Outcome(
-        cell, None, 0, ParameterCounts(100, 150), [trial], [trial] * len(shifts), {"test": nats}
+        *(cell, None, 0, ParameterCounts(100, 150), [trial], [trial] * len(shifts)),
+        *({"test": nats}, range(len(shifts))),
     )
 
 
@@ -75,6 +76,13 @@ def test_the_text_has_the_training_time_and_tables_do_not():
     assert row.split("  ")[-1].strip() == "1 min 30 s"
     for made in (table.markdown([CLOSE], []), table.latex([CLOSE]), table.as_csv([CLOSE])):
         assert "time" not in made
+
+
+def test_a_seed_without_a_score_keeps_its_number_from_the_next():
+    """Guards against the third seed's figure told as the second's, which diverged."""
+    made = replace(outcome("gru", 0.01, -0.01), scored=[0, 2])
+    lines = table.as_csv([comparison(made, trivial=9.0)]).splitlines()
+    assert [line.split(",")[3] for line in lines] == ["seed", "0", "2"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from seqmodel.config import (
     USUAL,
     Config,
     field_types,
-    parse_setting,
     read_config_file,
     search_of,
 )
@@ -192,10 +191,12 @@ def _default_folder(sources: Iterable["Source"], *, quick: bool) -> Path:
 
 
 def _setting(text: str) -> tuple[str, Any]:
+    from seqmodel.experiment.plan import setting_of
+
     key, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--set takes KEY=VALUE, not {text!r}")
-    return key, parse_setting(key, value, "--set")
+    return key, setting_of(key, value, "--set")
 
 
 def _search(
@@ -308,5 +309,5 @@ def _status(out: Path, storage: str | None) -> "Status":
     meeting = open_storage(out, storage)
     studies = Studies.begun(meeting, name_in(meeting, out, storage))
     if studies is None:
-        raise SeqmodelError(f"{out.name} has not begun")
+        raise SeqmodelError(f"{out.resolve().name} has not begun")
     return status_of(studies, out)

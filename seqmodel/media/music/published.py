@@ -264,7 +264,9 @@ def _stated_grid(comment: str) -> Grid | None:
         values = parse(comment)
     except ValueError:  # none, or someone else's
         return None
-    return Grid.from_json(values) if isinstance(values, dict) else None
+    if not isinstance(values, dict) or not values.keys() & {"steps_per_beat", "step_nanoseconds"}:
+        return None
+    return Grid.from_json(values)
 
 
 def _read_header(stream: BinaryIO, name: str) -> Header:
