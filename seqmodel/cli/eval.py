@@ -134,6 +134,7 @@ def evaluate(
             nats = piece["frame_nats"] if per_frame else piece.pop("frame_nats")
             picture = medium_of(loaded.frame).picture(dataset[name][0], loaded.frame)
             plot_nats(plot, picture, nats, f"{piece['source']}, by {loaded.folder}")
+            message(f"drawn to {plot}", quiet=quiet)
         if samples is not None:
             # A step of one piece is too small for a GPU to be faster.
             loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))

@@ -20,7 +20,7 @@ from seqmodel.cli.compare import command as compare
 from seqmodel.cli.help import GroupedCommand, plain
 from seqmodel.cli.sample import command as sample
 from seqmodel.cli.train import command as train
-from seqmodel.errors import SeqmodelError, reason
+from seqmodel.errors import SeqmodelError, UsageError, reason
 from seqmodel.kernels.run.allocator import keep_freed_memory
 
 app = typer.Typer(
@@ -87,6 +87,8 @@ def main() -> None:
     _prepare_streams()
     signal.signal(signal.SIGTERM, _exit_on_signal)  # so that temporary files are removed
     try:
+        if "" in sys.argv[1:]:  # as a path it would mean the current folder
+            raise UsageError("an argument is empty: is a shell variable unset?")
         status = app(prog_name="seqmodel", standalone_mode=False)
         sys.stdout.flush()
     except SeqmodelError as error:

@@ -187,17 +187,17 @@ def _outcome(studies: Studies, cell: Cell, dataset: Dataset) -> Outcome:
             going_on = _attempt(number, final)
             trials[number] = replace(trials[number], ended=going_on.ended, metrics=going_on.metrics)
     config = None if winner is None else studies.plan.config(cell, dataset, winner[1].params, 0)
-    scores = {k: trial.user_attrs.get("scores") for k, trial in seeds.indexed().items()}
-    scored = [k for k, found in scores.items() if found]
+    every = seeds.indexed().items()
+    scores = {k: trial.user_attrs["scores"] for k, trial in every if "scores" in trial.user_attrs}
     return Outcome(
         cell,
         config,
         None if winner is None else winner[0],
         None if config is None else outline(config, dataset.frame).parameter_counts(),
         [*trials.values()],
-        [_attempt(k, trial) for k, trial in seeds.indexed().items()],
-        {split: np.array([scores[k][split] for k in scored]) for split in dataset.splits if scored},
-        scored,
+        [_attempt(k, trial) for k, trial in every],
+        {s: np.array([found[s] for found in scores.values()]) for s in dataset.splits if scores},
+        [*scores],
     )
 
 

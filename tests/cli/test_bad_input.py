@@ -198,3 +198,12 @@ def test_an_infinite_score_is_an_error(call: Call, run: Path, data: Path):
         result = call("eval", "r", *options)
         assert (result.status, result.out) == (1, "")
         assert re.match(r"seqmodel: r scores (nan|inf) nats per frame on valid of ", result.err)
+
+
+def test_an_empty_argument_is_not_the_current_folder(call: Call, music: Path):
+    """A shell's unset variable used to prepare everything that lay around."""
+    shutil.copytree(music, "music")
+    result = call("prepare", "", "-o", "d")
+    said = "seqmodel: an argument is empty: is a shell variable unset?\n"
+    assert (result.status, result.out, result.err) == (2, "", said)
+    assert [path.name for path in Path().iterdir()] == ["music"]

@@ -428,10 +428,11 @@ def test_a_file_with_a_wrong_setting_is_named(call: Call, data: Path):
 def test_a_quick_answer_leaves_the_folder_of_the_experiment_free(call: Call, data: Path):
     """Guards against a first answer after which the whole experiment is refused."""
     options = [data, "--units", "gru", *OPTIONS, "--set", "epochs=1"]
-    call_ok("compare", *options, "--quick", "-q")
+    told = call("compare", *options, "--quick", "--seeds", 2, "-q").out
+    assert "\nNats per frame; 2 seeds each, without a search.\n" in told
     assert [path.name for path in Path("results").iterdir()] == ["data-quick"]
     status = call("compare", data, "--quick", "--status")
-    assert status.out.splitlines()[-1] == "2/2 runs done"
+    assert status.out.splitlines()[-1] == "3/3 runs done"
     assert call("compare", "--status").err == (
         "seqmodel: --status needs the datasets or --out FOLDER\n"
     )

@@ -102,8 +102,12 @@ def compare(
         of_search(metavar="KEY=LOW..HIGH", help="tpe: search this too; repeatable."),
     ] = None,
     seeds: Annotated[
-        int, usual(min=1, help="Runs of each search's winner, the first included.")
-    ] = 3,
+        int | None,
+        usual(
+            min=1,
+            help="Runs of each search's winner, the first included.  [default: 3; with --quick 1]",
+        ),
+    ] = None,
     quick: Annotated[
         bool, usual("--quick", help="A first answer: no search, one seed, few epochs.")
     ] = False,
@@ -164,7 +168,7 @@ def compare(
             search=chosen,
             trials=trials if space else 1,
             finals=finals(chosen, trials),
-            seeds=1 if quick else seeds,
+            seeds=seeds or (1 if quick else 3),
             space=space,
             quick=quick,
         )

@@ -76,7 +76,7 @@ def sample(
         pieces_option(
             min=1,
             metavar="FRAMES",
-            help="The model may not end a piece before.",
+            help="The model may not end a piece before this many frames.",
             show_default=False,
         ),
     ] = 1,
