@@ -102,7 +102,8 @@ def test_sound_is_scored_at_the_rate_of_the_run(call: Call, audio_run_folder: Pa
 def test_the_curve_of_one_piece_is_drawn(call: Call, run: Path):
     write_piece(Path("one.mid"), 5)
     plain = call_ok("eval", run, "--data", "one.mid").out
-    assert call_ok("eval", run, "--data", "one.mid", "--plot", "one.png").out == plain
+    drawn = call_ok("eval", run, "--data", "one.mid", "--plot", "one.png")
+    assert (drawn.out, drawn.err.splitlines()[-1]) == (plain, "drawn to one.png")
     assert Path("one.png").read_bytes().startswith(PNG)
     again = call("eval", run, "--data", "one.mid", "--plot", "one.png")
     assert again.err == "seqmodel: one.png exists already; add --force to replace it\n"

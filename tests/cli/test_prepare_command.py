@@ -244,5 +244,8 @@ def test_a_sampled_roll_keeps_its_grid(
     assert manifest["frame"]["grid"] == grid
     assert "grid_remarks" not in manifest
     assert np.array_equal(np.load("in/o.npy"), np.load("in/o.npy", mmap_mode="r"))
+    theirs = Path("in/o.npy").read_bytes().replace(b"steps_per_beat", b"somebody_elses")
+    Path("theirs.npy").write_bytes(theirs.replace(b"step_nanoseconds", b"of_somebody_else"))
+    assert call("inspect", "theirs.npy").status == 0
     mixed = call("prepare", "in", music, "-o", "e")
     assert mixed.status == (0 if name == "run" else 1)

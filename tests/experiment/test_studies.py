@@ -12,7 +12,7 @@ from seqmodel.experiment.processes import is_dead, lock_of, new_name
 from seqmodel.experiment.progress import Counts, Event, write_event
 from seqmodel.experiment.status import status_of
 from seqmodel.experiment.storage import open_storage
-from seqmodel.experiment.studies import WORKER, Studies
+from seqmodel.experiment.studies import WORKER, Studies, name_in
 from seqmodel.locks import held
 from seqmodel.training.trials import ENDED
 
@@ -96,6 +96,12 @@ def test_a_search_grows_and_its_finals_and_seeds_stay_where_they_belong(studies,
     more = Studies.begin(storage, "e", replace(grown.plan, seeds=4))
     assert more.counts(cell) == Counts(8, 8, 4, 2, finals=3, finals_done=3)
     assert [more.run_of_seed(cell, k) for k in (0, 3)] == ["trial-5", "trial-5-seed-3"]
+
+
+def test_the_folder_here_has_its_own_name(tmp_path, monkeypatch):
+    """In a database, where every folder given as "." used to be the same nameless experiment."""
+    monkeypatch.chdir(tmp_path)
+    assert name_in(open_storage(tmp_path, None), Path(), "sqlite://") == tmp_path.name
 
 
 def test_a_final_that_no_longer_leads_does_not_win(studies, tmp_path):
