@@ -219,7 +219,8 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         try:
             line = Fields.of(plain_json.parse(text))
             line.whole("epoch", 1)
-            for name in {"valid_nats_per_frame", "train_nats_per_frame", *line.values}:
+            needed = ("valid_nats_per_frame", "train_nats_per_frame")
+            for name in dict.fromkeys((*needed, *line.values)):  # in order: one error, always
                 line.number(name)
         except ValueError as error:
             raise SeqmodelError(
