@@ -22,12 +22,14 @@ demo: install
 	$(BIN)/seqmodel sample demo/out.mid --run demo/lstm
 	$(BIN)/seqmodel inspect demo/out.mid --plot demo/music.png --listen demo/music.wav
 	$(BIN)/seqmodel prepare sample_data/speech --out demo/speech
-	$(BIN)/seqmodel train demo/speech --unit gru --output logistic --run demo/gru \
-		--batch-size 4 --learning-rate 0.004 --schedule cosine --epochs 25
+	$(BIN)/seqmodel train demo/speech --unit gru --run demo/gru \
+		--batch-size 4 --truncate 500 --epochs 24
 	$(BIN)/seqmodel eval demo/gru
-	$(BIN)/seqmodel sample demo/out.wav --run demo/gru --seconds 4 --temperature 0.9
+	$(BIN)/seqmodel sample demo/out.wav --run demo/gru --seconds 4
 	$(BIN)/seqmodel inspect demo/out.wav --plot demo/speech.png
-	@echo "listen to demo/music.wav and demo/out.wav, look at demo/*.png and demo/*/learning-curve.png"
+	$(BIN)/seqmodel report demo/gru --out demo/speech.html
+	@echo "listen to demo/music.wav and demo/out.wav, look at demo/*.png and demo/*/learning-curve.png;"
+	@echo "demo/speech.html has the babble beside the speech that it learned from"
 
 # Benchmarks everything on this machine, in a few minutes.
 bench: install

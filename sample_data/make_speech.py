@@ -1,4 +1,4 @@
-"""Synthesises the sample speech: babble in six voices, by rule and by chance.
+"""Synthesises the sample speech: babble in three voices, by rule and by chance.
 
     python sample_data/make_speech.py [FOLDER]
 
@@ -19,11 +19,13 @@ from typing import NamedTuple
 import numpy as np
 import soundfile
 
-SPLITS = {"train": 45, "valid": 8, "test": 8}
+SPLITS = {"train": 14, "valid": 3, "test": 3}
+PHRASES = 3  # in a piece
 RATE = 8000
 TICK = 16  # samples, 2 ms: how often the tract moves
-HISS = 0.16  # relative to the pulses: an s is some 10 dB below an a
-FLOOR = 3e-4  # of full scale, room noise: a recording is never quite silent
+HISS = 0.05  # relative to the pulses: an s is some 15 dB below an a
+TILT = 1500.0  # Hz: above, the pulses fall off by 6 dB per octave, as in a relaxed voice
+FLOOR = 2e-3  # of full scale, room noise: a recording is never quite silent
 
 
 class Voice(NamedTuple):
@@ -34,12 +36,9 @@ class Voice(NamedTuple):
 
 
 VOICES = (
-    Voice(98, 0.92, 0.006, 1.10),
-    Voice(112, 0.97, 0.015, 0.95),
-    Voice(128, 1.00, 0.010, 1.00),
-    Voice(182, 1.10, 0.030, 1.05),
-    Voice(205, 1.14, 0.015, 0.90),
-    Voice(232, 1.18, 0.020, 1.00),
+    Voice(104, 0.94, 0.004, 1.10),
+    Voice(132, 1.00, 0.006, 1.00),
+    Voice(196, 1.12, 0.008, 1.00),
 )
 
 
@@ -85,7 +84,7 @@ STOPS = {
     "d": Sound((200, 1600, 2600), 0.12, 0.20, 3200, 900),
     "g": Sound((200, 1990, 2850), 0.12, 0.25, 1900, 500),
 }
-ONSETS = (*GLIDES, *HISSES, *STOPS, *STOPS)  # stops come twice as often
+ONSETS = (*GLIDES, *GLIDES, *GLIDES, *HISSES, *STOPS)  # glides come three times as often
 CODAS = ("n", "s", "m", "l", "t")
 FOURTH = (3300.0, 250.0)  # Hz: a fourth formant and its bandwidth
 BANDWIDTHS = (70.0, 90.0, 140.0)
@@ -101,10 +100,11 @@ class Event(NamedTuple):
 def speak(name: str) -> list[float]:
     rng = Random(name)
     voice = rng.choice(VOICES)
-    events = list(phrase(rng, voice))
-    samples = synthesize(rng, voice, events)
+    samples: list[float] = []
+    for _ in range(PHRASES):
+        samples += synthesize(rng, voice, list(phrase(rng, voice)))
     loudest = max(map(abs, samples))
-    gain = rng.uniform(0.35, 0.75) / loudest
+    gain = rng.uniform(0.4, 0.6) / loudest
     return [gain * x + FLOOR * rng.uniform(-1, 1) for x in samples]
 
 
@@ -128,7 +128,7 @@ def syllable(rng: Random, voice: Voice, *, stressed: bool, last: bool) -> Iterat
     onset = rng.choice(ONSETS) if rng.random() < 0.9 else ""
     vowel = rng.choice("iiaaoueeu" if stressed else "iaoue@@@")
     yield from consonant(rng, voice, onset)
-    length = rng.uniform(0.13, 0.2) if stressed else rng.uniform(0.07, 0.13)
+    length = rng.uniform(0.16, 0.26) if stressed else rng.uniform(0.1, 0.16)
     length *= voice.pace * (1.4 if last else 1)
     yield Event(length, VOWELS[vowel], 0.025, 0.18 if stressed else 0.0)
     if stressed and rng.random() < 0.35:  # a diphthong
@@ -179,6 +179,7 @@ def synthesize(rng: Random, voice: Voice, events: list[Event]) -> list[float]:
     formants = list(events[0].sound.formants)
     voiced = hiss = accent = 0.0
     place, flow, strength, wobble = 0.0, 0.0, 1.0, 1.0  # `place`: in the glottis's period
+    tilted, soft = 0.0, 1 - math.exp(-2 * math.pi * TILT / RATE)
     for event in events:
         sound = event.sound
         narrow.tune(sound.centre * voice.tract, sound.width)
@@ -198,12 +199,13 @@ def synthesize(rng: Random, voice: Voice, events: list[Event]) -> list[float]:
                 place += pitch * wobble / RATE
                 if place >= 1:
                     place -= 1
-                    strength, wobble = rng.uniform(0.94, 1.06), rng.uniform(0.99, 1.01)
+                    strength, wobble = rng.uniform(0.97, 1.03), rng.uniform(0.997, 1.003)
                 opened = glottis(place)
                 noise = rng.uniform(-1, 1)
                 source = strength * (opened - flow) + voice.breath * opened * noise
                 flow = opened
-                x = voiced * source
+                tilted += soft * (source - tilted)
+                x = voiced * tilted
                 for resonance in tract:
                     x = resonance(x)
                 wave.append(x + HISS * hiss * narrow(noise))

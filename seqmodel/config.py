@@ -58,6 +58,20 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
         "truncate": 160,
         "epochs": 14,
     },
+    "sample-wise": {
+        "hidden": 128,
+        "components": 5,
+        "dropout": 0.0,
+        "carry_over": 0.75,
+        "input_noise": 0.6,
+        "learning_rate": 0.003,
+        "schedule": "cosine",
+        "weight_noise": 0.0,
+        "batch_size": 16,
+        "average": 0.0,
+        "truncate": 200,
+        "epochs": 7,
+    },
 }
 """Each model's defaults that differ from `Config`; a preset's values override these."""
 
@@ -104,7 +118,7 @@ class Config:
     model: str = setting(
         "frame-wise",
         "frame-wise: a unit reads whole frames. tied, for music: it runs along time for each note, "
-        "with the same weights for all.",
+        "with the same weights for all. sample-wise, for audio: it runs at every sample.",
         MODEL,
         among=tuple(MODELS),
         neutral="frame-wise",
@@ -152,9 +166,9 @@ class Config:
     )
     output: str = setting(
         "auto",
-        "auto: note-unit for the tied model, bernoulli for the frame-wise one, gaussian for audio. "
-        "The tied model can also have bernoulli, the frame-wise one nade (which implies it), "
-        "16-bit audio logistic.",
+        "auto: note-unit for the tied model, logistic or, of mu-law audio, categorical for the "
+        "sample-wise one, bernoulli or gaussian for the frame-wise one. The tied model can also "
+        "have bernoulli, the frame-wise one nade (which implies it), and logistic for audio.",
         MODEL,
     )
     components: int = setting(
@@ -182,6 +196,21 @@ class Config:
     weight_noise: float = setting(
         0.075, "Standard deviation of the noise on a unit's weights.", TRAINING, least=0
     )
+    input_noise: float = setting(
+        0.0,
+        "sample-wise: a third of train is heard through noise of up to this share of its residual.",
+        TRAINING,
+        least=0,
+        neutral=0.0,
+    )
+    carry_over: float = setting(
+        0.0,
+        "sample-wise: share of the batches whose pieces go on from those of the batch before.",
+        TRAINING,
+        least=0,
+        most=1,
+        neutral=0.0,
+    )
     weight_dropout: float = setting(
         0.0, "Dropout of a unit's recurrent weights.", TRAINING, least=0, below=1, neutral=0.0
     )
@@ -193,7 +222,10 @@ class Config:
     )
     batch_size: int = setting(4, "Pieces in a batch.", DATA, least=1)
     truncate: int = setting(
-        0, "Backpropagate through windows of this many frames; 0: whole pieces.", DATA, least=0
+        0,
+        "Backpropagate through windows of this many steps, frames or samples; 0: whole pieces.",
+        DATA,
+        least=0,
     )
     epochs: int = setting(40, "Passes through the pieces, at most.", USUAL, least=1)
     patience: int = setting(
@@ -338,9 +370,9 @@ def resolve(
 ) -> Config:
     """The complete config: options override the file, which overrides the preset.
 
-    `presets` are a medium's own values for each preset, which override the general ones. `hidden`
-    stays None if it is to be solved, which requires the data's frame size. UsageError for a value
-    out of range or mutually exclusive settings.
+    `presets` are a medium's own values for presets and models, which override the general ones.
+    `hidden` stays None if it is to be solved, which requires the data's frame size. UsageError for
+    a value out of range or mutually exclusive settings.
     """
     file = dict(file or {})
     if options.get("hidden") is not None or options.get("params") is not None:
@@ -355,7 +387,8 @@ def resolve(
     if given.get("hidden") is not None and given.get("params") is not None:
         raise UsageError("--hidden and --params exclude each other: give the size or the budget")
     chosen = {**PRESETS[preset], **presets.get(preset, {}), **given}
-    values = {**MODELS.get(chosen.get("model", Config.model), {}), **chosen}
+    model = chosen.get("model", Config.model)
+    values = {**MODELS.get(model, {}), **presets.get(model, {}), **chosen}
     if given.get("params") is not None:
         values["hidden"] = None
     if given.keys() & {"learning_rate", *searches}:  # these override the preset's search

@@ -199,6 +199,7 @@ def make_audio_config(audio_dataset):
     from seqmodel.media.audio.medium import AUDIO
 
     quick = {"data": str(audio_dataset.folder), "hidden": 6, "components": 3, "batch_size": 2}
+    quick |= {"model": "frame-wise"}
     quick |= {"epochs": 3, "truncate": 20, "learning_rate": 0.01, "average": 0.0, "seed": 3}
     return lambda **options: resolve(quick | options, presets=AUDIO.presets)
 
@@ -216,4 +217,12 @@ def logistic_run_folder(tmp_path_factory, make_audio_config, train, audio_datase
     """A trained run folder: an lstm with discretised logistics over 16-bit samples."""
     folder = tmp_path_factory.mktemp("runs") / "tones-lstm-2"
     train(make_audio_config(output="logistic"), folder, data=audio_dataset)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sample_wise_run_folder(tmp_path_factory, make_audio_config, train, audio_dataset):
+    """A trained run folder: the model that audio has by default, with an lstm."""
+    folder = tmp_path_factory.mktemp("runs") / "tones-lstm-3"
+    train(make_audio_config(model="sample-wise", truncate=200), folder, data=audio_dataset)
     return folder

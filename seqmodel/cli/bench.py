@@ -14,7 +14,7 @@ from seqmodel.units import UNITS, unit_spec
 Row = dict[str, Any]
 Case = Callable[[], Row]
 
-PARTS = ("units", "models", "sampling")
+PARTS = ("units", "models", "sampling", "sound")
 
 
 def bench(
@@ -22,7 +22,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="UNIT",
-            help="Units to measure.  [default: all; in models the paper's three]",
+            help="Units to measure.  [default: all; in models the paper's three, in sound gru]",
             autocompletion=one_of(UNITS),
         ),
     ] = None,
@@ -43,11 +43,12 @@ def bench(
     """Measure speed on this machine, beside torch.nn.
 
     Units: a forward pass without autograd; a step, forward and backward with all gradients. Models:
-    a training step on piano-rolls. Both take turns with torch.nn, so that whatever slows the
-    machine down slows both. Still, ratios hold only on a quiet machine: on a busy one threads wait
-    for each other, most of all in torch's own layers. Figures are medians over the rounds, followed
-    by +- half the interquartile range. Rows are printed as they are measured, on stderr with
-    --json. --device is where units run; models and sampling are measured on the CPU.
+    a training step on piano-rolls. Sound: one of the sample-wise model, the share of its features,
+    and sampling as a multiple of real time. All steps take turns with torch.nn, so that whatever
+    slows the machine down slows both. Still, ratios hold only on a quiet machine: on a busy one
+    threads wait for each other, most of all in torch's own layers. Figures are medians over the
+    rounds, followed by +- half the interquartile range. Rows are printed as they are measured, on
+    stderr with --json. --device is where units run; all else is measured on the CPU.
     """
     units = [unit_spec(name).name for name in dict.fromkeys(names or ())]
     for name in part or ():
@@ -89,11 +90,13 @@ def bench(
 
 
 def _cases(part: str, units: list[str], device: str, seconds: float) -> Iterator[Case]:
-    from seqmodel.bench import models
+    from seqmodel.bench import models, sound
     from seqmodel.bench import units as layers
 
     if part == "units":
         return layers.cases(units, device, seconds)
+    if part == "sound":
+        return sound.cases(units, seconds)
     measure = models.measure_step if part == "models" else models.measure_sampling
     return models.cases(measure, units, seconds)
 
@@ -125,10 +128,20 @@ def _sampling(row: Row) -> tuple[str, str, str]:
     return f"sampling one piece, {row['model']}", head, line
 
 
+def _sound(row: Row) -> tuple[str, str, str]:
+    title = f"sound, {row['model']}: B {row['batch']}, {row['samples']} samples"
+    ours, theirs, ratio = _ms(row["ours"]), _ms(row["torch_nn"]), _times(row["over_torch_nn"])
+    head = f"  {'unit':15}{'H':>5}{'Hz':>7}{'step ms':>16}{'torch.nn ms':>16}{'ratio':>9}"
+    line = f"  {row['unit']:15}{row['hidden']:5}{row['rate']:7}{ours}{theirs}{ratio:>9}"
+    share, speed = f"{row['features_percent']:.0f} %", _times(row["real_time"])
+    return title, f"{head}{'features':>10}{'real time':>11}", f"{line}{share:>10}{speed:>11}"
+
+
 LINES: dict[str, Callable[[Row], tuple[str, str, str]]] = {
     "units": _unit,
     "models": _model,
     "sampling": _sampling,
+    "sound": _sound,
 }
 
 

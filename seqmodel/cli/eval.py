@@ -29,7 +29,7 @@ from seqmodel.media.definitions import Comparison
 from seqmodel.media.registry import medium_of
 
 if TYPE_CHECKING:
-    from seqmodel.data.dataset import Dataset
+    from seqmodel.data.dataset import Dataset, Split
     from seqmodel.runs.folder import Run
 
 
@@ -73,6 +73,13 @@ def evaluate(
             help="Also draw N pieces and compare their statistics with the data's.",
         ),
     ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            help="The samples' length in seconds.  [default: the lengths of pieces of the split]",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The samples' seed.")] = 1,
     temperature: Annotated[float, typer.Option(min=0.0, help="The samples' temperature.")] = 1.0,
     device: Device = "auto",
@@ -84,9 +91,10 @@ def evaluate(
 
     Every frame of the split is scored, the first included, each given all frames before it.
     With --samples, statistics of drawn pieces are shown next to those of the split and of the
-    training data: voices, chords, lines, and how many frames in a row are copied from training.
-    Drones are pieces with a note, or a chord, held longer than any in training. Distances are
-    between distributions: 0 if equal, 1 if they share nothing.
+    training data: of music voices, chords, lines, and how many frames in a row are copied from
+    training; of audio level, pitch, spectrum, pauses and bursts. Drones are pieces with a note, or
+    a chord, held longer than any in training. Distances are between distributions: 0 if equal, 1 if
+    they share nothing; that of spectra is in dB.
     Media files are prepared as the run's data were, without splits, and nothing of that is kept.
     """
     if split is not None and split not in SPLITS:
@@ -101,10 +109,11 @@ def evaluate(
     exclude({"--per-piece": per_piece, "--per-frame": per_frame})
     exclude({"--samples": samples, "--per-piece": per_piece and not as_json})
     exclude({"--samples": samples, "--per-frame": per_frame and not as_json})
+    if seconds is not None and samples is None:
+        raise UsageError("--seconds needs --samples N")
     if plot is not None:
         check_plot(plot, force=force)
     from seqmodel.evaluation.evaluate import evaluate
-    from seqmodel.evaluation.plot import plot_nats
     from seqmodel.runs.folder import load_run
     from seqmodel.sampling.comparison import compare_samples, comparison_of
 
@@ -132,9 +141,7 @@ def evaluate(
         if plot is not None:
             (piece,) = result["per_piece"] if per_piece or per_frame else result.pop("per_piece")
             nats = piece["frame_nats"] if per_frame else piece.pop("frame_nats")
-            picture = medium_of(loaded.frame).picture(dataset[name][0], loaded.frame)
-            plot_nats(plot, picture, nats, f"{piece['source']}, by {loaded.folder}")
-            message(f"drawn to {plot}", quiet=quiet)
+            _draw(plot, loaded, dataset[name], nats, quiet=quiet)
         if samples is not None:
             # A step of one piece is too small for a GPU to be faster.
             loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
@@ -146,6 +153,7 @@ def evaluate(
                     number=samples,
                     seed=seed,
                     temperature=temperature,
+                    seconds=seconds,
                     progress=progress,
                 )
     if as_json:
@@ -196,6 +204,15 @@ def _opened(
         yield dataset
 
 
+def _draw(path: Path, run: "Run", split: "Split", nats: list[float], *, quiet: bool) -> None:
+    """Draw the one piece of a split."""
+    from seqmodel.evaluation.plot import plot_nats
+
+    picture = medium_of(run.frame).picture(split[0], run.frame)
+    plot_nats(path, picture, nats, f"{split.sources[0]}, by {run.folder}")
+    message(f"drawn to {path}", quiet=quiet)
+
+
 def _csv(pieces: list[dict[str, Any]], *, per_frame: bool) -> list[str]:
     """A header and a line for each piece, or for each frame, counted from 0."""
     columns = ["source", "frames", "nats", "nats_per_frame"]
@@ -225,7 +242,7 @@ def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list
 
 def _table(result: dict[str, Any], config: Config, figures: list[str]) -> list[str]:
     nats = result["nats_per_frame"]
-    unit = f"tied {config.unit}" if config.model == "tied" else config.unit
+    unit = config.unit if config.model == "frame-wise" else f"{config.model} {config.unit}"
     lines = [
         f"{result['run']} ({unit}, epoch {result['epoch']}) on "
         f"{result['split'] + ' of ' if result['split'] else ''}{_from_here(result['data'])}: "

@@ -129,9 +129,9 @@ def _run(values: dict[str, Any]) -> list[str]:
     best = values.get("best", {})
     if "config" in values:
         config = values["config"]
-        tied = "tied " if config["model"] == "tied" else ""
+        kind = "" if config["model"] == "frame-wise" else f"{config['model']} "
         lines.append(
-            f"  {tied}{config['unit']}, {config['hidden']} hidden, "
+            f"  {kind}{config['unit']}, {config['hidden']} hidden, "
             f"{plural(config['layers'], 'layer')}"
         )
         size = OUTPUTS[values["output"]].size

@@ -142,8 +142,9 @@ def _split_remarks(manifest: Mapping[str, Any]) -> list[str]:
     cut = manifest["split_by"].get("time")
     if cut:
         return [
-            "each piece is cut in time: the first 80% to train, then 10% to valid and 10% to test, "
-            "with gaps; put files into folders named train, valid and test to choose"
+            "split in time: the first 80% of each recording or piece to train, then 10% to valid "
+            "and 10% to test, with gaps; put files into folders named train, valid and test to "
+            "choose"
         ]
     return [
         f"moved to {move['to']}, which would be empty: {move['source']}"

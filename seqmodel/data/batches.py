@@ -1,6 +1,7 @@
 """Batches of pieces of similar length, in an order set by seed and epoch alone."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ LENGTH_JITTER = 0.1
 
 @dataclass(frozen=True)
 class Batch:
-    """Pieces side by side: `frames` (T, B, F), zero-padded to the longest, typed as in `Split`."""
+    """Pieces side by side: `frames` (T, B, F), padded to the longest, typed as in `Split`."""
 
     frames: NDArray[Any]
     lengths: NDArray[np.int64]
@@ -45,6 +46,19 @@ def _cut(order: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
     return [order[k : k + batch_size] for k in range(0, len(order), batch_size)]
 
 
+def goes_on(
+    plan: Sequence[NDArray[np.int64]], share: float, seed: int, epoch: int, batch: int
+) -> bool:
+    """Whether batch number `batch` of the epoch's plan is joined to the one before.
+
+    A share of all are, at random, that have as many pieces as the one before.
+    """
+    if not share or batch >= len(plan) or len(plan[batch]) != len(plan[batch - 1]):
+        return False
+    random = np.random.default_rng([seed, epoch, 1 + batch, 1])
+    return bool(random.random() < share)
+
+
 def random_variants(
     frame: FrameDefinition, count: int, seed: int, epoch: int, batch: int
 ) -> NDArray[np.int64]:
@@ -68,7 +82,7 @@ def load(
     frame, lengths = split.frame, split.lengths[indices] - begin
     T = int(lengths.max()) if window is None else min(int(lengths.max()), window)
     rows = begin * frame.rows_per_frame, (begin + T) * frame.rows_per_frame
-    # Stacked as stored, then decoded in one go; zeros are stored as zeros.
+    # Stacked and padded as stored, then decoded in one go.
     width = frame.rows_per_frame * math.prod(frame.row_shape)
     stored = np.zeros((T, len(indices), width), frame.row_dtype)
     for k, i in enumerate(indices.tolist()):

@@ -7,8 +7,8 @@ from typing import Any
 
 from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
 from seqmodel.errors import SeqmodelError
+from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
-from seqmodel.media.registry import medium_of
 from seqmodel.runs.folder import Run
 
 
@@ -67,4 +67,4 @@ def _baselines(run: Run, dataset: Dataset, pieces: Split) -> dict[str, float]:
         return {}
     fitted = dataset if "train" in dataset.splits else open_dataset(theirs)
     discrete = run.model.output.discrete
-    return medium_of(run.frame).baselines(fitted["train"], pieces, run.frame, discrete=discrete)
+    return baselines(fitted["train"], pieces, run.frame, discrete=discrete)

@@ -13,6 +13,9 @@ from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.protocol import Window
 
+STEPS_AT_ONCE = 1 << 16
+"""Unit steps in a window of all pieces, at most, unless a frame of one has more."""
+
 
 @dataclass(frozen=True)
 class Likelihood:
@@ -59,7 +62,9 @@ def likelihood(
     was_training = model.training
     model.eval()
     with torch.inference_mode():
-        for indices in batches.in_order(split.lengths, batch_size):
+        # Very long frames are read one piece at a time: a window has at least a frame of each.
+        most = max(1, STEPS_AT_ONCE // model.encoder.steps)
+        for indices in batches.in_order(split.lengths, min(batch_size, most)):
             carry = model.start(len(indices))
             length = model.window(len(indices))
             for begin in range(0, int(split.lengths[indices].max()), length):

@@ -22,6 +22,10 @@ def plot_nats(path: Path, picture: Picture, nats: Sequence[float], title: str) -
     boxes = [Rectangle((b.x * scale, b.y), b.width * scale, b.height) for b in picture.boxes]
     edge = "white" if picture.apart else "none"
     above.add_collection(PatchCollection(boxes, facecolor=PRIMARY, edgecolor=edge, linewidth=0.3))
+    if (grid := picture.shades) is not None:
+        cells = np.frombuffer(grid.values, np.uint8).reshape(grid.rows, grid.columns)
+        extent = (0, grid.columns * scale, picture.bottom, picture.top)
+        above.imshow(cells, cmap="magma", vmin=0, vmax=255, extent=extent, aspect="auto")
     above.set_ylim(picture.bottom, picture.top)
     above.set_yticks([level.y for level in picture.levels], [lv.name for lv in picture.levels])
     above.set_title(caption(title), fontsize=10)

@@ -120,15 +120,24 @@ class Plan:
 
         Raises:
             SeqmodelError: if a dataset is not the plan's.
-            UsageError: if settings do not fit each other or the data.
+            UsageError: if settings do not fit each other or the data, or if on one dataset some
+                models give densities, others probabilities.
         """
         from seqmodel.model.build import outline  # here, as a plan alone must load fast
 
+        kinds: dict[Source, dict[bool, str]] = {}
         for cell in self.cells():
             dataset = cell.dataset()
             for end in (0, 1):
                 found = {name: bounds.ends[end] for name, bounds in self.space.items()}
-                outline(self.config(cell, dataset, found, 0), dataset.frame)
+                model = outline(self.config(cell, dataset, found, 0), dataset.frame)
+            kinds.setdefault(cell.source, {})[model.output.discrete] = cell.variant.name
+        for kind in kinds.values():
+            if len(kind) > 1:
+                raise UsageError(
+                    f"{kind[False]} gives densities and {kind[True]} probabilities, whose nats do "
+                    "not compare: choose outputs of one kind, such as --set output=logistic"
+                )
 
     def config(self, cell: "Cell", dataset: Dataset, found: Mapping[str, Any], run: int) -> Config:
         """The settings of one run: `found` by the search, `run` counting the seeds from 0.

@@ -11,10 +11,10 @@ from optuna.trial import FrozenTrial
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Dataset
+from seqmodel.evaluation.baselines import baselines
 from seqmodel.experiment.differences import Difference, behind_the_first
 from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.studies import Studies
-from seqmodel.media.registry import medium_of
 from seqmodel.model.build import outline
 from seqmodel.model.sequence import ParameterCounts
 from seqmodel.outputs.registry import output_class
@@ -207,13 +207,10 @@ def _attempt(index: int, trial: FrozenTrial) -> Attempt:
 
 
 def _baselines(plan: Plan, cells: Sequence[Cell], dataset: Dataset) -> dict[str, dict[str, float]]:
-    """The baselines of each split; none if some models give densities, others probabilities."""
-    frame, configs = dataset.frame, [plan.config(cell, dataset, {}, 0) for cell in cells]
-    kinds = {output_class(config, frame).discrete for config in configs}
-    if len(kinds) > 1:
-        return {}
-    medium, train, discrete = medium_of(frame), dataset["train"], kinds.pop()
+    """The baselines of each split, of densities or probabilities as all models are."""
+    frame, train = dataset.frame, dataset["train"]
+    discrete = output_class(plan.config(cells[0], dataset, {}, 0), frame).discrete
     return {
-        split: medium.baselines(train, dataset[split], frame, discrete=discrete)
+        split: baselines(train, dataset[split], frame, discrete=discrete)
         for split in dataset.splits
     }

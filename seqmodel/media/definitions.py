@@ -141,8 +141,13 @@ class FrameDefinition(Protocol):
         """The name of the frames' medium, as looked up by `registry.medium_of`."""
 
     @property
-    def values(self) -> Literal["binary", "samples"]:
-        """Zeros and ones, or real numbers in [-1, 1); decides which outputs fit."""
+    def values(self) -> Literal["binary", "samples", "levels"]:
+        """Zeros and ones, real numbers in [-1, 1), or a few of them; decides which outputs fit."""
+
+    @property
+    def kind(self) -> str:
+        """What the frames are, in words, such as the medium's name."""
+        return self.medium
 
     @property
     def onsets(self) -> bool:
@@ -157,6 +162,11 @@ class FrameDefinition(Protocol):
     def context(self) -> int:
         """C, the number of preceding values that a model reads; by default the previous frame."""
         return self.frame_size
+
+    @property
+    def rate(self) -> int:
+        """Samples per second; 0 if the values are not samples."""
+        return 0
 
     @property
     def mean(self) -> float:
@@ -202,7 +212,7 @@ class FrameDefinition(Protocol):
     def decode(self, rows: "NDArray[Any]") -> "NDArray[Any]":
         """Stored rows (T * rows_per_frame, *row_shape) as frames (T, F).
 
-        Rows of zeros become frames of zeros: that is how batches are padded.
+        Rows of zeros, with which batches are padded, become zeros or the nearest level.
         """
 
     def encode(self, values: "NDArray[Any]") -> "NDArray[Any]":
@@ -378,7 +388,7 @@ class Medium(Protocol):
     file_kinds: str
     """The same in human-readable form, such as "MIDI files (.mid .midi)"."""
     presets: Mapping[str, Mapping[str, Any]]
-    """Preset -> settings of `Config` whose default differs for this medium."""
+    """Preset or model -> settings of `Config` whose default differs for this medium."""
     paper_hidden: Mapping[str, int]
     """Unit -> hidden size in Chung et al. 2014."""
     paper_params: int
@@ -400,6 +410,8 @@ class Medium(Protocol):
     """The one of `formats` offered there as a file too; empty if the sound itself is the piece."""
     page_seconds: float = 0.0
     """The maximum length of such a sample."""
+    page_joins: bool = False
+    """Whether real pieces follow one another there until they are as long as a sample."""
 
     def frame_from_json(self, values: Mapping[str, Any]) -> FrameDefinition:
         """The inverse of `FrameDefinition.to_json`.

@@ -1,11 +1,11 @@
-"""A piece drawn as boxes over time, as report pages show samples."""
+"""A piece drawn over time, as report pages show samples: in boxes, or in shades."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 
 class Box(NamedTuple):
-    """A rectangle: a note of a piano-roll, a stretch of a waveform."""
+    """A rectangle: a note of a piano-roll."""
 
     x: float
     """Its left edge."""
@@ -20,6 +20,15 @@ class Level(NamedTuple):
 
     y: float
     name: str
+
+
+class Shades(NamedTuple):
+    """A grid that fills the picture, such as a spectrogram."""
+
+    columns: int
+    rows: int
+    values: bytes
+    """One per cell, row by row from the top, each from left to right: 0 is nothing, 255 most."""
 
 
 @dataclass(frozen=True)
@@ -37,3 +46,4 @@ class Picture:
     """Whether touching boxes are separate, as restruck notes are."""
     summary: str
     """A text alternative for those who cannot see the picture."""
+    shades: Shades | None = None

@@ -13,6 +13,7 @@ from seqmodel.media.registry import medium_of
 from seqmodel.model.encoder import Encoder, WindowEncoder
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.outputs.registry import output_class
 
 
@@ -65,10 +66,6 @@ def _with_note_unit(config: Config, frame: FrameDefinition) -> Config:
 
 
 def _frame_wise(config: Config, frame: FrameDefinition) -> Encoder:
-    if config.echo:
-        raise UsageError("--echo is for --model tied")
-    if config.clock:
-        raise UsageError("--clock is for --model tied")
     return WindowEncoder(
         frame.context, mean=frame.mean, deviation=frame.deviation, binary=frame.values == "binary"
     )
@@ -79,11 +76,23 @@ def _tied(config: Config, frame: FrameDefinition) -> Encoder:
     return NoteEncoder(notes, onsets=frame.onsets, echo=config.echo, clock=config.clock)
 
 
+def _sample_wise(config: Config, frame: FrameDefinition) -> Encoder:
+    return SoundEncoder(frame.rate, frame.frame_size, noise=config.input_noise)
+
+
 ENCODERS: dict[str, Callable[[Config, FrameDefinition], Encoder]] = {
     "frame-wise": _frame_wise,
     "tied": _tied,
+    "sample-wise": _sample_wise,
 }
 """The encoder for each `Config.model`."""
+ONLY_FOR = {
+    "echo": "tied",
+    "clock": "tied",
+    "input_noise": "sample-wise",
+    "carry_over": "sample-wise",
+}
+"""The settings of one model's encoder, which others refuse."""
 
 
 def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
@@ -96,6 +105,9 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
     if config.augment_keys and not frame.variants:
         raise UsageError(f"--augment-keys is for music, not for {frame.medium}")
     output = output_class(config, frame)  # first: checks that output, model and medium fit
+    for name, model in ONLY_FOR.items():
+        if getattr(config, name) and config.model != model:
+            raise UsageError(f"--{name.replace('_', '-')} is for --model {model}")
     encoder = ENCODERS[config.model](config, frame)
     unit = units.make(
         config.unit,

@@ -23,7 +23,7 @@ class Past(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What is read before a frame."""
+    """What is read before a step: a frame, where the encoder makes one step of it."""
 
     x: Tensor
     """(B R, I), by the unit."""
@@ -35,9 +35,9 @@ class Encoded(NamedTuple):
     """Frames ready for the unit and for the output."""
 
     inputs: Tensor
-    """(T, B R, I): what the unit reads before each frame."""
+    """(T S, B R, I): what the unit reads before each step."""
     beside: Tensor | None
-    """(T, B R, E): what the output reads alongside h, if anything."""
+    """(T S, B R, E): what the output reads alongside h, if anything."""
     frames: Tensor
     """(T, B, F), in the model's type."""
     past: Tensor
@@ -56,6 +56,8 @@ class Encoder(Protocol):
         input_size: I, the size of a unit row's input.
         beside_size: E, the number of values that the output reads alongside each row of h.
         rows: R, the number of unit rows for each piece.
+        steps: S, the number of unit steps for each frame; `inputs` and `append` are for one step,
+            which predicts F / S numbers.
         end_odds: what the last number beside h is to be multiplied by to give log odds that the
             piece ends; 0 if it is something else.
         binary: whether inputs are zeros and ones, which may be read as a sparse set.
@@ -65,6 +67,7 @@ class Encoder(Protocol):
     beside_size: int
     end_odds: float
     rows: int
+    steps: int
     binary: bool
 
     def start_at(self, train: Split) -> None:
@@ -73,14 +76,24 @@ class Encoder(Protocol):
     def start(self, like: Tensor, batch_size: int) -> Past:
         """The past before the first frame: zeros, the numbers in the dtype and device of `like`."""
 
-    def encode(self, frames: Tensor, past: Past) -> Encoded:
-        """Encode frames (T, B, F), of any numeric type, that follow `past`."""
+    def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
+        """Encode frames (T, B, F), of any numeric type, that follow `past`.
+
+        With `lengths` (B,) from 0 to T, frames from a piece's length on are padding. The last past
+        is then that at its length, but only of encoders that can join pieces.
+        """
+
+    def joined(self, past: Past) -> Past:
+        """The past before the first frame of other pieces that go on from those read.
+
+        Encoders that cannot join pieces return it unchanged.
+        """
 
     def inputs(self, past: Past) -> Inputs:
-        """What is read before the frame that follows `past`."""
+        """What is read before the step that follows `past`."""
 
     def append(self, past: Past, frame: Tensor) -> Past:
-        """The past with `frame` (B, F) appended."""
+        """The past with the numbers of one step (B, F / S) appended."""
 
     def kept(self, numbers: Tensor) -> Tensor:
         """The numbers (B, C) in the form in which compiled sampling keeps and draws them."""
@@ -109,7 +122,7 @@ class WindowEncoder:
     C = F = 88: the unit reads the previous frame.
     """
 
-    rows, beside_size, end_odds = 1, 0, 0.0
+    rows, steps, beside_size, end_odds = 1, 1, 0, 0.0
 
     def __init__(
         self, context: int, *, mean: float = 0.0, deviation: float = 1.0, binary: bool = False
@@ -124,11 +137,15 @@ class WindowEncoder:
         """See `Encoder`."""
         return Past(like.new_zeros(batch_size, self.input_size))
 
-    def encode(self, frames: Tensor, past: Past) -> Encoded:
+    def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """See `Encoder`. Returns views of one line where possible."""
         with one_thread():
             frames, before, last = in_line(frames, past.numbers)
         return Encoded(self.kept(before), None, frames, before, Past(last))
+
+    def joined(self, past: Past) -> Past:
+        """See `Encoder`."""
+        return past
 
     def inputs(self, past: Past) -> Inputs:
         """See `Encoder`."""

@@ -33,7 +33,7 @@ class NoteEncoder(nn.Module):
     begins with that number, and holds nothing else without `echo`.
     """
 
-    binary = False
+    binary, steps = False, 1
 
     def __init__(
         self, notes: int, *, onsets: bool = False, echo: bool = False, clock: bool = False
@@ -59,7 +59,11 @@ class NoteEncoder(nn.Module):
         heard = torch.zeros(batch_size, 1, dtype=torch.int64, device=like.device)
         return Past(numbers, None if self.clock is None else heard)
 
-    def encode(self, frames: Tensor, past: Past) -> Encoded:
+    def joined(self, past: Past) -> Past:
+        """See `Encoder`."""
+        return past
+
+    def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """See `Encoder`."""
         with one_thread():
             frames, before, last = in_line(frames, past.numbers)

@@ -23,7 +23,7 @@ class Reading(NamedTuple):
     """What the output needs for each of the frames (T, B, F) that the model has read."""
 
     h: Tensor
-    """(T, B R, H), R being the encoder's rows per piece; H + E if it has `beside` inputs."""
+    """(T S, B R, H), the encoder making S steps of R rows; H + E if it has `beside` inputs."""
     frames: Tensor
     """(T, B, F), in the model's type."""
     past: Tensor
@@ -83,7 +83,7 @@ class SequenceModel(nn.Module):
 
     def window(self, batch_size: int) -> int:
         """How many frames of each piece to read at once, so that memory stays bounded."""
-        frames = min(FRAMES_AT_ONCE, ROWS_AT_ONCE // self.encoder.rows)
+        frames = min(FRAMES_AT_ONCE // self.encoder.steps, ROWS_AT_ONCE // self.encoder.rows)
         return max(1, frames // batch_size)
 
     def start(self, batch_size: int) -> Carry:
@@ -91,15 +91,19 @@ class SequenceModel(nn.Module):
         state = self.unit.zero_state(batch_size * self.encoder.rows)
         return Carry(state, self.encoder.start(self.layers()[0].U, batch_size))
 
+    def joined(self, carry: Carry) -> Carry:
+        """The carry before the first frame of pieces that are joined to those read."""
+        return carry._replace(past=self.encoder.joined(carry.past))
+
     def read(self, frames: Tensor, carry: Carry, lengths: Tensor | None = None) -> Reading:
         """Read `frames` (T, B, F), of any numeric type, that follow `carry`.
 
         With `lengths` (B,) from 0 to T, frames from a piece's length on are padding: the unit's
         output is zero there, and the carry holds the unit's state at the length.
         """
-        inputs, beside, frames, past, last = self.encoder.encode(frames, carry.past)
-        if lengths is not None and self.encoder.rows > 1:
-            lengths = lengths.repeat_interleave(self.encoder.rows)
+        inputs, beside, frames, past, last = self.encoder.encode(frames, carry.past, lengths)
+        if lengths is not None:
+            lengths = (lengths * self.encoder.steps).repeat_interleave(self.encoder.rows)
         h, state = self.unit(inputs, carry.state, lengths)
         h = self.dropout(h)
         if beside is not None:
@@ -107,7 +111,7 @@ class SequenceModel(nn.Module):
         return Reading(h, frames, past, Carry(state, last))
 
     def step(self, carry: Carry) -> tuple[Tensor, AnyState]:
-        """h (B R, H or H + E) for the frame that follows `carry`, and the unit's new state."""
+        """h (B R, H or H + E) for the step that follows `carry`, and the unit's new state."""
         x, beside = self.encoder.inputs(carry.past)
         h, state = self.unit(x.unsqueeze(0), carry.state)
         return h[0] if beside is None else torch.cat([h[0], beside], 1), state

@@ -161,6 +161,25 @@ class WeightedNats(torch.autograd.Function):
     """
 
     @staticmethod
+    def score(
+        ctx: Any,
+        kernel: BlockKernel,
+        h: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        weights: Tensor,
+        **fields: Field,
+    ) -> Tensor:
+        """The nats of h (..., H) times `weights` (...), summed; saves the gradients."""
+        rows, weights = rows_of(h), weights.reshape(-1)
+        jobs = scoring(kernel, rows, weight, bias, **fields)
+        made = jobs[-1].made
+        d = gradients(rows, weight, made["slope"], weights)
+        parallel_for([*jobs, *d.jobs], threads_for(rows.shape[0]))
+        ctx.save_for_backward(d.h.view(h.shape), d.weight, d.bias)
+        return torch.dot(made["nats"], weights)
+
+    @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of h and the weights."""

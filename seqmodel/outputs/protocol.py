@@ -3,8 +3,9 @@
 Training, evaluation and sampling use outputs only through `Output`. Adding one takes a folder next
 to `bernoulli/` and a row in `outputs.registry`; README.md in this folder walks through an example.
 
-Shapes: T frames, B pieces, F numbers in a frame, C numbers of past. h is (T, B R, H), where the
-model's encoder runs R unit rows per piece (1, except for models that run a row per note).
+Shapes: T frames, B pieces, F numbers in a frame, C numbers of past. h is (T S, B R, H), where the
+model's encoder runs R unit rows per piece (1, except for models that run a row per note) and makes
+S steps per frame (1, except for models that make one per sample).
 """
 
 from abc import ABC, abstractmethod
@@ -47,7 +48,7 @@ class Window(NamedTuple):
     """Frames of a batch, as an output scores them."""
 
     h: Tensor
-    """(T, B R, H)"""
+    """(T S, B R, H)"""
     frames: Tensor
     """(T, B, F)"""
     past: Tensor
@@ -84,10 +85,34 @@ class NoFigures:
         return {}
 
 
-class CompiledDraw(Protocol):
-    """A draw in compiled code, which `sampling.compiled` calls for each frame.
+class Together:
+    """Several figures, one after another."""
 
-    `call` is draw(fields, n): it draws frame n of a chunk from h, leaves the last C numbers in x,
+    def __init__(self, *parts: Figures) -> None:
+        self._parts = parts
+
+    def add(self, window: Window) -> None:
+        """See `Figures`."""
+        for part in self._parts:
+            part.add(window)
+
+    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """See `Figures`."""
+        found: dict[str, float] = {}
+        for part in self._parts:
+            found |= part.values(nats=nats, frames=frames, pieces=pieces)
+        return found
+
+
+def labelled(figures: Mapping[str, float], labels: Mapping[str, str]) -> list[str]:
+    """Those of the figures that have labels, a line each."""
+    return [f"{label:24} {figures[name]:9.4f}" for name, label in labels.items() if name in figures]
+
+
+class CompiledDraw(Protocol):
+    """A draw in compiled code, which `sampling.compiled` calls for each step, usually a frame.
+
+    `call` is draw(fields, n): it draws step n of a chunk from h, leaves the last C numbers in x,
     and returns 1 if the piece ends there, else 0.
     """
 
@@ -97,7 +122,7 @@ class CompiledDraw(Protocol):
         """Take the uniforms of the next chunk."""
 
     def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[Any]:
-        """The first `count` frames of the chunk (count, F)."""
+        """What the first `count` steps of the chunk drew (count, F)."""
 
 
 class Output(nn.Module, ABC):
@@ -107,8 +132,8 @@ class Output(nn.Module, ABC):
         discrete: whether nats are of probabilities, comparable with any model's, or of a density.
         over_notes: whether a separate unit runs over a frame's notes.
         frame_type: the NumPy type of drawn frames.
-        frame_size: F.
-        uniforms_per_frame: how many uniforms `draw_frame` takes for each frame.
+        frame_size: F, or how many of a frame's numbers are drawn at a time.
+        uniforms_per_frame: how many uniforms `draw_frame` takes at a time.
     """
 
     discrete: ClassVar[bool]

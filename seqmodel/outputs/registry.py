@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from seqmodel.media.definitions import FrameDefinition
     from seqmodel.outputs.protocol import Output
 
-Values = Literal["binary", "samples"]
-"""What the numbers of a frame are: zeros and ones, or samples of a signal in [-1, 1)."""
+Values = Literal["binary", "samples", "levels"]
+"""What the numbers of a frame are: zeros and ones, samples in [-1, 1), or 256 levels of these."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,15 @@ OUTPUTS = {
     ),
     "logistic": OutputEntry(
         "samples",
-        {"frame-wise": "seqmodel.outputs.logistic.specification:DiscretisedLogisticOutput"},
+        {
+            "frame-wise": "seqmodel.outputs.logistic.specification:DiscretisedLogisticOutput",
+            "sample-wise": "seqmodel.outputs.logistic.sample_wise:SampleLogisticOutput",
+        },
         ("components", "component"),
+    ),
+    "categorical": OutputEntry(
+        "levels",
+        {"sample-wise": "seqmodel.outputs.categorical.specification:CategoricalOutput"},
     ),
 }
 
@@ -71,19 +78,20 @@ def output_name(config: Config, frame: "FrameDefinition") -> str:
     Raises:
         UsageError: if there is no such output, or it does not fit the frames or the model.
     """
+    name = config.output
     fitting = {name: entry for name, entry in OUTPUTS.items() if entry.values == frame.values}
+    if name not in (*OUTPUTS, "auto"):
+        raise UsageError(f"--output must be one of auto, {', '.join(OUTPUTS)}, not {name!r}")
+    if name not in (*fitting, "auto"):
+        raise UsageError(f"--output {name} does not fit {frame.kind}, which has {_listed(fitting)}")
     both = [name for name, entry in fitting.items() if config.model in entry.classes]
     if not both:
-        raise UsageError(f"--model {config.model} does not fit {frame.medium}")
-    name = config.output
+        models = dict.fromkeys(model for entry in fitting.values() for model in entry.classes)
+        raise UsageError(
+            f"--model {config.model} does not fit {frame.kind}, which has {_listed(models)}"
+        )
     if name == "auto":
         return both[0]
-    if name not in OUTPUTS:
-        raise UsageError(f"--output must be one of auto, {', '.join(OUTPUTS)}, not {name!r}")
-    if name not in fitting:
-        raise UsageError(
-            f"--output {name} does not fit {frame.medium}, which has {_listed(fitting)}"
-        )
     if name not in both:
         raise UsageError(
             f"--output {name} does not fit --model {config.model}, which has {_listed(both)}"

@@ -1,6 +1,8 @@
 """Shared by all plots: colours, captions and conversion to PNG."""
 
 import io
+import struct
+import zlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,3 +33,25 @@ def png_bytes(figure: "Figure") -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
     return buffer.getvalue()
+
+
+def shades_png(columns: int, rows: int, values: bytes) -> bytes:
+    """Ink on a transparent ground, from `values`: one per cell, from 0, nothing, to 255, opaque.
+
+    In 32 shades, which halves the size. (PNG, W3C 2003: a palette whose colours are all black.)
+    """
+    dull = bytes(value >> 3 for value in range(256))
+    alpha = bytes(round(255 * shade / 31) for shade in range(32))
+    cells = values.translate(dull)
+    lines = b"".join(b"\0" + cells[k : k + columns] for k in range(0, len(cells), columns))
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", columns, rows, 8, 3, 0, 0, 0)),
+        (b"PLTE", bytes(3 * 32)),
+        (b"tRNS", alpha),
+        (b"IDAT", zlib.compress(lines, 9)),
+        (b"IEND", b""),
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in chunks
+    )

@@ -53,15 +53,23 @@ def command(runs: Sequence[Run], *, number: int, seed: int) -> str:
 def real_piece(run: Run, dataset: Dataset | None) -> list[Sample]:
     """A piece of the run's dataset as `draw` shows samples, to compare them with.
 
-    It is the first of valid, or of the first split there is; none if the dataset is gone.
+    It is the first of valid, or of the first split there is, with those that follow if they are
+    joined; none if the dataset is gone.
     """
     medium = medium_of(run.frame)
     if dataset is None or not medium.page_format:
         return []
     name = "valid" if "valid" in dataset.splits else dataset.splits[0]
     split, sampling = dataset[name], _sampling(run, medium.page_format)
-    caption = f"A real piece, {Path(split.sources[0]).name} of {name}"
-    return [_sample(run, sampling, [split[0][: sampling.length]], caption)]
+    pieces = [split[0][: sampling.length]]
+    left = sampling.length - len(pieces[0])
+    while medium.page_joins and left and len(pieces) < len(split):
+        pieces.append(split[len(pieces)][:left])
+        left -= len(pieces[-1])
+    files = [Path(source).name for source in split.sources[: len(pieces)]]
+    which = files[0] if len({*files}) == 1 else f"{files[0]} to {files[-1]}"
+    what = "A real piece" if len(pieces) == 1 else "Real pieces"
+    return [_sample(run, sampling, pieces, f"{what}, {which} of {name}")]
 
 
 def _sampling(run: Run, kind: str) -> Sampling:

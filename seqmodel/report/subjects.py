@@ -30,12 +30,12 @@ class Subject:
         """Such as "2 x gru 46, bernoulli" or "tied lstm 64, note-unit of lstm 32"."""
         config, output = self.run.config, output_name(self.run.config, self.run.frame)
         unit = f"{_stack(config.layers)}{config.unit} {config.hidden}"
-        tied = "tied " if config.model == "tied" else ""
+        kind = "" if config.model == "frame-wise" else f"{config.model} "
         size = OUTPUTS[output].size
         if config.note_unit is not None:
             layers = _stack(config.note_layers or 1)
-            return f"{tied}{unit}, {output} of {layers}{config.note_unit} {config.note_hidden}"
-        return f"{tied}{unit}, {output}" + (f" {getattr(config, size[0])}" if size else "")
+            return f"{kind}{unit}, {output} of {layers}{config.note_unit} {config.note_hidden}"
+        return f"{kind}{unit}, {output}" + (f" {getattr(config, size[0])}" if size else "")
 
 
 def _stack(layers: int) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from seqmodel.data.dataset import Dataset, Split, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.media.definitions import Comparison
+from seqmodel.media.definitions import Comparison, SampleRequest
 from seqmodel.media.registry import medium_of
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
@@ -33,23 +33,30 @@ def compare_samples(
     number: int,
     seed: int,
     temperature: float = 1.0,
+    seconds: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Draw `number` pieces and compare them with `dataset`'s split and the run's training split.
 
     They are as long as pieces of the split, taken at even steps through it, so that both hold as
-    much music; a run with `end` ends its pieces itself, at the length of its longest training piece
-    at the latest. Piece k is piece k of `seqmodel sample` with the same seed.
+    much, or `seconds` long; a run with `end` ends its pieces itself, at the length of its longest
+    training piece, or after `seconds`, at the latest. Piece k is piece k of `seqmodel sample` with
+    the same seed.
 
     Returns plain values: see evaluation/README.md. UsageError if the run's medium has no
-    comparison; SeqmodelError if the run's training split cannot be opened.
+    comparison, or no piece is that long; SeqmodelError if the run's training split cannot be
+    opened.
     """
     comparison = comparison_of(run)
     pieces = dataset[split]
     train = _training_split(run, dataset)
     lengths = pieces.lengths[np.arange(number) * len(pieces) // number].tolist()
+    told = f"as long as pieces of {split}"
     if run.config.end:
-        lengths = [run.longest_piece] * number
+        lengths, told = [run.longest_piece] * number, "lengths chosen by the model"
+    if seconds is not None:
+        lengths = [_frames(run, seconds)] * number
+        told = f"at most {seconds:g} s each" if run.config.end else f"{seconds:g} s each"
     sampler, drawn, cut_off = Sampler(run.model, temperature=temperature), [], 0
     for k, length in enumerate(lengths):
         piece = sampler.piece(length, seed=seed, number=k)
@@ -57,18 +64,23 @@ def compare_samples(
         cut_off += not piece.ended
         if progress is not None:
             progress(k + 1, number)
-    chosen: dict[str, Any] = {"lengths": f"as long as pieces of {split}"}
-    if run.config.end:
-        chosen = {"lengths": "lengths chosen by the model", "cut_off": cut_off}
     same = pieces.name == train.name and dataset.folder.resolve() == run.data
     return {
         "pieces": number,
         "frames": sum(map(len, drawn)),
         "seed": seed,
         "temperature": temperature,
-        **chosen,
+        "lengths": told,
+        **({"cut_off": cut_off} if run.config.end else {}),
         **comparison.compare(drawn, None if same else pieces, train),
     }
+
+
+def _frames(run: Run, seconds: float) -> int:
+    """The length that `seqmodel sample --seconds` would give."""
+    medium = medium_of(run.frame)
+    request = SampleRequest(medium.formats[0], seconds=seconds)
+    return medium.sampling(run.frame, request).length
 
 
 def _training_split(run: Run, dataset: Dataset) -> Split:

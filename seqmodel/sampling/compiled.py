@@ -67,35 +67,36 @@ class CompiledSampler:
     def draw(
         self, carry: Carry, uniforms: Uniforms, shortest: float
     ) -> Iterator[tuple[NDArray[Any], bool]]:
-        """As `Sampler.draw`, onwards from the carry."""
+        """As `Sampler.draw`, onwards from the carry, in steps."""
         memory = self.arena.memory()
         fields = self.fields.over(memory)
         states = [tensor for layer in carry.layers() for tensor in layer]
         for slot, state in zip(self.states, states, strict=True):
             slot.of(memory)[:] = state.view(slot.shape).numpy()
-        inputs, past = self.inputs, carry.past
+        inputs, past, steps = self.inputs, carry.past, self.encoder.steps
         inputs.kept.of(memory)[:] = self.encoder.kept(past.numbers)[0].numpy()
         if inputs.memory is not None and past.memory is not None:
             inputs.memory.of(memory)[:] = past.memory.numpy()
         for done in count(0, self.chunk):
             self.frame.refill(memory, uniforms)
             endless = int(min(max(0, shortest - 1 - done), self.chunk))
-            drawn = self.loop.run(fields, self.chunk, endless)
-            yield self.frame.drawn(memory, abs(drawn)), drawn < 0
+            drawn = self.loop.run(fields, self.chunk, endless, steps)
+            yield self.frame.drawn(memory, abs(drawn)).reshape(abs(drawn) // steps, -1), drawn < 0
 
 
 class _Loop:
-    """The compiled run(fields, count, endless): returns the frames drawn, negated at an end.
+    """The compiled run(fields, count, endless, whole): returns the steps drawn, negated at an end.
 
-    The first `endless` frames do not end the piece. It calls the functions at these addresses, the
-    last being the draw, each with its number of fields.
+    The first `endless` steps do not end the piece, and others only if they complete `whole` steps.
+    It calls the functions at these addresses, the last being the draw, each with its number of
+    fields.
     """
 
     def __init__(self, calls: Sequence[tuple[int, int]]) -> None:
         module = ir.Module("sample")
-        made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT, INT]), "run")
+        made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT, INT, INT]), "run")
         b = ir.IRBuilder(made.append_basic_block())
-        e, (fields, count, endless) = Emitter(b, 8), made.args
+        e, (fields, count, endless, whole_steps) = Emitter(b, 8), made.args
 
         def fields_from(start: int) -> Any:
             return b.gep(fields, [e.int(start)], source_etype=INT)
@@ -107,18 +108,19 @@ class _Loop:
                 call_at(b, address, ir.VoidType(), [fields_from(start)])
                 start += size
             ended = call_at(b, draw, INT, [fields_from(start), n])
-            may_end = b.icmp_signed(">=", n, endless)
+            over = b.srem(e.add(n, 1), whole_steps)
+            may_end = b.and_(b.icmp_signed(">=", n, endless), b.icmp_signed("==", over, e.int(0)))
             with b.if_then(b.and_(may_end, b.icmp_signed("!=", ended, e.int(0)))):
                 b.ret(b.sub(e.int(-1), n))
         b.ret(count)
         self._library = Library(module)
         whole = ctypes.c_int64
-        kind = ctypes.CFUNCTYPE(whole, ctypes.c_void_p, whole, whole)
+        kind = ctypes.CFUNCTYPE(whole, ctypes.c_void_p, whole, whole, whole)
         self._run = kind(self._library.address("run"))
 
-    def run(self, fields: NDArray[np.int64], count: int, endless: int) -> int:
-        """Draw `count` frames, or fewer: see the class."""
-        return int(self._run(fields.ctypes.data, count, endless))
+    def run(self, fields: NDArray[np.int64], count: int, endless: int, whole: int) -> int:
+        """Make `count` steps, or fewer: see the class."""
+        return int(self._run(fields.ctypes.data, count, endless, whole))
 
 
 @compiled_once

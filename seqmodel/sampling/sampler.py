@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from seqmodel.sampling.compiled import CompiledSampler
 
 CHUNK = 256
-"""Frames drawn at a time, taking a few milliseconds."""
+"""Steps drawn at a time, taking a few milliseconds; at least a frame."""
 
 
 class Sampler:
@@ -35,6 +35,8 @@ class Sampler:
 
     def __init__(self, model: SequenceModel, *, temperature: float = 1.0) -> None:
         self._model, self._temperature = model, temperature
+        self._steps = model.encoder.steps
+        self._chunk = self._steps * max(1, CHUNK // self._steps)
         start = model.start(1)
         tensors = [t.double() if t.is_floating_point() else t for t in start.tensors()]
         self._start = start.like(tensors)
@@ -50,10 +52,11 @@ class Sampler:
         distribution given the past and that the piece goes on. That is the distribution of the
         frame alone, since given the past an end does not depend on the frame before it.
         """
-        carry = self._start if prime is None else self._after(prime)
+        carry, steps = self._start if prime is None else self._after(prime), self._steps
         if self._compiled is not None:
-            return self._compiled.draw(carry, uniforms, shortest)
-        return _draw_plainly(self._double, carry, uniforms, self._temperature, shortest)
+            return self._compiled.draw(carry, uniforms, shortest * steps)
+        numbers = (self._chunk, self._temperature, shortest * steps)
+        return _draw_plainly(self._double, carry, uniforms, *numbers)
 
     def piece(
         self,
@@ -77,7 +80,7 @@ class Sampler:
             return None
         from seqmodel.sampling.compiled import compiled_sampler  # loads the compiler
 
-        return compiled_sampler(self._model, steps, CHUNK, self._temperature)
+        return compiled_sampler(self._model, steps, self._chunk, self._temperature)
 
     @cached_property
     def _double(self) -> SequenceModel:
@@ -115,13 +118,19 @@ class DrawnPiece:
 
 
 def _draw_plainly(
-    model: SequenceModel, carry: Carry, uniforms: Uniforms, temperature: float, shortest: float = 0
+    model: SequenceModel,
+    carry: Carry,
+    uniforms: Uniforms,
+    chunk: int,
+    temperature: float,
+    shortest: float,
 ) -> Iterator[tuple[NDArray[Any], bool]]:
-    """The reference implementation of sampling."""
-    output, device, count = model.output, carry.past.numbers.device, 0
+    """The reference implementation of sampling: `chunk` steps at a time, endless for `shortest`."""
+    output, steps = model.output, model.encoder.steps
+    device, count = carry.past.numbers.device, 0
     while True:
         frames, ended = [], False
-        numbers = uniforms.take(CHUNK, 1, output.uniforms_per_frame)
+        numbers = uniforms.take(chunk, 1, output.uniforms_per_frame)
         with torch.inference_mode():
             for uniform in torch.from_numpy(numbers).to(device):
                 h, state = model.step(carry)
@@ -129,7 +138,8 @@ def _draw_plainly(
                 carry = Carry(state, model.encoder.append(carry.past, drawn.frame))
                 frames.append(drawn.frame[0].cpu().numpy())
                 count += 1
-                ended = bool(drawn.ended) and count >= shortest
+                ended = bool(drawn.ended) and count % steps == 0 and count >= shortest
                 if ended:
                     break
-        yield np.stack(frames).astype(output.frame_type), ended
+        line = np.stack(frames).astype(output.frame_type)
+        yield line.reshape(len(line) // steps, -1), ended

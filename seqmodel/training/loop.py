@@ -229,7 +229,8 @@ class Trainer:
                 place = config.seed, progress.epoch, progress.batch
                 variants = batches.random_variants(self.train.frame, len(indices), *place)
             longest = int(self.train.lengths[indices].max())
-            window = config.truncate or longest
+            steps = self.state.model.encoder.steps
+            window = -(-config.truncate // steps) or longest
             share_done = (progress.epoch + progress.batch / len(plan)) / config.epochs
             rate = learning_rate_at(config, share_done)
             for begin in range(progress.window * window, longest, window):
@@ -238,12 +239,12 @@ class Trainer:
                 after = self._update(batch, rate)
                 if begin + window < longest:
                     progress.window += 1
-                    # Copied: a view would keep the whole window in memory.
-                    copies = [tensor.detach().clone() for tensor in after.tensors()]
-                    self.state.carry = after.like(copies)
+                    self.state.carry = _copied(after)
                 else:
                     progress.batch, progress.window = progress.batch + 1, 0
-                    self.state.carry = None
+                    place = config.seed, progress.epoch, progress.batch
+                    goes_on = batches.goes_on(plan, config.carry_over, *place)
+                    self.state.carry = self.state.model.joined(_copied(after)) if goes_on else None
                 seconds = time.monotonic() - started
                 progress.seconds += seconds
                 self._pace.updated(progress.frames - before, seconds)
@@ -352,3 +353,8 @@ class Trainer:
     def _plot(self) -> None:
         if self.state.progress.metrics:
             plot_learning_curve(self.folder / runs.CURVE, self.state.progress.metrics)
+
+
+def _copied(carry: Carry) -> Carry:
+    """The carry without its graph, and copied: a view would keep the whole window in memory."""
+    return carry.like([tensor.detach().clone() for tensor in carry.tensors()])

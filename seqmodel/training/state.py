@@ -125,7 +125,7 @@ class TrainingState:
     def load_weights(self, tensors: Mapping[str, Tensor], train: Split) -> None:
         """Start from the model's tensors in another checkpoint and nothing else of it.
 
-        The lengths that the encoder refers to stay those of `train`.
+        What the encoder refers to, such as the lengths of pieces, stays that of `train`.
         """
         load_model(self.model, tensors)
         self.model.encoder.start_at(train)

@@ -2,14 +2,18 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from seqmodel import units as seqmodel_units
-from seqmodel.bench import clock, models, peers, units
+from seqmodel.bench import clock, models, peers, sound, units
 from seqmodel.bench.clock import compare, spread_percent
 from seqmodel.config import resolve
-from seqmodel.model.build import with_sizes
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.audio.medium import AUDIO
+from seqmodel.model.build import build_model, with_sizes
+from seqmodel.training.update import window_loss
 from seqmodel.units import UNITS, unit_spec
 from seqmodel.units.convert import to_torch
 
@@ -176,3 +180,14 @@ def test_models_cover_the_papers_units_and_the_tied_gru(monkeypatch):
     frame_wise = [("frame-wise", unit, 2.0) for unit in ("lstm", "gru", "tanh")]
     named = [("frame-wise", "mgu", 2.0), ("tied", "mgu", 2.0)]
     assert asked == [*frame_wise, ("tied", "gru", 2.0), *named]
+
+
+def test_the_peer_of_sound_computes_the_same_loss():
+    """Guards against a comparison with less, or other, work: equal weights give equal nats."""
+    frame = AudioFrames(8000)
+    ours = build_model(resolve({"unit": "gru-reset-after"}, presets=AUDIO.presets), frame).eval()
+    layer = peers.layer(unit_spec("gru-reset-after"), ours.encoder.input_size, 128)
+    layer.load_state_dict(to_torch(ours.unit).state_dict())
+    frames = sound.noise(7, 3, 10)
+    loss = window_loss(ours, frames, np.full(3, 7), ours.start(3), total_frames=1)
+    torch.testing.assert_close(sound.their_loss(ours, layer, frames), loss.total)

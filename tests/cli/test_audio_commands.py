@@ -66,9 +66,11 @@ def test_train_writes_a_run_and_one_line_per_epoch(call: Call, audio: Path):
     }
     assert Path("runs/tones-gru-1/learning-curve.png").read_bytes().startswith(PNG)
     run = load_run("runs/tones-gru-1")
-    assert (run.config.output, run.config.components) == ("logistic", 2)
-    assert run.config.data == str(audio)
-    again = call("train", audio, "--hidden", 2, "--epochs", 1, "--json", "-q")
+    assert (run.config.model, run.config.output) == ("sample-wise", "logistic")
+    assert (run.config.components, run.config.data) == (2, str(audio))
+    assert "valid_bits_per_sample" in best
+    gaussian = ("--hidden", 2, "--epochs", 1, "--output", "gaussian")
+    again = call("train", audio, *gaussian, "--json", "-q")
     assert again.err == ""
     told = json.loads(again.out)
     assert list(told) == ["run", "epochs", "best"]
@@ -91,6 +93,24 @@ def test_defaults_depend_on_the_medium(call: Call, audio: Path, data: Path):
     told = {name: value for name, value in ours.items() if value != musics[name]}
     assert told == {
         "data": str(audio),
+        "model": "sample-wise",
+        "hidden": "128",
+        "components": "5",
+        "dropout": "0.0",
+        "learning_rate": "0.003",
+        "schedule": "cosine",
+        "weight_noise": "0.0",
+        "input_noise": "0.6",
+        "carry_over": "0.75",
+        "batch_size": "16",
+        "average": "0.0",
+        "truncate": "200",
+        "epochs": "7",
+    }
+    frames = printed(call, audio, "--model", "frame-wise")
+    told = {name: value for name, value in frames.items() if value != musics[name]}
+    assert told == {
+        "data": str(audio),
         "dropout": "0.0",
         "learning_rate": "0.004",
         "weight_noise": "0.0",
@@ -100,7 +120,7 @@ def test_defaults_depend_on_the_medium(call: Call, audio: Path, data: Path):
     Path("c.yaml").write_text(f"data: {audio}\ntruncate: 50\nbatch_size: 3\n")
     file = printed(call, "--config", "c.yaml", "--batch-size", 4)
     assert (file["data"], file["truncate"], file["batch_size"]) == (str(audio), "50", "4")
-    assert file["learning_rate"] == "0.004"
+    assert file["learning_rate"] == "0.003"
     assert printed(call)["model"] == "tied"  # without data: music
 
 
@@ -125,13 +145,18 @@ def test_a_printed_config_trains_the_same(call: Call, audio: Path):
     assert Path("a/best.safetensors").read_bytes() == Path("b/best.safetensors").read_bytes()
 
 
+CONSTANT = ("--schedule", "constant")
+"""With which epochs can be added."""
+
+
 def test_a_run_can_be_resumed_or_initialised_from(call: Call, audio: Path):
-    call_ok("train", audio, "--hidden", 3, "--components", 2, "--epochs", 1, "--run", "r")
+    small = ("--hidden", 3, "--components", 2, "--epochs", 1)
+    call_ok("train", audio, *small, "--run", "r", *CONSTANT)
     result = call("train", "--resume", "--run", "r", "--epochs", 2)
     assert (result.status, result.out.endswith("of 2\n")) == (0, True)
     assert result.err.splitlines()[1].startswith("epoch 2/2")
-    start = ("--init-from", "r", "--hidden", 3, "--components", 2, "--epochs", 1, "--lr", 0)
-    call_ok("train", audio, *start, "--average", 0, "--run", "s")
+    start = ("--init-from", "r", *small, "--lr", 0, "--average", 0)
+    call_ok("train", audio, *start, "--run", "s")
     (line,) = read_metrics(Path("s"))
     best = min(line["valid_nats_per_frame"] for line in read_metrics(Path("r")))
     assert line["valid_nats_per_frame"] == pytest.approx(best, rel=1e-6)
@@ -158,7 +183,7 @@ def test_eval_states_what_densities_refer_to(call: Call, audio: Path, audio_run_
         "  per sample for those of samples in [-1, 1)",
         "",
         "baselines, nats per frame",
-        *verdicts(told),
+        *verdicts(told, "silence", "gaussian"),
     ]
     assert list(told) == [
         *("run", "data", "split", "epoch", "standardisation", "pieces", "frames"),
@@ -167,21 +192,26 @@ def test_eval_states_what_densities_refer_to(call: Call, audio: Path, audio_run_
     ]
 
 
-def verdicts(told: dict) -> list[str]:
+def verdicts(told: dict, *names: str) -> list[str]:
     return [
         f"  {name:22} {told['baselines'][name]:9.4f}"
         + ("" if told["nats_per_frame"] < told["baselines"][name] else "  better than the run")
-        for name in ("silence", "gaussian", "linear")
+        for name in names
     ]
 
 
-def test_eval_of_levels_reports_bits(call: Call, audio: Path, logistic_run_folder: Path):
-    told = json.loads(call_ok("eval", logistic_run_folder, "--split", "test", "--json").out)
-    result = call("eval", logistic_run_folder, "--split", "test", "--batch-size", 1)
+@pytest.mark.parametrize(
+    ("name", "unit"), [("logistic", "lstm"), ("sample_wise", "sample-wise lstm")]
+)
+def test_eval_of_levels_reports_bits(
+    call: Call, audio: Path, name: str, unit: str, request: pytest.FixtureRequest
+):
+    run = request.getfixturevalue(f"{name}_run_folder")
+    told = json.loads(call_ok("eval", run, "--split", "test", "--json").out)
+    result = call("eval", run, "--split", "test", "--batch-size", 1)
     assert (result.status, result.err) == (0, "")
     assert result.out.splitlines() == [
-        f"{logistic_run_folder} (lstm, epoch {told['epoch']}) on test of {audio}: 2 pieces, "
-        "78 frames",
+        f"{run} ({unit}, epoch {told['epoch']}) on test of {audio}: 2 pieces, 78 frames",
         "",
         f"nats per frame           {told['nats_per_frame']:9.4f}",
         f"  first frames left out  {told['nats_per_frame_skip_first']:9.4f}",
@@ -191,9 +221,71 @@ def test_eval_of_levels_reports_bits(call: Call, audio: Path, logistic_run_folde
         "  of 16-bit levels, so figures compare whatever the scaling",
         "",
         "baselines, nats per frame",
-        *verdicts(told),
+        *verdicts(told, "silence", "gaussian", "flac", "lattice"),
     ]
     assert told["bits_per_sample"] == pytest.approx(told["nats_per_sample"] / np.log(2))
+
+
+ROWS = (
+    ("piece length, seconds", "length", ".2f"),
+    ("  shortest", "shortest", ".2f"),
+    ("  longest", "longest", ".2f"),
+    ("frames above -45 dB", "audible_share", ".4f"),
+    ("  level, dB", "level", ".2f"),
+    ("  autocorrelation peak", "periodicity", ".4f"),
+    ("  voiced: peak above 0.5", "voiced_share", ".4f"),
+    ("  pitch, Hz", "pitch", ".1f"),
+    ("longest pause, seconds", "longest_pause", ".2f"),
+    ("longest burst, seconds", "longest_burst", ".2f"),
+    ("samples clipped", "clipped_share", ".4f"),
+)
+DISTANCES = (
+    ("  level", "levels", ".4f"),
+    ("  autocorrelation peak", "periodicities", ".4f"),
+    ("  pitch", "pitches", ".4f"),
+    ("  pauses", "pauses", ".4f"),
+    ("  bursts", "bursts", ".4f"),
+    ("  spectrum, dB", "spectrum", ".2f"),
+)
+
+
+def column_row(label: str, cells: list[float | None], form: str) -> str:
+    texts = ("" if cell is None else format(cell, form) for cell in cells)
+    return f"{label:27}{''.join(f'{text:>10}' for text in texts)}".rstrip()
+
+
+def test_eval_compares_samples_with_the_data(
+    call: Call, audio: Path, logistic_run_folder: Path, recordings: dict[str, list[np.ndarray]]
+):
+    """Checks the table line by line against its JSON, and some of the data's figures directly."""
+    plain = call("eval", logistic_run_folder).out
+    options = (logistic_run_folder, "--samples", 3, "--seconds", 0.3, "--seed", 4)
+    told = json.loads(call_ok("eval", *options, "--json").out)["samples"]
+    header = {"pieces": 3, "frames": 720, "seed": 4, "temperature": 1.0, "lengths": "0.3 s each"}
+    assert told | header == told
+    assert list(told) == [*header, "drawn", "split", "train"]
+    for name, key in (("train", "train"), ("split", "valid")):
+        lengths = sorted(len(piece) / 8000 for piece in recordings[key])
+        shown = [told[name][at] for at in ("shortest", "length", "longest")]
+        assert shown == [lengths[0], np.median(lengths), lengths[-1]]
+        assert told[name]["voiced_share"] == 1  # tones
+    columns = [told[name] for name in ("drawn", "split", "train")]
+    expected = [
+        "",
+        "3 samples, 720 frames, seed 4, 0.3 s each",
+        "",
+        f"{'':27}{'samples':>10}{'valid':>10}{'training':>10}",
+        *(column_row(label, [c[key] for c in columns], form) for label, key, form in ROWS),
+        "",
+        "distance from training",
+        *(
+            column_row(label, [c["distances"][key] for c in columns[:2]], form)
+            for label, key, form in DISTANCES
+        ),
+    ]
+    result = call("eval", *options)
+    assert (result.status, result.err) == (0, "")
+    assert result.out == plain + "\n".join(expected) + "\n"
 
 
 def test_another_rate_is_scored_with_a_warning(call: Call, odd: Path, audio_run_folder: Path):
@@ -213,26 +305,51 @@ def test_another_rate_is_scored_with_a_warning(call: Call, odd: Path, audio_run_
 TEN = "prepare the audio with --frame 10 --context 20"
 LIKE = "--unit lstm --hidden 6 --components 3"
 MISTAKES = {
-    "train {audio} --end": (2, "--end is for music, not for audio"),
+    "train {audio} --model frame-wise --end": (
+        2,
+        "--end for audio is for --model sample-wise, not frame-wise",
+    ),
+    "train {audio} --model tied": (
+        2,
+        "--model tied does not fit 16-bit audio, which has frame-wise and sample-wise",
+    ),
+    "train {data} --model sample-wise": (
+        2,
+        "--model sample-wise does not fit music, which has tied and frame-wise",
+    ),
+    "train {audio} --model sample-wise --output gaussian": (
+        2,
+        "--output gaussian does not fit --model sample-wise, which has logistic",
+    ),
+    "train {audio} --model frame-wise --input-noise 0.1": (
+        2,
+        "--input-noise is for --model sample-wise",
+    ),
+    "train {data} --input-noise 0.1": (2, "--input-noise is for --model sample-wise"),
+    "train {data} --carry-over 0.1": (2, "--carry-over is for --model sample-wise"),
     "train {audio} --augment-keys": (2, "--augment-keys is for music, not for audio"),
-    "train {audio} --end --print-config": (2, "--end is for music, not for audio"),
+    "train {audio} --model frame-wise --end --print-config": (
+        2,
+        "--end for audio is for --model sample-wise, not frame-wise",
+    ),
     "train {audio} --output nade": (
         2,
-        "--output nade does not fit audio, which has gaussian and logistic",
+        "--output nade does not fit 16-bit audio, which has gaussian and logistic",
     ),
     "train {audio} --output bernoulli": (
         2,
-        "--output bernoulli does not fit audio, which has gaussian and logistic",
+        "--output bernoulli does not fit 16-bit audio, which has gaussian and logistic",
     ),
     "train {audio} --output pcm": (
         2,
-        "--output must be one of auto, note-unit, bernoulli, nade, gaussian, logistic, not 'pcm'",
+        "--output must be one of auto, note-unit, bernoulli, nade, gaussian, logistic, "
+        "categorical, not 'pcm'",
     ),
     "train {audio} --components 0": (2, "--components must be 1 or more, not 0"),
     "train {audio} --components 10001": (2, "--components must be 10000 or less, not 10001"),
     "train {audio} --params 5": (
         2,
-        "--params 5 is too small for lstm: one unit over 20 inputs already has 91",
+        "--params 5 is too small for lstm: one unit over 85 inputs already has 351",
     ),
     "train {data} --output logistic": (
         2,
@@ -274,7 +391,7 @@ MISTAKES = {
         "--init-from {audio_run}: {odd}/context has frames of 10 samples, context 30; {audio_run} "
         f"reads 10, context 20: {TEN}",
     ),
-    f"train {{audio}} --init-from {{audio_run}} {LIKE} --output logistic": (
+    f"train {{audio}} --init-from {{audio_run}} {LIKE} --model frame-wise --output logistic": (
         1,
         "--init-from {audio_run}: the checkpoint's weights do not fit the model: output.correction "
         "is None there and (20,) here; use the unit, size and options that it was trained with",
@@ -297,9 +414,11 @@ MISTAKES = {
         "{odd}/context has frames of 10 samples, context 30; {audio_run} reads 10, context 20: "
         f"{TEN}",
     ),
-    "eval {audio_run} --samples 2": (
+    "eval {audio_run} --seconds 2": (2, "--seconds needs --samples N"),
+    "eval {audio_run} --samples 1 --seconds 1e9": (
         2,
-        "{audio_run} was trained on audio, whose samples --samples cannot judge: leave it out",
+        "--seconds asks for more than the 2,147,483,629 samples of the longest WAV (74:33:55 at "
+        "8,000 Hz)",
     ),
 }
 
@@ -327,7 +446,7 @@ def test_a_mistake_is_a_one_line_error(
 def test_resume_rejects_the_same_samples_with_another_context(call: Call, odd: Path):
     """Guards against a shape error, which would send the user looking for an option."""
     call_ok("prepare", odd / "in", "--out", "d")
-    call_ok("train", "d", "--hidden", 2, "--components", 2, "--epochs", 1, "--run", "r")
+    call_ok("train", "d", "--hidden", 2, "--components", 2, "--epochs", 1, "--run", "r", *CONSTANT)
     shutil.rmtree("d")
     call_ok("prepare", odd / "in", "--out", "d", "--context", 30)
     result = call("train", "--resume", "--run", "r", "--epochs", 2)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from calling import Call
 
-from seqmodel.bench import clock, models, units
+from seqmodel.bench import clock, models, sound, units
 
 TINY = units.Size("paper", 3, 5, 2, 4)
 
@@ -20,6 +20,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(models, "TIED", {"hidden": 4, "note_hidden": 3})
     monkeypatch.setattr(models, "BATCH", {"frame-wise": (6, 2), "tied": (3, 2)})
     monkeypatch.setattr(models, "DRAWN", {"frame-wise": 3, "tied": 1})
+    monkeypatch.setattr(sound, "CHUNKS", 1)
 
 
 def test_bench_prints_a_table_for_each_part(call: Call):
@@ -35,10 +36,12 @@ def test_bench_prints_a_table_for_each_part(call: Call):
         "a training step, tied: B 2, T 3",
         "sampling one piece, frame-wise",
         "sampling one piece, tied",
+        "sound, sample-wise: B 16, 200 samples",
     ]
     for table in tables:
         _, head, *rows = table.splitlines()
-        assert [line.split()[0] for line in (head, *rows)] == ["unit", "lstm", "gru"]
+        names = ["unit", *["lstm", "gru"] * (2 if "sound" in table else 1)]
+        assert [line.split()[0] for line in (head, *rows)] == names
 
 
 def test_the_widest_figures_fit(call: Call, monkeypatch: pytest.MonkeyPatch):
@@ -49,7 +52,8 @@ def test_the_widest_figures_fit(call: Call, monkeypatch: pytest.MonkeyPatch):
     row = {"unit": "lstm-nopeephole", "device": "cuda", "size": "h512", "model": "frame-wise"}
     row |= {**sizes, **both, "forward": both, "step": both}
     row["frames_per_second"] = {"ours": 1234567.8, "torch_nn": 48507.0}
-    for module in (units, models):
+    row |= {"rate": 16_000, "samples": 200, "features_percent": 12.3, "real_time": 100.2}
+    for module in (units, models, sound):
         monkeypatch.setattr(module, "cases", lambda *args: [lambda: row])
     _, *tables = call("bench").out.rstrip("\n").split("\n\n")
     for table in tables:
@@ -59,6 +63,7 @@ def test_the_widest_figures_fit(call: Call, monkeypatch: pytest.MonkeyPatch):
         "lstm-nopeephole (cuda) 1024 12346 +- 99 % 999.9x 12346 +- 99 % 999.9x",
         "lstm-nopeephole 1024, 512 12346 +- 99 % 12346 +- 99 % 999.9x",
         "lstm-nopeephole 1024, 512 1,234,568 48,507 999.9x",
+        "lstm-nopeephole 1024 16000 12346 +- 99 % 12346 +- 99 % 999.9x 12 % 100.2x",
     ]
 
 

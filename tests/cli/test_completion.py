@@ -79,7 +79,7 @@ def named(names: list[str] | tuple[str, ...], beginning: str) -> list[str]:
         ("train --schedule c", ["cosine", "constant"]),
         ("compare --units gru,lstm-", ["gru,lstm-nopeephole"]),
         ("units mg", ["mgu"]),
-        ("bench --part s", ["sampling"]),
+        ("bench --part s", ["sampling", "sound"]),
         ("eval --split v", ["valid"]),
         ("prepare --drums k", ["keep"]),
         ("sample --format f", ["flac"]),

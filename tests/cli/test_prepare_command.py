@@ -12,8 +12,14 @@ from calling import Call
 OPTIONS = {
     "music": "--steps-per-beat=4 --step-seconds=1 --restrike=close --drums=drop --transpose-to-c "
     "--onsets",
-    "audio": "--rate=8000 --context=20 --frame=10 --clip-seconds=1",
+    "audio": "--rate=8000 --context=20 --frame=10 --levels=mu-law --clip-seconds=1",
 }
+
+
+IN_TIME = (
+    "split in time: the first 80% of each recording or piece to train, then 10% to valid and 10% "
+    "to test, with gaps; put files into folders named train, valid and test to choose\n"
+)
 
 
 def write_sounds(folder: Path, count: int, seed: int = 0) -> Path:
@@ -76,10 +82,8 @@ def test_prepare_advises_how_to_split_one_recording_in_clips(call: Call):
         "all clips of a recording stay in one split: cut it with --split-by time, or into files in "
         "folders named train, valid and test"
     )
-    cut = (
-        "each piece is cut in time: the first 80% to train, then 10% to valid and 10% to test, "
-        "with gaps; put files into folders named train, valid and test to choose\n"
-    )
+    clips = "cut 1 recording longer than 1 s into clips of 1 s; --clip-seconds chooses\n"
+    cut = clips + IN_TIME
     for k, by in enumerate([(), ("--split-by", "time")]):
         result = call("prepare", "long.wav", "-o", f"cut-{k}", "--clip-seconds", 1, *by)
         assert (result.status, result.err) == (0, cut)
@@ -87,7 +91,7 @@ def test_prepare_advises_how_to_split_one_recording_in_clips(call: Call):
         assert "valid   1 piece" in result.out
     options = ("--clip-seconds", 1, "--split-by", "piece")
     result = call("prepare", "long.wav", "-o", "d", *options)
-    assert (result.status, result.err) == (0, f"no piece is in valid: {advice}\n")
+    assert (result.status, result.err) == (0, f"{clips}no piece is in valid: {advice}\n")
     assert "train  5 pieces" in result.out
     result = call("train", "d")
     assert (result.status, result.out, result.err) == (
@@ -101,12 +105,34 @@ def test_prepare_advises_how_to_split_one_recording_in_clips(call: Call):
         Path(name).mkdir()
         soundfile.write(f"{name}/part.wav", part, 8000)
     result = call("prepare", "train", "valid", "test", "-o", "e", "--clip-seconds", 1)
-    assert (result.status, result.err) == (0, "")
+    assert (result.status, result.err) == (0, clips.replace("1 recording", "2 recordings"))
     assert [line.split()[:2] for line in result.out.splitlines()[1:]] == [
         ["train", "2"],
         ["valid", "2"],
         ["test", "1"],
     ]
+
+
+def test_one_long_recording_trains_at_once(call: Call):
+    """Guards against a batch of one endless row, and against cutting what is short already."""
+    soundfile.write("long.wav", np.random.default_rng(0).uniform(-1, 1, 60_000), 1000)
+    result = call("prepare", "long.wav", "-o", "d")
+    assert (result.status, result.err) == (
+        0,
+        "cut 1 recording longer than 8 s into clips of 8 s; --clip-seconds chooses\n" + IN_TIME,
+    )
+    assert result.out == (
+        "d: 1,000 Hz, frames of 10 samples, context 20\n"
+        "  train  6 pieces  4,800 frames  longest 800  48.0 s\n"
+        "  valid   1 piece    540 frames  longest 540   5.4 s\n"
+        "  test   2 pieces    540 frames  longest 400   5.4 s\n"
+    )
+    assert call("train", "d", "--epochs", 1, "--hidden", 4).status == 0
+    write_sounds(Path("short"), 3)
+    for source, *whole in (("long.wav", "--clip-seconds", 0), ("short",)):
+        result = call("prepare", source, "-o", "e", "--force", *whole)
+        assert (result.status, result.err) == (0, IN_TIME)
+        assert json.loads(Path("e/manifest.json").read_text())["recordings_cut"] == 0
 
 
 def test_prepare_json_is_the_manifest(call: Call, music: Path):

@@ -45,11 +45,11 @@ def test_train_warns_only_when_a_trivial_model_is_better(
     call: Call, data: Path, audio_dataset: Dataset
 ):
     """Guards against taking a run that learned nothing for a success; the figures are eval's."""
-    audio, logistic = audio_dataset.folder, ["--output", "logistic", "--components", 2]
+    audio, blocks = audio_dataset.folder, ["--model", "frame-wise", "--output"]
     for run, name, options, worse in [
         ("m", data, [], True),
-        ("a", audio, [], True),
-        ("b", audio, logistic, False),  # which starts at the linear prediction
+        ("a", audio, [*blocks, "gaussian"], False),  # which starts better than a single Gaussian
+        ("b", audio, [*blocks, "logistic"], True),  # whose predictor does not adapt
     ]:
         train = ["train", name, "--hidden", 4, "--lr", 1e-9, "--epochs", 1, *options]
         result = call_ok(*train, "--run", run)

@@ -114,3 +114,19 @@ def test_a_window_is_a_slice_of_the_whole_batch(dataset):
         stop = None if window is None else begin + window
         np.testing.assert_array_equal(part.frames, whole.frames[begin:stop])
         np.testing.assert_array_equal(part.lengths, whole.lengths - begin)
+
+
+def test_a_share_of_equally_large_batches_goes_on():
+    """Guards against joining rows to other rows' ends, always or never, and a stateful choice."""
+    pieces = [np.arange(size) for size in [4, 4, 3, 4] + 2000 * [4]]
+    joined = [batches.goes_on(pieces, 0.75, 1, 0, batch) for batch in range(1, len(pieces) + 1)]
+    assert joined[1:3] == [False, False]
+    assert not joined[-1]  # there is no such batch
+    assert 0.7 < np.mean(joined) < 0.8
+    assert joined == [
+        batches.goes_on(pieces, 0.75, 1, 0, batch) for batch in range(1, len(pieces) + 1)
+    ]
+    assert joined != [
+        batches.goes_on(pieces, 0.75, 1, 1, batch) for batch in range(1, len(pieces) + 1)
+    ]
+    assert not any(batches.goes_on(pieces, 0.0, 1, 0, batch) for batch in range(1, len(pieces)))

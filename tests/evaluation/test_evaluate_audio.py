@@ -12,9 +12,9 @@ from scipy import special, stats
 
 from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
 from seqmodel.evaluation import likelihood as scoring
+from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.media.audio.baselines import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model import sequence
 from seqmodel.runs.folder import load_run
@@ -196,7 +196,7 @@ def test_the_report_names_what_the_nats_refer_to(recomputed, audio_dataset):
     frame, train = audio_dataset.frame, audio_dataset["train"]
     assert values["standardisation"] == {"mean": frame.mean, "deviation": frame.deviation}
     discrete = run.config.output == "logistic"
-    assert values["baselines"] == audio_nats_per_frame(train, train, frame, discrete=discrete)
+    assert values["baselines"] == baselines(train, train, frame, discrete=discrete)
 
 
 def write(folder, frame, **splits):

@@ -1,4 +1,4 @@
-"""Pictures of sampled pieces: a box per note, the extremes of each stretch of a waveform."""
+"""Pictures of sampled pieces: a box per note; a spectrogram."""
 
 import numpy as np
 import pytest
@@ -34,28 +34,69 @@ def test_silence_has_a_picture_too():
     assert picture.summary == "piano-roll: 0 notes in 4 frames"
 
 
-@pytest.mark.parametrize("frames", [1, 7, 80, 81, 3200])
-def test_a_waveform_covers_every_sample(frames: int):
-    """Guards against peaks lost between columns, for pieces shorter and longer than the picture."""
-    samples = np.random.default_rng(frames).uniform(-0.5, 0.5, (frames, 10)).astype(np.float32)
-    picture = AUDIO.picture(samples, AudioFrames(8000, 10, 20))
-    line = samples.reshape(-1).astype(float)
-    assert picture.seconds == len(line) / 8000
-    assert len(picture.boxes) <= 800
-    per_box = len(line) / picture.width
-    for k, value in enumerate(line):
-        box = picture.boxes[int(k / per_box)]
-        assert box.y - 1e-9 <= value <= box.y + box.height + 1e-9
-    for before, after in zip(picture.boxes, picture.boxes[1:], strict=False):
-        assert after.x == before.x + before.width
-        assert min(before.y + before.height, after.y + after.height) >= max(before.y, after.y)
-    assert picture.bottom <= line.min() <= line.max() <= picture.top
-    peak = np.abs(line).max()
-    assert max(box.y + box.height for box in picture.boxes) == pytest.approx(line.max(), abs=0.01)
-    assert picture.summary.endswith(f"at 8,000 Hz, peak {peak:.4f}")
+def shades(samples, rate=8000):
+    """The picture of raw samples, and its shades (rows, columns)."""
+    picture = AUDIO.picture(samples.astype(np.float32)[:, None], AudioFrames(rate, 1, 20))
+    grid = picture.shades
+    return picture, np.frombuffer(grid.values, np.uint8).reshape(grid.rows, grid.columns)
 
 
-def test_a_silent_waveform_is_a_line():
-    picture = AUDIO.picture(np.zeros((4, 10), np.float32), AudioFrames(8000, 10, 20))
-    assert all(0 < box.height < 0.02 for box in picture.boxes)
-    assert picture.bottom < 0 < picture.top
+@pytest.mark.parametrize("rate", [8000, 44_100])
+def test_a_tone_is_at_its_time_and_frequency_in_a_spectrogram(rate):
+    """Guards against pictures upside down, back to front, or shifted by half a window."""
+    t = np.arange(2 * rate) / rate
+    tone = np.where(t < 0.5, 0.0, np.where(t < 1, np.sin(2 * np.pi * 500 * t), 0.0))
+    tone += np.where(t < 1.5, 0.0, np.sin(2 * np.pi * 3000 * t))
+    picture, grid = shades(0.3 * tone, rate)
+    assert (picture.seconds, picture.bottom, picture.top) == (2.0, 0.0, rate / 2000)
+    assert grid.shape == (128, 400)
+    first, second = grid[:, 110:190], grid[:, 310:390]
+    khz = rate / 2000 * (1 - (np.arange(128) + 0.5) / 128)  # at the middle of each row
+    for part, hertz in ((first, 500), (second, 3000)):
+        assert abs(khz[part.mean(1).argmax()] - hertz / 1000) <= rate / 2000 / 128
+    loud = (grid > 150).any(0)
+    assert abs(int(np.flatnonzero(loud)[0]) - 100) <= 2  # at half a second
+    assert abs(int(np.flatnonzero(~loud & (np.arange(400) > 110))[0]) - 200) <= 2
+    assert (grid[:, :90] == 0).all()
+    assert (grid[:, 210:290] == 0).all()
+
+
+def test_pictures_of_sound_share_a_scale():
+    """Guards against a quiet sample that looks as loud as the real piece beside it.
+
+    A sine's loudest cell says its level: 255 steps from -90 to -10 dB.
+    """
+    sine = np.sin(2 * np.pi * 1000 * np.arange(8000) / 8000)
+    for level in (0, -20, -40, -80, -120):
+        _, grid = shades(10 ** (level / 20) * sine)
+        expected = np.clip(255 * (level + 90) / 80, 0, 255)
+        assert abs(int(grid[:, 100].max()) - expected) <= 1
+    noise = np.random.default_rng(1).normal(size=80_000)  # as loud in a long stretch as in a short
+    means = [shades(0.1 * noise[:n])[1].mean() for n in (4000, 80_000)]
+    assert means[0] == pytest.approx(means[1], rel=0.1)
+
+
+@pytest.mark.parametrize("samples", [1, 17, 100, 5000])
+def test_silence_and_the_shortest_sounds_have_a_spectrogram(samples):
+    picture, grid = shades(np.zeros(samples))
+    assert (grid == 0).all()
+    assert picture.summary.endswith("Hz, from -90 to -10 dB; silent")
+    picture, grid = shades(np.full(samples, 0.5))
+    assert grid.shape[1] == -(-samples // -(-samples // 400))
+    assert picture.summary.endswith("RMS -6.0 dB, peak 0.5000")
+
+
+@pytest.mark.parametrize(
+    ("rate", "names"),
+    [
+        (8000, ["1 kHz", "2 kHz", "3 kHz", "4 kHz"]),
+        (44_100, ["5 kHz", "10 kHz", "15 kHz", "20 kHz"]),
+        (192_000, ["20 kHz", "40 kHz", "60 kHz", "80 kHz"]),
+        (2000, ["0.2 kHz", "0.4 kHz", "0.6 kHz", "0.8 kHz", "1 kHz"]),
+        (2200, ["0.5 kHz", "1 kHz"]),
+    ],
+)
+def test_round_frequencies_are_marked(rate, names):
+    picture, _ = shades(np.ones(100), rate)
+    assert [level.name for level in picture.levels] == names
+    assert [f"{level.y:g} kHz" for level in picture.levels] == names

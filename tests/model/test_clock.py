@@ -16,7 +16,7 @@ from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.clock import KEPT, ODDS_SCALE, SIZE, SOON, Clock
 from seqmodel.model.notes import NoteEncoder
-from seqmodel.sampling.sampler import Sampler, _draw_plainly
+from seqmodel.sampling.sampler import CHUNK, Sampler, _draw_plainly
 
 LENGTHS = [12, 30, 30, 33, 40]
 
@@ -125,7 +125,8 @@ def test_compiled_and_plain_sampling_read_the_same_clock(output, echo):
     prime = pieces(7, 1, 88)[:, 0].numpy()
     compiled, ended = next(sampler.draw(Uniforms(3), prime=prime))
     with torch.no_grad():
-        plain, _ = next(_draw_plainly(sampler._double, sampler._after(prime), Uniforms(3), 1.0))
+        start = sampler._double, sampler._after(prime)
+        plain, _ = next(_draw_plainly(*start, Uniforms(3), CHUNK, 1.0, 0))
     assert ended
     np.testing.assert_array_equal(compiled, plain)
 

@@ -7,7 +7,6 @@ from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import UsageError
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.audio.medium import AUDIO
 from seqmodel.media.registry import medium_of
 from seqmodel.model.build import build_model, with_sizes
 
@@ -162,16 +161,16 @@ def test_audio_in_windows_with_a_carry_equals_audio_at_once(kind):
 
 def audio_model(kind):
     torch.manual_seed(0)
-    config = resolve({"hidden": 4, "output": kind, "components": 3}, presets=AUDIO.presets)
+    config = resolve({"model": "frame-wise", "hidden": 4, "output": kind, "components": 3})
     return build_model(config, SOUND).double().eval()
 
 
 @pytest.mark.parametrize(
     ("options", "frame", "said"),
     [
-        ({"output": "bernoulli"}, SOUND, "--output bernoulli does not fit audio"),
+        ({"output": "bernoulli"}, SOUND, "--output bernoulli does not fit 16-bit audio"),
         ({"output": "logistic"}, FRAMES, "--output logistic does not fit music"),
-        ({"end": True}, SOUND, "--end is for music"),
+        ({"end": True}, SOUND, "--end for audio is for --model sample-wise, not frame-wise"),
         ({"augment_keys": True}, SOUND, "--augment-keys is for music"),
     ],
 )

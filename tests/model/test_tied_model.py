@@ -161,7 +161,7 @@ def test_sizes_along_pitch_follow_those_along_time_unless_given():
             FRAMES,
             "--note-hidden is for --model tied with the output note-unit",
         ),
-        ({"model": "tied"}, AudioFrames(8000), "--model tied does not fit audio"),
+        ({"model": "tied"}, AudioFrames(8000), "--model tied does not fit 16-bit audio"),
         (
             {"model": "frame-wise", "output": "note-unit"},
             FRAMES,
@@ -170,7 +170,7 @@ def test_sizes_along_pitch_follow_those_along_time_unless_given():
         (
             {"model": "bi-axial"},
             FRAMES,
-            "--model must be one of frame-wise, tied, not 'bi-axial'",
+            "--model must be one of frame-wise, tied, sample-wise, not 'bi-axial'",
         ),
         ({"model": "tied", "note_unit": "grue"}, FRAMES, "there is no unit 'grue'"),
     ],

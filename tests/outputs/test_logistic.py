@@ -2,17 +2,16 @@
 
 import math
 
-import mpmath
 import numpy as np
 import pytest
 import torch
+from levels import LEVELS, assert_follow, exact_nats
 from scipy import special, stats
 
 from seqmodel.outputs.logistic.specification import WIDTH, DiscretisedLogisticOutput
 
 H, F, K, C = 5, 3, 4, 6
 MEAN, DEVIATION = 0.01, 0.08
-LEVELS = torch.arange(-32768, 32768, dtype=torch.float64) / 32768
 
 
 def make(*, frame_size=F, components=K, hidden=H, seed=0, residual=0.3):
@@ -56,24 +55,6 @@ def mixtures(output, parameters, frames, past):
         scales = 1 / 327680 + DEVIATION * residual * np.exp(log_scales)  # a tenth of a step
         found.append((logits, means, scales))
     return [np.array(part) for part in zip(*found, strict=True)]
-
-
-def exact_nats(sample, logits, means, scales):
-    """-log P of a raw sample's level in 60 digits, straight from the distribution functions."""
-    with mpmath.workdps(60):
-        total = mpmath.mpf(0)
-        normal = sum(mpmath.exp(logit) for logit in logits)
-        for logit, mean, scale in zip(logits, means, scales, strict=True):
-            lower = -mpmath.inf if sample <= -1 else mpmath.mpf(sample) - 0.5 / 32768 - mean
-            upper = (
-                mpmath.inf if sample >= 32767 / 32768 else sample + 0.5 / 32768 - mpmath.mpf(mean)
-            )
-            if sample > mean:  # mirrored: a difference of two ones has no digits left
-                lower, upper = -upper, -lower
-            within = 1 / (1 + mpmath.exp(-upper / scale)) - 1 / (1 + mpmath.exp(-lower / scale))
-            total += mpmath.exp(logit) / normal * within
-        uniform = mpmath.mpf(2) ** -40
-        return float(-mpmath.log((1 - uniform) * total + uniform / 65536))
 
 
 def test_nats_are_those_of_the_equations():
@@ -351,16 +332,7 @@ def test_draws_follow_the_probabilities(j, residual):
         )
     assert (drawn[:, :j] == drawn[0, :j]).all()
     p = level_probabilities(output, parameters[0], past[0], drawn[0, :j])
-    bins = np.floor(np.cumsum(p) * 50 - 1e-9).astype(int)  # of about equal probability
-    levels = (drawn[:, j].numpy() * 32768).round().astype(int) + 32768
-    used, bins = np.unique(bins, return_inverse=True)
-    seen = np.bincount(bins[levels], minlength=len(used))
-    expected = np.bincount(bins, p) * draws
-    enough = expected >= 5
-    seen = np.append(seen[enough], seen[~enough].sum())
-    expected = np.append(expected[enough], expected[~enough].sum() + 1e-9)
-    statistic = ((seen - expected) ** 2 / np.maximum(expected, 1e-3))[expected > 1e-3].sum()
-    assert stats.chi2.sf(statistic, len(seen) - 1) > 1e-3
+    assert_follow(drawn[:, j].numpy(), p)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 1.7])

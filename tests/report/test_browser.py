@@ -16,7 +16,7 @@ from seqmodel.experiment.plan import Plan, sources_of, variants_of
 from seqmodel.experiment.storage import open_storage
 from seqmodel.experiment.studies import Studies
 from seqmodel.experiment.worker import Worker
-from seqmodel.media.pictures import Box, Level, Picture
+from seqmodel.media.pictures import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound
 from seqmodel.report.page.parts import (
     Cloud,
@@ -53,7 +53,8 @@ def curve(name: str, pace: float) -> Curve:
 
 def sample(name: str, kind: str) -> Sample:
     boxes = tuple(Box(k, 60 + k % 7, 1, 1) for k in range(24))
-    picture = Picture(SECONDS, 24, 58, 70, boxes, (Level(60, "C4"),), True, "a scale")
+    shades = Shades(2, 3, bytes(range(0, 240, 40))) if kind == "flac" else None
+    picture = Picture(SECONDS, 24, 58, 70, boxes, (Level(60, "C4"),), True, "a scale", shades)
     return Sample(name, picture, sound(kind), kind, name)
 
 
@@ -235,6 +236,18 @@ def test_no_page_scrolls_sideways(chrome: Chrome, page: Path, width: int):
         assert chrome.run(top) == before
         scrolled, seen = chrome.run(page_width)
         assert scrolled == seen <= width
+
+
+def test_a_spectrogram_is_drawn_in_the_colour_of_text(chrome: Chrome, page: Path):
+    """Guards against black on a dark page, and an image that the page's own policy refuses."""
+    image = "document.querySelector('.shades')"
+    for dark, shown in ((False, "none"), (True, "invert(1)")):
+        chrome.open(page, dark=dark)
+        assert chrome.run(f"getComputedStyle({image}).filter") == shown
+        assert chrome.run(f"{image}.decode().then(() => true)")
+        box = "getBoundingClientRect().width"
+        covered = chrome.run(f"{image}.{box} / document.querySelector('.drawing').{box}")
+        assert covered == pytest.approx(2 / 24, abs=1e-3)
 
 
 def test_a_page_is_dark_if_the_system_asks_for_dark(chrome: Chrome, page: Path):

@@ -4,14 +4,16 @@ import base64
 import hashlib
 import re
 from dataclasses import replace
+from io import BytesIO
 
+import matplotlib.image
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import Element, boxes, path, power, read, rows, ticks
 
-from seqmodel.media.pictures import Box, Level, Picture
+from seqmodel.media.pictures import Box, Level, Picture, Shades
 from seqmodel.report.page.parts import (
     Cloud,
     Column,
@@ -50,6 +52,7 @@ PICTURE = Picture(
     apart=True,
     summary="three notes",
 )
+PICTURES = (PICTURE, replace(PICTURE, shades=Shades(1, 2, b"\x00\xff")))
 SAMPLE = Sample(
     *("gru: 10 frames", PICTURE, b"\xff\xfe// no real sound //", "mp3", "gru"),
     download=("gru.mid", b"MThd // no real notes //"),
@@ -128,7 +131,10 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-EVERYTHING = (replace(TABLE, notes=("n",)), CURVES, SCATTER, Samples((SAMPLE,)))
+EVERYTHING = (
+    *(replace(TABLE, notes=("n",)), CURVES, SCATTER),
+    Samples(tuple(replace(SAMPLE, picture=picture) for picture in PICTURES)),
+)
 FACTS = Facts((("a", "b"),), (Detail("c", "d"),), "h")
 KNOWN = read(render(page(*EVERYTHING, FACTS, lead=("l",)))).all()
 
@@ -194,9 +200,9 @@ def test_settings_keep_their_lines():
 
 
 def test_a_page_is_self_contained():
-    """Guards against a reference to anything outside, ignoring the data of the sound."""
-    written = render(page(TABLE, CURVES, SCATTER, Samples((SAMPLE,))))
-    outside = re.sub(r'"data:audio/mpeg;base64,[^"]*"', "", written)
+    """Guards against a reference to anything outside, ignoring the data of sounds and pictures."""
+    written = render(page(*EVERYTHING))
+    outside = re.sub(r'"data:(audio/mpeg|image/png);base64,[^"]*"', "", written)
     assert len(outside) < len(written)
     assert "//" not in outside
     assert not re.search(r"https?:|url\(|@import|fetch|XMLHttp|import\(", outside)
@@ -397,9 +403,19 @@ def test_a_sample_holds_its_sound_and_its_boxes():
     assert figure.one("button").attributes["aria-label"] == "Play gru: 10 frames"
 
 
-def test_boxes_of_a_waveform_touch():
-    figure = shown(Samples((replace(SAMPLE, picture=replace(PICTURE, apart=False)),))).one("figure")
-    assert [box[2] for box in boxes(figure.one("path", "boxes"))] == [2, 3, 9]
+def test_shades_fill_the_picture():
+    """Checks the pixels of the image, decoded, and that it covers the view."""
+    cells = bytes([0, 100, 255, 30, 60, 90])
+    picture = replace(PICTURE, width=3, shades=Shades(3, 2, cells))
+    inner = shown(Samples((replace(SAMPLE, picture=picture),))).one("svg", "drawing").one("svg")
+    image = inner.one("image").attributes
+    assert inner.attributes["viewbox"] == "0 0 3 9"
+    assert (image["width"], image["height"], image["preserveaspectratio"]) == ("3", "9", "none")
+    head, _, data = image["href"].partition(",")
+    assert head == "data:image/png;base64"
+    pixels = matplotlib.image.imread(BytesIO(base64.b64decode(data)), format="png")
+    assert (pixels[:, :, :3] == 0).all()
+    np.testing.assert_allclose(255 * pixels[:, :, 3].reshape(-1), list(cells), atol=8)
 
 
 # ---- tables -------------------------------------------------------------------------------------

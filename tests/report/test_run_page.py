@@ -86,8 +86,13 @@ def test_a_sample_of_audio_is_the_exact_sound(make_page, logistic_run_folder):
     run = load_run(logistic_run_folder)
     *drawn_samples, real = part.samples
     heard, _ = soundfile.read(BytesIO(real.sound), dtype="int16")
-    piece = open_dataset(run.config.data)["valid"][0].reshape(-1)
-    np.testing.assert_array_equal(heard, np.rint(piece[:32_000] * 32768))
+    valid = open_dataset(run.config.data)["valid"]
+    pieces = np.concatenate([valid[k].reshape(-1) for k in range(len(valid))])
+    assert valid[0].size < len(heard) < 32_000
+    np.testing.assert_array_equal(heard, np.rint(pieces * 32768))
+    name, _, size = real.caption.partition(": ")
+    assert name == f"Real pieces, 0.wav to {len(valid) - 1}.wav of valid"
+    assert size == f"{len(heard) / 8000:.1f} s ({len(heard):,} samples at 8,000 Hz)"
     assert len(drawn_samples) == 2
     for k, sample in enumerate(drawn_samples):
         heard, rate = soundfile.read(BytesIO(sample.sound), dtype="int16")
@@ -97,6 +102,19 @@ def test_a_sample_of_audio_is_the_exact_sound(make_page, logistic_run_folder):
         np.testing.assert_array_equal(heard, np.rint(drawn * 32768))
         assert sample.picture.seconds == 4.0
         assert sample.caption.startswith(f"tones-lstm-2, sample {k + 1}: 4.0 s")
+
+
+def test_real_audio_is_as_long_as_a_sample(make_page, logistic_run_folder, monkeypatch):
+    """Guards against a picture of other seconds per inch than the one it stands beside."""
+    valid = open_dataset(load_run(logistic_run_folder).config.data)["valid"]
+    seconds = (valid[0].size + 30) / 8000  # ends within the second
+    assert valid[1].size > 30
+    monkeypatch.setattr(Audio, "page_seconds", seconds)
+    (part,) = of_kind(make_page(logistic_run_folder, number=1).sections[0], Samples)
+    assert [sample.picture.seconds for sample in part.samples] == [seconds, seconds]
+    heard, _ = soundfile.read(BytesIO(part.samples[1].sound), dtype="int16")
+    pieces = np.concatenate([valid[0].reshape(-1), valid[1].reshape(-1)[:30]])
+    np.testing.assert_array_equal(heard, np.rint(pieces * 32768))
 
 
 def test_music_can_be_saved_and_stands_beside_a_real_piece(make_page, run_folder, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqmodel.data.dataset import open_dataset
-from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.errors import SeqmodelError
 from seqmodel.media.music.comparison import MusicComparison
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling.comparison import compare_samples
@@ -114,9 +114,28 @@ def test_data_that_has_moved_is_an_error_that_says_why(plain_run, dataset, tmp_p
     )
 
 
-def test_sound_has_no_comparison(audio_run_folder, audio_dataset):
-    with pytest.raises(UsageError, match="--samples cannot judge"):
+def test_samples_of_so_many_seconds(plain_run, dataset, audio_run_folder, audio_dataset, run):
+    """Lengths as `sample --seconds` gives them, for any medium; the limit if pieces may end."""
+    told = compare_samples(plain_run, dataset, "valid", number=2, seed=1, seconds=1.5)
+    assert (told["frames"], told["lengths"]) == (2 * 12, "1.5 s each")  # at 120 bpm
+    assert told["drawn"]["shortest"] == told["drawn"]["longest"] == 12
+    ended = compare_samples(run, dataset, "valid", number=9, seed=1, seconds=0.5)
+    assert ended["lengths"] == "at most 0.5 s each"
+    assert ended["drawn"]["longest"] == 4
+    assert ended["cut_off"] > 0
+    audio = load_run(audio_run_folder)
+    told = compare_samples(audio, audio_dataset, "valid", number=3, seed=1, seconds=0.25)
+    assert (told["frames"], told["lengths"]) == (3 * 200, "0.25 s each")
+    assert told["drawn"]["length"] == 0.25
+
+
+def test_audio_that_is_not_finite_is_an_error(audio_run_folder, audio_dataset, monkeypatch):
+    """Guards against statistics of nan."""
+    frames = np.full((64, 10), np.nan, np.float32)
+    monkeypatch.setattr(Sampler, "draw", lambda *_, **options: iter([(frames, False)]))
+    with pytest.raises(SeqmodelError) as caught:
         compare_samples(load_run(audio_run_folder), audio_dataset, "valid", number=1, seed=1)
+    assert str(caught.value) == "the run draws samples that are not finite: use another run"
 
 
 def test_progress_counts_pieces(plain_run, dataset):

@@ -25,6 +25,7 @@ def make_model(kind, frame=SMALL, *, unit="gru", hidden=9, components=4, layers=
     """A model with no parameter at zero and components unlike each other, whose past matters."""
     torch.manual_seed(5)
     config = {"unit": unit, "hidden": hidden, "layers": layers, "components": components}
+    config["model"] = "frame-wise"
     model = build_model(resolve(config | {"output": kind}, presets=AUDIO.presets), frame)
     output, K = model.output, components
     with torch.no_grad():

@@ -14,6 +14,7 @@ from seqmodel.media.music.midi_writer import midi_bytes
 PIECES = {"train": 4, "valid": 2, "test": 1}
 SMALL = ("--hidden", 4, "--epochs", 2, "--batch-size", 2)
 FRAME_WISE = ("--model", "frame-wise")
+LOGISTIC = ("--output", "logistic", "--components", 3)
 
 # Every unit, output, medium and kind of randomness, and both CPU backends.
 TRAININGS: dict[str, tuple[object, ...]] = {
@@ -39,12 +40,11 @@ TRAININGS: dict[str, tuple[object, ...]] = {
     "search": ("music", *SMALL, *FRAME_WISE, "--unit", "tanh", "--trials", 5),
     "the paper's search": ("music", *SMALL, *FRAME_WISE, "--preset", "paper", "--trials", 2),
     "gaussian gru": ("audio", *SMALL, "--unit", "gru", "--output", "gaussian", "--components", 3),
-    "logistic lstm, windows": (
-        *("audio", *SMALL, "--output", "logistic", "--components", 3, "--truncate", 20),
-    ),
-    "logistic by reference": (
-        *("audio", *SMALL, "--output", "logistic", "--components", 3, "--backend", "reference"),
-    ),
+    "logistic lstm, windows": ("audio", *SMALL, *FRAME_WISE, *LOGISTIC, "--truncate", 20),
+    "logistic by reference": ("audio", *SMALL, *FRAME_WISE, *LOGISTIC, "--backend", "reference"),
+    "sample-wise": ("audio", *SMALL, *LOGISTIC, "--truncate", 120),
+    "sample-wise gru, ends": ("audio", *SMALL, "--unit", "gru", "--dropout", 0.2, "--end"),
+    "sample-wise by reference": ("audio", *SMALL, *LOGISTIC, "--backend", "reference"),
 }
 
 

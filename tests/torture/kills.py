@@ -102,7 +102,8 @@ def _preparations(folder: Path) -> Iterator[Maker]:
 
 
 def _samplings(folder: Path) -> Iterator[Maker]:
-    for name, kinds in (("tied lstm", ("mid", "mp3", "png")), ("gaussian gru", ("wav", "flac"))):
+    drawn = {"tied lstm": ("mid", "mp3", "png"), "gaussian gru": ("wav", "flac")}
+    for name, kinds in (drawn | {"sample-wise": ("wav",)}).items():
         for kind in kinds:
             yield partial(_sampling, folder, name, kind)
 

@@ -56,7 +56,13 @@ def test_two_epochs_of_the_bundled_speech_beat_the_trivial_models(tmp_path, trai
 
     The README's commands do the same with the logistic output.
     """
-    options = {"unit": "gru", "hidden": 32, "epochs": 2, "output": "gaussian"}
+    options = {
+        "unit": "gru",
+        "hidden": 32,
+        "epochs": 2,
+        "output": "gaussian",
+        "model": "frame-wise",
+    }
     train(resolve(options, presets=AUDIO.presets), tmp_path / "run", data=speech)
     first, second = read_metrics(tmp_path / "run")
     assert second["train_nats_per_frame"] < first["train_nats_per_frame"] - 0.5

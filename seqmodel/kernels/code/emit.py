@@ -80,12 +80,15 @@ class Lanes:
 
 
 class Emitter:
-    """Appends instructions to one function, for one floating-point type."""
+    """Appends instructions to one function, for one floating-point type.
 
-    def __init__(self, builder: Any, itemsize: int) -> None:
+    Its vectors have as many numbers as fit in a register, or `lanes`.
+    """
+
+    def __init__(self, builder: Any, itemsize: int, lanes: int | None = None) -> None:
         self.builder = builder
         self.precision = PRECISIONS[itemsize]
-        self.lanes = vector_lanes(itemsize)
+        self.lanes = lanes or vector_lanes(itemsize)
         self.real = ir.FloatType() if itemsize == 4 else ir.DoubleType()
         self.vector = ir.VectorType(self.real, self.lanes)
         self.integers = ir.VectorType(ir.IntType(8 * itemsize), self.lanes)
@@ -271,6 +274,20 @@ class Emitter:
         mask = ir.Constant(ir.VectorType(ir.IntType(32), width), numbers)
         return self.builder.shuffle_vector(value, value, mask)
 
+    def gather(self, address: Any, stride: Any, count: Any) -> Any:
+        """A vector of the numbers from `address` on, `stride` apart.
+
+        Lanes beyond the first `count` hold the last of these again: nothing else is read.
+        """
+        b, found = self.builder, self.zero()
+        last = b.sub(count, self.int(1))
+        for lane in range(self.lanes):
+            index = self.int(lane)
+            index = b.select(b.icmp_signed("<", index, count), index, last)
+            number = b.load(self.offset(address, self.mul(stride, index)), typ=self.real)
+            found = b.insert_element(found, number, ir.IntType(32)(lane))
+        return found
+
     def scatter(self, value: Any, address: Any, stride: Any, count: Any) -> None:
         """Store the first `count` numbers of a vector (or all) at `address`, `stride` apart."""
         b = self.builder
@@ -310,6 +327,16 @@ class Emitter:
         return self.builder.call(
             self._named(name, self.real, kinds), [start, value], fastmath=any_order
         )
+
+    def dot(self, a: Any, b: Any, count: Any) -> Any:
+        """The dot product of the `count` numbers at two addresses."""
+        whole, total = self.builder.and_(count, self.int(-self.lanes)), [self.zero()]
+        for start, stop in ((0, whole), (whole, count)):
+            with self.carrying(start, stop, self.lanes, total) as (j, inside):
+                lanes = self.first_lanes(self.builder.sub(count, j)) if start is whole else None
+                x, y = (self.load(self.offset(place, j), lanes) for place in (a, b))
+                inside[0] = self.multiply_add(x, y, inside[0])
+        return self.sum(total[0])
 
     def rounded(self, value: Any) -> Any:
         """Each number rounded to the nearest integer, ties to even."""

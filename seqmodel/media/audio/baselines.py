@@ -1,30 +1,28 @@
 """Trivial models of audio, shown next to every figure.
 
-Each predicts a sample with a distribution of fixed shape around a linear prediction from the
-preceding samples of the piece, with zeros before its start:
-
 - `silence`: a Laplace distribution around zero: most samples are quiet;
 - `gaussian`: a Gaussian at the mean of all samples;
-- `linear`: a Gaussian around the linear predictor of order 16 with the least squared error.
+- `flac`: what the samples take as FLAC at its best compression, all pieces in one file, if the
+  model gives probabilities of 16-bit levels.
 
-Scales and predictor are fitted to the training split, with no scale below one 16-bit step.
-Densities are those of standardised samples. If the model gives probabilities of 16-bit levels, so
-do these, from the same distributions.
+The first two are fitted to the training split, with no scale below one 16-bit step. Densities are
+those of standardised samples. If the model gives probabilities of levels, so do these, from the
+same distributions.
 """
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
+from seqmodel.media.audio import mu_law
+from seqmodel.media.audio.frames import sample_blocks
 from seqmodel.media.definitions import FrameDefinition, Pieces
+from seqmodel.media.sound import flac_bytes
 
-ORDER = 16
 STEP = 1 / 32768
 LOWEST, HIGHEST = -1.0, 1 - STEP
-
-# Samples in memory at a time, however long the piece.
-BLOCK = 2**16
 
 
 def audio_nats_per_frame(
@@ -32,72 +30,58 @@ def audio_nats_per_frame(
 ) -> dict[str, float]:
     """Nats per frame of each baseline, fitted to `train`, on every frame of `split`.
 
-    `frame` holds the standardisation that densities refer to; `discrete` scores levels instead.
+    `frame` holds the standardisation that densities refer to; `discrete` scores its levels instead.
     """
-    products, loudness = np.zeros((ORDER + 2, ORDER + 2)), 0.0
-    for columns in _columns(train):
-        products += columns.T @ columns
-        loudness += float(np.abs(columns[:, 0]).sum())
-    scale = max(loudness / products[-1, -1], STEP)
-    gaussians = {"gaussian": _fit(products, 0), "linear": _fit(products, ORDER)}
-    nats = dict.fromkeys(("silence", *gaussians), 0.0)
-    for columns in _columns(split):
-        samples = columns[:, 0]
-        nats["silence"] += _laplace_nats(samples, scale, discrete)
-        for name, (error, deviation) in gaussians.items():
-            nats[name] += _gaussian_nats(samples, columns @ error, deviation, discrete)
+    sums = np.zeros(4)
+    for samples in _samples(train):
+        sums += len(samples), samples.sum(), (samples**2).sum(), np.abs(samples).sum()
+    mean, square, size = sums[1:] / sums[0]
+    scale, deviation = max(size, STEP), math.sqrt(max(square - mean**2, STEP**2))
+    nats = {"silence": 0.0, "gaussian": 0.0}
+    for samples in _samples(split):
+        step = _steps(samples, frame) if discrete else None
+        nats["silence"] += _laplace_nats(samples, scale, step)
+        nats["gaussian"] += _gaussian_nats(samples - mean, deviation, step)
+    if discrete and frame.values == "samples":
+        nats["flac"] = 8 * math.log(2) * flac_bytes(_samples(split))
     if not discrete:
-        to_standard = np.log(frame.deviation) * split.frames * split.frame.frame_size
+        to_standard = math.log(frame.deviation) * split.frames * split.frame.frame_size
         nats = {name: total - to_standard for name, total in nats.items()}
     return {name: float(total / split.frames) for name, total in nats.items()}
 
 
-def _columns(split: Pieces) -> Iterator[NDArray[np.float64]]:
-    """Rows of (sample, the `ORDER` samples before it, 1), in blocks (N, ORDER + 2) of a piece."""
-    frame = split.frame
-    rows_at_once = max(1, BLOCK // frame.frame_size) * frame.rows_per_frame
-    for i in range(len(split)):
-        before = np.zeros(ORDER)
-        for start in range(0, split.rows(i), rows_at_once):
-            samples = frame.decode(split.stored(i, start, start + rows_at_once)).ravel()
-            line = np.concatenate([before, samples])
-            windows = np.lib.stride_tricks.sliding_window_view(line, ORDER + 1)[:, ::-1]
-            yield np.concatenate([windows, np.ones((len(samples), 1))], axis=1)
-            before = line[len(samples) :]
+def _samples(pieces: Pieces) -> Iterator[NDArray[np.float64]]:
+    """All samples, in blocks (n,) of a piece."""
+    for i in range(len(pieces)):
+        for samples in sample_blocks(pieces, i):
+            yield samples.astype(np.float64)
 
 
-def _fit(products: NDArray[np.float64], order: int) -> tuple[NDArray[np.float64], float]:
-    """The least squares predictor x_t ~ a + sum_i l_i x_(t-i), i = 1 .. order.
-
-    Takes the product matrix of the training split's columns. Returns the weights (ORDER + 2,) that
-    turn a row of columns into the prediction error, and the deviation of that error.
-    """
-    count = products[-1, -1]
-    used = [*range(1, order + 1), ORDER + 1]
-    # The variance of rounding keeps the system non-singular for digital silence.
-    ridge = np.diag([count * STEP**2 / 12] * order + [0.0])
-    error = np.zeros(ORDER + 2)
-    error[0] = 1.0
-    error[used] = -np.linalg.solve(products[np.ix_(used, used)] + ridge, products[used, 0])
-    return error, float(np.sqrt(max(error @ products @ error / count, STEP**2)))
+Step = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""How far below and above each sample its level ends; infinite for the outermost levels."""
 
 
-def _gaussian_nats(
-    samples: NDArray[np.float64], errors: NDArray[np.float64], deviation: float, discrete: bool
-) -> float:
+def _steps(samples: NDArray[np.float64], frame: FrameDefinition) -> Step:
+    if frame.values == "levels":
+        ends = np.concatenate([[-np.inf], mu_law.BOUNDARIES, [np.inf]])
+        level = np.searchsorted(mu_law.BOUNDARIES, samples, side="right")
+        return samples - ends[level], ends[level + 1] - samples
+    below, above = (np.full(len(samples), STEP / 2) for _ in range(2))
+    below[samples <= LOWEST], above[samples >= HIGHEST] = np.inf, np.inf
+    return below, above
+
+
+def _gaussian_nats(errors: NDArray[np.float64], deviation: float, step: Step | None) -> float:
+    if step is not None:
+        return _level_nats(errors, deviation, log_normal_cdf, step)
     z = errors / deviation
-    if not discrete:
-        return float((z**2 / 2 + np.log(deviation) + np.log(2 * np.pi) / 2).sum())
-    half = STEP / 2 / deviation
-    return _level_nats(samples, log_normal_cdf, z - half, z + half)
+    return float((z**2 / 2 + np.log(deviation) + np.log(2 * np.pi) / 2).sum())
 
 
-def _laplace_nats(samples: NDArray[np.float64], scale: float, discrete: bool) -> float:
-    z = samples / scale
-    if not discrete:
-        return float((np.abs(z) + np.log(2 * scale)).sum())
-    half = STEP / 2 / scale
-    return _level_nats(samples, _log_laplace_cdf, z - half, z + half)
+def _laplace_nats(samples: NDArray[np.float64], scale: float, step: Step | None) -> float:
+    if step is not None:
+        return _level_nats(samples, scale, _log_laplace_cdf, step)
+    return float((np.abs(samples / scale) + np.log(2 * scale)).sum())
 
 
 def log_normal_cdf(z: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -127,16 +111,18 @@ def _log_laplace_cdf(z: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _level_nats(
-    samples: NDArray[np.float64],
+    errors: NDArray[np.float64],
+    scale: float,
     log_cdf: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    lower: NDArray[np.float64],
-    upper: NDArray[np.float64],
+    step: Step,
 ) -> float:
-    """The nats of levels between `lower` and `upper`, for a symmetric distribution.
+    """The nats of the levels around `errors`, for a symmetric distribution of this scale.
 
     The lowest level also takes the whole tail below it, the highest the tail above it.
     """
-    lowest, highest = samples <= LOWEST, samples >= HIGHEST
+    lowest, highest = map(np.isinf, step)
+    below, above = (np.where(np.isinf(side), STEP, side) for side in step)
+    lower, upper = (errors - below) / scale, (errors + above) / scale
     # Above the centre use the mirror image, where the two probabilities do not cancel.
     mirrored = lower > 0
     below, above = np.where(mirrored, -upper, lower), np.where(mirrored, -lower, upper)

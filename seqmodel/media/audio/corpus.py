@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ COPIED_AT_ONCE = 2**16
 
 
 class AudioCorpus:
-    """Recordings as mono 16-bit samples at one rate.
+    """Recordings as mono samples of 16 bits, or 8-bit mu-law, at one rate.
 
     Raises:
         SeqmodelError: if no rate is requested and the sources differ in theirs.
@@ -34,7 +34,8 @@ class AudioCorpus:
 
     def __init__(self, settings: AudioSettings, paths: Sequence[Path], folder: Path) -> None:
         rate, size = settings.rate or _common_rate(paths), settings.frame_size
-        self._layout = AudioFrames(rate, size, settings.context, "int16")
+        dtype: Literal["mu-law", "int16"] = "mu-law" if settings.levels == "mu-law" else "int16"
+        self._layout = AudioFrames(rate, size, settings.context, dtype)
         self._folder = folder
         self._clip_seconds = settings.clip_seconds
         self._clip: int | None = None
@@ -46,7 +47,7 @@ class AudioCorpus:
                     f"samples at {rate:,} Hz"
                 )
         self._train = Moments()
-        self._rounded = 0
+        self._rounded = self._cut = 0
 
     @property
     def frame(self) -> AudioFrames:
@@ -56,7 +57,11 @@ class AudioCorpus:
     @property
     def facts(self) -> Mapping[str, Any]:
         """How recordings were cut, and how many had over 16 bits or were mixed or resampled."""
-        return {"clip_seconds": self._clip_seconds, "rounded_to_16_bits": self._rounded}
+        return {
+            "clip_seconds": self._clip_seconds,
+            "recordings_cut": self._cut,
+            "rounded_to_16_bits": self._rounded,
+        }
 
     def works(self, path: Path) -> Iterator[Work]:
         """The one recording of a file.
@@ -87,7 +92,8 @@ class AudioCorpus:
             repairs = list(recording.remarks)
             if clipped:
                 repairs.append(f"clipped {plural(clipped, 'sample')} beyond full scale")
-            self._rounded += not recording.is_exact(layout.rate)
+            self._rounded += layout.dtype == "int16" and not recording.is_exact(layout.rate)
+            self._cut += len(clips.lengths) > 1
             waiting.seek(0)
             yield Work(
                 source=str(path),

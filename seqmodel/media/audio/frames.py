@@ -1,7 +1,7 @@
 """A frame of audio, a block of samples, and the settings that it is prepared with."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -9,14 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, UsageError
-from seqmodel.media.audio import defaults
-from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.audio import defaults, mu_law
+from seqmodel.media.definitions import FrameDefinition, Pieces
 from seqmodel.media.sound import FULL_SCALE, to_levels
 from seqmodel.media.words import plural
 
 MAX_RATE = 1_000_000
 MAX_FRAME_SAMPLES = 65_536
 """Larger values are assumed to be typing errors."""
+
+BLOCK = 2**16
+"""Samples in memory at a time, however long a piece is."""
+
+ROW_TYPES = {"int16": "<i2", "mu-law": "|i1", "float32": "<f4"}
+"""How a sample is stored -> the type of a row."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,9 @@ class AudioSettings:
     frame_size: int = defaults.FRAME_SIZE
     context: int = defaults.CONTEXT
     clip_seconds: float | None = None
-    """Longer recordings are cut into pieces of this length."""
+    """Longer recordings are cut into pieces of this length; None: none is."""
+    levels: Literal["linear", "mu-law"] = "linear"
+    """The levels of a sample: 16 bits, or 8 bits of `mu_law`."""
 
     def __post_init__(self) -> None:
         if self.rate is not None:
@@ -43,7 +51,9 @@ class AudioSettings:
         _check_range("--context", self.context, MAX_FRAME_SAMPLES)
         clip = self.clip_seconds
         if clip is not None and not (math.isfinite(clip) and clip > 0):
-            raise UsageError(f"--clip-seconds must be above 0, not {clip}")
+            raise UsageError(
+                f"--clip-seconds must be above 0, or 0 to keep recordings whole, not {clip}"
+            )
 
 
 @dataclass(frozen=True)
@@ -57,15 +67,14 @@ class AudioFrames(FrameDefinition):
     """
 
     medium: ClassVar[str] = "audio"
-    values: ClassVar[Literal["samples"]] = "samples"
     row_shape: ClassVar[tuple[int, ...]] = ()
 
-    rate: int
-    """Samples per second."""
+    rate: int = 0
+    """Samples per second; 0, the default of frames of other media, is refused."""
     frame_size: int = defaults.FRAME_SIZE
     context: int = defaults.CONTEXT
-    dtype: Literal["int16", "float32"] = "int16"
-    """int16, in units of 1/32768; older datasets may hold float32."""
+    dtype: Literal["int16", "mu-law", "float32"] = "int16"
+    """int16, in units of 1/32768; the 8-bit levels of `mu_law`; older datasets may hold float32."""
     mean: float = 0.0
     deviation: float = 1.0
     """Of all samples of the training split, in [-1, 1); 1 if all are equal."""
@@ -75,7 +84,7 @@ class AudioFrames(FrameDefinition):
         sizes = (self.rate, self.frame_size, self.context)
         if (
             not all(type(n) is int and 1 <= n <= m for n, m in zip(sizes, limits, strict=True))
-            or self.dtype not in ("int16", "float32")
+            or self.dtype not in ROW_TYPES
             or not all(type(value) is float for value in (self.mean, self.deviation))
             or not (math.isfinite(self.mean) and 0 < self.deviation < math.inf)
         ):
@@ -84,7 +93,18 @@ class AudioFrames(FrameDefinition):
     @property
     def row_dtype(self) -> np.dtype[Any]:
         """The platform-independent type of a stored sample."""
-        return np.dtype("<i2" if self.dtype == "int16" else "<f4")
+        return np.dtype(ROW_TYPES[self.dtype])
+
+    @property
+    def values(self) -> Literal["samples", "levels"]:
+        """Samples, or 256 levels of them."""
+        return "levels" if self.dtype == "mu-law" else "samples"
+
+    @property
+    def kind(self) -> str:
+        """Audio, and how many bits a sample has."""
+        kinds = {"int16": "16-bit audio", "mu-law": "8-bit mu-law audio", "float32": "audio"}
+        return kinds[self.dtype]
 
     @property
     def rows_per_frame(self) -> int:
@@ -92,10 +112,16 @@ class AudioFrames(FrameDefinition):
         return self.frame_size
 
     @property
+    def loudest(self) -> float:
+        """The highest level that a sample can have."""
+        return float(mu_law.SAMPLES[-1]) if self.dtype == "mu-law" else 1 - 1 / FULL_SCALE
+
+    @property
     def labels(self) -> tuple[str, ...]:
-        """Rate, frame and context."""
+        """Rate, frame, context and levels."""
         frames = f"frames of {plural(self.frame_size, 'sample')}"
-        return (f"{self.rate:,} Hz", frames, f"context {self.context}")
+        levels = "8-bit mu-law" if self.dtype == "mu-law" else "16 bits"
+        return (f"{self.rate:,} Hz", frames, f"context {self.context}", levels)
 
     @property
     def layout_options(self) -> str:
@@ -104,18 +130,21 @@ class AudioFrames(FrameDefinition):
 
     @property
     def fingerprint(self) -> bytes:
-        """Frame and context: a piece's hash is of its samples, however they are cut."""
-        return f"{self.frame_size} {self.context}".encode()
+        """Frame, context and levels: a piece's hash is of its samples, however they are cut."""
+        levels = " mu-law" * (self.dtype == "mu-law")
+        return f"{self.frame_size} {self.context}{levels}".encode()
 
     def encode(self, values: NDArray[np.float32]) -> NDArray[Any]:
-        """Samples in [-1, 1) as stored, of any shape; int16 clips those beyond."""
+        """Samples in [-1, 1) as stored, of any shape; all but float32 clip those beyond."""
+        if self.dtype == "mu-law":
+            return mu_law.encode(values)
         if self.dtype == "int16":
             return to_levels(values).astype(self.row_dtype)
         return values.astype(self.row_dtype)
 
     def decode(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """Stored samples (T * frame_size,) as frames (T, frame_size), values in [-1, 1)."""
-        samples = rows.astype(np.float32)
+        samples = mu_law.decode(rows) if self.dtype == "mu-law" else rows.astype(np.float32)
         if self.dtype == "int16":
             samples /= FULL_SCALE
         return samples.reshape(-1, self.frame_size)
@@ -145,7 +174,16 @@ class AudioFrames(FrameDefinition):
         return cls(**values)
 
     def __str__(self) -> str:
-        return ", ".join(self.labels)
+        *layout, levels = self.labels
+        return ", ".join([*layout, levels] if self.dtype == "mu-law" else layout)
+
+
+def sample_blocks(pieces: Pieces, index: int) -> Iterator[NDArray[np.float32]]:
+    """The samples of a piece in blocks (n,) of whole frames, about `BLOCK` samples each."""
+    frame = pieces.frame
+    step = max(1, BLOCK // frame.frame_size) * frame.rows_per_frame
+    for start in range(0, pieces.rows(index), step):
+        yield frame.decode(pieces.stored(index, start, start + step)).reshape(-1)
 
 
 def _check_range(option: str, value: int, most: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-from seqmodel.media.audio.frames import AudioFrames, AudioSettings
+from seqmodel.media.audio.frames import AudioFrames, AudioSettings, sample_blocks
 from seqmodel.media.audio.plots import plot_sample_values, recording_png
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import Pieces
@@ -21,7 +21,6 @@ CLIPPED = 1 - 1 / FULL_SCALE
 """From here on, a sample is as loud as 16 bits allow."""
 BINS = 201
 """In a histogram of samples; odd, so that silence is in the middle of a bin."""
-FRAMES_AT_ONCE = 100_000
 
 
 def inspect_audio(path: Path, plot: Path | None) -> dict[str, Any]:
@@ -94,10 +93,8 @@ def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) 
 def _sample_values(split: Pieces) -> NDArray[np.float64]:
     """(BINS,), shares of a split's samples by value; beyond full scale counts as full scale."""
     counts = np.zeros(BINS, np.int64)
-    step = FRAMES_AT_ONCE * split.frame.rows_per_frame
     for i in range(len(split)):
-        for start in range(0, split.rows(i), step):
-            values = np.clip(split.frame.decode(split.stored(i, start, start + step)), -1, 1)
-            counts += np.histogram(values, BINS, (-1, 1))[0]
+        for samples in sample_blocks(split, i):
+            counts += np.histogram(np.clip(samples, -1, 1), BINS, (-1, 1))[0]
     shares: NDArray[np.float64] = counts / counts.sum()
     return shares

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqmodel.media.audio import defaults
 from seqmodel.media.definitions import (
+    Comparison,
     FrameDefinition,
     Medium,
     Option,
@@ -41,7 +42,8 @@ class Audio(Medium):
     suffixes = SUFFIXES
     file_kinds = "audio (.wav .flac .mp3 ...)"
     presets: Mapping[str, Mapping[str, Any]] = {
-        "default": {
+        "default": {"model": "sample-wise"},
+        "frame-wise": {
             "dropout": 0.0,
             "weight_noise": 0.0,
             "learning_rate": 0.004,
@@ -62,7 +64,17 @@ class Audio(Medium):
         ),
         Option("frame", int, f"Samples in a frame.  [default: {defaults.FRAME_SIZE}]"),
         Option(
-            "clip_seconds", float, "Cut longer recordings into pieces of this length.", "SECONDS"
+            "levels",
+            str,
+            "linear: 16 bits. mu-law: 8 bits, companded, as in WaveNet.  [default: linear]",
+            choices=("linear", "mu-law"),
+        ),
+        Option(
+            "clip_seconds",
+            float,
+            "Cut longer recordings into clips of this length; 0: keep them whole.  [default: "
+            f"{defaults.CLIP_SECONDS:g}]",
+            metavar="SECONDS",
         ),
     )
     formats = ("wav", "flac", "raw", "npy", "png")
@@ -70,6 +82,7 @@ class Audio(Medium):
 
     page_format = "flac"
     page_seconds = 4.0
+    page_joins = True
 
     def frame_from_json(self, values: Mapping[str, Any]) -> "AudioFrames":
         """`Medium.frame_from_json`."""
@@ -82,6 +95,7 @@ class Audio(Medium):
         from seqmodel.media.audio.frames import AudioSettings
 
         given = {name: value for name, value in options.items() if value is not None}
+        given["clip_seconds"] = given.get("clip_seconds", defaults.CLIP_SECONDS) or None
         return AudioSettings(**{FIELDS.get(name, name): given[name] for name in given})
 
     def settings_like(self, frame: FrameDefinition) -> "AudioSettings":
@@ -89,7 +103,8 @@ class Audio(Medium):
         from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 
         assert isinstance(frame, AudioFrames)
-        return AudioSettings(frame.rate, frame.frame_size, frame.context)
+        levels: Any = "mu-law" if frame.dtype == "mu-law" else "linear"
+        return AudioSettings(frame.rate, frame.frame_size, frame.context, levels=levels)
 
     def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> "AudioCorpus":
         """`Medium.corpus`."""
@@ -102,7 +117,7 @@ class Audio(Medium):
     def baselines(
         self, train: Pieces, valid: Pieces, frame: FrameDefinition, *, discrete: bool
     ) -> dict[str, float]:
-        """`Medium.baselines`: linear prediction."""
+        """`Medium.baselines`: silence, noise, FLAC."""
         from seqmodel.media.audio.baselines import audio_nats_per_frame
 
         return audio_nats_per_frame(train, valid, frame, discrete=discrete)
@@ -148,8 +163,14 @@ class Audio(Medium):
         ]
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How many recordings lost precision, and whether train is silent."""
+        """How many recordings were cut or lost precision, and whether train is silent."""
         lines, rounded = [], manifest["rounded_to_16_bits"]
+        if cut := manifest.get("recordings_cut"):
+            clip = f"{manifest['clip_seconds']:g} s"
+            lines.append(
+                f"cut {plural(cut, 'recording')} longer than {clip} into clips of {clip}; "
+                "--clip-seconds chooses"
+            )
         if rounded:
             lines.append(
                 f"rounded {plural(rounded, 'file')} to 16 bits: finer than that, not mono, or at "
@@ -169,8 +190,8 @@ class Audio(Medium):
         ]
 
     def split_advice(self, manifest: Mapping[str, Any]) -> str | None:
-        """All clips of one recording are in one split, so more clips do not help."""
-        if manifest.get("clip_seconds") is None:
+        """All clips of a recording that its hash places are in one split: more do not help."""
+        if not (manifest.get("recordings_cut") and manifest["split_by"]["content_hash"]):
             return None
         return (
             "all clips of a recording stay in one split: cut it with --split-by time, or into "
@@ -183,11 +204,17 @@ class Audio(Medium):
 
         return AudioSampling(frame, request)
 
-    def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:
-        """`Medium.picture`: a waveform."""
-        from seqmodel.media.audio.pictures import waveform_picture
+    def comparison(self) -> Comparison:
+        """`Medium.comparison`."""
+        from seqmodel.media.audio.comparison import AudioComparison
 
-        return waveform_picture(frames, definition)
+        return AudioComparison()
+
+    def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:
+        """`Medium.picture`: a spectrogram."""
+        from seqmodel.media.audio.pictures import spectrogram_picture
+
+        return spectrogram_picture(frames, definition)
 
 
 AUDIO = Audio()

@@ -1,23 +1,20 @@
 """Plots of sound: a recording's waveform and spectrogram, and a dataset's sample values."""
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
+from seqmodel.media.audio.spectrogram import LOUD, QUIET, SCALE, columns, decibels, window_at
 from seqmodel.plots.png import ACCENT, PRIMARY, caption, png_bytes
 
 COLUMNS = 1000
 """The maximum number of columns in a picture, however long the recording."""
 
-WINDOW_SECONDS = 0.032
-"""A spectrogram window: long enough for the harmonics of a voice, short enough for syllables."""
-
-DEEPEST = 80.0
-"""The dynamic range of a spectrogram, in decibels below its loudest point."""
+SHADES = 32
+"""Steps of 2.5 dB: noise in all shades would make the file three times as large."""
 
 
 def recording_png(
@@ -26,14 +23,14 @@ def recording_png(
     """The PNG of mono samples, `samples` in all given in blocks (n,): waveform and spectrogram.
 
     The first `primer` samples, given rather than sampled from the model, have another colour.
-    Neither memory nor the picture grows with the recording: each column shows the extremes of its
-    stretch of time and the spectrum at its beginning.
+    Neither memory nor the picture grows with the recording: each column shows the extremes and the
+    mean spectrum of its stretch of time.
     """
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    window = 2 ** max(4, round(np.log2(rate * WINDOW_SECONDS)))
     hop = -(-samples // COLUMNS)
-    low, high, power = columns(blocks, window, hop)
+    low, high, power = columns(blocks, window_at(rate), hop)
     seconds = samples / rate
     figure = Figure(figsize=(10, 5), layout="constrained")
     wave, spectrum = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2))
@@ -47,43 +44,20 @@ def recording_png(
     wave.set_axisbelow(True)
     wave.grid(linewidth=0.5, color="0.85")
     wave.set_title(caption(title), fontsize=10)
-    decibels = 10 * np.log10(power.T + 1e-12)
-    spectrum.imshow(
-        decibels,
+    shown = spectrum.imshow(
+        decibels(power.T),
         origin="lower",
         aspect="auto",
-        cmap="magma",
-        vmin=decibels.max() - DEEPEST,
-        vmax=decibels.max(),
+        cmap=colormaps["magma"].resampled(SHADES),
+        interpolation="nearest",
+        vmin=QUIET,
+        vmax=LOUD,
         extent=(0, len(low) * hop / rate, 0, rate / 2000),
     )
+    figure.colorbar(shown, ax=[wave, spectrum], label=SCALE, pad=0.01)
     spectrum.set_xlabel("seconds")
     spectrum.set_ylabel("kHz")
     return png_bytes(figure)
-
-
-def columns(
-    blocks: Iterable[NDArray[np.float32]], window: int, hop: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
-    """One column per `hop` samples: lowest (C,), highest (C,), power (C, window/2 + 1).
-
-    The power is that of a Hann window at the column's beginning, padded with silence after the
-    last sample; a full-scale sine has power 1.
-    """
-    reach = max(window, hop)
-    shape = np.hanning(window)
-    rest = np.empty(0, np.float32)
-    low, high, power = [], [], []
-    for block in chain(blocks, [np.zeros(reach - 1, np.float32)]):
-        rest = np.concatenate([rest, block])
-        if len(rest) < reach:
-            continue
-        views = np.lib.stride_tricks.sliding_window_view(rest, reach)[::hop]
-        low.append(views[:, :hop].min(axis=1))
-        high.append(views[:, :hop].max(axis=1))
-        power.append(np.abs(np.fft.rfft(views[:, :window] * shape)) ** 2 / (shape.sum() / 2) ** 2)
-        rest = rest[len(views) * hop :]
-    return np.concatenate(low), np.concatenate(high), np.concatenate(power)
 
 
 def plot_sample_values(

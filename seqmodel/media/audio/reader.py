@@ -147,7 +147,8 @@ class Recording:
                 f"holds samples up to {peak:,.6g} where full scale is 1; divide them by their full "
                 "scale, such as 32,768"
             )
-        if self.sixteen_bits and (block * FULL_SCALE % 1).any():
+        levels = block * FULL_SCALE
+        if self.sixteen_bits and (levels != np.rint(levels)).any():
             raise _BreakError(f"samples have more bits than the {self.subtype} of its header")
 
     def mono(self, rate: int) -> Iterator[NDArray[np.float32]]:

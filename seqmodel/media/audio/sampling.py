@@ -9,11 +9,12 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.errors import SeqmodelError, SourceError, UsageError
+from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.audio import defaults
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.plots import recording_png
 from seqmodel.media.audio.reader import Recording
+from seqmodel.media.audio.statistics import check_finite
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
 from seqmodel.media.input import named, opened
 from seqmodel.media.npy import read_header
@@ -22,7 +23,6 @@ from seqmodel.media.sound import (
     MAX_FLAC_RATE,
     MAX_SAMPLES,
     check_encoder,
-    to_levels,
     write_sound,
 )
 from seqmodel.media.words import clock, plural
@@ -72,7 +72,8 @@ class AudioSampling(Sampling):
         frame, request = self._frame, self._request
         total = self._heard + self.length
         samples = total * frame.frame_size
-        piece = _Measured(chunks, lambda done: progress(done, self.length * frame.frame_size))
+        todo = self.length * frame.frame_size
+        piece = _Measured(chunks, frame.loudest, lambda done: progress(done, todo))
         blocks = chain([self.primer[: self._heard].reshape(-1)], piece)
         if request.kind == "png":
             primer = self._heard * frame.frame_size
@@ -80,6 +81,7 @@ class AudioSampling(Sampling):
             file.write(recording_png(blocks, samples, rate, title=title, primer=primer))
         else:
             write_audio(request.kind, file, blocks, frame, total)
+        samples = self._heard * frame.frame_size + piece.count  # fewer if the chunks end before
         return Written(
             f"{samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at {frame.rate:,} Hz)",
             self._hint(piece),
@@ -152,7 +154,8 @@ class AudioSampling(Sampling):
         samples = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
         if not (np.abs(samples) <= 1).all():  # also false for nan
             raise SourceError("holds values that are not samples in [-1, 1]")
-        return np.array(samples[: self._asked], np.float32)
+        taken = np.array(samples[: self._asked], np.float32)
+        return self._frame.decode(self._frame.encode(taken.ravel()))
 
     def _check_length(self, samples: int) -> None:
         if samples > MAX_PRIMER_SAMPLES:
@@ -188,29 +191,35 @@ def write_audio(
 class _Measured:
     """The samples of a piece in blocks (n,), and their statistics once all have been drawn."""
 
-    def __init__(self, chunks: Iterable[NDArray[np.float32]], tell: Callable[[int], None]) -> None:
-        self._chunks, self._tell = chunks, tell
-        self._count, self._sum, self._squares, self._loudest = 0, 0.0, 0.0, 0
+    def __init__(
+        self,
+        chunks: Iterable[NDArray[np.float32]],
+        full_scale: float,
+        tell: Callable[[int], None],
+    ) -> None:
+        self._chunks, self._full_scale, self._tell = chunks, full_scale, tell
+        self.count = 0
+        """Samples so far."""
+        self._sum, self._squares, self._loudest = 0.0, 0.0, 0
 
     def __iter__(self) -> Iterator[NDArray[np.float32]]:
         for chunk in self._chunks:
             block = chunk.reshape(-1)
-            if not np.isfinite(block).all():
-                raise SeqmodelError("the run draws samples that are not finite: use another run")
-            self._loudest += int((np.abs(to_levels(block)) >= FULL_SCALE - 1).sum())
-            self._count += len(block)
+            check_finite(block)
+            self._loudest += int((np.abs(block) > self._full_scale - 0.5 / FULL_SCALE).sum())
+            self.count += len(block)
             self._sum += float(block.sum(dtype=np.float64))
             self._squares += float(np.square(block, dtype=np.float64).sum())
             yield block
-            self._tell(self._count)
+            self._tell(self.count)
 
     @property
     def loudest_share(self) -> float:
-        """The share of the samples that are at 16-bit full scale or beyond it."""
-        return self._loudest / self._count
+        """The share of the samples that are at full scale or beyond it."""
+        return self._loudest / self.count
 
     @property
     def deviation(self) -> float:
         """The standard deviation of the samples."""
-        mean = self._sum / self._count
-        return math.sqrt(max(0.0, self._squares / self._count - mean**2))
+        mean = self._sum / self.count
+        return math.sqrt(max(0.0, self._squares / self.count - mean**2))

@@ -1,6 +1,5 @@
 """Sampled music compared with the data: `Comparison` of piano-rolls."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.definitions import Comparison, Pieces
+from seqmodel.media.distributions import comparison_lines, shares, total_variation
 from seqmodel.media.music.copying import longest_copies
-from seqmodel.media.music.statistics import Statistics, mean, total_variation
+from seqmodel.media.music.statistics import Statistics, mean
 
 DISTRIBUTIONS = ("notes_per_frame", "note_lengths", "intervals", "pitch_classes", "melodic_steps")
 
@@ -42,11 +42,7 @@ class MusicComparison(Comparison):
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
         """`Comparison.lines`."""
-        columns = {"samples": values["drawn"]}
-        if "split" in values:
-            columns[split] = values["split"]
-        columns["training"] = values["train"]
-        rows = (
+        figures = (
             ("piece length, frames", "length", "10,g"),
             ("  shortest", "shortest", "10,"),
             ("  longest", "longest", "10,"),
@@ -66,13 +62,8 @@ class MusicComparison(Comparison):
             ("  share of the piece", "copied_share", "10.4f"),
             ("  most, frames", "most_copied_frames", "10,"),
         )
-        lines = [" " * 27 + "".join(f"{name:>10}" for name in columns)]
-        lines += [_row(label, [c.get(key) for c in columns.values()], f) for label, key, f in rows]
-        lines += ["", "distance from training"]
-        for name in DISTRIBUTIONS:
-            distances = [c["distances"][name] for c in columns.values() if "distances" in c]
-            lines.append(_row(f"  {name.replace('_', ' ')}", distances, "10.4f"))
-        return lines
+        distances = [(f"  {name.replace('_', ' ')}", name, "10.4f") for name in DISTRIBUTIONS]
+        return comparison_lines(values, split, figures, distances)
 
 
 def _figures(of: Statistics, voices: int) -> dict[str, float]:
@@ -122,13 +113,4 @@ def _copies(pieces: Rolls, train: Pieces) -> dict[str, float]:
 
 def _distributions(of: Statistics) -> dict[str, dict[int, float]]:
     """Each distribution as value -> share."""
-    counts: dict[str, Counter[int]] = {name: getattr(of, name) for name in DISTRIBUTIONS}
-    return {
-        name: {value: some[value] / some.total() for value in sorted(some)}
-        for name, some in counts.items()
-    }
-
-
-def _row(label: str, values: Sequence[float | None], form: str) -> str:
-    cells = ("" if value is None else format(value, form) for value in values)
-    return f"{label:27}{''.join(f'{cell:>10}' for cell in cells)}".rstrip()
+    return {name: shares(getattr(of, name)) for name in DISTRIBUTIONS}

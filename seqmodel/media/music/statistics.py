@@ -126,15 +126,3 @@ def melodic_steps(roll: NDArray[np.uint8]) -> NDArray[np.int64]:
 def mean(counts: Counter[int]) -> float:
     """The mean of all counted values; 0 if there are none."""
     return sum(value * n for value, n in counts.items()) / max(counts.total(), 1)
-
-
-def total_variation(one: Counter[int], other: Counter[int]) -> float:
-    """Half the sum of |p - q| over all values, from 0 to 1: the mass that would have to move.
-
-    That is one minus the overlap of the two histograms. An empty one overlaps only another empty
-    one.
-    """
-    if not one or not other:
-        return float(bool(one) != bool(other))
-    n, m = one.total(), other.total()
-    return sum(abs(one[k] / n - other[k] / m) for k in one.keys() | other.keys()) / 2

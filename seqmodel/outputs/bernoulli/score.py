@@ -6,14 +6,11 @@ L1 cache from the matrix product to the nats, and gradients overwrite the logits
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.run.signature import Array, Signature, packed
-from seqmodel.kernels.run.team import parallel_for
-from seqmodel.outputs import linear_score
 from seqmodel.outputs.linear_score import BlockKernel, LinearNats, WeightedNats, rows_of
 from seqmodel.outputs.notes.nats import write_nats, write_struck_nats
 
@@ -40,14 +37,8 @@ class WeightedBernoulliNats(WeightedNats):
     def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, *rest: Any) -> Tensor:
         """The sum; saves the gradients. The rest: frames, past, weights."""
         frames, past, weights = rest
-        rows, weights = rows_of(h), weights.reshape(-1)
         kernel, seen = _kernel(frames, past)
-        jobs = linear_score.scoring(kernel, rows, weight, bias, **seen)
-        made = jobs[-1].made
-        d = linear_score.gradients(rows, weight, made["slope"], weights)
-        parallel_for([*jobs, *d.jobs], linear_score.threads_for(rows.shape[0]))
-        ctx.save_for_backward(d.h.view(h.shape), d.weight, d.bias)
-        return torch.dot(made["nats"], weights)
+        return WeightedBernoulliNats.score(ctx, kernel, h, weight, bias, weights, **seen)
 
 
 def _kernel(frames: Tensor, past: Tensor | None) -> tuple[BlockKernel, dict[str, Tensor]]:

@@ -34,20 +34,15 @@ def logistic_draw(
     output: SampleBlocksOutput, window: nn.Linear, mixture: nn.Linear, predictor: Tensor,
     residual: Tensor, h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float,
 ) -> AudioDraw:  # fmt: skip
-    """The draw from h (H,), for a unit that reads x (C,); the `predictor` (C,) is l + r d.
-
-    The residual's deviation r is folded into v, so that scales come out multiplied by r.
-    """
-    weight, residual, width = output.linear.weight, residual.double(), window.out_features
-    bias = mixture.bias.double().clone()
-    bias[2 * output.components :] += residual.log()
+    """The draw from h (H,), for a unit that reads x (C,); the `predictor` (C,) is l + r d."""
+    weight, width = output.linear.weight, window.out_features
     fields: dict[str, int | Tensor | Slot] = {
         "H": h.shape[0], "M": width, "h": h, "weight": pack(weight),
         "bias": window.bias.double().repeat(output.frame_size),
         "states": arena.take(output.frame_size, width),
         "window": pack(window.weight), "mixture": pack(mixture.weight),
-        "mixture_bias": bias, "outputs": arena.take(3 * output.components),
-        "predictor": predictor, "residual": residual.reshape(1),
+        "mixture_bias": mixture.bias.double(), "outputs": arena.take(3 * output.components),
+        "predictor": predictor, "residual": residual.double().reshape(1),
     }  # fmt: skip
     library = _library(weight.element_size(), width)
     return AudioDraw(output, x, arena, chunk, temperature, library, _SIGNATURE, fields)
@@ -72,11 +67,32 @@ def _write(frame: SamplesWriter, width: int) -> None:
 
         e.columns(M, bend)
         frame.affine(state, M, f["mixture"], f["mixture_bias"], outputs, e.mul(K, 3))
-        component = frame.choose("outputs", j)
-        offset = frame.broadcast("outputs", e.add(K, component)) * frame.broadcast("residual", 0)
-        scale = frame.broadcast("outputs", e.add(K, K, component)).exp() + frame.constant("floor")
-        one = e.first_lanes(e.int(1))
-        frame.put(j, _predicted(frame, j) + offset + scale * frame.noise(j, one), one)
+        put_sample(frame, j, _predicted(frame, j), frame.broadcast("residual", 0))
+
+
+def put_sample(
+    frame: SamplesWriter,
+    j: Any,
+    predicted: Vector,
+    unit: Vector,
+    *,
+    factor: Vector | None = None,
+    spacing: Vector | None = None,
+) -> None:
+    """Draw sample j around a prediction: the field `outputs` holds logits, offsets, log scales.
+
+    The latter two are in units of `unit`; the deviation from the prediction is multiplied by
+    `factor`; for `spacing` see `SamplesWriter.put`.
+    """
+    e, K = frame.e, frame.field["K"]
+    component = frame.choose("outputs", j)
+    offset, log_scale = (
+        frame.broadcast("outputs", e.add(start, component)) for start in (K, e.mul(K, 2))
+    )
+    scale = log_scale.exp() * unit + frame.constant("floor")
+    one = e.first_lanes(e.int(1))
+    deviation = offset * unit + scale * frame.noise(j, one)
+    frame.put(j, predicted + (deviation * factor if factor else deviation), one, spacing)
 
 
 def _predicted(frame: SamplesWriter, j: Any) -> Vector:

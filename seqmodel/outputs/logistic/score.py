@@ -21,8 +21,8 @@ from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_th
 from seqmodel.kernels.run.team import parallel_for
 from seqmodel.outputs import linear_score
 from seqmodel.outputs.linear_score import BlockKernel, rows_of
-from seqmodel.outputs.samples.blocks import HIGHEST, LEVELS, LOWEST, STEP, UNIFORM
-from seqmodel.outputs.samples.mixture import MixtureParameters, log_and_inverse
+from seqmodel.outputs.logistic.nats import WORK, Grid, Mixtures, Units
+from seqmodel.outputs.samples.blocks import HIGHEST, STEP
 
 
 class Blocks(NamedTuple):
@@ -66,14 +66,14 @@ class LogisticNats(torch.autograd.Function):
                 blocks.residual, math.log(blocks.residual), blocks.floor,
                 blocks.step, math.log(blocks.step),
             ]),
-            "energies": NEW, "hidden": NEW, "outputs": NEW, "inputs": NEW, "nats": NEW,
+            "work": NEW, "hidden": NEW, "outputs": NEW, "inputs": NEW, "nats": NEW,
         }  # fmt: skip
         forward = _FORWARD.job(h.element_size(), fields)
         parallel_for([*packings.values(), forward], threads)
         hidden, outputs, inputs = (forward.made[name] for name in ("hidden", "outputs", "inputs"))
         ctx.save_for_backward(rows, states, windows, hidden, outputs, inputs)
         ctx.residual = blocks.residual
-        return forward.made["nats"].view(h.shape[:-1])
+        return forward.made["nats"].sum(1).view(h.shape[:-1])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -120,12 +120,8 @@ def _write_forward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None
 
         e.columns(M, activate)
     matmul(e, hidden, M, f["mixture"], outputs, K3, samples, M, K3, False)
-    with e.loop(start, e.add(start, rows)) as r:
-        total = [e.zero()]
-        with e.carrying(0, F, 1, total) as (j, inside):
-            nats = _write_sample(e, f, e.add(e.mul(r, F), j))
-            inside[0] = (Vector(e, inside[0]) + nats).value
-        e.store(total[0], e.offset(f["nats"], r), e.first_lanes(e.int(1)))
+    with e.loop(0, samples, e.lanes) as n:
+        _write_samples(e, f, e.add(first, n), e.builder.sub(samples, n))
     matmul(e, outputs, K3, f["mixture_back"], inputs, M, samples, K3, M, False)
     with e.loop(0, samples) as n:
         row = e.mul(n, M)
@@ -139,52 +135,22 @@ def _write_forward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None
         e.columns(M, back)
 
 
-def _write_sample(e: Emitter, f: dict[str, Any], n: Any) -> Vector:
-    """The nats of sample n, in every lane; see `specification._log_probability`."""
-    K = f["K"]
-    parameters = MixtureParameters(
-        e, e.offset(f["outputs"], e.mul(n, K, 3)), f["mixture_bias"], 3, K,
-        e.offset(f["energies"], e.mul(f["thread"], e.padded(K))),
+def _write_samples(e: Emitter, f: dict[str, Any], n: Any, count: Any) -> None:
+    """Score samples from n on, as many as there are lanes, or `count` if these are fewer."""
+    lanes, K = e.first_lanes(count), f["K"]
+    mixtures = Mixtures(
+        e, e.offset(f["outputs"], e.mul(n, K, 3)), f["mixture_bias"], K, count,
+        e.offset(f["work"], e.mul(f["thread"], e.padded(e.mul(K, 4 * e.lanes)))),
     )  # fmt: skip
-
-    def energy(k: Any, lanes: Any) -> Vector:
-        """-log of the probability of the sample's level."""
-        residual, log_residual, floor, step, log_step = (
-            Vector(e, e.broadcast(e.offset(f["units"], i))) for i in range(5)
-        )
-        linear, z, raw = (
-            Vector(e, e.broadcast(e.offset(f[name], n))) for name in ("linear", "z", "frames")
-        )
-
-        def but_highest(value: Vector) -> Vector:
-            """`value`, or 0 at the highest level."""
-            return value.replaced(raw, ">=", HIGHEST * STEP, 0.0)
-
-        def but_lowest(value: Vector) -> Vector:
-            """`value`, or 0 at the lowest level."""
-            return value.replaced(raw, "<=", LOWEST * STEP, 0.0)
-
-        log_scale = parameters.get(2, k, lanes) + log_residual
-        scale = log_scale.exp()
-        log_total, inverse = log_and_inverse(scale, log_scale, floor)
-        error = (z - (linear + residual * parameters.get(1, k, lanes))) * inverse
-        half = step * 0.5 * inverse
-        below, below_slope = map(but_highest, ((error + half) * -1.0).softplus())  # -log s(b)
-        above, above_slope = map(but_lowest, (error - half).softplus())  # -log s(-a)
-        width = step * inverse
-        power, rest = (width * -1.0).exp_parts()
-        less_one = power * rest + (power - 1.0)  # exp(-w) - 1, exact near zero
-        ratio = less_one * -1.0 / width
-        within = but_highest(but_lowest(log_step - log_total + ratio.log()))
-        within_slope = but_highest(but_lowest((less_one + 1.0) / ratio))
-        by_scale = (
-            error * (below_slope - above_slope) + half * (below_slope + above_slope) + within_slope
-        )
-        parameters.put((below_slope - above_slope) * inverse * residual, 1, k, lanes)
-        parameters.put(by_scale * (scale * inverse), 2, k, lanes)
-        return below + above - within
-
-    return parameters.with_uniform(parameters.nats(energy), UNIFORM, 1 / LEVELS)
+    linear, z, raw = (
+        Vector(e, e.load(e.offset(f[name], n), lanes)) for name in ("linear", "z", "frames")
+    )
+    unit, log_unit, floor, step, log_step = (
+        Vector(e, e.broadcast(e.offset(f["units"], i))) for i in range(5)
+    )
+    grid = Grid(step, log_step, Vector(e, e.constant(HIGHEST * STEP)))
+    nats = mixtures.nats(z - linear, raw, Units(unit, log_unit, floor), grid)
+    e.store(nats.value, e.offset(f["nats"], n), lanes)
 
 
 _FORWARD = BlockKernel(
@@ -202,12 +168,12 @@ _FORWARD = BlockKernel(
             Array("windows", ("rows * F", "C")),
             *(Array(name, ("rows", "F")) for name in ("linear", "frames", "z")),
             Array("units", ("5",)),  # residual, its log, floor, step, its log
-            per_thread("energies", "K"),
+            per_thread("work", WORK),
             Array("hidden", ("rows * F", "M")),
             # The gradients of a row's nats with respect to both layers' outputs.
             Array("outputs", ("rows * F", "3 * K")),
             Array("inputs", ("rows", "F * M")),
-            Array("nats", ("rows",)),
+            Array("nats", ("rows", "F")),
         ),
     ),
     _write_forward,

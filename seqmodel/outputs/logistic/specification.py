@@ -8,42 +8,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
-from seqmodel.outputs.protocol import CompiledDraw, NoFigures
-from seqmodel.outputs.samples.blocks import (
-    HIGHEST,
-    LEVELS,
-    LOWEST,
-    STEP,
-    UNIFORM,
-    SampleBlocksOutput,
-    above_zero,
-    choose,
-    nearest_level,
-    windows,
+from seqmodel.outputs.logistic.probability import (
+    Mixture,
+    drawn_from,
+    log_probability,
+    logistic_noise,
 )
+from seqmodel.outputs.protocol import CompiledDraw
+from seqmodel.outputs.samples.blocks import STEP, SampleBlocksOutput, nearest_level, windows
+from seqmodel.outputs.samples.figures import LevelFigures, describe_levels
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
 
 WIDTH = 64  # M, the hidden width per sample
-Mixture = tuple[Tensor, Tensor, Tensor]
-"""Logits, means and log scales of logistics over a standardised sample: (..., K) each."""
-
-
-class LevelFigures(NoFigures):
-    """Nats and bits per sample, of the probabilities of levels: they follow from the nats."""
-
-    def __init__(self, frame_size: int) -> None:
-        self._frame_size = frame_size
-
-    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """The figures by name."""
-        per_sample = nats / (frames * self._frame_size)
-        return {"nats_per_sample": per_sample, "bits_per_sample": per_sample / math.log(2)}
 
 
 class DiscretisedLogisticOutput(SampleBlocksOutput):
@@ -150,7 +131,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
     def sample_nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (..., F) of each sample, given h, the past and the block's samples before it."""
         mixture = self._mixture(parameters, self._windows(frames, past))
-        return -_log_probability(mixture, self.standardised(frames), frames, self.step)
+        return -log_probability(mixture, self.standardised(frames), frames, self.step)
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
@@ -167,10 +148,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         choices, noise = self.split(uniforms)
         for j in range(self.frame_size):
             mixture = self._mixture(parameters[..., j, :], window)
-            logits, means, log_scales = (part.double() for part in mixture)
-            component = choose(logits, choices[..., j], temperature).unsqueeze(-1)
-            scale = log_scales.gather(-1, component).exp()
-            z = means.gather(-1, component) + temperature * noise[..., j : j + 1] * scale
+            z = drawn_from(mixture, choices[..., j : j + 1], noise[..., j : j + 1], temperature)
             sample = nearest_level(self.mean + self.deviation * z).to(parameters.dtype)
             window = torch.cat([window[..., 1:], self.standardised(sample)], -1)
             frame.append(sample)
@@ -178,8 +156,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
     def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         """See `SampleBlocksOutput.split`."""
-        u = above_zero(uniforms[..., 1::2])
-        return uniforms[..., ::2], u.log() - (-u).log1p()
+        return uniforms[..., ::2], logistic_noise(uniforms[..., 1::2])
 
     def compiled_draw(
         self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
@@ -197,11 +174,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """See `Output.describe`."""
-        return [
-            f"nats per sample          {figures['nats_per_sample']:9.4f}",
-            f"bits per sample          {figures['bits_per_sample']:9.4f}",
-            "  of 16-bit levels, so figures compare whatever the scaling",
-        ]
+        return describe_levels(figures)
 
     def _windows(self, frames: Tensor, past: Tensor) -> Tensor:
         """The C samples before each sample of the block, standardised: (..., F, C), a view."""
@@ -219,28 +192,3 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         floor = log_scales.new_tensor(math.log(self.floor))
         means = self._linear(p).unsqueeze(-1) + self.residual * offsets
         return logits, means, torch.logaddexp(log_scales + self.residual.log(), floor)
-
-
-def _log_probability(mixture: Mixture, z: Tensor, raw: Tensor, step: float) -> Tensor:
-    """log P of samples (...), standardised and raw; levels are `step` apart, standardised.
-
-    With s the sigmoid, a and b = a + w the step's ends in units of the scale:
-    s(b) - s(a) = s(b) s(-a) (1 - exp(-w)), whose logarithm is free of cancellation. At the lowest
-    level s(a) counts as 0, at the highest s(b) as 1.
-    """
-    logits, means, log_scales = mixture
-    error = z.unsqueeze(-1) - means
-    inverse = torch.exp(-log_scales)
-    below_upper = functional.logsigmoid((error + step / 2) * inverse)
-    above_lower = functional.logsigmoid((step / 2 - error) * inverse)
-    log_width = math.log(step) - log_scales
-    # (1 - exp(-w)) / w rounds to 1 long before w underflows.
-    width = log_width.exp().clamp(min=1e-30)
-    within = log_width + torch.log(-torch.expm1(-width) / width)
-    raw = raw.unsqueeze(-1)
-    lowest, highest = raw <= LOWEST * STEP, raw >= HIGHEST * STEP
-    inside = torch.where(highest, above_lower, below_upper + above_lower + within)
-    log_probability = torch.where(lowest, below_upper, inside)
-    found = torch.logsumexp(torch.log_softmax(logits, -1) + log_probability, -1)
-    uniform = found.new_tensor(math.log(UNIFORM / LEVELS))
-    return torch.logaddexp(found + math.log1p(-UNIFORM), uniform)

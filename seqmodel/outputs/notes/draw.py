@@ -17,6 +17,7 @@ from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
+from seqmodel.outputs.chance import below
 from seqmodel.outputs.notes.linear import LinearNotesOutput
 from seqmodel.outputs.notes.output import NotesOutput
 
@@ -106,13 +107,8 @@ class NotesWriter:
         return product + bias
 
     def below(self, logit: Vector, j: Any) -> Any:
-        """Which of the frame's uniforms from `j` on are below the probabilities.
-
-        u < 1 / (1 + exp(-logit)) is tested as u (1 + exp(-logit)) < 1, without a division.
-        """
-        uniform = self.uniforms(j)
-        product = uniform * (logit * -1.0).exp() + uniform
-        return self.e.builder.fcmp_ordered("<", product.value, self.e.constant(1.0))
+        """Which of the frame's uniforms from `j` on are below the probabilities."""
+        return below(self.uniforms(j), logit)
 
     def uniforms(self, j: Any) -> Vector:
         """A vector of the frame's uniforms, from `j` on."""

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
-from seqmodel.outputs.notes.onsets import log_odds, needed, restrikes
+from seqmodel.outputs.ends import log_odds
+from seqmodel.outputs.notes.onsets import needed, restrikes
 from seqmodel.outputs.notes.output import NotesOutput
 
 

@@ -63,8 +63,3 @@ def restrikes(train: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         struck += (again & (frames[1:, N:] > 0)).sum(0).numpy()
         chances += again.sum(0).numpy()
     return struck, chances
-
-
-def log_odds(counts: NDArray[np.int64], chances: NDArray[np.int64] | int) -> Tensor:
-    """The logits of `counts` out of `chances`, with half a count added to both outcomes."""
-    return torch.from_numpy(np.log(counts + 0.5) - np.log(chances - counts + 0.5))

@@ -9,19 +9,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqmodel.outputs.ends import END_LABELS, EndFigures, EndingOutput
 from seqmodel.outputs.notes.onsets import as_drawn, needed, onset_nats
-from seqmodel.outputs.protocol import Loss, Output, Window
+from seqmodel.outputs.protocol import Loss, Together, Window, labelled
 
 LABELS = {
     "onset_nats_per_frame": "  of it, struck or held",
-    "end_nats_per_piece": "end, nats per piece",
+    **END_LABELS,
     "accuracy": "accuracy",
     "precision": "precision",
     "recall": "recall",
 }
 
 
-class NotesOutput(Output):
+class NotesOutput(EndingOutput):
     """An output over frames of F numbers, zeros and ones: which of D notes sound.
 
     With `onsets` F is 2 D and the second half says which of them are struck, see `notes.onsets`;
@@ -32,7 +33,6 @@ class NotesOutput(Output):
     Attributes:
         notes: D.
         onsets: whether frames say which notes are struck.
-        end: whether it predicts when pieces end.
     """
 
     discrete = True
@@ -57,10 +57,6 @@ class NotesOutput(Output):
         The weights of padding are zero. `past` (T, B, F) holds the previous frames, needed with
         `onsets`.
         """
-
-    @abstractmethod
-    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
-        """-log p(whether the piece ends here) for `last` (T, B), 1 at a piece's last frame."""
 
     def nats(self, logits: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """-log p of frames (..., F) of zeros and ones, given their logits (..., F or more): (...).
@@ -97,21 +93,15 @@ class NotesOutput(Output):
     ) -> Loss:
         """See `Output.loss`."""
         nats = self.weighted_score(h, frames, weights, past)
-        if not self.end:
-            return Loss(nats, nats.detach())
-        last = torch.from_numpy(np.arange(len(frames))[:, None] == lengths - 1).to(h)
-        ends = self.end_score(h, last)
-        return Loss(nats + torch.dot(ends.view(-1), weights.view(-1)), nats.detach())
+        return self.with_ends(nats, h, weights, lengths)
 
-    def figures(self) -> "NoteFigures":
+    def figures(self) -> Together:
         """Accuracy, precision and recall over all notes; the nats of onsets and ends, if any."""
-        return NoteFigures(self)
+        return Together(NoteFigures(self), EndFigures(self))
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
         """See `Output.describe`."""
-        return [
-            f"{label:24} {figures[name]:9.4f}" for name, label in LABELS.items() if name in figures
-        ]
+        return labelled(figures, LABELS)
 
 
 class NoteFigures:
@@ -126,7 +116,7 @@ class NoteFigures:
     def __init__(self, output: NotesOutput) -> None:
         self._output = output
         self._true = self._false = self._missed = 0
-        self._onset_nats = self._end_nats = 0.0
+        self._onset_nats = 0.0
 
     def add(self, window: Window) -> None:
         """Add the frames of a window."""
@@ -140,9 +130,6 @@ class NoteFigures:
         if output.onsets:
             nats = output.onset_nats(logits, window.frames, window.past).double()
             self._onset_nats += float(nats[window.inside].sum())
-        if output.end:
-            nats = output.end_score(window.h, window.ends.to(window.h)).double()
-            self._end_nats += float(nats[window.inside].sum())
 
     def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """The figures by name."""
@@ -154,8 +141,6 @@ class NoteFigures:
         }
         if self._output.onsets:
             figures["onset_nats_per_frame"] = self._onset_nats / frames
-        if self._output.end:
-            figures["end_nats_per_piece"] = self._end_nats / pieces
         return figures
 
 

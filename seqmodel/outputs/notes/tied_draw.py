@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from llvmlite import ir
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.emit import INT, POINTER
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.run.calls import Arena, Call, Nested, Slot
@@ -106,7 +106,7 @@ def _library(
         def drawn(read: Any, column: int, number: Any) -> Any:
             """Whether this number of the frame is drawn as one, given what is read of its note."""
             weight = e.offset(f["weight"], e.mul(f["R"], column))
-            logit = Vector(e, e.splat(_dot(e, read, weight, f["R"]), e.vector))
+            logit = Vector(e, e.splat(e.dot(read, weight, f["R"]), e.vector))
             logit = logit + Vector(e, e.broadcast(e.offset(f["bias"], column)))
             if at_zero:  # the likelier value
                 ones = b.fcmp_ordered(">", logit.value, e.zero())
@@ -152,21 +152,9 @@ def _write_end(frame: NotesWriter) -> None:
         total = [e.zero()]
         with e.carrying(0, f["notes"], 1, total) as (note, inside):
             row = e.offset(f["h"], e.mul(note, f["H"]))
-            of_note = e.splat(_dot(e, row, f["end_weight"], f["H"]), e.vector)
+            of_note = e.splat(e.dot(row, f["end_weight"], f["H"]), e.vector)
             inside[0] = (Vector(e, inside[0]) + Vector(e, of_note).exp()).value
         notes = Vector(e, e.splat(b.sitofp(f["notes"], e.real), e.vector))
         logit = (Vector(e, total[0]).log() - notes.log()) + Vector(e, e.broadcast(f["end_bias"]))
         b.ret(b.zext(frame.first(frame.below(logit, f["D"])), INT))
     b.ret(e.int(0))
-
-
-def _dot(e: Emitter, a: Any, b: Any, count: Any) -> Any:
-    """The dot product of `count` numbers."""
-    whole, total = e.builder.and_(count, e.int(-e.lanes)), [e.zero()]
-    with e.carrying(0, whole, e.lanes, total) as (j, inside):
-        inside[0] = e.multiply_add(e.load(e.offset(a, j)), e.load(e.offset(b, j)), inside[0])
-    with e.carrying(whole, count, e.lanes, total) as (j, inside):
-        lanes = e.first_lanes(e.builder.sub(count, j))
-        x, y = (e.load(e.offset(place, j), lanes) for place in (a, b))
-        inside[0] = e.multiply_add(x, y, inside[0])
-    return e.sum(total[0])

@@ -24,6 +24,8 @@ LOWEST, HIGHEST, LEVELS = -32768, 32767, 65536
 STEP = 1 / 32768
 UNIFORM = 2.0**-40
 """The share of every level alike in a distribution over levels."""
+LEAST_FINE = 2.0**-20
+"""The least weight of single levels beside a coarser grid."""
 # An output finds its start from at least this many frames, if there are as many, taken evenly from
 # all pieces.
 _FRAMES = 20_000
@@ -37,6 +39,7 @@ class SampleBlocksOutput(Output):
     Attributes:
         floor: the smallest scale of a component, standardised.
         linear: the layer that reads h.
+        ending: the layer that gives the logit of the end from h, if any.
     """
 
     frame_type = np.float32
@@ -57,6 +60,7 @@ class SampleBlocksOutput(Output):
         super().__init__()
         self.frame_size, self.components, self.context = frame_size, components, context
         self.mean, self.deviation = mean, deviation
+        self.ending: nn.Linear | None = None
         self.make_layers(hidden_size)
 
     @abstractmethod
@@ -67,7 +71,7 @@ class SampleBlocksOutput(Output):
     def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
         """See `Output.build`."""
         if config.end:
-            raise UsageError("--end is for music, not for audio")
+            raise UsageError(f"--end for audio is for --model sample-wise, not {config.model}")
         return cls(
             h_size,
             frame.frame_size,
@@ -117,9 +121,10 @@ def windows(train: Split, context: int) -> NDArray[np.float32]:
     return np.concatenate(found)
 
 
-def nearest_level(samples: Tensor) -> Tensor:
-    """Raw samples rounded to the nearest level, clamped to the lowest and highest."""
-    return (samples / STEP).round().clamp(LOWEST, HIGHEST) * STEP
+def nearest_level(samples: Tensor, spacing: float | Tensor = STEP) -> Tensor:
+    """Raw samples rounded to the nearest multiple of `spacing` in [-1, 1)."""
+    nearest = ((samples / spacing).round() * spacing).clamp(min=LOWEST * STEP)
+    return torch.where(nearest >= 1, 1 - spacing, nearest)
 
 
 def choose(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:

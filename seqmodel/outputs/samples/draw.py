@@ -18,7 +18,8 @@ from seqmodel.kernels.linear.matmul import row_matmul
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.outputs.samples.blocks import HIGHEST, LOWEST, STEP, SampleBlocksOutput
+from seqmodel.outputs.chance import below
+from seqmodel.outputs.samples.blocks import LOWEST, STEP, SampleBlocksOutput
 
 _SIZES = ("F", "C", "K", "choices", "chunk")
 _ARRAYS = (
@@ -28,18 +29,22 @@ _ARRAYS = (
     Array("uniforms", ("chunk", "choices")),  # to choose components
     Array("noise", ("chunk", "F")),
     Array("constants", ("4",)),  # see _CONSTANTS
+    # Where pieces have an end: the layer of its logit, and a uniform for each frame.
+    Array("end_weight", ("1", "H"), optional=True),
+    Array("end_bias", ("1",), optional=True),
+    Array("ends", ("chunk",), optional=True),
 )
 _CONSTANTS = ("mean", "deviation", "floor", "temperature")
 _ITEMSIZE = 8  # bytes: float64 throughout
 
 
 def draw_signature(name: str, sizes: tuple[str, ...], arrays: tuple[Array, ...]) -> Signature:
-    """The fields of an audio draw: the shared ones, and an output's own."""
+    """The fields of an audio draw: the shared ones, and an output's own, h (H,) among them."""
     return Signature(name, (*_SIZES, *sizes), (*_ARRAYS, *arrays))
 
 
 class AudioDraw:
-    """A `CompiledDraw` of audio, which has no end, and the buffers that it reads and writes."""
+    """A `CompiledDraw` of audio, and the buffers that it reads and writes."""
 
     def __init__(
         self,
@@ -54,10 +59,10 @@ class AudioDraw:
     ) -> None:
         """`own` are this output's own fields; its packed matrices have its weights' dtype."""
         F, (C,) = output.frame_size, x.shape
-        choices = output.uniforms_per_frame - F
+        choices = output.split(torch.zeros(output.uniforms_per_frame))[0].shape[-1]
         self._x, self._split, self._temperature = x, output.split, temperature
         self._shape = chunk, output.uniforms_per_frame
-        self._frames, self._noise = arena.take(chunk, F), arena.take(chunk, F)
+        self._frames, self.noise = arena.take(chunk, F), arena.take(chunk, F)
         self._uniforms, self._line = arena.take(chunk, choices), arena.take(C + chunk * F)
         # Dividing by the smallest normal number leaves no weight to any but the highest logit.
         divisor = temperature or sys.float_info.min
@@ -65,17 +70,24 @@ class AudioDraw:
         fields: dict[str, int | Tensor | Slot] = {
             "F": F, "C": C, "K": output.components, "choices": choices, "chunk": chunk,
             "frames": self._frames, "line": self._line, "x": x, "uniforms": self._uniforms,
-            "noise": self._noise, "constants": torch.tensor(values, dtype=torch.float64),
+            "noise": self.noise, "constants": torch.tensor(values, dtype=torch.float64),
         }  # fmt: skip
+        self._ends = None if output.ending is None else arena.take(chunk)
+        if self._ends is not None and output.ending is not None:
+            end_weight, end_bias = (part.double() for part in output.ending.parameters())
+            fields |= {"end_weight": end_weight, "end_bias": end_bias, "ends": self._ends}
         stored = output.linear.weight.element_size()
         self.call = Call(library.address("draw"), signature, _ITEMSIZE, fields | {**own}, stored)
 
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
         """Take the uniforms of the next chunk of frames."""
-        choices, noise = self._split(torch.from_numpy(uniforms.take(*self._shape)))
+        numbers = uniforms.take(*self._shape)
+        choices, noise = self._split(torch.from_numpy(numbers))
+        if self._ends is not None:
+            self._ends.of(memory)[:] = numbers[:, -1]
         # At temperature 0 only the likeliest component has weight, so a uniform of 0 chooses it.
         self._uniforms.of(memory)[:] = choices if self._temperature > 0 else 0
-        np.multiply(noise, self._temperature, out=self._noise.of(memory))
+        np.multiply(noise, self._temperature, out=self.noise.of(memory))
         x = self._x.of(memory)
         self._line.of(memory)[: len(x)] = x
 
@@ -88,7 +100,7 @@ class SamplesWriter:
     """What the code that draws a frame works with."""
 
     def __init__(self, e: Emitter, field: dict[str, Any], n: Any, stored: int) -> None:
-        self.e, self.field, self._n, self._stored = e, field, n, stored
+        self.e, self.field, self.n, self._stored = e, field, n, stored
         self._start = e.mul(n, field["F"])
         self.of_weights = Emitter(e.builder, stored)
         """Computes addresses within packed matrices."""
@@ -109,6 +121,10 @@ class SamplesWriter:
         """The noise of the samples from `j` on, times the temperature."""
         return self.load("noise", self.e.add(self._start, j), lanes)
 
+    def choice(self, j: Any) -> Vector:
+        """The frame's uniform `j` of those that choose, in all lanes; 0 at temperature 0."""
+        return self.broadcast("uniforms", self.e.add(self.e.mul(self.n, self.field["choices"]), j))
+
     def before(self, j: Any) -> Any:
         """The address of the C samples before sample `j`, standardised."""
         return self.e.offset(self.field["line"], self._start, j)
@@ -122,19 +138,22 @@ class SamplesWriter:
         """C (columns,) += a B; a (k,), B packed."""
         row_matmul(self.e, self._stored, a, weight, c, k, columns, True)
 
+    def highest(self, name: str) -> Vector:
+        """The largest of the first K numbers of the field `name`, in all lanes."""
+        e, K, highest = self.e, self.field["K"], [self.e.constant(-math.inf)]
+        with e.carrying(0, K, e.lanes, highest) as (k, inside):
+            lanes = e.first_lanes(e.builder.sub(K, k))
+            higher = Vector(e, inside[0]).maximum(self.load(name, k, lanes))
+            inside[0] = e.builder.select(lanes.mask, higher.value, inside[0])
+        return Vector(e, highest[0]).over_lanes(Vector.maximum)
+
     def choose(self, name: str, j: Any) -> Any:
         """Like `blocks.choose`: a component, from the logits in the field `name` and uniform `j`.
 
         Cumulative weights overwrite the logits.
         """
         e, b, K, logits = self.e, self.e.builder, self.field["K"], self.field[name]
-        highest = [e.constant(-math.inf)]
-        with e.carrying(0, K, e.lanes, highest) as (k, inside):
-            lanes = e.first_lanes(b.sub(K, k))
-            higher = Vector(e, inside[0]).maximum(self.load(name, k, lanes))
-            inside[0] = b.select(lanes.mask, higher.value, inside[0])
-        top = Vector(e, highest[0]).over_lanes(Vector.maximum)
-        temperature = self.constant("temperature")
+        top, temperature = self.highest(name), self.constant("temperature")
 
         def weigh(k: Any, lanes: Any) -> None:
             exponent = (self.load(name, k, lanes) - top) / temperature
@@ -147,7 +166,7 @@ class SamplesWriter:
             place = e.offset(logits, k)
             inside[0] = b.fadd(inside[0], b.load(place, typ=e.real))
             b.store(inside[0], place)
-        uniform = self.broadcast("uniforms", e.add(e.mul(self._n, self.field["choices"]), j))
+        uniform = self.choice(j)
         whole = self.broadcast(name, b.sub(K, e.int(1)))
         passed = [e.int(0)]
         with e.carrying(0, K, e.lanes, passed) as (k, inside):
@@ -158,12 +177,16 @@ class SamplesWriter:
             inside[0] = b.add(inside[0], b.zext(count, INT))
         return passed[0]
 
-    def put(self, j: Any, z: Vector, lanes: Any) -> None:
-        """Append samples from `j` on, given standardised, rounded to the nearest levels."""
+    def put(self, j: Any, z: Vector, lanes: Any, spacing: Vector | None = None) -> None:
+        """Append samples from `j` on, given standardised, rounded as `blocks.nearest_level` does.
+
+        The `spacing` is that of single levels if None.
+        """
         e, field = self.e, self.field
         mean, deviation = self.constant("mean"), self.constant("deviation")
-        level = ((z * deviation + mean) * (1 / STEP)).clamp(float(LOWEST), float(HIGHEST))
-        raw = Vector(e, e.rounded(level.value)) * STEP
+        spacing = spacing or Vector(e, e.constant(STEP))
+        nearest = Vector(e, e.rounded(((z * deviation + mean) / spacing).value)) * spacing
+        raw = nearest.where("<", LOWEST * STEP, LOWEST * STEP).where(">=", 1.0, 1.0 - spacing)
         place = e.add(self._start, j)
         e.store(raw.value, e.offset(field["frames"], place), lanes)
         place = e.offset(field["line"], field["C"], place)
@@ -183,5 +206,15 @@ def compile_draw(
         frame = SamplesWriter(e, signature.load(e, fields), n, stored)
         write(frame)
         e.copy(frame.before(frame.field["F"]), frame.field["x"], frame.field["C"])
-        e.builder.ret(e.int(0))
+        _write_end(frame)
     return Library(module)
+
+
+def _write_end(frame: SamplesWriter) -> None:
+    """Return whether the piece ends with the frame."""
+    e, b, f = frame.e, frame.e.builder, frame.field
+    with b.if_then(b.icmp_unsigned("!=", f["end_weight"], POINTER(None))):
+        logit = Vector(e, e.splat(e.dot(f["h"], f["end_weight"], f["H"]), e.vector))
+        ends = below(frame.broadcast("ends", frame.n), logit + frame.broadcast("end_bias", 0))
+        b.ret(b.zext(b.extract_element(ends, e.int(0)), INT))
+    b.ret(e.int(0))

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import ir
-
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
 
@@ -60,25 +58,6 @@ class MixtureParameters:
         nats = peaks[0] - peaks[1] + (totals[0] / totals[1]).log()
         # If no energy is finite, peaks and totals mean nothing: the nats are infinite, or nan.
         return nats.replaced(peaks[1], "==", -math.inf, some_energy)
-
-    def with_uniform(self, nats: Vector, share: float, likelihood: float) -> Vector:
-        """The nats of a mixture that leaves a share to a uniform distribution, and their slopes.
-
-        `nats` are this mixture's, from `nats`, and `likelihood` is the uniform distribution's.
-        """
-        e, b = self.e, self.e.builder
-        nats, most = nats + -math.log1p(-share), -math.log(share * likelihood)
-        # Elsewhere the uniform distribution is below the last digit, and the mixture has all slope.
-        counts = most - (e.precision.mantissa + 2) * math.log(2)
-        first = b.extract_element(nats.value, e.int(0))
-        found = [nats.value]
-        with e.when(b.fcmp_ordered(">", first, ir.Constant(e.real, counts)), found) as inside:
-            left = nats * -1.0 + most
-            soft, mixtures = left.softplus()
-            inside[0] = (soft * -1.0 + most).value
-            with self._each([]) as (k, lanes, _), e.loop(0, self.rows) as row:
-                self.put(self._value(row, k, lanes) * mixtures, row, k, lanes)
-        return Vector(e, found[0])
 
     def get(self, row: Any, k: Any, lanes: Any) -> Vector:
         """Parameters of one row, including the bias."""

@@ -3,6 +3,7 @@
 from base64 import b64encode
 
 from seqmodel.media.pictures import Picture
+from seqmodel.plots.png import shades_png
 from seqmodel.report.page.charts import stretched
 from seqmodel.report.page.marks import Marks
 from seqmodel.report.page.markup import Markup, joined, tag
@@ -39,19 +40,22 @@ def _sample(sample: Sample, marks: Marks) -> Markup:
     scale = {"min": "0", "max": f"{picture.seconds:.3f}", "step": "0.01", "value": "0"}
     seek = tag("input", type="range", hidden=True, aria_label=f"Position in {name}", **scale)
     cursor = tag("span", class_="cursor", hidden=True)
-    data = b64encode(sample.sound).decode("ascii")
-    source = f"data:{MEDIA_TYPES[sample.kind]};base64,{data}"
+    source = _embedded(MEDIA_TYPES[sample.kind], sample.sound)
     sound = tag("audio", controls=True, preload="none", src=source, aria_label=name)
     above = tag("figcaption", button, key, tag("span", name), _download(sample))
     shown = tag("div", _drawing(picture), cursor, seek, class_="picture")
     return tag("figure", above, shown, sound, class_=f"sample {colour}".strip())
 
 
+def _embedded(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{b64encode(content).decode('ascii')}"
+
+
 def _download(sample: Sample) -> Markup:
     if sample.download is None:
         return Markup()
     name, content = sample.download
-    source = f"data:application/octet-stream;base64,{b64encode(content).decode('ascii')}"
+    source = _embedded("application/octet-stream", content)
     return tag("a", f"Save as .{name.rpartition('.')[2]}", download=name, href=source)
 
 
@@ -63,8 +67,13 @@ def _drawing(picture: Picture) -> Markup:
         place = f"{100 * (picture.top - level.y) / height:.2f}%"
         parts.append(tag("line", class_="grid", x1="0", x2="100%", y1=place, y2=place))
         parts.append(tag("text", level.name, class_="y-tick", x="-8", y=place, dy="0.35em"))
-    boxes = tag("path", class_="boxes", d=_boxes(picture))
-    parts.append(stretched([boxes], f"0 0 {picture.width:g} {height:g}"))
+    drawn = [tag("path", class_="boxes", d=_boxes(picture))]
+    if picture.shades is not None:
+        source = _embedded("image/png", shades_png(*picture.shades))
+        size = {"width": f"{picture.shades.columns}", "height": f"{height:g}"}
+        image = tag("image", class_="shades", href=source, preserveAspectRatio="none", **size)
+        drawn.append(image)
+    parts.append(stretched(drawn, f"0 0 {picture.width:g} {height:g}"))
     return tag("svg", *parts, class_="drawing", role="img", aria_label=picture.summary)
 
 

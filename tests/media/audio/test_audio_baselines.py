@@ -1,27 +1,29 @@
-"""Trivial models of audio, recomputed sample by sample with lstsq and scipy.stats."""
+"""Trivial models of audio, recomputed with scipy.stats and a FLAC on disk."""
 
 import math
 import tracemalloc
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from scipy import special, stats
 
 from seqmodel.data.dataset import Split
-from seqmodel.media.audio import baselines as audio_baselines
+from seqmodel.media.audio import frames as audio_frames
 from seqmodel.media.audio.baselines import audio_nats_per_frame, log_normal_cdf
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
 
 STEP = 1 / 32768
-NAMES = ["silence", "gaussian", "linear"]
+NAMES = ["silence", "gaussian"]
+"""Of those that are distributions."""
 
 
-def split_of(*pieces, frame_size=10, **frame):
+def split_of(*pieces, frame_size=10, rate=8000, **frame):
     """A split of pieces, int16 levels (N,) or float32 samples."""
     dtype = str(pieces[0].dtype)
-    definition = AudioFrames(8000, frame_size, 2 * frame_size, dtype, **frame)
+    definition = AudioFrames(rate, frame_size, 2 * frame_size, dtype, **frame)
     lengths = np.array([len(piece) // frame_size for piece in pieces])
     starts = np.cumsum([0, *map(len, pieces)])[:-1]
     names = [f"{k}.wav" for k in range(len(pieces))]
@@ -37,28 +39,13 @@ def voice(seed, frames, loud=6000):
     return np.clip(line[2:] / 2 + 300, -32768, 32767).astype(np.int16)
 
 
-def columns(pieces, order):
-    """(N, order + 1): the samples before each one, the nearest first, and 1."""
-    rows = []
-    for piece in pieces:
-        line = np.concatenate([np.zeros(order), piece / 32768])
-        rows += [[*line[t : t + order][::-1], 1.0] for t in range(len(piece))]
-    return np.array(rows)
-
-
-def distributions(train, split):
-    """Name -> the distribution of each sample of `split`, by scipy."""
-    target, samples = (np.concatenate(pieces) / 32768 for pieces in (train, split))
-    found = {"silence": stats.laplace(np.zeros(len(samples)), np.abs(target).mean())}
-    for name, order in (("gaussian", 0), ("linear", 16)):
-        past = columns(train, order)
-        ridge = math.sqrt(len(past) / 12) * STEP * np.eye(order, order + 1)
-        weights = np.linalg.lstsq(
-            np.concatenate([past, ridge]), np.append(target, np.zeros(order)), rcond=None
-        )[0]
-        deviation = np.sqrt(np.mean((target - past @ weights) ** 2))
-        found[name] = stats.norm(columns(split, order) @ weights, deviation)
-    return found
+def distributions(train):
+    """Name -> the distribution of every sample, by scipy."""
+    target = np.concatenate(train) / 32768
+    return {
+        "silence": stats.laplace(0, np.abs(target).mean()),
+        "gaussian": stats.norm(target.mean(), target.std()),
+    }
 
 
 def level_log_probability(distribution, levels):
@@ -95,10 +82,10 @@ def test_every_figure_is_the_recomputed_one(split, frame_size):
         )
         for discrete in (False, True)
     ]
-    assert [list(figures) for figures in ours] == [NAMES] * 2
+    assert [list(figures) for figures in ours] == [NAMES, [*NAMES, "flac"]]
     levels = np.concatenate(split)
     frames = len(levels) / frame_size
-    for name, distribution in distributions(TRAIN, split).items():
+    for name, distribution in distributions(TRAIN).items():
         density = distribution.logpdf(levels / 32768) + math.log(0.2)
         assert ours[0][name] == pytest.approx(-density.sum() / frames, rel=1e-9), name
         chances = level_log_probability(distribution, levels.astype(float))
@@ -106,63 +93,59 @@ def test_every_figure_is_the_recomputed_one(split, frame_size):
 
 
 def test_the_probabilities_of_all_levels_sum_to_one():
-    """Whatever came before: for a piece's first sample, and for one after a loud beginning."""
     train = split_of(voice(1, 60, loud=90) - np.int16(300), frame_size=1)
-    for before in ([], [250, -300, 180]):
-        nats = {name: [] for name in NAMES}
-        told = np.zeros(3)
-        if before:
-            told = _nats(train, before)
-        for level in (-32768, *range(-1500, 1501), 32767):
-            for name, x, y in zip(NAMES, _nats(train, [*before, level]), told, strict=True):
-                nats[name].append(x - y)
+    nats = {name: [] for name in NAMES}
+    for level in (-32768, *range(-1500, 1501), 32767):
+        piece = split_of(np.array([level], np.int16), frame_size=1)
+        figures = audio_nats_per_frame(train, piece, piece.frame, discrete=True)
         for name in NAMES:
-            assert np.exp(-np.array(nats[name])).sum() == pytest.approx(1, abs=1e-9), name
+            nats[name].append(figures[name])
+    for name in NAMES:
+        assert np.exp(-np.array(nats[name])).sum() == pytest.approx(1, abs=1e-9), name
 
 
-def _nats(train, levels):
-    """The nats of a whole piece (3,)."""
-    piece = split_of(np.array(levels, np.int16), frame_size=1)
-    figures = audio_nats_per_frame(train, piece, piece.frame, discrete=True)
-    return np.array([figures[name] for name in NAMES]) * len(levels)
+@pytest.mark.parametrize("rate", [8000, 192_000, 655_351])
+def test_flac_is_the_size_of_a_file_of_all_pieces(tmp_path, recordings, rate):
+    """Of levels exactly, and at rates that no FLAC has too."""
+    line = np.concatenate(recordings["train"])
+    soundfile.write(tmp_path / "all.flac", line, 8000, "PCM_16", compression_level=1.0)
+    np.testing.assert_array_equal(soundfile.read(tmp_path / "all.flac", dtype="int16")[0], line)
+    split = split_of(*recordings["train"], rate=rate)
+    told = audio_nats_per_frame(split, split, split.frame, discrete=True)["flac"]
+    bits = 8 * (tmp_path / "all.flac").stat().st_size
+    assert told == pytest.approx(bits * math.log(2) / (len(line) / 10), rel=1e-12)
+    soundfile.write(tmp_path / "usual.flac", line, 8000, "PCM_16")
+    assert (tmp_path / "usual.flac").stat().st_size > bits / 8
 
 
-def test_a_piece_begins_after_zeros_whatever_precedes_it_on_disk():
-    """Guards against a predictor that looks across the boundary of two pieces, in either split."""
-    train, first, second = split_of(*TRAIN), VALID[0], VALID[2]
-    for discrete in (False, True):
-
-        def figures(*pieces, train=train, discrete=discrete):
-            split = split_of(*pieces)
-            return audio_nats_per_frame(train, split, split.frame, discrete=discrete)
-
-        both, joined = figures(first, second), figures(np.concatenate([first, second]))
-        for name in NAMES:
-            alone = 21 * figures(first)[name] + 40 * figures(second)[name]
-            assert 61 * both[name] == pytest.approx(alone, rel=1e-12)
-        assert joined["linear"] != pytest.approx(both["linear"], rel=1e-9)
-        fitted = figures(first, train=split_of(first, second))["linear"]
-        seam = figures(first, train=split_of(np.concatenate([first, second])))["linear"]
-        assert fitted != pytest.approx(seam, rel=1e-9)
+def test_flac_of_digits_takes_what_it_takes(shared_data):
+    """The figure that others quote: the recordings of valid, uncut, in one file."""
+    digits = shared_data / "speech" / "fsdd" / "valid"
+    if not digits.is_dir():
+        pytest.skip(f"no digits at {digits}")
+    pieces = [soundfile.read(file, dtype="int16")[0] for file in sorted(digits.glob("*.wav"))]
+    split = split_of(*pieces, frame_size=1)
+    told = audio_nats_per_frame(split, split, split.frame, discrete=True)["flac"]
+    assert told / math.log(2) == pytest.approx(8.6476, abs=1e-4)
 
 
 @pytest.mark.parametrize("block", [1, 30, 100, 10_000])
 def test_blocks_change_no_figure(monkeypatch, block):
-    """Guards against a block that forgets the samples before it."""
+    """Guards against a block that is left out or counts twice."""
     train, valid = split_of(*TRAIN), split_of(*VALID)
     whole = audio_nats_per_frame(train, valid, valid.frame, discrete=True)
-    monkeypatch.setattr(audio_baselines, "BLOCK", block)
+    monkeypatch.setattr(audio_frames, "BLOCK", block)
     cut = audio_nats_per_frame(train, valid, valid.frame, discrete=True)
     assert cut == pytest.approx(whole, rel=1e-11)
 
 
 def test_an_hour_takes_no_more_memory_than_a_block():
-    """Guards against columns of a whole piece: (N, 18) numbers of 8 bytes, 4 GB/hour at 8 kHz."""
-    long = split_of(np.resize(voice(1, 1000), 600_000))  # its columns: 86 MB
+    """Guards against a whole piece in float64, 16 MB, and against a FLAC in memory."""
+    long = split_of(np.resize(voice(1, 1000), 2_000_000))
     tracemalloc.start()
     try:
         audio_nats_per_frame(long, long, long.frame, discrete=True)
-        assert tracemalloc.get_traced_memory()[1] < 40e6
+        assert tracemalloc.get_traced_memory()[1] < 12e6
     finally:
         tracemalloc.stop()
 
@@ -186,8 +169,7 @@ def test_digital_silence_leaves_scales_of_one_step(discrete):
             "silence": math.log(2 * STEP / 0.5),
             "gaussian": math.log(STEP / 0.5 * math.sqrt(2 * math.pi)),
         }
-    sample["linear"] = sample["gaussian"]
-    assert quiet == pytest.approx({name: 10 * nats for name, nats in sample.items()})
+    assert {n: quiet[n] for n in NAMES} == pytest.approx({n: 10 * sample[n] for n in NAMES})
     assert all(quiet[name] < loud[name] < math.inf for name in NAMES)
 
 
@@ -199,8 +181,7 @@ def test_samples_beyond_full_scale_count_as_loudest_and_stay_finite():
     assert all(0 < figures[name] < math.inf for name in NAMES)
     loudest = split_of(np.array([1.2] * 10, np.float32))
     figures = audio_nats_per_frame(train, loudest, train.frame, discrete=True)
-    distribution = distributions([voice(1, 60)], EXTREME)["gaussian"]
-    tail = distribution.logsf(1.2 - np.float32(0) - STEP / 2)[0]
+    tail = distributions([voice(1, 60)])["gaussian"].logsf(1.2 - STEP / 2)
     assert figures["gaussian"] == pytest.approx(-10 * tail, rel=1e-6)
 
 
@@ -220,13 +201,11 @@ def test_nats_use_the_same_standardisation_as_the_models():
     assert baseline == pytest.approx(float(nats.mean()), rel=1e-12)
 
 
-@pytest.mark.parametrize("discrete", [False, True])
-def test_the_linear_predictor_beats_the_others_on_tones(discrete, recordings):
-    """Guards against a wrong sign: predicting from the past must help on tones."""
-    train = split_of(*(piece[: len(piece) // 10 * 10] for piece in recordings["train"]))
-    figures = audio_nats_per_frame(train, train, train.frame, discrete=discrete)
-    assert figures["linear"] < figures["gaussian"] - 5
-    assert figures["linear"] < figures["silence"] - 5
+def test_flac_beats_the_others_on_tones(recordings):
+    """Guards against bytes for bits, or a figure per sample: predicting helps on tones."""
+    train = split_of(*recordings["train"])
+    figures = audio_nats_per_frame(train, train, train.frame, discrete=True)
+    assert min(figures.values()) == figures["flac"] < figures["silence"] - 5
 
 
 def test_the_normal_distribution_is_scipys():

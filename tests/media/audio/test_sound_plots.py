@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from seqmodel.media.audio.plots import columns, plot_sample_values, recording_png
+from seqmodel.media.audio.plots import plot_sample_values, recording_png
+from seqmodel.media.audio.spectrogram import columns
 
 RATE = 8000
 
@@ -16,30 +17,36 @@ def tone(hertz, samples):
     return (0.5 * np.sin(2 * np.pi * hertz * np.arange(samples) / RATE)).astype(np.float32)
 
 
-@pytest.mark.parametrize("hop", [1, 6, 64, 256, 1000])
-@pytest.mark.parametrize("samples", [1, 255, 256, 5000])
+@pytest.mark.parametrize("hop", [1, 6, 64, 256, 1000, 3000])
+@pytest.mark.parametrize("samples", [1, 255, 256, 7000])
 def test_columns_do_not_depend_on_blocks(samples, hop):
     """Guards block boundaries against columns lost, doubled, or begun a sample late."""
     sound = np.random.default_rng(samples).uniform(-1, 1, samples).astype(np.float32)
     low, high, power = columns(np.array_split(sound, 7), 256, hop)
-    padded = np.append(sound, np.zeros(2000, np.float32))
+    padded = np.pad(sound, (1000, 6000))
     starts = range(0, samples, hop)
     assert len(low) == len(high) == len(power) == len(starts)
     for k, start in enumerate(starts):
-        assert low[k] == padded[start : start + hop].min()
-        assert high[k] == padded[start : start + hop].max()
-        spectrum = np.abs(np.fft.rfft(padded[start : start + 256] * np.hanning(256))) ** 2
+        within = padded[1000 + start : 1000 + start + hop]
+        assert low[k] == within.min()
+        assert high[k] == within.max()
+        if hop <= 256:
+            begins = [start - (256 - hop) // 2]
+        else:
+            begins = [start + j * hop // min(8, hop // 256) for j in range(min(8, hop // 256))]
+        windows = [padded[1000 + begin : 1256 + begin] * np.hanning(256) for begin in begins]
+        spectrum = np.mean([np.abs(np.fft.rfft(window)) ** 2 for window in windows], axis=0)
         np.testing.assert_allclose(power[k], spectrum / (np.hanning(256).sum() / 2) ** 2)
 
 
 def test_the_power_is_scipys_and_1_for_a_full_scale_sine():
-    sound = 2 * tone(1000, 4000)
+    sound = 2 * tone(1000, 4096)
     _, _, power = columns([sound], 256, 128)
     assert power[3].argmax() == 1000 / (RATE / 256)
     assert power[3].max() == pytest.approx(1, rel=1e-3)
     window = np.hanning(256)
     _, _, stft = scipy.signal.spectrogram(
-        sound, RATE, window, 256, 128, detrend=False, scaling="spectrum", mode="psd"
+        np.pad(sound, 64), RATE, window, 256, 128, detrend=False, scaling="spectrum", mode="psd"
     )
     inner = stft.shape[1] - 2
     np.testing.assert_allclose(power[:inner, 1:-1], 2 * stft.T[:inner, 1:-1], rtol=1e-3, atol=1e-9)
@@ -59,6 +66,13 @@ def test_time_goes_right_and_pitch_up(tmp_path):
     assert early.any()
     assert (~early).any()
     assert np.median(rows[early]) > np.median(rows[~early]) + 100
+
+
+def test_a_sound_half_as_loud_is_darker(tmp_path):
+    """Guards against a scale of each picture's own: a sample too quiet would look like its data."""
+    loud, soft = (picture(tmp_path / "a.png", share * tone(1000, 8000)) for share in (1.0, 0.1))
+    inside = np.s_[250:400, 100:800]
+    assert loud[inside][..., 1].max() > soft[inside][..., 1].max() + 0.2
 
 
 @pytest.mark.parametrize("samples", [1, 17, 50_000])

@@ -15,7 +15,6 @@ from seqmodel.media.music.statistics import (
     chord_lengths,
     mean,
     note_lengths,
-    total_variation,
 )
 
 C4 = 60 - 21
@@ -151,17 +150,6 @@ def test_distributions_match_a_loop_over_the_frames(states):
     of = Statistics.of([roll])
     for name, values in expected.items():
         assert getattr(of, name) == Counter(values), name
-
-
-def test_total_variation_by_hand():
-    """Half of the mass moves from 1 to 2 and 3; disjoint distributions are 1 apart."""
-    one, other = Counter({1: 6, 2: 2}), Counter({1: 1, 2: 2, 3: 1})
-    assert total_variation(one, other) == pytest.approx((0.5 + 0.25 + 0.25) / 2)
-    assert total_variation(other, one) == total_variation(one, other)
-    assert total_variation(one, one) == 0
-    assert total_variation(Counter({1: 3}), Counter({2: 5})) == 1
-    assert total_variation(one, Counter()) == total_variation(Counter(), one) == 1
-    assert total_variation(Counter(), Counter()) == 0
 
 
 @pytest.fixture

@@ -1,0 +1,117 @@
+"""The trivial models that stand next to every figure: the medium's own and, for sound, a lattice.
+
+`lattice` is what adaptive prediction reaches without a unit: the sample-wise model's output, with
+one logistic around the anchor of `model.sound`, whose scale is the anchor's level times a factor
+fitted to the training split. It is of 16-bit levels only.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from seqmodel.data import batches
+from seqmodel.data.dataset import Split
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.registry import medium_of
+from seqmodel.model.sound.encoder import SoundEncoder
+from seqmodel.outputs.logistic.sample_wise import SampleLogisticOutput
+
+TOLD = 4
+"""The last features of the encoder: the grid's certainty and spacing, the anchor and its level."""
+BATCH, WINDOW = 16, 2**10
+"""Pieces and samples of each at a time."""
+FITTED_PIECES, FITTED = 64, 2**17
+"""Of train, at even steps through it: how many, and about how many of their first samples."""
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def baselines(
+    train: Split, split: Split, frame: FrameDefinition, *, discrete: bool
+) -> dict[str, float]:
+    """Nats per frame of every trivial model, as `Medium.baselines`."""
+    found = medium_of(frame).baselines(train, split, frame, discrete=discrete)
+    if discrete and frame.rate and frame.values == "samples":
+        found["lattice"] = lattice_nats_per_frame(train, split, frame)
+    return found
+
+
+def lattice_nats_per_frame(train: Split, split: Split, frame: FrameDefinition) -> float:
+    """Nats per frame of `lattice`, fitted to `train`, on every frame of `split`.
+
+    `frame` holds the sampling rate, which decides how the lattice adapts.
+    """
+    encoder = SoundEncoder(frame.rate, frame.frame_size)
+    encoder.start_at(train)
+    output = SampleLogisticOutput(TOLD, frame.frame_size, 1)
+    count = min(len(train), FITTED_PIECES)
+    chosen = np.arange(count) * len(train) // count
+    longest = -(-FITTED // (count * frame.frame_size))
+    with torch.inference_mode():
+        output.linear.weight.zero_()
+        rows = list(_rows(encoder, train, chosen, longest))
+        log_scale = _lowest(lambda log_scale: _nats(output, rows, log_scale), -3.0, 3.0)
+        return _nats(output, _rows(encoder, split, np.arange(len(split))), log_scale) / split.frames
+
+
+class _Rows(NamedTuple):
+    """Frames and what the encoder tells before them."""
+
+    told: Tensor
+    """(T F, B, TOLD)"""
+    frames: Tensor
+    """(T, B, F)"""
+    inside: Tensor
+    """(T, B) booleans: whether the frame belongs to the piece, rather than to padding."""
+
+
+def _rows(
+    encoder: SoundEncoder, split: Split, indices: NDArray[np.int64], longest: int | None = None
+) -> Iterator[_Rows]:
+    """These pieces, or at most `longest` frames of each."""
+    lengths = split.lengths[indices]
+    if longest is not None:
+        lengths = np.minimum(lengths, longest)
+    window = max(1, WINDOW // encoder.steps)
+    for batch in batches.in_order(lengths, BATCH):
+        past = encoder.start(torch.zeros(()), len(batch))
+        most = int(lengths[batch].max())
+        for begin in range(0, most, window):
+            end = min(most, begin + window)
+            loaded = batches.load(split, indices[batch], begin=begin, window=end - begin)
+            encoded = encoder.encode(torch.from_numpy(loaded.frames), past)
+            past = encoded.last
+            inside = np.arange(begin, end)[:, np.newaxis] < lengths[batch]
+            told = encoded.inputs[..., -TOLD:].contiguous()
+            yield _Rows(told, encoded.frames, torch.from_numpy(inside))
+
+
+def _nats(
+    output: SampleLogisticOutput, windows: Iterator[_Rows] | list[_Rows], scale: float
+) -> float:
+    output.linear.bias.copy_(torch.tensor([0.0, 0.0, scale]))
+    return sum(
+        float(output.score(told, frames, frames)[inside].sum(dtype=torch.float64))
+        for told, frames, inside in windows
+    )
+
+
+def _lowest(cost: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function with one valley is lowest, to 0.005: by golden section (Kiefer 1953)."""
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = cost(left), cost(right)
+    while high - low > 0.01:
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - GOLDEN * (high - low)
+            at_left = cost(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + GOLDEN * (high - low)
+            at_right = cost(right)
+    return (low + high) / 2

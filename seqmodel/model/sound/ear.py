@@ -1,0 +1,259 @@
+"""The predictors and features of `hearing.py` as instructions: a sample of several pieces."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from seqmodel.kernels.code.emit import INT, Emitter
+from seqmodel.kernels.code.vectors import Vector
+from seqmodel.model.sound import grid, lattice, pitch
+from seqmodel.model.sound.hearing import FAINT
+from seqmodel.model.sound.known import Known
+from seqmodel.model.sound.predictors import (
+    CLEAN,
+    CLIP,
+    FULL,
+    SAMPLE,
+    SMOOTH,
+    TAPS,
+    Anchor,
+    Feature,
+    Grid,
+    Lattice,
+    Level,
+    Loudness,
+    Period,
+    Predictors,
+    Recent,
+    Reflections,
+    Rival,
+    residual,
+)
+
+_PEAKS = 4
+"""Lags are compared in as many interleaved searches, none of which waits for another."""
+
+
+class Ear:
+    """Hears and tells a sample of each lane's piece.
+
+    `place` gives the address of a part of the memory, of a line that of the value that is being
+    heard; the numbers of a part and values of a line are a vector apart, the newer ones behind.
+    """
+
+    def __init__(
+        self, e: Emitter, predictors: Predictors, known: Any, place: Callable[[str], Any]
+    ) -> None:
+        self._e, self._predictors, self._known, self._place = e, predictors, known, place
+
+    def hear(self, sample: Vector, noise: tuple[Any, Callable[[], Vector]] | None = None) -> None:
+        """As `hearing`: the memory after a sample, in levels.
+
+        `noise` is whether there is any, and what loads it; levels are without it.
+        """
+        predictors, grid_now, pure = self._predictors, self._hear_grid(sample), sample
+        if noise is not None:
+            (noisy, load), heard = noise, [sample.value]
+            with self._e.when(noisy, heard) as inside:
+                level = predictors.levels["slow"]
+                clean, each = self._load(CLEAN), predictors.lattices[0]
+                steps = self._rounded((clean + level.floor) * load() / grid_now)
+                error = self._hear_lattice(CLEAN, sample + FAINT, each)
+                self._store(_mean(level, clean, error), CLEAN)
+                inside[0] = (sample + steps * grid_now).clamp(-FULL, FULL - 1).value
+            sample = Vector(self._e, heard[0])
+        sample, disturbed = sample + FAINT, sample - pure
+        newest = {SAMPLE: sample}
+        for n, each in enumerate(predictors.lattices):
+            newest[residual(n)] = self._hear_lattice(n, sample, each)
+        for name, level in predictors.levels.items():
+            self._store(_mean(level, self._load(name), newest[level.of] - disturbed), name)
+        for line in predictors.lines:
+            if line == SMOOTH:
+                step = predictors.pitch.step
+                values = [self._load(residual(0), -n) for n in range(step)]
+                newest[line] = sum(values[1:], values[0]) * (1 / step)
+            self._store(newest[line], line)
+        self._hear_pitch(newest[predictors.pitch_line])
+
+    def _hear_grid(self, sample: Vector) -> Vector:
+        """The grid after a sample; see `grid.hear`."""
+        e, b, old, seen = self._e, self._e.builder, self._load("grid"), self._load("seen")
+        whole = self._rounded(sample)
+        bits = b.fptosi(whole.value, e.integers)
+        lowest = b.sitofp(b.and_(bits, b.sub(e.whole(0), bits)), e.vector)
+        broken = b.fcmp_ordered("!=", whole.value, sample.value)
+        found = Vector(e, b.select(broken, e.constant(1.0), lowest))
+        less = Vector(
+            e, b.select(b.fcmp_ordered("<", old.value, found.value), old.value, found.value)
+        )
+        found = found.replaced(seen, ">", 0.0, less).replaced(sample, "==", 0.0, old)
+        self._store(found, "grid")
+        more = (seen + 1.0).clamp(0.0, float(grid.MOST)).replaced(sample, "==", 0.0, seen)
+        self._store(more, "seen")
+        return found
+
+    def _rounded(self, value: Vector) -> Vector:
+        return Vector(self._e, self._e.rounded(value.value))
+
+    def _hear_lattice(self, n: int | str, sample: Vector, each: Lattice) -> Vector:
+        """The error of the n-th lattice, which then hears the sample."""
+        e, zero, forgetting = self._e, self._e.zero(), each.forgetting
+        error = sample - self._load(f"said {n}")
+        k, b, num, den = (self._place(f"{part} {n}") for part in ("k", "b", "num", "den"))
+        carried = [sample.value, sample.value, zero]  # f, the new b, the prediction
+        with e.carrying(0, each.order, 1, carried) as (m, inside):
+            at = e.mul(m, e.lanes)
+
+            def load(part: Any, at: Any = at) -> Vector:
+                return Vector(e, e.load(e.offset(part, at)))
+
+            f, b_now, said = (Vector(e, value) for value in inside)
+            k_m, b_m = load(k), load(b)
+            num_m = load(num) * forgetting + (f + f) * b_m
+            den_m = (load(den) * forgetting + 2 * lattice.QUANTISATION) + f * f + b_m * b_m
+            k_now = num_m * lattice.INSIDE / den_m
+            for value, part in ((num_m, num), (den_m, den), (k_now, k), (b_now, b)):
+                e.store(value.value, e.offset(part, at))
+            following = f - k_m * b_m, b_m - k_m * f, said + k_now * b_now
+            inside[:] = [value.value for value in following]
+        self._store(Vector(e, carried[2]).clamp(-FULL, FULL - 1), f"said {n}")
+        return error
+
+    def _hear_pitch(self, newest: Vector) -> None:
+        e, of_pitch = self._e, self._predictors.pitch
+        energy = self._load("energy") * of_pitch.forgetting + 1.0 + newest * newest
+        acf, line = self._place("acf"), self._place(self._predictors.pitch_line)
+        least, shortest = energy * pitch.LEAST, e.constant(float(of_pitch.shortest))
+
+        def compare(n: Any, best: list[Any]) -> None:
+            """Update the autocorrelation at the n-th lag, and the best value and lag so far."""
+            at, lag = e.offset(acf, e.mul(n, e.lanes)), e.add(n, of_pitch.shortest)
+            ago = e.builder.sub(e.int(0), e.mul(lag, of_pitch.step, e.lanes))
+            then = Vector(e, e.load(e.offset(line, ago)))
+            value = Vector(e, e.load(at)) * of_pitch.forgetting + newest * then
+            e.store(value.value, at)
+            number = e.splat(e.builder.sitofp(lag, e.real), e.vector)
+            best[:] = self._better((value.value, number), best)
+
+        bests = [least.value, shortest] * _PEAKS
+        whole = of_pitch.lags - of_pitch.lags % _PEAKS
+        with e.carrying(0, whole, _PEAKS, bests) as (n, inside):
+            for k in range(_PEAKS):
+                pair = inside[2 * k : 2 * k + 2]
+                compare(e.add(n, k), pair)
+                inside[2 * k : 2 * k + 2] = pair
+        best = bests[:2]
+        for k in range(1, _PEAKS):
+            best = self._better(bests[2 * k : 2 * k + 2], best)
+        for n in range(whole, of_pitch.lags):
+            compare(e.int(n), best)
+        peak, lag = (Vector(e, value) for value in best)
+        for value, part in ((energy, "energy"), (lag, "lag"), (peak / energy, "peak")):
+            self._store(value, part)
+
+    def _better(self, one: Any, best: Any) -> list[Any]:
+        b = self._e.builder
+        more = b.fcmp_ordered(">", one[0], best[0])
+        return [b.select(more, one[0], best[0]), b.select(more, one[1], best[1])]
+
+    def tell(self, told: Emitter, rows: list[Any]) -> None:
+        """Write each lane's features to its row, in the type of `told`."""
+        start = 0
+        for feature in self._predictors.features:
+            row = [told.offset(row, start) for row in rows]
+            self._tell(feature, _Row(self._e, told, row))
+            start += feature.size
+
+    def _tell(self, feature: Feature, row: "_Row") -> None:
+        anchor, slow = self._load("said 0"), self._level("slow")
+        match feature:
+            case Recent(line, size, level, factor):
+                inverse, shift = _one(slow) / self._level(level), anchor if line == SAMPLE else None
+                with self._e.loop(0, size) as n:
+                    value = self._load(line, self._e.builder.sub(self._e.int(0), n))
+                    value = value if shift is None else value - shift
+                    row.put(n, (value * inverse).clamp(-CLIP, CLIP) * factor)
+            case Rival(n):
+                row.put(0, ((self._load(f"said {n}") - anchor) / slow).clamp(-CLIP, CLIP))
+            case Reflections(size):
+                with self._e.loop(0, size) as n:
+                    row.put(n, self._load("k 0", n))
+            case Loudness(level, offset):
+                row.put(0, self._level(level).log() * 0.5 - offset)
+            case Period():
+                self._tell_period(row, _one(slow) / slow)
+            case Grid():
+                now, seen = self._load("grid"), self._load("seen")
+                share, odds = self._of_known("share"), _one(now)
+                for least in range(grid.MOST):
+                    odds = (odds * now).replaced(seen, "<=", float(least), odds)
+                odds = odds * share
+                row.put(0, (odds / (odds + (1.0 - share))).replaced(now, "<=", 1.0, 0.0))
+                row.put(1, now * (1 / FULL))
+            case Anchor():
+                row.put(0, anchor * (1 / FULL))
+                louder = self._level("loud") / self._of_known("loudest")
+                row.put(1, slow * (1 / FULL) / louder.maximum(_one(louder)))
+
+    def _tell_period(self, row: "_Row", inverse: Vector) -> None:
+        e, of_pitch, lag = self._e, self._predictors.pitch, self._load("lag")
+        line, places = self._place(self._predictors.pitch_line), []
+        for lane in range(e.lanes):
+            steps = e.builder.fptosi(_lane(e, lag.value, lane), INT)
+            ago = e.builder.sub(e.int(1), e.mul(steps, of_pitch.step))
+            places.append(e.offset(line, e.mul(ago, e.lanes), lane))
+        for k in range(2 * TAPS + 1):
+            value = ir.Constant(e.vector, ir.Undefined)
+            for lane, place in enumerate(places):
+                back = (k - TAPS) * of_pitch.step * e.lanes
+                number = e.builder.load(e.offset(place, back), typ=e.real)
+                value = e.builder.insert_element(value, number, ir.IntType(32)(lane))
+            row.put(k, (Vector(e, value) * inverse).clamp(-CLIP, CLIP) * 0.5)
+        row.put(2 * TAPS + 1, self._load("peak"))
+        period = (lag * (1 / of_pitch.longest)).log() * (1 / math.log(2))
+        row.put(2 * TAPS + 2, period)
+
+    def _of_known(self, name: str) -> Vector:
+        place = self._e.offset(self._known, Known._fields.index(name))
+        return Vector(self._e, self._e.broadcast(place))
+
+    def _level(self, name: str) -> Vector:
+        return self._load(name) + self._predictors.levels[name].floor
+
+    def _load(self, part: str, number: Any = 0) -> Vector:
+        e = self._e
+        return Vector(e, e.load(e.offset(self._place(part), e.mul(number, e.lanes))))
+
+    def _store(self, value: Vector, part: str) -> None:
+        self._e.store(value.value, self._place(part))
+
+
+class _Row:
+    """Where features are written: an address for each lane, in the type of `told`."""
+
+    def __init__(self, e: Emitter, told: Emitter, addresses: list[Any]) -> None:
+        self._e, self._told, self._addresses = e, told, addresses
+
+    def put(self, n: Any, value: Vector) -> None:
+        """Write the n-th feature."""
+        e, told, number = self._e, self._told, value.value
+        if told.real != e.real:
+            number = e.builder.fptrunc(number, ir.VectorType(told.real, e.lanes))
+        for lane, address in enumerate(self._addresses):
+            e.builder.store(_lane(e, number, lane), told.offset(address, n))
+
+
+def _lane(e: Emitter, value: Any, lane: int) -> Any:
+    return e.builder.extract_element(value, ir.IntType(32)(lane))
+
+
+def _mean(level: Level, former: Vector, now: Vector) -> Vector:
+    size = now.where("<", 0.0, now * -1.0)
+    return former * level.forgetting + size * (1 - level.forgetting)
+
+
+def _one(like: Vector) -> Vector:
+    return Vector(like.to, like.to.constant(1.0))

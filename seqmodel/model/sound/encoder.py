@@ -1,0 +1,148 @@
+"""The inputs of the sample-wise model: what adaptive predictors say of the next sample."""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from seqmodel.data.dataset import Split
+from seqmodel.kernels.device import one_thread
+from seqmodel.model.encoder import CompiledInputs, Encoded, Inputs, Past
+from seqmodel.model.sound.hearing import UNDECIDED, afresh, start_memory
+from seqmodel.model.sound.known import Known, known_of
+from seqmodel.model.sound.predictors import FULL, NOISE_SHARE, predictors_at
+
+if TYPE_CHECKING:
+    from seqmodel.kernels.run.calls import Arena
+
+
+STRETCH, NOISY = 0.3, 0.35
+"""The mean length of a stretch of noise or none, in seconds, and the share of those with noise."""
+
+
+class SoundEncoder(nn.Module):
+    """The unit makes a step for each sample, raw in [-1, 1), and reads what its past says: C = 1.
+
+    Lattices (`lattice.py`), which adapt at different speeds, predict the next sample; their
+    recent errors, the pitch (`pitch.py`) and levels say how and how well. `predictors.py`
+    lists the features at each sample rate, all about 1 in size or less and limited. The output
+    reads them too, E = I. The last four are how certain the recording's grid is and the grid itself
+    (`grid.py`), with full scale 1; the anchor, the first lattice's prediction in [-1, 1); and
+    its level: the recent mean of its errors' sizes, half a 16-bit level added, and lower by as much
+    as the sound is louder than any in training.
+
+    All of them follow from the past alone, so likelihoods stay exact. The features do not depend on
+    how a piece is cut into windows. `Past.memory` has heard all samples but the last, which is in
+    `Past.numbers`.
+
+    In training, with `noise`, pieces are heard through noise for a third of the time, in stretches
+    of `STRETCH` seconds on average, so that free running, which hears its own errors, stays on
+    familiar ground (Valin, Skoglund 2019, "LPCNet: improving neural speech synthesis through linear
+    prediction"): each sample as x + share * level * n, rounded to the grid, n standard normal,
+    level that of the clean samples, the share drawn for each stretch from 0 to `noise`. What is to
+    be predicted stays clean. The random numbers are torch's own. Stretches begin with windows, so
+    they are no shorter than those.
+    """
+
+    rows, binary, end_odds = 1, False, 0.0
+
+    def __init__(self, rate: int, frame_size: int, *, noise: float = 0.0) -> None:
+        """For `rate` samples per second in frames of `frame_size`, S."""
+        super().__init__()
+        self.predictors, self.steps = predictors_at(rate), frame_size
+        self.noise, self._stretch = noise, STRETCH * rate
+        self.input_size = self.beside_size = self.predictors.input_size
+        self.known: Tensor
+        self.register_buffer("known", torch.tensor(Known(), dtype=torch.float64))
+
+    def start_at(self, train: Split) -> None:
+        """See `Encoder`: the grids of its recordings, and how loud they get."""
+        known = known_of((FULL * piece for piece in train), self.predictors.levels["loud"])
+        self.known.copy_(torch.tensor(known))
+
+    def start(self, like: Tensor, batch_size: int) -> Past:
+        """See `Encoder`."""
+        memory = start_memory(self.predictors, self._known(), batch_size, like.device)
+        return Past(like.new_zeros(batch_size, 1), memory)
+
+    def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
+        """See `Encoder`; the past of each frame is the sample before it.
+
+        Features of padding are finite.
+        """
+        (T, B, _), S = frames.shape, self.steps
+        with one_thread():
+            frames = frames.to(past.numbers)
+            samples = frames.transpose(1, 2).reshape(T * S, B, 1)
+            line = torch.cat([past.numbers.unsqueeze(0), samples])
+            ends = torch.full((B,), T * S) if lengths is None else S * lengths.cpu()
+            last = line[ends.to(line.device), torch.arange(B, device=line.device)]
+        noise, memory = self._noise(T * S, past.memory)
+        x, memory = self._read(line[:-1], memory, ends, noise)
+        return Encoded(x, x, frames, line[:-1:S], Past(last, memory))
+
+    def joined(self, past: Past) -> Past:
+        """See `Encoder`: everything is kept but the grid, which is that of a recording.
+
+        The last sample, not yet heard, is replaced by silence, which tells nothing of a grid.
+        """
+        assert past.memory is not None
+        memory = afresh(self.predictors, self._known(), past.memory)
+        return Past(torch.zeros_like(past.numbers), memory)
+
+    def inputs(self, past: Past) -> Inputs:
+        """See `Encoder`."""
+        x, _ = self._read(past.numbers.unsqueeze(0), past.memory)
+        return Inputs(x[0], x[0])
+
+    def append(self, past: Past, frame: Tensor) -> Past:
+        """See `Encoder`."""
+        _, memory = self._read(past.numbers.unsqueeze(0), past.memory)
+        return Past(frame, memory)
+
+    def kept(self, numbers: Tensor) -> Tensor:
+        """See `Encoder`."""
+        return numbers
+
+    def compiled(self, arena: "Arena") -> CompiledInputs:
+        """See `Encoder`."""
+        from seqmodel.model.sound.kernel import sound_call  # the compiler loads at first use
+
+        return sound_call(self.predictors, self._known(), arena)
+
+    def _known(self) -> Known:
+        return Known(*self.known.tolist())
+
+    def _noise(self, T: int, memory: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """What each of T samples is disturbed by, in levels (T, B), if anything; the new memory."""
+        if memory is None or not (self.training and self.noise):
+            return None, memory
+        B, place = len(memory), self.predictors.starts[NOISE_SHARE]
+        former, drawn = memory[:, place].cpu(), (1 - torch.rand(B) / NOISY).clamp(min=0)
+        lasts = (torch.rand(B) < math.exp(-T / self._stretch)) & (former != UNDECIDED)
+        share = torch.where(lasts, former, self.noise * drawn.double())
+        memory = memory.clone()
+        memory[:, place] = share.to(memory)
+        return share.float() * torch.randn(T, B), memory
+
+    def _read(
+        self,
+        heard: Tensor,
+        memory: Tensor | None,
+        ends: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The features (T, B, I) after each sample of `heard` (T, B, 1), and the new memory.
+
+        A piece has heard as many samples as `ends` (B,) says, by default all.
+
+        On other devices too this is computed by the CPU: sample by sample, with few pieces, they
+        would be slower.
+        """
+        from seqmodel.model.sound.kernel import compiled_inputs  # as above
+
+        assert memory is not None
+        samples, memory = heard[..., 0].cpu(), memory.cpu()
+        x, memory = compiled_inputs(self.predictors, self._known(), samples, memory, ends, noise)
+        return x.to(heard), memory.to(heard.device)

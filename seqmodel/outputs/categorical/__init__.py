@@ -1,0 +1,1 @@
+"""Samples of 256 levels, by a softmax."""

@@ -1,0 +1,134 @@
+"""The lattice by itself, recomputed with the plain specification of what it hears, and scipy."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize, stats
+
+from seqmodel.data.dataset import Split
+from seqmodel.evaluation import baselines as evaluation
+from seqmodel.evaluation.baselines import baselines, lattice_nats_per_frame
+from seqmodel.media.audio.baselines import audio_nats_per_frame
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.model.sound.hearing import heard_plainly, start_memory
+from seqmodel.model.sound.known import known_of
+from seqmodel.model.sound.predictors import predictors_at
+
+STEP, UNIFORM = 2.0**-15, 2.0**-40
+FRAME = AudioFrames(8000, frame_size=5, mean=0.01, deviation=0.2)
+
+
+def split_of(*pieces, frame=FRAME):
+    """A split of int16 levels (N,)."""
+    lengths = np.array([len(piece) // 5 for piece in pieces])
+    starts = np.cumsum([0, *map(len, pieces)])[:-1]
+    return Split("some", ["a"] * len(pieces), lengths, frame, np.concatenate(pieces), starts)
+
+
+def tone(seed, length, grid=1):
+    """A decaying tone in noise, in multiples of `grid` levels, with a clipped sample."""
+    random, t = np.random.default_rng(seed), np.arange(length)
+    line = 9000 * np.exp(-t / 90) * np.sin(t * random.uniform(0.2, 0.5))
+    line = np.rint((line + random.normal(0, 40, length)) / grid) * grid
+    line[length // 2] = random.choice([-32768, 32767 // grid * grid])
+    return line.astype(np.int16)
+
+
+TRAIN = [tone(1, 90), tone(2, 60), tone(3, 75, grid=256), tone(4, 45)]
+VALID = [tone(5, 70, grid=256), tone(6, 105), np.zeros(10, np.int16), tone(7, 5)]
+
+
+def told_by(train, pieces):
+    """Certainty, spacing, anchor and level before each sample of all pieces, raw: (N, 4)."""
+    predictors = predictors_at(8000)
+    known = known_of(train, predictors.levels["loud"])
+    rows = []
+    for piece in pieces:
+        samples = torch.from_numpy(np.append(0, piece[:-1]) / 32768).unsqueeze(1)
+        memory = start_memory(predictors, known, 1, torch.device("cpu"))
+        rows.append(heard_plainly(predictors, known, samples, memory)[0][:, 0, -4:].numpy())
+    return np.concatenate(rows)
+
+
+def nats(told, x, log_scale):
+    """-log P of raw samples (N,), one logistic around the anchor, on the grid or on every level."""
+    certainty, spacing, anchor, level = told.T
+    around = stats.logistic(anchor, STEP / 10 + level * np.exp(log_scale))
+
+    def chance(width, highest):
+        low, high = x - width / 2, x + width / 2
+        inside = np.where(
+            x > anchor, around.sf(low) - around.sf(high), around.cdf(high) - around.cdf(low)
+        )
+        inside = np.where(x >= highest, around.sf(low), inside)
+        return np.where(x <= -1, around.cdf(high), inside)
+
+    share = np.where(spacing > STEP, np.minimum(certainty, 1 - 2**-20), 0)
+    on_grid = np.where(x % spacing == 0, chance(spacing, 1 - spacing), 0)
+    p = (1 - share) * chance(STEP, 1 - STEP) + share * on_grid
+    return -np.log((1 - UNIFORM) * p + UNIFORM / 65536).sum()
+
+
+def by_hand(train, split, longest=None):
+    """Nats per frame, and the log of the scale's factor that is best for train."""
+    fitted = [piece[:longest] for piece in train]
+    told, x = told_by(train, fitted), np.concatenate(fitted) / 32768
+    best = optimize.minimize_scalar(lambda s: nats(told, x, s), bounds=(-3, 3), method="bounded").x
+    total = nats(told_by(train, split), np.concatenate(split) / 32768, best)
+    return total / (sum(map(len, split)) / 5), best
+
+
+@pytest.mark.parametrize(("batch", "window"), [(16, 1024), (1, 35), (3, 5)])
+def test_the_lattice_is_the_recomputed_one(monkeypatch, batch, window):
+    """For any batch size and window: padding and cuts never count, and the memory is carried on."""
+    monkeypatch.setattr(evaluation, "BATCH", batch)
+    monkeypatch.setattr(evaluation, "WINDOW", window)
+    expected, best = by_hand(TRAIN, VALID)
+    assert -2.5 < best < 2.5
+    ours = lattice_nats_per_frame(split_of(*TRAIN), split_of(*VALID), FRAME)
+    assert ours == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_scale_is_fitted_to_the_beginnings_of_some_pieces(monkeypatch):
+    """Guards against minutes spent on one number where train is large."""
+    monkeypatch.setattr(evaluation, "FITTED_PIECES", 2)
+    monkeypatch.setattr(evaluation, "FITTED", 60)
+    chosen = [tone(1, 90), tone(4, 45)]
+    train = [chosen[0], tone(8, 60), chosen[1], tone(9, 60)]
+    told, x = told_by(train, [p[:30] for p in chosen]), np.concatenate([p[:30] for p in chosen])
+    best = optimize.minimize_scalar(lambda s: nats(told, x / 32768, s), bounds=(-3, 3)).x
+    valid = np.concatenate(VALID) / 32768
+    expected = nats(told_by(train, VALID), valid, best) / (len(valid) / 5)
+    ours = lattice_nats_per_frame(split_of(*train), split_of(*VALID), FRAME)
+    assert ours == pytest.approx(expected, rel=1e-4)
+
+
+def test_it_stands_beside_the_mediums_own_where_levels_are_scored():
+    """Not beside densities, nor beside probabilities of other levels."""
+    train, valid = split_of(*TRAIN), split_of(*VALID)
+    density = baselines(train, valid, FRAME, discrete=False)
+    assert density == audio_nats_per_frame(train, valid, FRAME, discrete=False)
+    levels = baselines(train, valid, FRAME, discrete=True)
+    own = audio_nats_per_frame(train, valid, FRAME, discrete=True)
+    assert list(levels) == ["silence", "gaussian", "flac", "lattice"]
+    assert levels == {**own, "lattice": lattice_nats_per_frame(train, valid, FRAME)}
+    companded = AudioFrames(8000, frame_size=5, dtype="mu-law")
+    eight = split_of(*(companded.encode(piece / 32768) for piece in TRAIN), frame=companded)
+    assert list(baselines(eight, eight, companded, discrete=True)) == ["silence", "gaussian"]
+
+
+@pytest.mark.parametrize("rate", [8000, 192_000])
+@pytest.mark.parametrize("kind", ["silence", "square", "constant"])
+def test_odd_recordings_cost_less_than_20_bits_a_sample(kind, rate):
+    odd = {
+        "silence": np.zeros(200, np.int16),
+        "square": np.where(np.arange(200) // 20 % 2, 32767, -32768).astype(np.int16),
+        "constant": np.full(200, 9999, np.int16),
+    }
+    frame = AudioFrames(rate, frame_size=5)
+    for train in (odd[kind], TRAIN[0]):
+        splits = split_of(train, frame=frame), split_of(odd[kind], frame=frame)
+        figure = lattice_nats_per_frame(*splits, frame)
+        assert 0 <= figure < 5 * 20 * math.log(2)

@@ -1,0 +1,22 @@
+"""How far apart two distributions are."""
+
+from collections import Counter
+
+import pytest
+
+from seqmodel.media.distributions import shares, total_variation
+
+
+def test_total_variation_by_hand():
+    """Half of the mass moves from 1 to 2 and 3; disjoint distributions are 1 apart."""
+    one, other = Counter({1: 6, 2: 2}), Counter({1: 1, 2: 2, 3: 1})
+    assert total_variation(one, other) == pytest.approx((0.5 + 0.25 + 0.25) / 2)
+    assert total_variation(other, one) == total_variation(one, other)
+    assert total_variation(one, one) == 0
+    assert total_variation(Counter({1: 3}), Counter({2: 5})) == 1
+    assert total_variation(one, Counter()) == total_variation(Counter(), one) == 1
+    assert total_variation(Counter(), Counter()) == 0
+
+
+def test_shares_are_in_order():
+    assert list(shares(Counter({3: 1, -2: 3})).items()) == [(-2, 0.75), (3, 0.25)]

@@ -1,0 +1,437 @@
+"""The sound encoder: against its definitions in NumPy, and compiled against plain."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from guards import guarded
+
+from seqmodel.kernels.run.calls import Arena, CallFields
+from seqmodel.model.encoder import Past
+from seqmodel.model.sound.encoder import SoundEncoder
+from seqmodel.model.sound.hearing import heard_plainly, start_memory
+from seqmodel.model.sound.kernel import compiled_inputs
+from seqmodel.model.sound.known import Known, known_of
+from seqmodel.model.sound.predictors import FULL, SAMPLE, predictors_at, residual
+
+__all__ = ["guarded"]  # buffers are guarded in every test here
+
+CPU = torch.device("cpu")
+FAINT, KNOWN = 1e-9, Known(0.2, 4.0, 500.0)
+
+
+def voice(T, B=1, *, grid=1, seed=0):
+    """Raw samples (T, B), float64: pulses and noise through a resonance, after a little silence."""
+    random = np.random.default_rng(seed)
+    x = random.normal(0, 60, (T, B))
+    for piece in range(B):
+        x[piece :: 50 + 7 * piece, piece] += 2000
+    for t in range(2, T):
+        x[t] += 1.6 * x[t - 1] - 0.81 * x[t - 2]
+    x[: T // 20] = 0
+    return torch.from_numpy(np.rint(x / grid) * grid / 32768)
+
+
+def start(rate, B, known=KNOWN):
+    predictors = predictors_at(rate)
+    return predictors, start_memory(predictors, known, B, CPU)
+
+
+def forgetting(rate, seconds):
+    return math.exp(-1 / (rate * seconds))
+
+
+def mean_size(values, forget, start):
+    """The level after each of the values."""
+    found = []
+    for t in range(1, len(values) + 1):
+        weights = forget ** np.arange(t - 1, -1, -1.0)
+        found.append(start * forget**t + (1 - forget) * (weights * np.abs(values[:t])).sum())
+    return np.array(found)
+
+
+def lattice_by_hand(x, order, forget):
+    """The predictions and reflection coefficients after each sample, by Burg's sums themselves."""
+    f, b = np.zeros((order + 1, len(x))), np.zeros((order + 1, len(x) + 1))  # b[:, t] is before t
+    k, said, ks = np.zeros(order), [], []
+    for t, sample in enumerate(x):
+        f[0, t] = b[0, t + 1] = sample
+        for m in range(order):
+            f[m + 1, t] = f[m, t] - k[m] * b[m, t]
+            b[m + 1, t + 1] = b[m, t] - k[m] * f[m, t]
+        w = forget ** np.arange(t, -1, -1.0)
+        past_f, past_b = f[:order, : t + 1], b[:order, : t + 1]
+        squares = 100 * forget ** (t + 1) + (w * (past_f**2 + past_b**2 + 2 / 12)).sum(1)
+        k = 0.995 * 2 * (w * past_f * past_b).sum(1) / squares
+        said.append(np.clip(k @ b[:order, t + 1], -32768, 32767))
+        ks.append(k)
+    return np.array(said), np.array(ks)
+
+
+def features_by_hand(samples, rate, orders, lags, step):
+    """The features after each sample of one piece (T,), from the definitions."""
+    x = samples * 32768 + FAINT
+    T, times = len(x), (0.010, 0.003, 0.025, 0.0625)
+    lattices = [
+        lattice_by_hand(x, order, forgetting(rate, time))
+        for order, time in zip(orders, times, strict=True)
+    ]
+    said = [each for each, _ in lattices]
+    errors = [x - np.concatenate([[0], each[:-1]]) for each in said]
+    slow = mean_size(errors[0], forgetting(rate, 0.00625), 200) + 0.5
+    fast = mean_size(errors[0], forgetting(rate, 0.0012), 200) + 0.5
+    loud = mean_size(x, forgetting(rate, 0.0125), 300) + 1
+    padded = np.concatenate([np.zeros(step), errors[0]])
+    smooth = np.array([padded[t + 1 : t + 1 + step].mean() for t in range(T)])
+    found = []
+    for t in range(T):
+
+        def last(values, n, t=t):
+            return np.array([values[t - j] if t >= j else 0.0 for j in range(n)])
+
+        def over(values, level, t=t):
+            return np.clip(values / level[t], -8, 8)
+
+        w = forgetting(rate, 0.021) ** np.arange(t, -1, -1.0)
+        energy = 1e4 * forgetting(rate, 0.021) ** (t + 1) + (w * (smooth[: t + 1] ** 2 + 1)).sum()
+        acf = []
+        for lag in lags:
+            ago = np.concatenate([np.zeros(lag * step), smooth])[: t + 1]
+            acf.append((w * smooth[: t + 1] * ago).sum() / energy)
+        best = int(np.argmax(acf)) if max(acf) > 1e-3 else 0
+        lag = lags[best]
+        places = [t + 1 - (lag - j) * step for j in range(-4, 5)]
+        echo = np.array([smooth[p] if p >= 0 else 0.0 for p in places])
+        whole = [int(s) for s in np.rint(samples[: t + 1] * 32768)]
+        gcd = math.gcd(*whole)
+        grid, seen = (gcd & -gcd, min(2, sum(s != 0 for s in whole))) if gcd else (4, 0)
+        certain = 0.2 * grid**seen / (0.2 * grid**seen + 0.8) if grid > 1 else 0
+        found.append(
+            np.concatenate(
+                [
+                    over(last(x, 16) - said[0][t], loud),
+                    over(last(errors[0], 24), slow) / 2,
+                    *(over(each[t : t + 1] - said[0][t], slow) for each in said[1:]),
+                    over(last(errors[3], 8), slow) / 2,
+                    lattices[0][1][t][:32],
+                    [np.log(slow[t]) / 2 - 2, np.log(fast[t]) / 2 - 2, np.log(loud[t]) / 2 - 3],
+                    over(echo, slow) / 2,
+                    [max(*acf, 1e-3), math.log2(lag / lags[-1])],
+                    [certain, grid / 32768, said[0][t] / 32768],
+                    [slow[t] / max(1, loud[t] / KNOWN.loudest) / 32768],
+                ]
+            )
+        )
+    return np.array(found)
+
+
+@pytest.mark.parametrize(
+    ("rate", "orders", "lags", "step", "grid"),
+    [
+        (8000, (16, 8, 32, 32), range(20, 161), 1, 8),
+        (20000, (40, 20, 64, 64), range(25, 201), 2, 1),
+    ],
+)
+def test_features_are_what_their_definitions_say(rate, orders, lags, step, grid):
+    """Guards against a sum, lag, scale or line that is a sample off, or reads the next sample."""
+    samples = voice(260, grid=grid)
+    predictors, memory = start(rate, 1)
+    told, _ = heard_plainly(predictors, KNOWN, samples, memory)
+    expected = features_by_hand(samples[:, 0].numpy(), rate, orders, list(lags), step)
+    np.testing.assert_allclose(told[:, 0].numpy(), expected, rtol=1e-9, atol=1e-9)
+    assert expected[-1, -5] != 0  # it has found a period
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize(
+    ("rate", "T", "B", "threads"), [(8000, 90, 1, 1), (8000, 61, 19, 2), (48000, 40, 35, 3)]
+)
+def test_compiled_features_are_the_plain_ones(dtype, rate, T, B, threads):
+    """And the memory, with noise and without, in one window or two."""
+    samples = voice(T, B, grid=2).to(dtype)
+    noise = torch.from_numpy(np.random.default_rng(5).normal(0, 0.5, (T, B))).to(dtype)
+    noise[:, ::2] = 0
+    (predictors, memory), former = start(rate, B), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for through in (None, noise):
+            plain, after = heard_plainly(predictors, KNOWN, samples, memory, noise=through)
+            told, kept = compiled_inputs(predictors, KNOWN, samples, memory, noise=through)
+            close = {"rtol": 1e-8, "atol": 1e-8} if dtype == torch.float64 else {}
+            torch.testing.assert_close(told, plain.to(dtype), **close)
+            torch.testing.assert_close(kept, after, rtol=1e-8, atol=1e-6)
+            parts = [None, None] if through is None else [through[:23], through[23:]]
+            first = compiled_inputs(predictors, KNOWN, samples[:23], memory, noise=parts[0])
+            second = compiled_inputs(predictors, KNOWN, samples[23:], first[1], noise=parts[1])
+            assert torch.equal(torch.cat([first[0], second[0]]), told)
+            assert torch.equal(second[1], kept)
+    finally:
+        torch.set_num_threads(former)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+def test_samples_one_by_one_equal_whole_frames(dtype):
+    """Guards the order of samples in frames, and a memory that hears a sample twice or never."""
+    encoder, S = SoundEncoder(8000, 5).eval(), 5
+    lines = voice(60, 2).to(dtype)
+    frames = lines.T.reshape(2, 12, S).transpose(0, 1)  # (T, B, S)
+    begin = past = encoder.start(torch.zeros(1, dtype=dtype), 2)
+    encoded = encoder.encode(frames, begin)
+    assert torch.equal(encoded.frames, frames)
+    assert encoded.inputs.shape == encoded.beside.shape == (60, 2, encoder.input_size)
+    for t, sample in enumerate(lines):
+        torch.testing.assert_close(encoder.inputs(past).x, encoded.inputs[t])
+        past = encoder.append(past, sample.unsqueeze(1))
+    assert all(map(torch.equal, past, encoded.last))
+    first = encoder.encode(frames[:7], begin)
+    second = encoder.encode(frames[7:], first.last)
+    assert torch.equal(torch.cat([first.inputs, second.inputs]), encoded.inputs)
+    assert all(map(torch.equal, second.last, encoded.last))
+
+
+def test_a_piece_is_left_at_its_own_end():
+    """Guards against a memory that has heard padding, or a piece of another lane."""
+    encoder, B, S = SoundEncoder(8000, 2).eval(), 11, 2
+    frames = voice(60, B).T.reshape(B, 30, S).transpose(0, 1)
+    lengths = torch.tensor([30, 0, 7, 30, 12, 1, 29, 3, 3, 0, 5])
+    begin = encoder.encode(frames[:4], encoder.start(frames, B)).last
+    whole = encoder.encode(frames, begin, lengths)
+    assert torch.isfinite(whole.inputs).all()
+    samples = frames.transpose(1, 2).reshape(60, B)
+    heard = torch.cat([begin.numbers.T, samples[:-1]])
+    plain = heard_plainly(encoder.predictors, Known(), heard, begin.memory, S * lengths)
+    torch.testing.assert_close(plain[1], whole.last.memory, rtol=1e-8, atol=1e-6)
+    for piece, length in enumerate(lengths.tolist()):
+        alone = Past(*(part[piece : piece + 1] for part in begin))
+        if length:
+            encoded = encoder.encode(frames[:length, piece : piece + 1], alone)
+            assert torch.equal(encoded.inputs[:, 0], whole.inputs[: S * length, piece])
+            alone = encoded.last
+        assert all(torch.equal(x[0], y[piece]) for x, y in zip(alone, whole.last, strict=True))
+
+
+def test_a_piece_that_goes_on_from_another_has_a_grid_of_its_own():
+    encoder = SoundEncoder(8000, 1).eval()
+    encoder.known.copy_(torch.tensor(KNOWN))
+    past = encoder.encode(voice(80, 2).unsqueeze(2), encoder.start(torch.zeros(1), 2)).last
+    joined = encoder.joined(past)
+    names = [name for name, size in encoder.predictors.sizes.items() for _ in range(size)]
+    changed = (joined.memory != past.memory).any(0).nonzero().flatten().tolist()
+    assert [names[k] for k in changed] == ["grid", "seen"]
+    coarse = voice(80, 2, grid=256).unsqueeze(2)
+    told, alone = (
+        encoder.encode(coarse, p).inputs for p in (joined, encoder.start(torch.zeros(1), 2))
+    )
+    assert torch.equal(told[..., -4:-2], alone[..., -4:-2])
+
+
+@pytest.mark.parametrize("rate", [8000, 44100])
+def test_a_compiled_step_is_a_step_of_training(rate):
+    encoder = SoundEncoder(rate, 1).eval()
+    encoder.known.copy_(torch.tensor(KNOWN))
+    samples, arena = voice(80), Arena()
+    begin = encoder.start(torch.zeros(1, dtype=torch.float64), 1)
+    encoded = encoder.encode(samples.unsqueeze(2), begin)
+    compiled = encoder.compiled(arena)
+    memory = arena.memory()
+    compiled.kept.of(memory)[:] = 0
+    compiled.memory.of(memory)[:] = begin.memory
+    fields = CallFields(compiled.calls).over(memory)
+    step = _void(compiled.calls[0].function)
+    for t, sample in enumerate(samples):
+        step(fields.ctypes.data)
+        x = torch.from_numpy(compiled.x.of(memory))
+        torch.testing.assert_close(x, encoded.inputs[t], rtol=1e-12, atol=1e-12)
+        compiled.kept.of(memory)[:] = sample
+    after = torch.from_numpy(compiled.memory.of(memory))
+    torch.testing.assert_close(after, encoded.last.memory, rtol=1e-12, atol=1e-12)
+
+
+def _void(address):
+    import ctypes
+
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+
+
+def awkward(T):
+    """Samples of the kinds that upset predictors, one piece each (T, B)."""
+    t = np.arange(T)
+    random = np.random.default_rng(2)
+    click = np.zeros(T)
+    click[T // 2] = -1
+    lines = [
+        np.zeros(T), np.full(T, 0.7), np.full(T, -1.0), np.where(t // 37 % 2, 32767 / 32768, -1.0),
+        np.where(t % 2, 32767 / 32768, -1.0), np.sin(t * 0.3), click, random.uniform(-1, 1, T),
+        np.where(t < T // 2, random.uniform(-1, 1, T), 0.0),
+    ]  # fmt: skip
+    return torch.from_numpy(np.stack(lines, 1))
+
+
+@pytest.mark.parametrize("rate", [1, 8000, 192000])
+def test_features_of_awkward_signals_are_finite_and_limited(rate):
+    """Silence divides nothing by zero; full-scale squares and clicks blow nothing up."""
+    samples = awkward(4000).float()
+    predictors, memory = start(rate, samples.shape[1])
+    told, memory = compiled_inputs(predictors, KNOWN, samples, memory)
+    assert torch.isfinite(told).all()
+    assert torch.isfinite(memory).all()
+    assert told.abs().max() <= 8
+    assert (told[..., -2].abs() <= 1).all()
+    assert (told[..., -1] >= 0.5 / 32768 / 66).all()
+    start_k = sum(f.size for f in predictors.features[:6])
+    assert (told[..., start_k : start_k + min(32, predictors.lattices[0].order)].abs() < 1).all()
+    silent = told[-1, 0]
+    assert silent[-2].abs() < 1e-6
+    tiny = torch.finfo(torch.float64).tiny
+    assert not ((memory != 0) & (memory.abs() < tiny)).any()  # no denormal numbers, which are slow
+
+
+def test_the_work_per_sample_is_bounded_at_any_rate():
+    for rate in (8000, 22050, 48000, 192000, 1_000_000):
+        predictors = predictors_at(rate)
+        assert sum(each.order for each in predictors.lattices) <= 4 * 64
+        assert predictors.pitch.lags <= 300
+        assert predictors.input_size <= 110
+
+
+def test_features_before_a_sample_do_not_depend_on_it():
+    samples = voice(120, 2)
+    changed = samples.clone()
+    changed[80:] = 0.3
+    predictors, memory = start(8000, 2)
+    told = [compiled_inputs(predictors, KNOWN, x, memory)[0] for x in (samples, changed)]
+    assert torch.equal(told[0][:80], told[1][:80])
+    assert not torch.equal(told[0][80], told[1][80])
+
+
+def test_some_pieces_are_heard_through_noise_and_only_in_training():
+    """Targets stay clean, a quiet piece gets little noise, and a seed gives the same noise."""
+    encoder = SoundEncoder(8000, 4, noise=0.5)
+    frames = voice(80, 40).T.reshape(40, 20, 4).transpose(0, 1)
+    begin = encoder.start(torch.zeros(1, dtype=torch.float64), 40)
+
+    def encode(seed):
+        torch.manual_seed(seed)
+        return encoder.encode(frames, begin)
+
+    noisy, again, other = encode(1), encode(1), encode(2)
+    clean = encoder.eval()
+    clean = clean.encode(frames, begin)
+    assert torch.equal(noisy.inputs, again.inputs)
+    assert torch.equal(noisy.frames, frames)
+    assert not torch.equal(noisy.inputs, other.inputs)
+    same = (noisy.inputs == clean.inputs).all(2).all(0)
+    assert 18 < same.sum() < 34
+    assert torch.equal(noisy.last.numbers, clean.last.numbers)
+    off = _heard(encoder, noisy) - _heard(encoder, clean)
+    level = 32768 * clean.inputs[-17:-1, :, -1].T.flip(1)
+    assert torch.equal(off, off.round())
+    assert (off.abs() <= 0.5 + 0.5 * 4.5 * level).all()
+    assert off[~same].abs().max() > 2
+
+
+def test_noise_comes_and_goes_in_stretches():
+    """A third of the time, for 0.3 s on average, however short the windows; it begins anywhere."""
+    encoder, B = SoundEncoder(8000, 40, noise=0.5), 100
+    place, shares = encoder.predictors.starts["noise share"], []
+    past = encoder.start(torch.zeros(1), B)
+    torch.manual_seed(0)
+    for _ in range(120):
+        past = encoder.encode(torch.zeros(1, B, 40), past).last
+        shares.append(past.memory[:, place])
+    shares = torch.stack(shares)
+    assert (shares[0] > 0).any()
+    assert 0.3 < (shares > 0).double().mean() < 0.4
+    assert shares.max() <= 0.5
+    assert 0.4 < (shares[shares > 0] > 0.25).double().mean() < 0.6
+    changed = (shares[1:] != shares[:-1]).double().mean()
+    expected = 1 - math.exp(-40 / (0.3 * 8000))
+    assert 0.4 * expected < changed < 0.8 * expected  # after silence comes silence, at times
+    last = encoder.eval().encode(torch.zeros(1, B, 40), past).last
+    assert torch.equal(last.memory[:, place], shares[-1])
+
+
+def _heard(encoder, encoded):
+    """The last samples heard, in levels (B, 16)."""
+    predictors = encoder.predictors
+    parts = encoded.last.memory.split(list(predictors.sizes.values()), 1)
+    line = dict(zip(predictors.sizes, parts, strict=True))[SAMPLE]
+    return (line[:, -16:].flip(1) - FAINT).round(decimals=6)
+
+
+def test_noise_keeps_to_the_grid():
+    encoder = SoundEncoder(8000, 1, noise=2.0)
+    encoder.known.copy_(torch.tensor(KNOWN))
+    frames = voice(100, 30, grid=256, seed=3).unsqueeze(2)
+    torch.manual_seed(0)
+    encoded = encoder.encode(frames, encoder.start(torch.zeros(1, dtype=torch.float64), 30))
+    heard = _heard(encoder, encoded)
+    clean = _heard(encoder, encoder.eval().encode(frames, encoder.start(frames, 30)))
+    assert (heard != clean).any()
+    assert (heard % 256 == 0).all()
+
+
+def test_levels_under_noise_are_those_of_what_is_to_be_predicted():
+    """Guards against levels that noise raises: all that follows would seem soft, and would fade."""
+    predictors, memory = start(8000, 2, Known())
+    samples = voice(900, 2)
+    noise = torch.from_numpy(np.random.default_rng(1).normal(0, 0.6, (900, 2)))
+    told, _ = compiled_inputs(predictors, Known(), samples, memory, noise=noise)
+    anchor, level = (FULL * told[..., n].numpy() for n in (-2, -1))
+    for piece in range(2):
+        x = FULL * samples[:, piece].numpy()
+        errors = x - np.append(0.0, anchor[:-1, piece])
+        levels = mean_size(errors, forgetting(8000, 0.00625), 200.0) + 0.5
+        np.testing.assert_allclose(level[:, piece], levels, rtol=1e-6)
+
+
+def test_training_says_how_usual_grids_are():
+    """By hand: two coarse ones of three that sound; a float recording has none."""
+    coarse, fine, loud = (
+        np.array([256, -512, 0]),
+        np.array([3, 4]),
+        predictors_at(8000).levels["loud"],
+    )
+
+    def grids_of(*pieces):
+        return known_of(pieces, loud)[:2]
+
+    assert grids_of(coarse, fine, np.zeros(3), coarse * 2, coarse) == (3.5 / 5, 256)
+    assert grids_of(fine, coarse / 300) == (0.5 / 3, 1)
+    assert grids_of(np.zeros(2)) == grids_of() == (0.5, 1)
+    assert grids_of(np.array([-32768])) == (0.75, 32768)
+    encoder = SoundEncoder(8000, 10)
+    encoder.start_at([np.float32(coarse[:, None] / FULL), np.float32(fine[:, None] / FULL)])
+    assert encoder.state_dict()["known"].tolist()[:2] == [0.5, 256]
+    told = encoder.inputs(encoder.start(torch.zeros(1), 2)).x
+    assert told[:, -4:-2].tolist() == [[0.5, 256 / 32768]] * 2
+
+
+def test_a_copy_runs_the_same_compiled_code():
+    """Guards against code that is compiled, and kept for good, for each copy of a model."""
+    encoder = SoundEncoder(8000, 10)
+    assert copy.deepcopy(encoder).predictors is encoder.predictors
+
+
+def test_what_is_louder_than_training_has_a_lower_level():
+    """Else a draw that whistles stays at full scale: nothing has been learned there."""
+    quiet = voice(900)
+    encoder = SoundEncoder(8000, 1)
+    encoder.start_at([quiet.numpy()])
+    plain = SoundEncoder(8000, 1)
+    for factor, change in ((1, 1.0), (1.5, 1 / 1.5)):
+        samples = (factor * quiet.unsqueeze(1)).float()
+        levels = [
+            each.encode(samples, each.start(samples, 1)).inputs[..., -1]
+            for each in (encoder, plain)
+        ]
+        assert float((levels[0] / levels[1]).min()) == pytest.approx(change, rel=0.02)
+    loudest = mean_size(FULL * quiet[:, 0].numpy(), forgetting(8000, 0.0125), 300.0).max() + 1
+    assert float(encoder.known[2]) == pytest.approx(loudest)
+
+
+def test_lines_are_as_long_as_their_readers_need():
+    assert predictors_at(8000).lines == {SAMPLE: 16, residual(0): 164, residual(3): 8}
+    assert predictors_at(192000).lines[residual(0)] >= predictors_at(192000).pitch.step

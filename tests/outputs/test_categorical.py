@@ -1,0 +1,258 @@
+"""A softmax over the 256 levels of mu-law, one row per sample."""
+
+import copy
+import ctypes
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+
+from seqmodel.data.dataset import Split
+from seqmodel.kernels.run.calls import Arena, CallFields
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.audio import mu_law
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.outputs.categorical.specification import CategoricalOutput
+from seqmodel.outputs.protocol import Window
+
+H, S = 9, 3
+SAMPLES = torch.from_numpy(mu_law.SAMPLES)
+
+
+def make(*, frame_size=S, hidden=H, seed=0):
+    """An output in float64 with no parameter at zero."""
+    torch.manual_seed(seed)
+    output = CategoricalOutput(hidden, frame_size, 256).double()
+    with torch.no_grad():
+        output.linear.weight.normal_(0, 1)
+        output.linear.bias.normal_(0, 2)
+    return output
+
+
+def random_rows(rows, pieces=2, *, frame_size=S, hidden=H):
+    """Rows of h (T S, B, H), and frames (T, B, S) of any levels."""
+    h = torch.randn(rows * frame_size, pieces, hidden, dtype=torch.float64)
+    levels = torch.randint(0, 256, (rows, pieces, frame_size))
+    return h, SAMPLES[levels].double()
+
+
+def levels_of(samples):
+    """From 0 to 255."""
+    return mu_law.encode(np.asarray(samples)).astype(int) + 128
+
+
+def log_chances(output, row):
+    """(256,), of the levels, by the equations."""
+    weight, bias = (part.detach().numpy() for part in output.linear.parameters())
+    return special.log_softmax(weight @ row.detach().numpy() + bias)
+
+
+def plain(output, h, frames):
+    return output.nats(output(h), frames, None)
+
+
+def compiled(output, h, frames):
+    nats = output.score(h, frames, None)
+    node = nats.grad_fn.next_functions[0][0].next_functions[0][0]  # before the sum over samples
+    assert "CategoricalNats" in node.name()
+    return nats
+
+
+both = pytest.mark.parametrize("score", [plain, compiled])
+
+
+@both
+def test_nats_are_those_of_the_equations(score):
+    """Recomputed by loops: which row is which sample's, and the level of a sample between two."""
+    output = make()
+    h, frames = random_rows(4)
+    frames[1, 1, 2], frames[0, 0, 0], frames[0, 0, 1] = 0.3337, -1.0, 32767 / 32768
+    ours = score(output, h, frames)
+    assert ours.shape == (4, 2)
+    for t in range(4):
+        for b in range(2):
+            levels = levels_of(frames[t, b])
+            chances = [log_chances(output, h[t * S + s, b])[levels[s]] for s in range(S)]
+            assert ours[t, b].item() == pytest.approx(-sum(chances), rel=1e-12)
+
+
+@both
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
+def test_probabilities_of_all_levels_sum_to_one(score, scale):
+    output = make(frame_size=1)
+    with torch.no_grad():
+        output.linear.bias.mul_(scale)
+    h = torch.randn(H, dtype=torch.float64)
+    nats = score(output, h.expand(1, 256, H), SAMPLES.double().view(1, -1, 1))
+    assert nats.isfinite().all()
+    assert torch.exp(-nats).sum().item() == pytest.approx(1, abs=1e-12)
+
+
+def relative_errors(output, h, frames):
+    """Errors of the compiled score and its gradients, relative to the plain one's maximum."""
+    h = h.requires_grad_()
+    given = torch.randn(frames.shape[:-1], dtype=h.dtype)
+    leaves = [h, *output.parameters()]
+    found = [
+        [nats, *torch.autograd.grad(nats, leaves, given)]
+        for nats in (score(output, h, frames) for score in (compiled, plain))
+    ]
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.shape == theirs.shape
+        yield ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=0.1)).item()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sizes", [(1, 1, 4, 1), (35, 2, 33, 4), (3, 2, 195, 10)])
+def test_compiled_score_is_the_plain_one(sizes, dtype, threads):
+    """In value and every gradient, with levels of no weight."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    rows, pieces, hidden, frame_size = sizes
+    output = make(frame_size=frame_size, hidden=hidden).to(dtype)
+    with torch.no_grad():
+        output.linear.weight.mul_(3 / math.sqrt(hidden))
+        output.linear.bias[::4] = -1e4
+    h, frames = random_rows(rows, pieces, frame_size=frame_size, hidden=hidden)
+    bound = 1e-12 if dtype == torch.float64 else 1e-4
+    assert max(relative_errors(output, h.to(dtype), frames.to(dtype))) < bound
+    torch.set_num_threads(before)
+
+
+@both
+def test_nan_is_not_hidden_and_no_frames_have_no_nats(score):
+    output = make()
+    h, frames = random_rows(2)
+    h[0, 0, 0] = math.nan
+    assert score(output, h, frames).isnan().tolist() == [[True, False], [False, False]]
+    h, frames = random_rows(0)
+    nats = output.score(h, frames, None) if score is compiled else plain(output, h, frames)
+    assert nats.shape == (0, 2)
+
+
+def test_likelihood_is_frequency():
+    """Short pieces drawn sample by sample appear as often as the score of whole pieces says.
+
+    Each row depends on the two samples before it: a row out of place, a wrong order of samples or
+    another level than the one drawn would show.
+    """
+    output, pieces = make(frame_size=2), 30_000
+    with torch.no_grad():
+        output.linear.bias.copy_(-(torch.arange(-128, 128).abs() ** 1.5) / 2)
+
+    def row(before, last):
+        past = 40 * torch.cat([before, last], -1)
+        turned = torch.cat(
+            [torch.sin(past * k) for k in (1, 2, 3)] + [torch.cos(past[..., :1])], -1
+        )
+        return torch.cat([turned, before, last], -1)
+
+    uniforms = torch.from_numpy(np.random.default_rng(2).random((4, pieces, 1)))
+    samples = [torch.zeros(pieces, 1, dtype=torch.float64)] * 2
+    with torch.no_grad():
+        for uniform in uniforms:
+            h = row(*samples[-2:])
+            samples.append(output.draw_frame(h, samples[-1], uniform, 1.0).frame)
+        line = torch.stack(samples)
+        raw = line[2:, :, 0]
+        frames = torch.stack([raw[::2], raw[1::2]], -1)
+        nats = output.score(row(line[:4], line[1:5]), frames, None).sum(0)
+    drawn = [tuple(piece) for piece in raw.T.tolist()]
+    of_piece = dict(zip(drawn, nats.tolist(), strict=True))
+    common = [(n, math.exp(-of_piece[piece])) for piece, n in Counter(drawn).items() if n > 20]
+    seen, p = np.array(common).T
+    assert len(common) > 80
+    assert 0.3 < p.sum() <= 1
+    spread = (seen - pieces * p) / np.sqrt(pieces * p * (1 - p))
+    assert stats.chi2.sf((spread**2).sum(), len(spread)) > 1e-3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 1.7])
+def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
+    output, B = make(), 200
+    h = random_rows(B)[0][:B, 0]
+    uniforms = np.random.default_rng(5).random((B, output.uniforms_per_frame))
+    uniforms[0] = 0.0
+    with torch.no_grad():
+        drawn = output.draw_frame(h, None, torch.from_numpy(uniforms), temperature)
+    assert not drawn.ended.any()
+    for n in range(B):
+        logits = log_chances(output, h[n])
+        k = int(np.argmax(logits))
+        if temperature:
+            k = int(np.sum(np.cumsum(special.softmax(logits / temperature)) <= uniforms[n, 0]))
+        assert drawn.frame[n].item() == mu_law.SAMPLES[k]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0, 1.3])
+def test_compiled_draw_draws_the_same(temperature, dtype):
+    """Sample for sample, over chunks; the sample is left for the encoder, raw."""
+    output, chunk = make().to(dtype), 50
+    double = copy.deepcopy(output).double()
+    arena = Arena()
+    h, x = arena.take(1, H), arena.take(1)
+    draw = output.compiled_draw(h, x, arena, chunk, temperature)
+    memory = arena.memory()
+    x.of(memory)[:] = 0
+    fields = CallFields([draw.call]).over(memory)
+    run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(draw.call.function)
+    ours, theirs = Uniforms(1, 2), Uniforms(1, 2)
+    for rows in random_rows(3 * chunk, 1, frame_size=1)[0][:, 0].split(chunk):
+        draw.refill(memory, ours)
+        uniforms = torch.from_numpy(theirs.take(chunk, 1))
+        with torch.no_grad():
+            plainly = double.draw_frame(rows, None, uniforms, temperature).frame.numpy()
+        for n, row in enumerate(rows):
+            h.of(memory)[:] = row.numpy()
+            assert run(fields.ctypes.data, n) == 0
+            assert x.of(memory)[0] == plainly[n, 0]
+        np.testing.assert_array_equal(draw.drawn(memory, chunk), plainly)
+
+
+def test_figures_tell_silence_apart():
+    """Recomputed sample by sample; padding counts for nothing."""
+    output = make()
+    h, frames = random_rows(6)
+    quiet = torch.rand(frames.shape) < 0.8
+    frames[quiet] = SAMPLES[127 + (torch.rand(int(quiet.sum())) < 0.5).long()].double()
+    inside = torch.ones(6, 2, dtype=torch.bool)
+    inside[4:, 1] = False
+    figures, seen, total = output.figures(), {True: [], False: []}, 0.0
+    for t in range(6):
+        for b in range(2 if t < 4 else 1):
+            for s, k in enumerate(levels_of(frames[t, b])):
+                seen[k in (127, 128)].append(-log_chances(output, h[t * S + s, b])[k])
+    with torch.no_grad():
+        figures.add(Window(h[: 2 * S], frames[:2], None, None, inside[:2], inside[:2]))
+        figures.add(Window(h[2 * S :], frames[2:], None, None, inside[2:], inside[2:]))
+    total = sum(seen[True]) + sum(seen[False])
+    assert figures.values(nats=total, frames=10, pieces=2) == pytest.approx(
+        {
+            "nats_per_sample": total / 30,
+            "bits_per_sample": total / 30 / math.log(2),
+            "silent_share": len(seen[True]) / 30,
+            "bits_per_silent_sample": np.mean(seen[True]) / math.log(2),
+            "bits_per_other_sample": np.mean(seen[False]) / math.log(2),
+        }
+    )
+
+
+def test_it_starts_at_the_frequencies_of_train():
+    """And, with ends, at theirs: recomputed from the counts."""
+    pieces = [np.array([5, 5, 5, -7], np.int8), np.array([5, 127], np.int8)]
+    frame = AudioFrames(8000, frame_size=2, dtype="mu-law")
+    train = Split(
+        "train", ["a", "b"], np.array([2, 1]), frame, np.concatenate(pieces), np.array([0, 4])
+    )
+    output = CategoricalOutput(H, 2, 256, end=True)
+    output.start_at(train)
+    counts = np.ones(256)
+    counts[[133, 121, 255]] += [4, 1, 1]
+    start = output.linear.bias.detach().numpy()
+    np.testing.assert_allclose(start, np.log(counts / counts.sum()), rtol=1e-6)
+    assert output.ending.bias.item() == pytest.approx(math.log(2.5 / 1.5), rel=1e-6)

@@ -1,0 +1,417 @@
+"""Discretised logistics around an anchor: probabilities of 16-bit levels, one row per sample."""
+
+import copy
+import ctypes
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from levels import LEVELS, assert_follow, exact_nats
+from scipy import special, stats
+
+from seqmodel.kernels.run.calls import Arena, CallFields
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.outputs.logistic.sample_wise import SampleLogisticOutput
+from seqmodel.outputs.protocol import Window
+
+H, S, K = 9, 3, 4
+STEP = 1 / 32768
+
+
+def make(*, frame_size=S, components=K, hidden=H, end=False):
+    """An output in float64 with no parameter at zero and components unlike each other."""
+    torch.manual_seed(0)
+    output = SampleLogisticOutput(hidden, frame_size, components, end=end).double()
+    with torch.no_grad():
+        output.linear.weight.normal_(0, 0.3)
+        output.linear.bias.normal_(0, 1)
+    return output
+
+
+def random_rows(rows, pieces=2, *, frame_size=S, hidden=H, level=None):
+    """Rows of h (T S, B, H), and frames (T, B, S) about their anchors.
+
+    A third of the rows keep to a grid of 16 steps for certain, or nearly so; for another third it
+    is uncertain, and their samples are off it.
+    """
+    h = torch.randn(rows * frame_size, pieces, hidden, dtype=torch.float64)
+    h[..., -4], h[..., -3] = 0, STEP
+    h[::3, :, -4], h[::3, :, -3] = torch.tensor([0.99, 1 - 2**-22])[:pieces], 16 * STEP
+    h[1::3, :, -4], h[1::3, :, -3] = 0.3, 16 * STEP
+    h[..., -2] *= 0.1
+    h[..., -1] = h[..., -1].exp() / 200 if level is None else level
+    raw = h[..., -2] + h[..., -1] * torch.randn(h.shape[:2], dtype=torch.float64)
+    raw = (raw / STEP).round().clamp(-32768, 32767) * STEP
+    raw[::3] = (raw[::3] / STEP / 16).round().clamp(-2048, 2047) * STEP * 16
+    return h, frames_of(raw, frame_size)
+
+
+def frames_of(raw, frame_size):
+    """Frames (T, B, S) of samples (T S, B)."""
+    return torch.stack([raw[s::frame_size] for s in range(frame_size)], -1)
+
+
+def mixture(output, row):
+    """Logits, raw means and raw scales (K,) of one row, by the equations."""
+    row = row.numpy()
+    outputs = output.linear.weight.detach().numpy() @ row + output.linear.bias.detach().numpy()
+    logits, offsets, log_scales = np.split(outputs, 3)
+    return logits, row[-2] + row[-1] * offsets, STEP / 10 + row[-1] * np.exp(log_scales)
+
+
+def nats_of(output, row, sample):
+    """-log P of a raw sample, by the equations."""
+    parts, fine = mixture(output, row), max(1 - row[-4].item(), 2.0**-20)
+    spacing = row[-3].item()
+    if spacing <= STEP:
+        return exact_nats(sample, *parts)
+    p = fine * math.exp(-exact_nats(sample, *parts, uniform=0))
+    if sample % spacing == 0:
+        p += (1 - fine) * math.exp(-exact_nats(sample, *parts, step=spacing, uniform=0))
+    return -math.log((1 - 2**-40) * p + 2**-56)
+
+
+def plain(output, h, frames):
+    return output.nats(output(h), frames, None)
+
+
+def compiled(output, h, frames):
+    nats = output.score(h, frames, None)
+    node = nats.grad_fn.next_functions[0][0].next_functions[0][0]  # before the sum over samples
+    assert "LogisticNats" in node.name()
+    return nats
+
+
+both = pytest.mark.parametrize("score", [plain, compiled])
+
+
+@both
+def test_nats_are_those_of_the_equations(score):
+    """Recomputed by loops: which row is which sample's, units, tails, floor, uniform share."""
+    output = make()
+    h, frames = random_rows(4)
+    frames[0, 0, 0], frames[1, 1, 2], frames[2, 0, 0] = -1.0, 32767 / 32768, 1 - 16 * STEP
+    h[0, 0, -2], h[5, 1, -2], h[6, 0, -2] = -1.0, 1.0, 1.0  # their anchors
+    frames[2, 1, 0], frames[3, 1, 0] = 1 - STEP, 0.9
+    h[3 * S, 0, -1] = STEP / 100
+    ours = score(output, h, frames)
+    assert ours.shape == (4, 2)
+    for t in range(4):
+        for b in range(2):
+            expected = sum(
+                nats_of(output, h[t * S + s, b], frames[t, b, s].item()) for s in range(S)
+            )
+            assert ours[t, b].item() == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("level", [STEP / 1000, STEP / 2, 0.01, 1.0, 1e6])
+@pytest.mark.parametrize("anchor", [0.0, -1.0, 0.7, 30.0])
+@pytest.mark.parametrize(("certainty", "spacing"), [(0.0, 1), (0.4, 256), (1.0, 32768)])
+def test_probabilities_of_all_levels_sum_to_one(anchor, level, certainty, spacing):
+    """Scales far below a step and far above the range, anchors outside it: tails included."""
+    output = make(frame_size=1)
+    h = torch.randn(H, dtype=torch.float64)
+    h[-4:] = torch.tensor([certainty, spacing * STEP, anchor, level])
+    output.linear.weight.requires_grad_(False)[:, -2:] = 0
+    nats = compiled(output, h.expand(1, 65536, H), LEVELS.view(1, -1, 1))
+    assert nats.isfinite().all()
+    assert (nats > -1e-12).all()
+    assert torch.exp(-nats).sum().item() == pytest.approx(1, abs=1e-9)
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def relative_errors(output, h, frames):
+    """Errors of the compiled score and its gradients, relative to the plain one's maximum."""
+    h = h.requires_grad_()
+    given = torch.randn(frames.shape[:-1], dtype=h.dtype)
+    leaves = [h, *output.parameters()]
+    found = [
+        [nats, *torch.autograd.grad(nats, leaves, given)]
+        for nats in (score(output, h, frames) for score in (compiled, plain))
+    ]
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.shape == theirs.shape
+        yield ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=0.1)).item()
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 4, 1, 1), (35, 2, 33, 4, 5), (7, 2, 195, 10, 10), (13, 1, 5, 1, 33)]
+)
+def test_compiled_score_is_the_plain_one(sizes, dtype):
+    """In value and every gradient, at both ends of the range too, with components of no weight."""
+    rows, pieces, hidden, frame_size, components = sizes
+    output = make(frame_size=frame_size, components=components, hidden=hidden).to(dtype)
+    with torch.no_grad():
+        output.linear.weight.mul_(3 / math.sqrt(hidden))
+        output.linear.bias[1:components:4] = -1e4
+    h, frames = random_rows(rows, pieces, frame_size=frame_size, hidden=hidden)
+    frames[::7], frames[3::7] = -1.0, 32767 / 32768
+    bound = 1e-12 if dtype == torch.float64 else 2e-4
+    assert max(relative_errors(output, h.to(dtype), frames.to(dtype))) < bound
+
+
+def test_the_loss_is_the_weighted_score():
+    """In value and every gradient; it is computed in one pass."""
+    output = make().float()
+    h, frames = (x.float() for x in random_rows(7))
+    leaves = [h.requires_grad_(), *output.parameters()]
+    weights = torch.rand(7, 2)
+    loss = output.loss(h, frames, None, weights, np.array([7, 7])).total
+    assert "Weighted" in loss.grad_fn.name()
+    plain = (output.score(h, frames, None) * weights).sum()
+    for ours, theirs in zip(
+        [loss, *torch.autograd.grad(loss, leaves)],
+        [plain, *torch.autograd.grad(plain, leaves)],
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("level", [1e-30, STEP / 100, STEP / 2, 0.02, 2.0])
+@pytest.mark.parametrize("log_scale", [-1000.0, -5.0, 0.0, 20.0, 1000.0])
+def test_compiled_score_is_the_plain_one_at_any_level(level, log_scale, dtype):
+    """The compiled exp and log take normal numbers only; nothing may become infinite."""
+    output = make(components=2).to(dtype)
+    h, frames = random_rows(3, level=level)
+    with torch.no_grad():
+        output.linear.weight[:, -2:] = 0
+        output.linear.bias[4:] = log_scale
+    bound = 1e-12 if dtype == torch.float64 else 1e-3
+    assert max(relative_errors(output, h.to(dtype), frames.to(dtype))) < bound
+
+
+@both
+def test_gradients_are_those_of_the_score(score):
+    """At both ends of the range and where the uniform share takes over too."""
+    h, frames = random_rows(2)
+    frames[0, 0, 0], frames[1, 1, 1], frames[1, 0, 2] = -1.0, 32767 / 32768, -0.9
+    frames[1, 1, 0] = 1 - 16 * STEP
+    h[0, 0, -2], h[4, 1, -2], h[3, 1, -2] = -1.0, 1.0, 1.0  # their anchors
+    rest, last = h.split([H - 4, 4], -1)
+    output = make(components=2)
+    names, values = zip(*output.named_parameters(), strict=True)
+
+    class Score(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.output = output
+
+        def forward(self, rest):
+            return score(self.output, torch.cat([rest, last], -1), frames)
+
+    def nats(rest, *values):
+        named = {f"output.{name}": value for name, value in zip(names, values, strict=True)}
+        return torch.func.functional_call(Score(), named, rest)
+
+    assert torch.autograd.gradcheck(nats, (rest.requires_grad_(), *values))
+
+
+@both
+def test_no_sample_costs_more_than_the_uniform_share_allows(score):
+    output = make(components=1)
+    h, frames = random_rows(1, level=STEP / 2)
+    h[..., -3], h[..., -2], frames[:] = STEP, 0.5, torch.tensor([-1.0, 32767 / 32768, 0.0])
+    nats = score(output, h, frames)
+    np.testing.assert_allclose(nats.detach(), S * 56 * math.log(2), rtol=1e-6)
+
+
+@both
+def test_nan_is_not_hidden(score):
+    """A diverged model must not be scored as a sound one."""
+    output = make()
+    h, frames = random_rows(2)
+    h[0, 0, 0] = h[3, 1, -1] = math.nan
+    assert score(output, h, frames).isnan().tolist() == [[True, False], [False, True]]
+
+
+@both
+def test_without_frames_there_are_no_nats_and_no_gradients(score):
+    output = make()
+    h, frames = random_rows(0)
+    nats = output.score(h, frames, None) if score is compiled else plain(output, h, frames)
+    assert nats.shape == (0, 2)
+    for slope in torch.autograd.grad(nats.sum(), list(output.parameters())):
+        assert (slope == 0).all()
+
+
+@pytest.mark.parametrize("components", [1, 5])
+@pytest.mark.parametrize("size", [1.0, 0.05])
+def test_it_starts_near_the_anchor(components, size):
+    """Training starts within a third of a bit of the best logistic for what the anchor misses."""
+    torch.manual_seed(0)
+    output = SampleLogisticOutput(80, S, components)
+    h, _ = random_rows(2000, 1, hidden=80, level=0.01 * size)
+    h[..., -3] = STEP
+    error = torch.from_numpy(stats.laplace.rvs(0, 0.01 * size, 6000, random_state=1))
+    raw = ((h[:, 0, -2] + error) / STEP).round() * STEP
+    nats = compiled(output, h.float(), raw.view(2000, 1, S).float()).mean().item() / S
+    _, scale = stats.logistic.fit(error, floc=0)
+    best = -stats.logistic.logpdf(error, 0, scale).mean() + math.log(32768)
+    assert -0.05 < (nats - best) / math.log(2) < 1 / 3
+
+
+@pytest.mark.parametrize("level", [STEP / 2, 0.003, 0.5])
+@pytest.mark.parametrize("spacing", [1, 2, 512])
+def test_draws_follow_the_probabilities(level, spacing):
+    """Of single levels, of those of a grid, and of the tails that pile up at both ends."""
+    output, draws = make(frame_size=1), 20_000
+    h, _ = random_rows(1, 1, frame_size=1, level=level)
+    h[..., -4], h[..., -3] = 0.4, spacing * STEP
+    uniforms = torch.from_numpy(np.random.default_rng(8).random((draws, 3)))
+    with torch.no_grad():
+        drawn = output.draw_frame(h[0].expand(draws, H), None, uniforms, 1.0)
+        nats = output.score(h.expand(1, 65536, H), LEVELS.view(1, -1, 1), None)
+    assert drawn.frame.shape == (draws, 1)
+    assert not drawn.ended.any()
+    assert_follow(drawn.frame[:, 0].numpy(), torch.exp(-nats)[0].numpy())
+
+
+def test_likelihood_is_frequency():
+    """Short pieces drawn sample by sample appear as often as the score of whole pieces says.
+
+    With a level of about a step, a piece of four samples has few likely values. Each row depends on
+    the two samples before it: a row out of place, or a wrong order of samples, would show.
+    """
+    output, pieces = make(frame_size=2), 30_000
+
+    def row(before, last):
+        past = torch.cat([before, last], -1) / STEP
+        turned = torch.cat([torch.sin(past * k) for k in (1, 2)] + [torch.cos(past[..., :1])], -1)
+        certainty, spacing = 0.6 * (past[..., :1] == 0), STEP * (1 + past[..., 1:].abs() % 2)
+        anchor, level = last * 0.5 - before * 0.25, STEP / 5 + last.abs() / 8
+        return torch.cat([turned, certainty, spacing, anchor, level], -1)
+
+    uniforms = torch.from_numpy(np.random.default_rng(2).random((4, pieces, 3)))
+    samples = [torch.zeros(pieces, 1, dtype=torch.float64)] * 2
+    with torch.no_grad():
+        for uniform in uniforms:
+            h = row(*samples[-2:])
+            samples.append(output.draw_frame(h, samples[-1], uniform, 1.0).frame)
+        line = torch.stack(samples)
+        raw = line[2:, :, 0]
+        nats = output.score(row(line[:4], line[1:5]), frames_of(raw, 2), None).sum(0)
+    drawn = [tuple(piece) for piece in (raw.T / STEP).int().tolist()]
+    of_piece = dict(zip(drawn, nats.tolist(), strict=True))
+    common = [(n, math.exp(-of_piece[piece])) for piece, n in Counter(drawn).items() if n > 20]
+    seen, p = np.array(common).T
+    assert len(common) > 100
+    assert 0.5 < p.sum() <= 1
+    spread = (seen - pieces * p) / np.sqrt(pieces * p * (1 - p))
+    assert stats.chi2.sf((spread**2).sum(), len(spread)) > 1e-3
+
+
+def log_cosh(x):
+    """log(2 + 2 cosh(x)): the mean size of a logistic of scale 1 and mean x."""
+    return np.logaddexp(math.log(2), np.logaddexp(x, -x))
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.4])
+def test_temperature_keeps_the_level(temperature):
+    """Else a softer residual lowers the level that the model hears, and with it the next one."""
+    output, draws = make(frame_size=1), 40_000
+    h = random_rows(1, 1, frame_size=1, level=0.02)[0][0].expand(draws, H)
+    uniforms = torch.from_numpy(np.random.default_rng(3).random((draws, 3)))
+    with torch.no_grad():
+        usual, tempered = (
+            output.draw_frame(h, None, uniforms, t).frame - h[:, -2:-1] for t in (1.0, temperature)
+        )
+    assert tempered.abs().mean().item() == pytest.approx(usual.abs().mean().item(), rel=0.02)
+    assert tempered.std().item() != pytest.approx(usual.std().item(), rel=0.02)  # another shape
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 1.7])
+def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
+    output, B = make(), 200
+    h = random_rows(B)[0][:B, 0]
+    uniforms = np.random.default_rng(5).random((B, output.uniforms_per_frame))
+    uniforms[0] = 0.0
+    with torch.no_grad():
+        ours = output.draw_frame(h, None, torch.from_numpy(uniforms), temperature).frame
+    for n in range(B):
+        logits, means, scales = mixture(output, h[n])
+        if temperature:
+            cumulative = np.cumsum(special.softmax(logits / temperature))
+            k = int(np.sum(cumulative <= uniforms[n, 0]))
+        else:
+            k = int(np.argmax(logits))
+        u, anchor = max(uniforms[n, 1], 2.0**-54), h[n, -2].item()
+        deviation = means[k] - anchor + temperature * scales[k] * (np.log(u) - np.log1p(-u))
+        if temperature:
+            usual, tempered = (
+                special.softmax(logits / t) @ (t * scales * log_cosh((means - anchor) / t / scales))
+                for t in (1.0, temperature)
+            )
+            deviation *= usual / tempered
+        sample = anchor + deviation
+        certainty, spacing = h[n, -4:-2].tolist()
+        if temperature == 0 or uniforms[n, 2] < max(1 - certainty, 2.0**-20):
+            spacing = STEP
+        expected = np.clip(round(sample / spacing) * spacing, -1, 1 - spacing)
+        assert ours[n].item() == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("end", [False, True])
+@pytest.mark.parametrize(("temperature", "components"), [(0.0, 5), (0.7, 1), (1.0, 5), (1.3, 33)])
+def test_compiled_draw_draws_the_same(temperature, components, end, dtype):
+    """Sample for sample, over chunks; the sample drawn is left for the encoder, raw."""
+    output, chunk = make(components=components, end=end).to(dtype), 50
+    double = copy.deepcopy(output).double()
+    arena = Arena()
+    h, x = arena.take(1, H), arena.take(1)
+    draw = output.compiled_draw(h, x, arena, chunk, temperature)
+    memory = arena.memory()
+    x.of(memory)[:] = 0
+    fields = CallFields([draw.call]).over(memory)
+    run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(draw.call.function)
+    ours, theirs, ends = Uniforms(1, 2), Uniforms(1, 2), 0
+    for rows in random_rows(4 * chunk)[0][:, 0].split(chunk)[:4]:
+        draw.refill(memory, ours)
+        uniforms = torch.from_numpy(theirs.take(chunk, 3 + end))
+        with torch.no_grad():
+            plain, ended = double.draw_frame(rows, None, uniforms, temperature)
+        for n, row in enumerate(rows):
+            h.of(memory)[:] = row.numpy()
+            assert run(fields.ctypes.data, n) == ended[n]
+            assert x.of(memory)[0] == plain[n, 0]
+        drawn, ends = draw.drawn(memory, chunk), ends + int(ended.sum())
+        assert drawn.dtype == np.float32
+        np.testing.assert_array_equal(drawn, plain)
+    assert 20 * end < ends < 180 if end else ends == 0
+
+
+def test_ends_are_scored_at_the_last_sample_of_each_frame():
+    """By the row's own layer; the frames' nats are reported without them."""
+    output = make(end=True)
+    h, frames = random_rows(4)
+    weights, lengths = torch.tensor([[1.0, 1]] * 2 + [[1, 0]] * 2).double(), np.array([4, 2])
+    loss = output.loss(h, frames, None, weights, lengths)
+    nats = (output.score(h, frames, None) * weights).sum()
+    assert loss.nats.item() == pytest.approx(nats.item(), rel=1e-12)
+    weight, bias = (part.detach().numpy() for part in output.ending.parameters())
+    p = special.expit(h.numpy() @ weight[0] + bias[0])
+    rows = [(2, 0), (5, 0), (8, 0), (2, 1)]  # of frames that do not end their piece
+    ends = -sum(np.log1p(-p[row]) for row in rows) - np.log(p[11, 0]) - np.log(p[5, 1])
+    assert (loss.total - loss.nats).item() == pytest.approx(ends, rel=1e-10)
+
+    figures = output.figures()
+    inside = weights > 0
+    last = torch.arange(4)[:, None] == torch.from_numpy(lengths) - 1
+    with torch.no_grad():
+        figures.add(Window(h, frames, frames, torch.from_numpy(lengths), last, inside))
+    values = figures.values(nats=nats.item(), frames=6, pieces=2)
+    assert values["end_nats_per_piece"] == pytest.approx(ends / 2, rel=1e-10)
+    assert values["nats_per_sample"] == pytest.approx(nats.item() / 18)
+    assert output.describe(values)[-1] == f"end, nats per piece      {ends / 2:9.4f}"

@@ -1,0 +1,256 @@
+"""The sample-wise model: windows and stops in training, likelihoods, draws, and odd sounds."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from seqmodel.data.dataset import open_dataset
+from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources
+from seqmodel.evaluation import likelihood as evaluation
+from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.audio.frames import AudioSettings
+from seqmodel.model import sequence
+from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics
+from seqmodel.sampling.sampler import Sampler
+from seqmodel.training.state import CARRY
+from seqmodel.training.stopping import InterruptError
+from seqmodel.units import UNITS
+
+SMALL = {"model": "sample-wise", "output": "auto", "hidden": 4}
+SMALL |= {"truncate": 205, "carry_over": 0.0, "input_noise": 0.0}
+EVERYTHING = {
+    **SMALL,
+    "unit": "gru",
+    "layers": 2,
+    "dropout": 0.3,
+    "input_noise": 0.6,
+    "carry_over": 0.75,
+    "weight_noise": 0.05,
+    "weight_dropout": 0.1,
+    "average": 0.8,
+    "truncate": 145,
+}
+
+
+def write(folder, pieces, rate, levels="linear"):
+    """{split: [samples]} as a prepared dataset."""
+    for split, sounds in pieces.items():
+        (folder / "in" / split).mkdir(parents=True)
+        for k, samples in enumerate(sounds):
+            path = folder / "in" / split / f"{k}.wav"
+            soundfile.write(path, samples, rate, subtype="PCM_16")
+    settings = AudioSettings(levels=levels)
+    prepare(find_sources([str(folder / "in")]), folder / "data", settings)
+    return open_dataset(folder / "data")
+
+
+@pytest.fixture(scope="module", params=["linear", "mu-law"])
+def data(request, tmp_path_factory, recordings):
+    """The recordings with either levels: the logistic and the categorical output."""
+    return write(tmp_path_factory.mktemp("levels"), recordings, 8000, request.param)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, make_audio_config, train, data):
+    folder = tmp_path_factory.mktemp("sample-wise") / "run"
+    train(make_audio_config(**SMALL, layers=2, epochs=1), folder, data=data)
+    return load_run(folder)
+
+
+# ---- stops --------------------------------------------------------------------------------------
+
+
+def outcome(folder):
+    """All figures and tensors that a run leaves, without times."""
+    metrics = [
+        {k: v for k, v in line.items() if "second" not in k} for line in read_metrics(folder)
+    ]
+    tensors = [load_checkpoint(folder / name)[0] for name in (LAST, BEST)]
+    return metrics, [{k: v.numpy().tobytes() for k, v in found.items()} for found in tensors]
+
+
+def stopped_and_resumed(config, folder, train, data, stop_at, *, once=False):
+    """Stop wherever `stop_at` says and resume, to the end; for each stop, if a carry was kept."""
+    carried = []
+    while True:
+        stops = stop_at if not (once and carried) else lambda seen, tick: False
+        try:
+            train(config, folder, data=data, stop_at=stops, resume=bool(carried))
+        except InterruptError:
+            torch.randn(7)  # a new process has other generator states
+            names = load_checkpoint(folder / LAST)[0]
+            carried.append(any(name.startswith(CARRY) for name in names))
+        else:
+            return carried
+
+
+def is_update(seen, tick):
+    return tick.nats_per_frame is not None
+
+
+def test_a_run_stopped_after_every_update_ends_as_if_never_stopped(
+    tmp_path, make_audio_config, train, audio_dataset
+):
+    """Guards the carry of the predictors, and noise that depends on earlier updates."""
+    config = make_audio_config(**EVERYTHING, epochs=2)
+    train(config, tmp_path / "whole", data=audio_dataset)
+    carried = stopped_and_resumed(config, tmp_path / "run", train, audio_dataset, is_update)
+    assert len(carried) > 15
+    assert sum(carried) > len(carried) / 2
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def test_a_run_stopped_while_valid_is_scored_ends_as_if_never_stopped(
+    tmp_path, make_audio_config, train, audio_dataset
+):
+    config = make_audio_config(**SMALL, epochs=2)
+    train(config, tmp_path / "whole", data=audio_dataset)
+    stop = {"stop_at": lambda *now: not is_update(*now), "once": True}
+    carried = stopped_and_resumed(config, tmp_path / "run", train, audio_dataset, **stop)
+    assert carried == [False]
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_any_unit_carries_its_state_over_stops_and_windows(
+    tmp_path, make_audio_config, train, audio_dataset, unit
+):
+    """Stopped after the first window; at a rate of 0, a carry that is lost shows in the loss."""
+    options = {**SMALL, "unit": unit, "hidden": 3, "layers": 2, "learning_rate": 0.0}
+    config = make_audio_config(**options, epochs=1)
+    stop = {"stop_at": is_update, "once": True}
+    carried = stopped_and_resumed(config, tmp_path / "run", train, audio_dataset, **stop)
+    (line,) = read_metrics(tmp_path / "run")
+    model = load_run(tmp_path / "run").model
+    whole = likelihood(model, audio_dataset["train"]).nats_per_frame
+    assert line["train_nats_per_frame"] == pytest.approx(whole, rel=1e-5)
+    assert carried == [True]
+
+
+# ---- likelihoods --------------------------------------------------------------------------------
+
+
+def test_figures_do_not_depend_on_batches_or_windows(run, data, monkeypatch):
+    """`Run.nll`, piece by piece, gives what `eval` sums; padding and windows change nothing."""
+    split = data["train"]
+    whole = likelihood(run.model, split, each_frame=True)
+    for piece, nats in zip(split, whole.frame_nats, strict=True):
+        np.testing.assert_allclose(run.nll(piece), nats, rtol=1e-5)
+    assert whole.nats_per_frame == pytest.approx(whole.piece_nats.sum() / split.frames)
+    monkeypatch.setattr(sequence, "FRAMES_AT_ONCE", 340)  # windows of 34, 17 and 6 frames
+    for batch_size in (1, 2, 5):
+        cut = likelihood(run.model, split, batch_size=batch_size)
+        np.testing.assert_allclose(cut.piece_nats, whole.piece_nats, rtol=1e-6)
+    np.testing.assert_allclose(run.nll(split[1]), whole.frame_nats[1], rtol=1e-5)
+
+
+def test_bits_per_sample_are_of_single_samples(run, data):
+    """Ten samples to a frame, whatever steps the unit makes; metrics agree with `eval`."""
+    told = likelihood(run.model, data["valid"]).to_json()
+    (line,) = read_metrics(run.folder)
+    assert told["nats_per_sample"] == pytest.approx(told["nats_per_frame"] / 10)
+    assert told["bits_per_sample"] == pytest.approx(told["nats_per_frame"] / 10 / np.log(2))
+    for name in ("nats_per_frame", "nats_per_sample", "bits_per_sample"):
+        assert line[f"valid_{name}"] == pytest.approx(told[name], rel=1e-6)
+
+
+def test_windows_hold_a_bounded_number_of_steps(run, data, monkeypatch):
+    """Guards against memory that grows with the samples of a frame."""
+    assert run.model.window(4) * 4 * run.model.encoder.steps <= sequence.FRAMES_AT_ONCE
+    rows, start = [], run.model.start
+    monkeypatch.setattr(evaluation, "STEPS_AT_ONCE", 2 * run.model.encoder.steps)
+    monkeypatch.setattr(run.model, "start", lambda size: rows.append(size) or start(size))
+    likelihood(run.model, data["train"], batch_size=5)
+    assert max(rows) == 2
+
+
+# ---- draws --------------------------------------------------------------------------------------
+
+
+def drawn(sampler, chunks, uniforms=None, prime=None):
+    return np.concatenate(
+        [frames for frames, _ in islice(sampler.draw(uniforms or Uniforms(3), prime=prime), chunks)]
+    )
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_a_primed_piece_goes_on_as_it_did(run, backend):
+    """Primed with the first frames of its own piece and the uniforms that follow, to the last bit.
+
+    Guards against a sample heard twice or not at all between the primer and the first draw.
+    """
+    model = load_run(run.folder).model
+    for layer in model.layers():
+        layer.backend = backend
+    sampler = Sampler(model)
+    whole = drawn(sampler, 2)
+    assert len(np.unique(whole)) > 50
+    for k in (1, 24):
+        uniforms = Uniforms(3)
+        uniforms.take(10 * k, model.output.uniforms_per_frame)
+        rest = drawn(sampler, 1, uniforms, whole[:k])
+        np.testing.assert_array_equal(rest, whole[k : k + len(rest)])
+
+
+def test_a_piece_depends_neither_on_its_length_nor_on_others_in_progress(run):
+    """Guards against predictors whose memory is shared or is left as another piece left it."""
+    sampler = Sampler(run.model)
+    alone = np.concatenate(list(sampler.piece(60, seed=2, number=1)))
+    pieces = [iter(sampler.piece(60, seed=2, number=k)) for k in (0, 1)]
+    chunks = [[next(piece) for piece in pieces][1] for _ in range(3)]
+    np.testing.assert_array_equal(np.concatenate(chunks), alone)
+    (short,) = sampler.piece(7, seed=2, number=1)
+    np.testing.assert_array_equal(short, alone[:7])
+
+
+# ---- odd sounds ---------------------------------------------------------------------------------
+
+random = np.random.default_rng(0)
+T = np.arange(1600)
+SOUNDS = {  # rate and samples
+    "one frame": (8000, random.normal(0, 0.1, 10)),
+    "shorter than any memory": (8000, random.normal(0, 0.1, 37)),
+    "silence": (8000, 0.0 * T),
+    "DC": (8000, 0.5 + 0 * T),
+    "square wave": (8000, np.where(T % 80 < 40, 1.0, -1.0)),
+    "square wave of each sample": (8000, np.where(T % 2, 1.0, -1.0)),
+    "clicks": (8000, 1.0 * (T % 400 == 399)),
+    "full-scale noise": (8000, random.uniform(-1, 1, 1600)),
+    "192 kHz": (192_000, 0.3 * np.sin(T / 50) + random.normal(0, 0.001, 1600)),
+    "stereo": (8000, random.normal(0, 0.1, (1600, 2))),
+}
+
+
+@pytest.fixture(scope="module")
+def of_tones(tmp_path_factory, make_audio_config, train, audio_dataset):
+    """A model of quiet tones at 8 kHz."""
+    folder = tmp_path_factory.mktemp("tones") / "run"
+    train(make_audio_config(**SMALL, epochs=1), folder, data=audio_dataset)
+    return load_run(folder)
+
+
+@pytest.mark.parametrize("name", SOUNDS)
+def test_odd_sounds_cost_no_more_than_their_bits(
+    tmp_path, make_audio_config, train, of_tones, name
+):
+    """From the first epoch on, also for a model that has heard nothing like it.
+
+    What is drawn from a model of such sounds is 16-bit audio.
+    """
+    rate, samples = SOUNDS[name]
+    data = write(tmp_path, {"train": [samples], "valid": [samples]}, rate)
+    config = make_audio_config(**{**SMALL, "truncate": 1000, "input_noise": 0.6}, epochs=2)
+    train(config, tmp_path / "run", data=data)
+    for line in read_metrics(tmp_path / "run"):
+        assert line["valid_bits_per_sample"] < 20
+        assert line["train_nats_per_frame"] < 20 * 10 * np.log(2)
+    if rate == of_tones.frame.rate:
+        assert likelihood(of_tones.model, data["valid"]).figures["bits_per_sample"] < 20
+    levels = 32768 * drawn(Sampler(load_run(tmp_path / "run").model), 1)
+    np.testing.assert_array_equal(levels, levels.round().clip(-32768, 32767))
