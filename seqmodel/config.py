@@ -64,6 +64,7 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
         "dropout": 0.0,
         "carry_over": 0.75,
         "input_noise": 0.6,
+        "steering": 1.0,
         "learning_rate": 0.003,
         "schedule": "cosine",
         "weight_noise": 0.0,
@@ -199,6 +200,13 @@ class Config:
     input_noise: float = setting(
         0.0,
         "sample-wise: a third of train is heard through noise of up to this share of its residual.",
+        TRAINING,
+        least=0,
+        neutral=0.0,
+    )
+    steering: float = setting(
+        0.0,
+        "sample-wise: how strongly sampling is held to the sound of train; 0: it whistles.",
         TRAINING,
         least=0,
         neutral=0.0,

@@ -77,7 +77,8 @@ def _tied(config: Config, frame: FrameDefinition) -> Encoder:
 
 
 def _sample_wise(config: Config, frame: FrameDefinition) -> Encoder:
-    return SoundEncoder(frame.rate, frame.frame_size, noise=config.input_noise)
+    steering = config.steering if frame.values == "samples" else 0.0  # a softmax has no anchor
+    return SoundEncoder(frame.rate, frame.frame_size, noise=config.input_noise, steering=steering)
 
 
 ENCODERS: dict[str, Callable[[Config, FrameDefinition], Encoder]] = {
@@ -90,6 +91,7 @@ ONLY_FOR = {
     "echo": "tied",
     "clock": "tied",
     "input_noise": "sample-wise",
+    "steering": "sample-wise",
     "carry_over": "sample-wise",
 }
 """The settings of one model's encoder, which others refuse."""

@@ -101,6 +101,7 @@ def test_defaults_depend_on_the_medium(call: Call, audio: Path, data: Path):
         "schedule": "cosine",
         "weight_noise": "0.0",
         "input_noise": "0.6",
+        "steering": "1.0",
         "carry_over": "0.75",
         "batch_size": "16",
         "average": "0.0",
@@ -326,6 +327,7 @@ MISTAKES = {
         "--input-noise is for --model sample-wise",
     ),
     "train {data} --input-noise 0.1": (2, "--input-noise is for --model sample-wise"),
+    "train {data} --steering 1": (2, "--steering is for --model sample-wise"),
     "train {data} --carry-over 0.1": (2, "--carry-over is for --model sample-wise"),
     "train {audio} --augment-keys": (2, "--augment-keys is for music, not for audio"),
     "train {audio} --model frame-wise --end --print-config": (

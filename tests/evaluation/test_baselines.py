@@ -13,8 +13,8 @@ from seqmodel.evaluation.baselines import baselines, lattice_nats_per_frame
 from seqmodel.media.audio.baselines import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.sound.hearing import heard_plainly, start_memory
-from seqmodel.model.sound.known import known_of
 from seqmodel.model.sound.predictors import predictors_at
+from seqmodel.model.sound.survey import survey
 
 STEP, UNIFORM = 2.0**-15, 2.0**-40
 FRAME = AudioFrames(8000, frame_size=5, mean=0.01, deviation=0.2)
@@ -43,7 +43,7 @@ VALID = [tone(5, 70, grid=256), tone(6, 105), np.zeros(10, np.int16), tone(7, 5)
 def told_by(train, pieces):
     """Certainty, spacing, anchor and level before each sample of all pieces, raw: (N, 4)."""
     predictors = predictors_at(8000)
-    known = known_of(train, predictors.levels["loud"])
+    known = survey(train, predictors)
     rows = []
     for piece in pieces:
         samples = torch.from_numpy(np.append(0, piece[:-1]) / 32768).unsqueeze(1)

@@ -7,19 +7,30 @@ import numpy as np
 import pytest
 import torch
 from guards import guarded
+from scipy import stats
 
 from seqmodel.kernels.run.calls import Arena, CallFields
 from seqmodel.model.encoder import Past
+from seqmodel.model.sound import survey as surveys
 from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.model.sound.hearing import heard_plainly, start_memory
 from seqmodel.model.sound.kernel import compiled_inputs
-from seqmodel.model.sound.known import Known, known_of
+from seqmodel.model.sound.known import Known, nothing_known, unpacked
 from seqmodel.model.sound.predictors import FULL, SAMPLE, predictors_at, residual
+from seqmodel.model.sound.survey import survey
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
 
 CPU = torch.device("cpu")
-FAINT, KNOWN = 1e-9, Known(0.2, 4.0, 500.0)
+FAINT = 1e-9
+
+
+def known_at(rate):
+    """Steering that differs from node to node and from stage to stage."""
+    random, M = np.random.default_rng(7), predictors_at(rate).told_stages
+    push, low = random.uniform(-0.5, 0.5, (16, 1)), random.uniform(-0.6, 0, (16, M))
+    habits = np.concatenate([push, low, low + random.uniform(0.1, 0.8, (16, M))], 1)
+    return Known(0.2, 4.0, 1.5, torch.from_numpy(habits))
 
 
 def voice(T, B=1, *, grid=1, seed=0):
@@ -34,9 +45,9 @@ def voice(T, B=1, *, grid=1, seed=0):
     return torch.from_numpy(np.rint(x / grid) * grid / 32768)
 
 
-def start(rate, B, known=KNOWN):
-    predictors = predictors_at(rate)
-    return predictors, start_memory(predictors, known, B, CPU)
+def start(rate, B):
+    predictors, known = predictors_at(rate), known_at(rate)
+    return predictors, known, start_memory(predictors, known, B, CPU)
 
 
 def forgetting(rate, seconds):
@@ -53,9 +64,9 @@ def mean_size(values, forget, start):
 
 
 def lattice_by_hand(x, order, forget):
-    """The predictions and reflection coefficients after each sample, by Burg's sums themselves."""
+    """Predictions, coefficients and backward errors after each sample, by Burg's sums."""
     f, b = np.zeros((order + 1, len(x))), np.zeros((order + 1, len(x) + 1))  # b[:, t] is before t
-    k, said, ks = np.zeros(order), [], []
+    k, said, ks, bs = np.zeros(order), [], [], []
     for t, sample in enumerate(x):
         f[0, t] = b[0, t + 1] = sample
         for m in range(order):
@@ -67,7 +78,22 @@ def lattice_by_hand(x, order, forget):
         k = 0.995 * 2 * (w * past_f * past_b).sum(1) / squares
         said.append(np.clip(k @ b[:order, t + 1], -32768, 32767))
         ks.append(k)
-    return np.array(said), np.array(ks)
+        bs.append(b[:order, t + 1])
+    return np.array(said), np.array(ks), np.array(bs)
+
+
+def steered_by_hand(rate, anchor, level, loud, lattice, t, voice):
+    """The anchor and its level, full scale 1, from the formulas of `steering`."""
+    known = known_at(rate)
+    rows, M = known.habits.numpy(), predictors_at(rate).told_stages
+    octaves = np.arange(16)
+    push, *bounds = (np.interp(min(math.log2(loud), 15), octaves, column) for column in rows.T)
+    low, high = np.array(bounds[:M]), np.array(bounds[M:])
+    k, b = (each[t][:M] for each in lattice)
+    pull = 0.01 * ((low + high) / 2 - k) + 0.25 * (np.minimum(np.maximum(k, low), high) - k)
+    peak, share, echo = voice
+    moved = anchor + known.strength * (pull @ b + peak * (1 - peak) * share * echo)
+    return [np.clip(moved, -32768, 32767) / 32768, level * math.exp(known.strength * push) / 32768]
 
 
 def features_by_hand(samples, rate, orders, lags, step):
@@ -78,7 +104,7 @@ def features_by_hand(samples, rate, orders, lags, step):
         lattice_by_hand(x, order, forgetting(rate, time))
         for order, time in zip(orders, times, strict=True)
     ]
-    said = [each for each, _ in lattices]
+    said = [each for each, *_ in lattices]
     errors = [x - np.concatenate([[0], each[:-1]]) for each in said]
     slow = mean_size(errors[0], forgetting(rate, 0.00625), 200) + 0.5
     fast = mean_size(errors[0], forgetting(rate, 0.0012), 200) + 0.5
@@ -107,6 +133,7 @@ def features_by_hand(samples, rate, orders, lags, step):
         whole = [int(s) for s in np.rint(samples[: t + 1] * 32768)]
         gcd = math.gcd(*whole)
         grid, seen = (gcd & -gcd, min(2, sum(s != 0 for s in whole))) if gcd else (4, 0)
+        voice = max(*acf, 1e-3), lag / lags[-1], echo[4]
         certain = 0.2 * grid**seen / (0.2 * grid**seen + 0.8) if grid > 1 else 0
         found.append(
             np.concatenate(
@@ -119,8 +146,8 @@ def features_by_hand(samples, rate, orders, lags, step):
                     [np.log(slow[t]) / 2 - 2, np.log(fast[t]) / 2 - 2, np.log(loud[t]) / 2 - 3],
                     over(echo, slow) / 2,
                     [max(*acf, 1e-3), math.log2(lag / lags[-1])],
-                    [certain, grid / 32768, said[0][t] / 32768],
-                    [slow[t] / max(1, loud[t] / KNOWN.loudest) / 32768],
+                    [certain, grid / 32768],
+                    steered_by_hand(rate, said[0][t], slow[t], loud[t], lattices[0][1:], t, voice),
                 ]
             )
         )
@@ -137,8 +164,8 @@ def features_by_hand(samples, rate, orders, lags, step):
 def test_features_are_what_their_definitions_say(rate, orders, lags, step, grid):
     """Guards against a sum, lag, scale or line that is a sample off, or reads the next sample."""
     samples = voice(260, grid=grid)
-    predictors, memory = start(rate, 1)
-    told, _ = heard_plainly(predictors, KNOWN, samples, memory)
+    predictors, known, memory = start(rate, 1)
+    told, _ = heard_plainly(predictors, known, samples, memory)
     expected = features_by_hand(samples[:, 0].numpy(), rate, orders, list(lags), step)
     np.testing.assert_allclose(told[:, 0].numpy(), expected, rtol=1e-9, atol=1e-9)
     assert expected[-1, -5] != 0  # it has found a period
@@ -153,18 +180,18 @@ def test_compiled_features_are_the_plain_ones(dtype, rate, T, B, threads):
     samples = voice(T, B, grid=2).to(dtype)
     noise = torch.from_numpy(np.random.default_rng(5).normal(0, 0.5, (T, B))).to(dtype)
     noise[:, ::2] = 0
-    (predictors, memory), former = start(rate, B), torch.get_num_threads()
+    (predictors, known, memory), former = start(rate, B), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         for through in (None, noise):
-            plain, after = heard_plainly(predictors, KNOWN, samples, memory, noise=through)
-            told, kept = compiled_inputs(predictors, KNOWN, samples, memory, noise=through)
+            plain, after = heard_plainly(predictors, known, samples, memory, noise=through)
+            told, kept = compiled_inputs(predictors, known, samples, memory, noise=through)
             close = {"rtol": 1e-8, "atol": 1e-8} if dtype == torch.float64 else {}
             torch.testing.assert_close(told, plain.to(dtype), **close)
             torch.testing.assert_close(kept, after, rtol=1e-8, atol=1e-6)
             parts = [None, None] if through is None else [through[:23], through[23:]]
-            first = compiled_inputs(predictors, KNOWN, samples[:23], memory, noise=parts[0])
-            second = compiled_inputs(predictors, KNOWN, samples[23:], first[1], noise=parts[1])
+            first = compiled_inputs(predictors, known, samples[:23], memory, noise=parts[0])
+            second = compiled_inputs(predictors, known, samples[23:], first[1], noise=parts[1])
             assert torch.equal(torch.cat([first[0], second[0]]), told)
             assert torch.equal(second[1], kept)
     finally:
@@ -201,7 +228,7 @@ def test_a_piece_is_left_at_its_own_end():
     assert torch.isfinite(whole.inputs).all()
     samples = frames.transpose(1, 2).reshape(60, B)
     heard = torch.cat([begin.numbers.T, samples[:-1]])
-    plain = heard_plainly(encoder.predictors, Known(), heard, begin.memory, S * lengths)
+    plain = heard_plainly(encoder.predictors, nothing_known(16), heard, begin.memory, S * lengths)
     torch.testing.assert_close(plain[1], whole.last.memory, rtol=1e-8, atol=1e-6)
     for piece, length in enumerate(lengths.tolist()):
         alone = Past(*(part[piece : piece + 1] for part in begin))
@@ -214,7 +241,7 @@ def test_a_piece_is_left_at_its_own_end():
 
 def test_a_piece_that_goes_on_from_another_has_a_grid_of_its_own():
     encoder = SoundEncoder(8000, 1).eval()
-    encoder.known.copy_(torch.tensor(KNOWN))
+    encoder.known.copy_(known_at(8000).packed())
     past = encoder.encode(voice(80, 2).unsqueeze(2), encoder.start(torch.zeros(1), 2)).last
     joined = encoder.joined(past)
     names = [name for name, size in encoder.predictors.sizes.items() for _ in range(size)]
@@ -228,9 +255,9 @@ def test_a_piece_that_goes_on_from_another_has_a_grid_of_its_own():
 
 
 @pytest.mark.parametrize("rate", [8000, 44100])
-def test_a_compiled_step_is_a_step_of_training(rate):
-    encoder = SoundEncoder(rate, 1).eval()
-    encoder.known.copy_(torch.tensor(KNOWN))
+def test_a_compiled_step_is_a_step_of_eval(rate):
+    encoder = SoundEncoder(rate, 1, steering=1.5).eval()
+    encoder.known.copy_(known_at(rate).packed())
     samples, arena = voice(80), Arena()
     begin = encoder.start(torch.zeros(1, dtype=torch.float64), 1)
     encoded = encoder.encode(samples.unsqueeze(2), begin)
@@ -273,13 +300,13 @@ def awkward(T):
 def test_features_of_awkward_signals_are_finite_and_limited(rate):
     """Silence divides nothing by zero; full-scale squares and clicks blow nothing up."""
     samples = awkward(4000).float()
-    predictors, memory = start(rate, samples.shape[1])
-    told, memory = compiled_inputs(predictors, KNOWN, samples, memory)
+    predictors, known, memory = start(rate, samples.shape[1])
+    told, memory = compiled_inputs(predictors, known, samples, memory)
     assert torch.isfinite(told).all()
     assert torch.isfinite(memory).all()
     assert told.abs().max() <= 8
     assert (told[..., -2].abs() <= 1).all()
-    assert (told[..., -1] >= 0.5 / 32768 / 66).all()
+    assert (told[..., -1] >= 0.5 / 32768 / 3).all()
     start_k = sum(f.size for f in predictors.features[:6])
     assert (told[..., start_k : start_k + min(32, predictors.lattices[0].order)].abs() < 1).all()
     silent = told[-1, 0]
@@ -300,8 +327,8 @@ def test_features_before_a_sample_do_not_depend_on_it():
     samples = voice(120, 2)
     changed = samples.clone()
     changed[80:] = 0.3
-    predictors, memory = start(8000, 2)
-    told = [compiled_inputs(predictors, KNOWN, x, memory)[0] for x in (samples, changed)]
+    predictors, known, memory = start(8000, 2)
+    told = [compiled_inputs(predictors, known, x, memory)[0] for x in (samples, changed)]
     assert torch.equal(told[0][:80], told[1][:80])
     assert not torch.equal(told[0][80], told[1][80])
 
@@ -363,7 +390,7 @@ def _heard(encoder, encoded):
 
 def test_noise_keeps_to_the_grid():
     encoder = SoundEncoder(8000, 1, noise=2.0)
-    encoder.known.copy_(torch.tensor(KNOWN))
+    encoder.known.copy_(known_at(8000).packed())
     frames = voice(100, 30, grid=256, seed=3).unsqueeze(2)
     torch.manual_seed(0)
     encoded = encoder.encode(frames, encoder.start(torch.zeros(1, dtype=torch.float64), 30))
@@ -375,10 +402,11 @@ def test_noise_keeps_to_the_grid():
 
 def test_levels_under_noise_are_those_of_what_is_to_be_predicted():
     """Guards against levels that noise raises: all that follows would seem soft, and would fade."""
-    predictors, memory = start(8000, 2, Known())
+    predictors, known = predictors_at(8000), nothing_known(16)
+    memory = start_memory(predictors, known, 2, CPU)
     samples = voice(900, 2)
     noise = torch.from_numpy(np.random.default_rng(1).normal(0, 0.6, (900, 2)))
-    told, _ = compiled_inputs(predictors, Known(), samples, memory, noise=noise)
+    told, _ = compiled_inputs(predictors, known, samples, memory, noise=noise)
     anchor, level = (FULL * told[..., n].numpy() for n in (-2, -1))
     for piece in range(2):
         x = FULL * samples[:, piece].numpy()
@@ -389,14 +417,10 @@ def test_levels_under_noise_are_those_of_what_is_to_be_predicted():
 
 def test_training_says_how_usual_grids_are():
     """By hand: two coarse ones of three that sound; a float recording has none."""
-    coarse, fine, loud = (
-        np.array([256, -512, 0]),
-        np.array([3, 4]),
-        predictors_at(8000).levels["loud"],
-    )
+    coarse, fine = np.array([256, -512, 0]), np.array([3, 4])
 
     def grids_of(*pieces):
-        return known_of(pieces, loud)[:2]
+        return survey(pieces, predictors_at(8000))[:2]
 
     assert grids_of(coarse, fine, np.zeros(3), coarse * 2, coarse) == (3.5 / 5, 256)
     assert grids_of(fine, coarse / 300) == (0.5 / 3, 1)
@@ -409,27 +433,80 @@ def test_training_says_how_usual_grids_are():
     assert told[:, -4:-2].tolist() == [[0.5, 256 / 32768]] * 2
 
 
+def told_of(pieces, rate=8000):
+    """The loudness in octaves and coefficients after samples of all pieces, end to end."""
+    predictors, known = predictors_at(rate), nothing_known(16)
+    line = torch.from_numpy(np.concatenate(pieces) / FULL).unsqueeze(1)
+    told, _ = heard_plainly(predictors, known, line, start_memory(predictors, known, 1, CPU))
+    place = [predictors.columns[f] for f in predictors.features]
+    k, loud = told[:, 0, place[6]].numpy(), told[:, 0, place[9]].numpy()
+    return 2 * (loud[:, 0] + 3) / math.log(2), k
+
+
+def test_the_survey_says_what_is_usual():
+    """Ranges and pushes by hand; where hardly anything is heard, ranges are those of the nearest.
+
+    Guards against a push away from what is usual, or none beyond all that was heard.
+    """
+    pieces = [FULL * voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
+    loudness, k = (each[::8] for each in told_of(pieces))
+    known = survey(pieces, predictors_at(8000))
+    push, low, high = known.habits.numpy()[:, 0], *np.split(known.habits.numpy()[:, 1:], 2, 1)
+    filled = [n for n in range(16) if (np.abs(loudness - n) < 0.5).sum() >= 100]
+    assert filled
+    for n in filled:
+        of_node = k[np.abs(loudness - n) < 0.5]
+        np.testing.assert_allclose(low[n], np.quantile(of_node, 0.03, 0), atol=1e-6)
+        np.testing.assert_allclose(high[n], np.quantile(of_node, 0.97, 0), atol=1e-6)
+    for n in range(16):
+        like = min(filled, key=lambda other, n=n: abs(other - n))
+        assert (low[n] == low[like]).all()
+    density = stats.gaussian_kde(loudness, 0.6 / loudness.std(ddof=1))
+    for n in range(16):
+        slope = (density.logpdf(n + 1e-4) - density.logpdf(n - 1e-4))[0] / 2e-4 / math.log(2)
+        beyond = max(0, n - np.quantile(loudness, 0.999)) * math.log(2)
+        assert push[n] == pytest.approx(np.clip(0.06 * slope, -0.3, 0.3) - beyond, abs=0.02)
+    assert push[0] > 0 > push[15]
+
+
+def test_the_survey_is_bounded_and_heard_side_by_side(monkeypatch):
+    """Of many long pieces every other is heard, in lines, which changes next to nothing."""
+    pieces = [FULL * voice(4000, seed=seed)[:, 0].numpy() for seed in range(6)]
+    whole = survey(pieces[::2], predictors_at(8000)).habits
+    heard, compiled = [], surveys.compiled_inputs
+    monkeypatch.setattr(surveys, "SURVEYED", 14000)
+    monkeypatch.setattr(surveys, "AT_ONCE", 500)
+
+    def listen(predictors, known, samples, memory):
+        heard.append(samples.numel())
+        return compiled(predictors, known, samples, memory)
+
+    monkeypatch.setattr(surveys, "compiled_inputs", listen)
+    habits = survey(pieces, predictors_at(8000)).habits
+    assert sum(heard) == 12000
+    assert max(heard) == 16 * 500
+    assert float((habits - whole).abs().median()) < 0.03
+
+
+def test_nothing_is_steered_in_training_or_without_strength():
+    """Guards against a unit that learns to undo the steering."""
+    samples = voice(300).unsqueeze(1).float()
+    steered, plain = (SoundEncoder(8000, 1, steering=s) for s in (1.0, 0.0))
+    told = []
+    for encoder in (steered.eval(), plain.eval(), copy.deepcopy(steered).train()):
+        encoder.known.copy_(known_at(8000).packed())
+        told.append(encoder.encode(samples, encoder.start(samples, 1)).inputs)
+    assert torch.equal(told[1], told[2])
+    assert torch.equal(told[0][..., :-2], told[1][..., :-2])
+    assert (told[0][..., -2:] != told[1][..., -2:]).any(0).all()
+    assert unpacked(steered.known).strength == 1.5  # packed and unpacked whole
+    assert torch.equal(unpacked(steered.known).habits, known_at(8000).habits)
+
+
 def test_a_copy_runs_the_same_compiled_code():
     """Guards against code that is compiled, and kept for good, for each copy of a model."""
     encoder = SoundEncoder(8000, 10)
     assert copy.deepcopy(encoder).predictors is encoder.predictors
-
-
-def test_what_is_louder_than_training_has_a_lower_level():
-    """Else a draw that whistles stays at full scale: nothing has been learned there."""
-    quiet = voice(900)
-    encoder = SoundEncoder(8000, 1)
-    encoder.start_at([quiet.numpy()])
-    plain = SoundEncoder(8000, 1)
-    for factor, change in ((1, 1.0), (1.5, 1 / 1.5)):
-        samples = (factor * quiet.unsqueeze(1)).float()
-        levels = [
-            each.encode(samples, each.start(samples, 1)).inputs[..., -1]
-            for each in (encoder, plain)
-        ]
-        assert float((levels[0] / levels[1]).min()) == pytest.approx(change, rel=0.02)
-    loudest = mean_size(FULL * quiet[:, 0].numpy(), forgetting(8000, 0.0125), 300.0).max() + 1
-    assert float(encoder.known[2]) == pytest.approx(loudest)
 
 
 def test_lines_are_as_long_as_their_readers_need():

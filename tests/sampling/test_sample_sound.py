@@ -1,7 +1,6 @@
 """The sample-wise model: likelihood is frequency, and compiled sampling is plain sampling."""
 
 import copy
-import math
 from collections import Counter
 
 import numpy as np
@@ -13,6 +12,7 @@ from seqmodel.config import resolve
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model
+from seqmodel.model.sound.known import Known
 from seqmodel.sampling import sampler as sample
 
 
@@ -23,7 +23,8 @@ def make_model(frame_size, *, end, unit="gru", layers=1, log_scale=-1.0):
     frame = AudioFrames(8000, frame_size, 7, mean=0.1, deviation=0.25)
     model = build_model(resolve(config, presets=AUDIO.presets), frame).eval()
     output = model.output
-    model.encoder.known.copy_(torch.tensor([0.4, 2.0, math.inf]))
+    habits = torch.rand(16, 33, dtype=torch.float64) - 0.5 + torch.linspace(0, 0.4, 33)
+    model.encoder.known.copy_(Known(0.4, 2.0, 1.0, habits).packed())
     with torch.no_grad():
         output.linear.weight.mul_(5 if log_scale > -2 else 0.02)
         output.linear.bias.view(3, -1)[2].add_(log_scale)

@@ -23,7 +23,7 @@ from seqmodel.training.stopping import InterruptError
 from seqmodel.units import UNITS
 
 SMALL = {"model": "sample-wise", "output": "auto", "hidden": 4}
-SMALL |= {"truncate": 205, "carry_over": 0.0, "input_noise": 0.0}
+SMALL |= {"truncate": 205, "carry_over": 0.0, "input_noise": 0.0, "steering": 0.0}
 EVERYTHING = {
     **SMALL,
     "unit": "gru",
@@ -31,6 +31,7 @@ EVERYTHING = {
     "dropout": 0.3,
     "input_noise": 0.6,
     "carry_over": 0.75,
+    "steering": 1.0,
     "weight_noise": 0.05,
     "weight_dropout": 0.1,
     "average": 0.8,

@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.model.sound import grid, lattice, pitch
+from seqmodel.model.sound import grid, lattice, pitch, steering
 from seqmodel.model.sound.hearing import FAINT
 from seqmodel.model.sound.known import Known
 from seqmodel.model.sound.predictors import (
@@ -194,27 +194,75 @@ class Ear:
                 row.put(0, (odds / (odds + (1.0 - share))).replaced(now, "<=", 1.0, 0.0))
                 row.put(1, now * (1 / FULL))
             case Anchor():
-                row.put(0, anchor * (1 / FULL))
-                louder = self._level("loud") / self._of_known("loudest")
-                row.put(1, slow * (1 / FULL) / louder.maximum(_one(louder)))
+                for n, value in enumerate(self._steered(anchor, slow)):
+                    row.put(n, value * (1 / FULL))
+
+    def _steered(self, anchor: Vector, level: Vector) -> list[Vector]:
+        """Both as `hearing` steers them, which takes no time where the strength is 0."""
+        e, strength, steered = self._e, self._of_known("strength"), [anchor.value, level.value]
+        steers = e.builder.fcmp_unordered("!=", _lane(e, strength.value, 0), e.real(0.0))
+        with e.when(steers, steered) as inside:
+            push, pull = self._push_and_spectral_pull()
+            (echo,), of_pitch = self._one_period_ago(0), self._predictors.pitch
+            peak, share = self._load("peak"), self._load("lag") * (1 / of_pitch.longest)
+            pull = pull + peak * (1.0 - peak) * share * echo
+            anchor, level = anchor + strength * pull, level * (strength * push).exp()
+            inside[:] = [anchor.clamp(-FULL, FULL - 1).value, level.value]
+        return [Vector(e, value) for value in steered]
+
+    def _push_and_spectral_pull(self) -> tuple[Vector, Vector]:
+        e, M, last = self._e, self._predictors.told_stages, steering.NODES - 1
+        octave = (self._level("loud").log() * (1 / math.log(2))).clamp(0.0, last)
+        lower = octave.clamp(0.0, last - 0.5).value  # the last but one at most
+        nodes = [e.builder.fptosi(_lane(e, lower, lane), INT) for lane in range(e.lanes)]
+        habits = e.offset(self._known, Known._fields.index("habits"))
+        rows = [e.offset(habits, e.mul(node, 1 + 2 * M)) for node in nodes]
+        above = [e.offset(row, 1 + 2 * M) for row in rows]
+        whole = self._lanes_of([e.builder.sitofp(node, e.real) for node in nodes])
+
+        def usual(column: Any) -> Vector:
+            low, high = (
+                self._loaded([e.offset(row, column) for row in at]) for at in (rows, above)
+            )
+            return low + (high - low) * (octave - whole)
+
+        carried = [e.zero()]
+        with e.carrying(0, M, 1, carried) as (m, inside):
+            k, b = self._load("k 0", m), self._load("b 0", m)
+            low, high = usual(e.add(m, 1)), usual(e.add(m, 1 + M))
+            nearest = ((k.maximum(low) * -1.0).maximum(high * -1.0)) * -1.0
+            pull = ((low + high) * 0.5 - k) * steering.INSIDE + (nearest - k) * steering.OUTSIDE
+            inside[0] = (Vector(e, inside[0]) + pull * b).value
+        return usual(e.int(0)), Vector(e, carried[0])
 
     def _tell_period(self, row: "_Row", inverse: Vector) -> None:
-        e, of_pitch, lag = self._e, self._predictors.pitch, self._load("lag")
-        line, places = self._place(self._predictors.pitch_line), []
-        for lane in range(e.lanes):
-            steps = e.builder.fptosi(_lane(e, lag.value, lane), INT)
-            ago = e.builder.sub(e.int(1), e.mul(steps, of_pitch.step))
-            places.append(e.offset(line, e.mul(ago, e.lanes), lane))
-        for k in range(2 * TAPS + 1):
-            value = ir.Constant(e.vector, ir.Undefined)
-            for lane, place in enumerate(places):
-                back = (k - TAPS) * of_pitch.step * e.lanes
-                number = e.builder.load(e.offset(place, back), typ=e.real)
-                value = e.builder.insert_element(value, number, ir.IntType(32)(lane))
-            row.put(k, (Vector(e, value) * inverse).clamp(-CLIP, CLIP) * 0.5)
+        of_pitch, lag = self._predictors.pitch, self._load("lag")
+        for k, value in enumerate(self._one_period_ago(TAPS)):
+            row.put(k, (value * inverse).clamp(-CLIP, CLIP) * 0.5)
         row.put(2 * TAPS + 1, self._load("peak"))
         period = (lag * (1 / of_pitch.longest)).log() * (1 / math.log(2))
         row.put(2 * TAPS + 2, period)
+
+    def _one_period_ago(self, taps: int) -> list[Vector]:
+        """As `pitch.one_period_ago`."""
+        e, step, lag = self._e, self._predictors.pitch.step, self._load("lag")
+        line, places = self._place(self._predictors.pitch_line), []
+        for lane in range(e.lanes):
+            steps = e.builder.fptosi(_lane(e, lag.value, lane), INT)
+            ago = e.builder.sub(e.int(1), e.mul(steps, step))
+            places.append(e.offset(line, e.mul(ago, e.lanes), lane))
+        back = [k * step * e.lanes for k in range(-taps, taps + 1)]
+        return [self._loaded([e.offset(place, k) for place in places]) for k in back]
+
+    def _loaded(self, places: list[Any]) -> Vector:
+        """The number at each lane's place."""
+        return self._lanes_of([self._e.builder.load(place, typ=self._e.real) for place in places])
+
+    def _lanes_of(self, numbers: list[Any]) -> Vector:
+        e, value = self._e, ir.Constant(self._e.vector, ir.Undefined)
+        for lane, number in enumerate(numbers):
+            value = e.builder.insert_element(value, number, ir.IntType(32)(lane))
+        return Vector(e, value)
 
     def _of_known(self, name: str) -> Vector:
         place = self._e.offset(self._known, Known._fields.index(name))

@@ -10,7 +10,7 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
 from seqmodel.model.encoder import CompiledInputs, Encoded, Inputs, Past
 from seqmodel.model.sound.hearing import UNDECIDED, afresh, start_memory
-from seqmodel.model.sound.known import Known, known_of
+from seqmodel.model.sound.known import Known, nothing_known, unpacked
 from seqmodel.model.sound.predictors import FULL, NOISE_SHARE, predictors_at
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class SoundEncoder(nn.Module):
     lists the features at each sample rate, all about 1 in size or less and limited. The output
     reads them too, E = I. The last four are how certain the recording's grid is and the grid itself
     (`grid.py`), with full scale 1; the anchor, the first lattice's prediction in [-1, 1); and
-    its level: the recent mean of its errors' sizes, half a 16-bit level added, and lower by as much
-    as the sound is louder than any in training.
+    its level: the recent mean of its errors' sizes, half a 16-bit level added. Outside training
+    both are steered (`steering.py`).
 
     All of them follow from the past alone, so likelihoods stay exact. The features do not depend on
     how a piece is cut into windows. `Past.memory` has heard all samples but the last, which is in
@@ -47,19 +47,22 @@ class SoundEncoder(nn.Module):
 
     rows, binary, end_odds = 1, False, 0.0
 
-    def __init__(self, rate: int, frame_size: int, *, noise: float = 0.0) -> None:
+    def __init__(
+        self, rate: int, frame_size: int, *, noise: float = 0.0, steering: float = 0.0
+    ) -> None:
         """For `rate` samples per second in frames of `frame_size`, S."""
         super().__init__()
         self.predictors, self.steps = predictors_at(rate), frame_size
-        self.noise, self._stretch = noise, STRETCH * rate
+        self.noise, self._stretch, self._steering = noise, STRETCH * rate, steering
         self.input_size = self.beside_size = self.predictors.input_size
         self.known: Tensor
-        self.register_buffer("known", torch.tensor(Known(), dtype=torch.float64))
+        self.register_buffer("known", nothing_known(self.predictors.told_stages).packed())
 
     def start_at(self, train: Split) -> None:
-        """See `Encoder`: the grids of its recordings, and how loud they get."""
-        known = known_of((FULL * piece for piece in train), self.predictors.levels["loud"])
-        self.known.copy_(torch.tensor(known))
+        """See `Encoder`: the grids of its recordings, their loudness and spectra."""
+        from seqmodel.model.sound.survey import survey  # the compiler loads at first use
+
+        self.known.copy_(survey((FULL * piece for piece in train), self.predictors).packed())
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
@@ -109,10 +112,10 @@ class SoundEncoder(nn.Module):
         """See `Encoder`."""
         from seqmodel.model.sound.kernel import sound_call  # the compiler loads at first use
 
-        return sound_call(self.predictors, self._known(), arena)
+        return sound_call(self.predictors, self._known(self._steering), arena)
 
-    def _known(self) -> Known:
-        return Known(*self.known.tolist())
+    def _known(self, strength: float = 0.0) -> Known:
+        return unpacked(self.known.cpu())._replace(strength=strength)
 
     def _noise(self, T: int, memory: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """What each of T samples is disturbed by, in levels (T, B), if anything; the new memory."""
@@ -144,5 +147,6 @@ class SoundEncoder(nn.Module):
 
         assert memory is not None
         samples, memory = heard[..., 0].cpu(), memory.cpu()
-        x, memory = compiled_inputs(self.predictors, self._known(), samples, memory, ends, noise)
+        known = self._known(0.0 if self.training else self._steering)
+        x, memory = compiled_inputs(self.predictors, known, samples, memory, ends, noise)
         return x.to(heard), memory.to(heard.device)

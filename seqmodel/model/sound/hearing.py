@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from seqmodel.model.sound import grid, lattice, pitch
+from seqmodel.model.sound import grid, lattice, pitch, steering
 from seqmodel.model.sound.grid import GridState
 from seqmodel.model.sound.known import Known
 from seqmodel.model.sound.lattice import LatticeState
@@ -171,9 +171,20 @@ def _told(predictors: Predictors, known: Known, parts: Parts, feature: Feature) 
             state = GridState(parts["grid"], parts["seen"])
             told = torch.cat([grid.certainty(state, known.share), state.grid / FULL], 1)
         case Anchor():
-            louder = _level(predictors, parts, "loud") / known.loudest
-            told = torch.cat([anchor, slow / louder.clamp(min=1)], 1) / FULL
+            told = torch.cat(_steered(predictors, known, parts), 1) / FULL
     return told
+
+
+def _steered(predictors: Predictors, known: Known, parts: Parts) -> tuple[Tensor, Tensor]:
+    """The anchor and its level, moved as `steering` says."""
+    anchor, slow, M = parts["said 0"], _level(predictors, parts, "slow"), predictors.told_stages
+    push, low, high = steering.usual(known.habits, _level(predictors, parts, "loud"))
+    heard, values = _pitch(parts), parts[predictors.pitch_line]
+    echo = pitch.one_period_ago(heard, values, predictors.pitch, 0)
+    pull = steering.spectral_pull(parts["k 0"][:, :M], parts["b 0"][:, :M], low, high)
+    pull = pull + steering.voiced_pull(heard.peak, heard.lag / predictors.pitch.longest, echo)
+    anchor = (anchor + known.strength * pull).clamp(-FULL, FULL - 1)
+    return anchor, slow * (known.strength * push).exp()
 
 
 def _over(values: Tensor, level: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
 from seqmodel.kernels.run.team import Kernel, compile_kernel, parallel_for, thread_count
 from seqmodel.model.encoder import CompiledInputs
 from seqmodel.model.sound.ear import Ear
-from seqmodel.model.sound.known import Known
+from seqmodel.model.sound.known import Known, nothing_known
 from seqmodel.model.sound.predictors import FULL, Predictors
 
 _ITEMSIZE = 8  # bytes of a number of the memory, and in sampling of all
@@ -37,15 +37,14 @@ def compiled_inputs(
     Features after the ends of all pieces are zeros.
     """
     (T, B), memory, dtype = samples.shape, memory.clone(), samples.dtype
-    kept = torch.tensor(known, dtype=torch.float64)
     groups = -(-B // vector_lanes(_ITEMSIZE))
     threads = thread_count(groups)
     job = _kernel(predictors, dtype).job(
         {
             "T": T, "B": B, "G": groups, "S": predictors.memory_size + T * len(predictors.lines),
             "threads": threads, "samples": samples.contiguous(), "kept": memory, "x": NEW,
-            "noise": None if noise is None else noise.to(dtype), "known": kept, "work": NEW,
-            "ends": torch.full((B,), T) if ends is None else ends,
+            "noise": None if noise is None else noise.to(dtype), "known": known.packed(),
+            "ends": torch.full((B,), T) if ends is None else ends, "work": NEW,
         }
     )  # fmt: skip
     parallel_for([job], threads)
@@ -56,13 +55,16 @@ def sound_call(predictors: Predictors, known: Known, arena: Arena) -> CompiledIn
     """The same for one sample of one piece, in float64."""
     sample, x = arena.take(1), arena.take(1, predictors.input_size)
     memory = arena.take(1, predictors.memory_size)
-    kept = torch.tensor(known, dtype=torch.float64)
     fields: dict[str, int | Tensor | Slot | None] = {
-        "sample": sample, "kept": memory, "known": kept, "x": x,
+        "sample": sample, "kept": memory, "known": known.packed(), "x": x,
     }  # fmt: skip
     address = _step(predictors).address("step")
     call = Call(address, _step_signature(predictors), _ITEMSIZE, fields)
     return CompiledInputs(sample, x, [call], memory)
+
+
+def _known_size(predictors: Predictors) -> int:
+    return len(nothing_known(predictors.told_stages).packed())
 
 
 @compiled_once
@@ -75,7 +77,7 @@ def _signature(predictors: Predictors, dtype: torch.dtype) -> Signature:
             Array("samples", ("T", "B"), dtype),
             Array("noise", ("T", "B"), dtype, optional=True),
             Array("kept", ("B", memory), torch.float64),
-            Array("known", ("3",), torch.float64),
+            Array("known", (f"{_known_size(predictors)}",), torch.float64),
             Array("ends", ("B",), torch.int64),
             Array("x", ("T", "B", inputs), dtype),
             per_thread("work", "S * LANES"),
@@ -86,7 +88,8 @@ def _signature(predictors: Predictors, dtype: torch.dtype) -> Signature:
 @compiled_once
 def _step_signature(predictors: Predictors) -> Signature:
     memory, inputs = f"{predictors.memory_size}", f"{predictors.input_size}"
-    shapes = {"sample": ("1",), "kept": ("1", memory), "known": ("3",), "x": ("1", inputs)}
+    known = f"{_known_size(predictors)}"
+    shapes = {"sample": ("1",), "kept": ("1", memory), "known": (known,), "x": ("1", inputs)}
     return Signature("sound_step", (), tuple(Array(*each) for each in shapes.items()))
 
 

@@ -1,61 +1,36 @@
-"""What the training split says of recordings, for the encoder to keep: their grids, the loudest."""
+"""What is known of recordings from the training split, as the predictors and features need it."""
 
-import math
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
-from seqmodel.model.sound.predictors import Level
-
-_BLOCK = 256  # samples
+from seqmodel.model.sound.steering import NODES, unsteered
 
 
 class Known(NamedTuple):
     """Of the training split's recordings."""
 
-    share: float = 0.5
+    share: float
     """Of those with a grid coarser than 1, counting half a recording of each kind more."""
-    usual: float = 1.0
+    usual: float
     """The commonest grid among them; 1 if there are none."""
-    loudest: float = math.inf
-    """The highest level `loud` in any of them; infinite before training."""
+    strength: float
+    """Of the steering; see `steering.py`."""
+    habits: Tensor
+    """(NODES, 1 + 2 M) of M stages: push, low and high at each loudness."""
+
+    def packed(self) -> Tensor:
+        """One line of numbers, float64."""
+        return torch.cat([self.habits.new_tensor(self[:3]), self.habits.flatten()])
 
 
-def known_of(pieces: Iterable[NDArray[Any]], loud: Level) -> Known:
-    """What is known of recordings, in levels; silent ones tell nothing of grids."""
-    grids, loudest = [], [loud.floor]
-    ago = np.subtract.outer(np.arange(_BLOCK), np.arange(_BLOCK))
-    weights = np.where(ago < 0, 0.0, (1 - loud.forgetting) * loud.forgetting ** np.maximum(ago, 0))
-    for piece in pieces:
-        grids.append(_grid_of(piece))
-        loudest.append(_loudest(piece, loud, weights))
-    found = [grid for grid in grids if grid]
-    coarse = [grid for grid in found if grid > 1]
-    share = (len(coarse) + 0.5) / (len(found) + 1)
-    usual = max(set(coarse), key=lambda g: (coarse.count(g), g), default=1)
-    return Known(share, float(usual), max(loudest))
+def unpacked(numbers: Tensor) -> Known:
+    """What `packed` had packed."""
+    share, usual, strength = numbers[:3].tolist()
+    return Known(share, usual, strength, numbers[3:].view(NODES, -1))
 
 
-def _grid_of(levels: NDArray[Any]) -> int:
-    """The grid of a whole recording; 0 if it is silent."""
-    whole = np.rint(levels)
-    if (whole != levels).any():
-        return 1
-    bits = int(np.bitwise_or.reduce(whole.astype(np.int64), axis=None))
-    return bits & -bits
-
-
-def _loudest(levels: NDArray[Any], loud: Level, weights: NDArray[np.float64]) -> float:
-    """The highest level `loud` after a sample of a recording: its recursion, block by block.
-
-    `weights` are those of a block's samples in the level after each of them.
-    """
-    sizes = np.abs(levels.ravel().astype(np.float64))
-    blocks = np.pad(sizes, (0, -len(sizes) % _BLOCK)).reshape(-1, _BLOCK)
-    decay, level, highest = loud.forgetting ** np.arange(1, _BLOCK + 1), loud.start, 0.0
-    for own in blocks @ weights.T:
-        after = own + level * decay
-        level, highest = float(after[-1]), max(highest, float(after.max()))
-    return highest + loud.floor
+def nothing_known(stages: int) -> Known:
+    """Before training, for a first lattice of which so many stages are features."""
+    return Known(0.5, 1.0, 0.0, unsteered(stages))

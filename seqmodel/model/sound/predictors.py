@@ -122,8 +122,7 @@ class Grid:
 class Anchor:
     """The first lattice's prediction and the level `slow`, both with full scale 1.
 
-    The level is lower by as much as the sound is louder than any in training, which no likelihood
-    notices, but a draw that whistles: it comes back from where nothing has been learned.
+    Both are steered, see `steering.py`.
     """
 
     size: int = 2
@@ -195,6 +194,17 @@ class Predictors:
     def input_size(self) -> int:
         """I, the number of features."""
         return sum(feature.size for feature in self.features)
+
+    @cached_property
+    def columns(self) -> dict[Feature, slice]:
+        """Where each feature is told."""
+        ends = list(accumulate(feature.size for feature in self.features))
+        return {f: slice(end - f.size, end) for f, end in zip(self.features, ends, strict=True)}
+
+    @property
+    def told_stages(self) -> int:
+        """M, of how many of the first lattice's stages the coefficients are features."""
+        return next(f.size for f in self.features if isinstance(f, Reflections))
 
     @cached_property
     def memory_size(self) -> int:
