@@ -107,6 +107,22 @@ def test_a_run_stopped_after_every_update_ends_as_if_never_stopped(
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
+def test_steering_changes_no_update(tmp_path, make_audio_config, train, audio_dataset):
+    """A unit that heard it would learn to undo it. It changes what valid costs."""
+    found = []
+    for strength in (0.0, 1.0):
+        config = make_audio_config(**{**EVERYTHING, "steering": strength}, epochs=1)
+        folder = tmp_path / str(strength)
+        train(config, folder, data=audio_dataset)
+        (line,) = read_metrics(folder)
+        tensors = load_checkpoint(folder / LAST)[0]
+        weights = {name: t.numpy().tobytes() for name, t in tensors.items()}
+        found.append((weights, line["train_nats_per_frame"], line["valid_nats_per_frame"]))
+    (weights, trained, valid), (steered_weights, steered_trained, steered_valid) = found
+    assert (weights, trained) == (steered_weights, steered_trained)
+    assert valid != steered_valid
+
+
 def test_a_run_stopped_while_valid_is_scored_ends_as_if_never_stopped(
     tmp_path, make_audio_config, train, audio_dataset
 ):
