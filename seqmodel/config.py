@@ -206,9 +206,10 @@ class Config:
     )
     steering: float = setting(
         0.0,
-        "sample-wise: how strongly sampling is held to the sound of train; 0: it whistles.",
+        "sample-wise: how strongly drawn sound is held to train's, for some bits; 0: it whistles.",
         TRAINING,
         least=0,
+        most=4,
         neutral=0.0,
     )
     carry_over: float = setting(

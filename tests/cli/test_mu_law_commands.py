@@ -1,5 +1,6 @@
 """Datasets of 8-bit mu-law on the command line, and the models that fit them."""
 
+import copy
 import json
 import math
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
 from calling import Call
 
 import seqmodel
@@ -101,6 +103,13 @@ def test_from_recording_to_sample(call: Call):
         "baselines, nats per fram",
         "  silence",
     ]
+    encoder = seqmodel.load_run("r").model.encoder
+    frames = torch.from_numpy(open_dataset("d")["valid"][0]).unsqueeze(1)
+    eager, calm = (
+        each.encode(frames, each.start(frames, 1)).inputs
+        for each in (encoder.train(), copy.deepcopy(encoder).eval())
+    )
+    assert torch.equal(eager, calm)  # a softmax has no anchor to be steered
     nats = seqmodel.load_run("r").nll(open_dataset("d")["valid"][0]).mean() / 10
     values = json.loads(call("eval", "r", "--json").out)
     assert values["bits_per_sample"] == pytest.approx(nats / math.log(2), rel=1e-6)

@@ -13,7 +13,7 @@ from seqmodel.evaluation.baselines import baselines, lattice_nats_per_frame
 from seqmodel.media.audio.baselines import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.sound.hearing import heard_plainly, start_memory
-from seqmodel.model.sound.predictors import predictors_at
+from seqmodel.model.sound.predictors import FULL, predictors_at
 from seqmodel.model.sound.survey import survey
 
 STEP, UNIFORM = 2.0**-15, 2.0**-40
@@ -43,7 +43,7 @@ VALID = [tone(5, 70, grid=256), tone(6, 105), np.zeros(10, np.int16), tone(7, 5)
 def told_by(train, pieces):
     """Certainty, spacing, anchor and level before each sample of all pieces, raw: (N, 4)."""
     predictors = predictors_at(8000)
-    known = survey(train, predictors)
+    known = survey([piece / FULL for piece in train], 8000, habits=False)
     rows = []
     for piece in pieces:
         samples = torch.from_numpy(np.append(0, piece[:-1]) / 32768).unsqueeze(1)

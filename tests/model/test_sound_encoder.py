@@ -420,7 +420,7 @@ def test_training_says_how_usual_grids_are():
     coarse, fine = np.array([256, -512, 0]), np.array([3, 4])
 
     def grids_of(*pieces):
-        return survey(pieces, predictors_at(8000))[:2]
+        return survey([piece / FULL for piece in pieces], 8000)[:2]
 
     assert grids_of(coarse, fine, np.zeros(3), coarse * 2, coarse) == (3.5 / 5, 256)
     assert grids_of(fine, coarse / 300) == (0.5 / 3, 1)
@@ -436,24 +436,25 @@ def test_training_says_how_usual_grids_are():
 def told_of(pieces, rate=8000):
     """The loudness in octaves and coefficients after samples of all pieces, end to end."""
     predictors, known = predictors_at(rate), nothing_known(16)
-    line = torch.from_numpy(np.concatenate(pieces) / FULL).unsqueeze(1)
+    line = torch.from_numpy(np.concatenate(pieces)).unsqueeze(1)
     told, _ = heard_plainly(predictors, known, line, start_memory(predictors, known, 1, CPU))
     place = [predictors.columns[f] for f in predictors.features]
     k, loud = told[:, 0, place[6]].numpy(), told[:, 0, place[9]].numpy()
     return 2 * (loud[:, 0] + 3) / math.log(2), k
 
 
-def test_the_survey_says_what_is_usual():
+def test_the_survey_says_what_is_usual(monkeypatch):
     """Ranges and pushes by hand; where hardly anything is heard, ranges are those of the nearest.
 
     Guards against a push away from what is usual, or none beyond all that was heard.
     """
-    pieces = [FULL * voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
+    monkeypatch.setattr(surveys, "FEW", 0.02)  # seconds, 20 of the samples that count
+    pieces = [voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
     loudness, k = (each[::8] for each in told_of(pieces))
-    known = survey(pieces, predictors_at(8000))
+    known = survey(pieces, 8000)
     push, low, high = known.habits.numpy()[:, 0], *np.split(known.habits.numpy()[:, 1:], 2, 1)
-    filled = [n for n in range(16) if (np.abs(loudness - n) < 0.5).sum() >= 100]
-    assert filled
+    filled = [n for n in range(16) if (np.abs(loudness - n) < 0.5).sum() >= 20]
+    assert len(filled) > 1
     for n in filled:
         of_node = k[np.abs(loudness - n) < 0.5]
         np.testing.assert_allclose(low[n], np.quantile(of_node, 0.03, 0), atol=1e-6)
@@ -470,22 +471,23 @@ def test_the_survey_says_what_is_usual():
 
 
 def test_the_survey_is_bounded_and_heard_side_by_side(monkeypatch):
-    """Of many long pieces every other is heard, in lines, which changes next to nothing."""
-    pieces = [FULL * voice(4000, seed=seed)[:, 0].numpy() for seed in range(6)]
-    whole = survey(pieces[::2], predictors_at(8000)).habits
+    """Of many long pieces some are heard in part, side by side; fewer of their samples count."""
+    pieces = [voice(4000, seed=seed)[:, 0].numpy() for seed in range(6)]
+    whole = survey([piece[:3000] for piece in pieces[::2]], 8000).habits
     heard, compiled = [], surveys.compiled_inputs
-    monkeypatch.setattr(surveys, "SURVEYED", 14000)
-    monkeypatch.setattr(surveys, "AT_ONCE", 500)
+    for name, value in {"PIECES": 3, "SURVEYED": 9000, "AT_ONCE": 500, "COUNTED": 900}.items():
+        monkeypatch.setattr(surveys, name, value)
 
     def listen(predictors, known, samples, memory):
         heard.append(samples.numel())
         return compiled(predictors, known, samples, memory)
 
     monkeypatch.setattr(surveys, "compiled_inputs", listen)
-    habits = survey(pieces, predictors_at(8000)).habits
-    assert sum(heard) == 12000
+    habits = survey(pieces, 8000).habits
+    assert sum(heard) == 9000 // 16 * 16
     assert max(heard) == 16 * 500
-    assert float((habits - whole).abs().median()) < 0.03
+    assert float((habits - whole).abs().median()) < 0.05
+    assert not torch.equal(habits, whole)
 
 
 def test_nothing_is_steered_in_training_or_without_strength():
@@ -499,7 +501,6 @@ def test_nothing_is_steered_in_training_or_without_strength():
     assert torch.equal(told[1], told[2])
     assert torch.equal(told[0][..., :-2], told[1][..., :-2])
     assert (told[0][..., -2:] != told[1][..., -2:]).any(0).all()
-    assert unpacked(steered.known).strength == 1.5  # packed and unpacked whole
     assert torch.equal(unpacked(steered.known).habits, known_at(8000).habits)
 
 

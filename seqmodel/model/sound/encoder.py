@@ -11,7 +11,7 @@ from seqmodel.kernels.device import one_thread
 from seqmodel.model.encoder import CompiledInputs, Encoded, Inputs, Past
 from seqmodel.model.sound.hearing import UNDECIDED, afresh, start_memory
 from seqmodel.model.sound.known import Known, nothing_known, unpacked
-from seqmodel.model.sound.predictors import FULL, NOISE_SHARE, predictors_at
+from seqmodel.model.sound.predictors import NOISE_SHARE, predictors_at
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena
@@ -53,16 +53,16 @@ class SoundEncoder(nn.Module):
         """For `rate` samples per second in frames of `frame_size`, S."""
         super().__init__()
         self.predictors, self.steps = predictors_at(rate), frame_size
-        self.noise, self._stretch, self._steering = noise, STRETCH * rate, steering
+        self.noise, self._rate, self._steering = noise, rate, steering
         self.input_size = self.beside_size = self.predictors.input_size
         self.known: Tensor
         self.register_buffer("known", nothing_known(self.predictors.told_stages).packed())
 
     def start_at(self, train: Split) -> None:
-        """See `Encoder`: the grids of its recordings, their loudness and spectra."""
+        """See `Encoder`: the grids of its recordings and, to steer, their loudness and spectra."""
         from seqmodel.model.sound.survey import survey  # the compiler loads at first use
 
-        self.known.copy_(survey((FULL * piece for piece in train), self.predictors).packed())
+        self.known.copy_(survey(train, self._rate, habits=self._steering > 0).packed())
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
@@ -123,7 +123,7 @@ class SoundEncoder(nn.Module):
             return None, memory
         B, place = len(memory), self.predictors.starts[NOISE_SHARE]
         former, drawn = memory[:, place].cpu(), (1 - torch.rand(B) / NOISY).clamp(min=0)
-        lasts = (torch.rand(B) < math.exp(-T / self._stretch)) & (former != UNDECIDED)
+        lasts = (torch.rand(B) < math.exp(-T / (STRETCH * self._rate))) & (former != UNDECIDED)
         share = torch.where(lasts, former, self.noise * drawn.double())
         memory = memory.clone()
         memory[:, place] = share.to(memory)

@@ -5,18 +5,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqmodel.model.sound.steering import NODES, unsteered
+from seqmodel.model.sound.steering import NODES, unlearned
 
 
 class Known(NamedTuple):
-    """Of the training split's recordings."""
+    """Of the training split's recordings, and how strongly that steers."""
 
     share: float
     """Of those with a grid coarser than 1, counting half a recording of each kind more."""
     usual: float
     """The commonest grid among them; 1 if there are none."""
     strength: float
-    """Of the steering; see `steering.py`."""
+    """Of the steering, see `steering.py`; set where it is used."""
     habits: Tensor
     """(NODES, 1 + 2 M) of M stages: push, low and high at each loudness."""
 
@@ -33,4 +33,4 @@ def unpacked(numbers: Tensor) -> Known:
 
 def nothing_known(stages: int) -> Known:
     """Before training, for a first lattice of which so many stages are features."""
-    return Known(0.5, 1.0, 0.0, unsteered(stages))
+    return Known(0.5, 1.0, 0.0, unlearned(stages))

@@ -1,8 +1,9 @@
 """What draws free running back to the sound of train: how loud, of what spectrum, how voiced.
 
 A model that hears itself drifts, however well it predicts: to be a tenth too loud in every sample
-costs about 0.005 nats, and adds 14 dB in a tenth of a second. So what the output starts from is moved, by
-so little that likelihoods hardly notice, towards what was usual in train at the present loudness:
+costs about 0.005 nats, and adds 14 dB in a tenth of a second. So what the output starts from is
+moved a little towards what was usual in train at the present loudness, which costs a likelihood
+about as little:
 
     level  <-  level exp(s push)
     anchor <-  anchor + s (sum_m (INSIDE (middle_m - k_m) + OUTSIDE (nearest_m - k_m)) b_m
@@ -15,7 +16,9 @@ high follow from the loudness, see `usual`. s is the strength, 0 in training: ot
 would learn to undo it.
 
 push is that of Langevin's equation: if loudness diffuses, a drift in proportion to the slope of
-log p, p its density in train, makes p the density of what is drawn.
+log p, p its density in train, makes p the density of what is drawn. It is limited, and stronger
+above all that train has (`survey.py`). Short lags weigh less in the pull towards a voice, since any
+resonance makes a residual somewhat periodic there.
 """
 
 import math
@@ -29,8 +32,8 @@ NODES = 16
 """Loudness is told apart at 1, 2, 4, ..., 32768 levels."""
 
 
-def unsteered(stages: int) -> Tensor:
-    """Habits (NODES, 1 + 2 M) that nothing was learned of: no push, and all that k can be."""
+def unlearned(stages: int) -> Tensor:
+    """Habits (NODES, 1 + 2 M) before training: no push, and all that k can be."""
     habits = torch.zeros(NODES, 1 + 2 * stages, dtype=torch.float64)
     habits[:, 1 : 1 + stages], habits[:, 1 + stages :] = -1, 1
     return habits
@@ -50,7 +53,7 @@ def usual(habits: Tensor, loud: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def spectral_pull(k: Tensor, b: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """What moves the anchor (B, 1) towards the usual spectrum; all of M stages (B, M)."""
+    """What moves the anchor (B, 1) towards the usual spectrum; each argument is (B, M)."""
     inside, outside = (low + high) / 2 - k, k.clamp(low, high) - k
     return ((INSIDE * inside + OUTSIDE * outside) * b).sum(1, keepdim=True)
 
