@@ -116,7 +116,8 @@ def test_steering_changes_no_update(tmp_path, make_audio_config, train, audio_da
         train(config, folder, data=audio_dataset)
         (line,) = read_metrics(folder)
         tensors = load_checkpoint(folder / LAST)[0]
-        weights = {name: t.numpy().tobytes() for name, t in tensors.items()}
+        learned = {name: t for name, t in tensors.items() if not name.endswith("encoder.known")}
+        weights = {name: t.numpy().tobytes() for name, t in learned.items()}
         found.append((weights, line["train_nats_per_frame"], line["valid_nats_per_frame"]))
     (weights, trained, valid), (steered_weights, steered_trained, steered_valid) = found
     assert (weights, trained) == (steered_weights, steered_trained)
