@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from seqmodel.data.dataset import Split
@@ -61,6 +63,7 @@ class Encoder(Protocol):
         end_odds: what the last number beside h is to be multiplied by to give log odds that the
             piece ends; 0 if it is something else.
         binary: whether inputs are zeros and ones, which may be read as a sparse set.
+        free_frames: how many frames, drawn freely, to `correct` by after each epoch.
     """
 
     input_size: int
@@ -69,9 +72,16 @@ class Encoder(Protocol):
     rows: int
     steps: int
     binary: bool
+    free_frames: int
 
     def start_at(self, train: Split) -> None:
         """Keep what the inputs refer to of the training split, if anything."""
+
+    def correct(self, drawn: NDArray[np.float32]) -> None:
+        """Hear `free_frames` frames (T, F) that were drawn, and correct what holds them to train.
+
+        The weights stay as they are.
+        """
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """The past before the first frame: zeros, the numbers in the dtype and device of `like`."""
@@ -122,7 +132,7 @@ class WindowEncoder:
     C = F = 88: the unit reads the previous frame.
     """
 
-    rows, steps, beside_size, end_odds = 1, 1, 0, 0.0
+    rows, steps, beside_size, end_odds, free_frames = 1, 1, 0, 0.0, 0
 
     def __init__(
         self, context: int, *, mean: float = 0.0, deviation: float = 1.0, binary: bool = False
@@ -131,6 +141,9 @@ class WindowEncoder:
         self.mean, self.deviation = mean, deviation
 
     def start_at(self, train: Split) -> None:
+        """See `Encoder`: nothing."""
+
+    def correct(self, drawn: NDArray[np.float32]) -> None:
         """See `Encoder`: nothing."""
 
     def start(self, like: Tensor, batch_size: int) -> Past:

@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
@@ -33,7 +35,7 @@ class NoteEncoder(nn.Module):
     begins with that number, and holds nothing else without `echo`.
     """
 
-    binary, steps = False, 1
+    binary, steps, free_frames = False, 1, 0
 
     def __init__(
         self, notes: int, *, onsets: bool = False, echo: bool = False, clock: bool = False
@@ -50,6 +52,9 @@ class NoteEncoder(nn.Module):
         """See `Encoder`."""
         if self.clock is not None:
             self.clock.start_at(train.lengths)
+
+    def correct(self, drawn: NDArray[np.float32]) -> None:
+        """See `Encoder`: nothing."""
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""

@@ -73,6 +73,11 @@ class Sampler:
         """
         return DrawnPiece(self.draw(Uniforms(seed, number), prime=prime, shortest=shortest), length)
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether steps run in compiled code; otherwise one takes a millisecond or more."""
+        return self._compiled is not None
+
     @cached_property
     def _compiled(self) -> "CompiledSampler | None":
         steps = stepper(self._model.layers())

@@ -29,6 +29,7 @@ from seqmodel.plots.curves import plot_learning_curve
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.runs.content import PROGRESS, check_fit, checkpoint_content, is_over, model_tensors
+from seqmodel.training.free_running import run_free
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.pace import Pace
 from seqmodel.training.state import (
@@ -285,7 +286,10 @@ class Trainer:
         return Tick(progress.epoch + 1, progress.frames, total, mean, speed, left)
 
     def _score(self, listener: Listener, stop: StopRequest) -> tuple[dict[str, Any], bool]:
-        """Score valid and end the epoch; returns its metrics and whether it is the best so far."""
+        """Correct the encoder, score valid and end the epoch.
+
+        Returns its metrics, and whether it is the best so far.
+        """
         progress, model = self.state.progress, self.state.scored_model
 
         def scored(done: int, total: int) -> None:
@@ -293,6 +297,9 @@ class Trainer:
             self._save_if_due(stop)
 
         started = time.monotonic()
+        if not progress.corrected:
+            run_free(model, self.config.seed, progress.epoch, lambda: self._save_if_due(stop))
+            progress.corrected = bool(model.encoder.free_frames)
         valid = likelihood(model, self.valid, progress=scored)
         self._pace.scored(self.valid.frames, time.monotonic() - started)
         check_valid_figure(valid.nats_per_frame, progress.epoch + 1, progress.learning_rate)
@@ -307,7 +314,7 @@ class Trainer:
             "seconds": round(progress.seconds, 3),
         }
         progress.metrics.append(metrics)
-        progress.epoch, progress.batch = progress.epoch + 1, 0
+        progress.epoch, progress.batch, progress.corrected = progress.epoch + 1, 0, False
         progress.nats, progress.frames, progress.seconds = 0.0, 0, 0.0
         is_best = valid.nats_per_frame < progress.best_nats
         if is_best:

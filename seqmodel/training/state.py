@@ -46,6 +46,8 @@ class Progress:
     """Windows of the current batch completed."""
     update: int = 0
     """Updates completed, over all epochs."""
+    corrected: bool = False
+    """Whether the encoder has heard what this epoch's model draws freely."""
     nats: float = 0.0
     """Summed over the frames of this epoch so far, each at the weights of its update."""
     frames: int = 0
@@ -61,8 +63,13 @@ class Progress:
     """The completed epochs, as in metrics.jsonl."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; before the first epoch there is no best, and JSON has no inf."""
+        """Plain values; before the first epoch there is no best, and JSON has no inf.
+
+        What older versions do not know is left out where it says nothing.
+        """
         values = asdict(self)
+        if not self.corrected:
+            del values["corrected"]
         if math.isinf(self.best_nats):
             del values["best_nats"]
         return values
@@ -80,6 +87,8 @@ class Progress:
                 fields.whole(setting.name)
             elif setting.type is float and setting.name in fields:
                 fields.number(setting.name)
+            elif setting.type is bool and setting.name in fields:
+                fields.flag(setting.name)
         for line in fields.objects("metrics") if "metrics" in fields else ():
             valid, rate = line.number("valid_nats_per_frame"), line.number("learning_rate")
             check_valid_figure(valid, line.whole("epoch", 1), rate)

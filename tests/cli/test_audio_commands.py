@@ -328,6 +328,7 @@ MISTAKES = {
     ),
     "train {data} --input-noise 0.1": (2, "--input-noise is for --model sample-wise"),
     "train {data} --steering 1": (2, "--steering is for --model sample-wise"),
+    "train {audio} --steering 5": (2, "--steering must be 4 or less, not 5.0"),
     "train {data} --carry-over 0.1": (2, "--carry-over is for --model sample-wise"),
     "train {audio} --augment-keys": (2, "--augment-keys is for music, not for audio"),
     "train {audio} --model frame-wise --end --print-config": (

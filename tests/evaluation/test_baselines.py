@@ -43,7 +43,7 @@ VALID = [tone(5, 70, grid=256), tone(6, 105), np.zeros(10, np.int16), tone(7, 5)
 def told_by(train, pieces):
     """Certainty, spacing, anchor and level before each sample of all pieces, raw: (N, 4)."""
     predictors = predictors_at(8000)
-    known = survey([piece / FULL for piece in train], 8000, habits=False)
+    known = survey([piece / FULL for piece in train], 8000, steered=False)
     rows = []
     for piece in pieces:
         samples = torch.from_numpy(np.append(0, piece[:-1]) / 32768).unsqueeze(1)

@@ -9,7 +9,9 @@ import torch
 from guards import guarded
 from scipy import stats
 
+from seqmodel.data.dataset import Split
 from seqmodel.kernels.run.calls import Arena, CallFields
+from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.encoder import Past
 from seqmodel.model.sound import survey as surveys
 from seqmodel.model.sound.encoder import SoundEncoder
@@ -17,20 +19,20 @@ from seqmodel.model.sound.hearing import heard_plainly, start_memory
 from seqmodel.model.sound.kernel import compiled_inputs
 from seqmodel.model.sound.known import Known, nothing_known, unpacked
 from seqmodel.model.sound.predictors import FULL, SAMPLE, predictors_at, residual
-from seqmodel.model.sound.survey import survey
+from seqmodel.model.sound.survey import corrected, survey
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
 
 CPU = torch.device("cpu")
-FAINT = 1e-9
+FAINT, OUTSIDE = 1e-9, 0.1
 
 
 def known_at(rate):
-    """Steering that differs from node to node and from stage to stage."""
+    """Steering that differs from node to node and stage to stage; `voice` is sharper at times."""
     random, M = np.random.default_rng(7), predictors_at(rate).told_stages
-    push, low = random.uniform(-0.5, 0.5, (16, 1)), random.uniform(-0.6, 0, (16, M))
-    habits = np.concatenate([push, low, low + random.uniform(0.1, 0.8, (16, M))], 1)
-    return Known(0.2, 4.0, 1.5, torch.from_numpy(habits))
+    pushes, low = random.uniform(-0.5, 0.5, 16), random.uniform(-0.6, 0, (16, M))
+    ranges = np.concatenate([low, low + random.uniform(0.1, 0.8, (16, M))], 1)
+    return Known(0.2, 4.0, 200.0, 1.5, *map(torch.from_numpy, (pushes, 0 * pushes, ranges)))
 
 
 def voice(T, B=1, *, grid=1, seed=0):
@@ -82,18 +84,16 @@ def lattice_by_hand(x, order, forget):
     return np.array(said), np.array(ks), np.array(bs)
 
 
-def steered_by_hand(rate, anchor, level, loud, lattice, t, voice):
+def steered_by_hand(rate, anchor, level, loud, sharp, lattice, t, voice):
     """The anchor and its level, full scale 1, from the formulas of `steering`."""
-    known = known_at(rate)
-    rows, M = known.habits.numpy(), predictors_at(rate).told_stages
-    octaves = np.arange(16)
-    push, *bounds = (np.interp(min(math.log2(loud), 15), octaves, column) for column in rows.T)
-    low, high = np.array(bounds[:M]), np.array(bounds[M:])
+    known, (peak, share, echo), M = known_at(rate), voice, predictors_at(rate).told_stages
+    table = np.column_stack([known.pushes, known.ranges]).T
+    row = [np.interp(min(math.log2(loud), 15), np.arange(16), column) for column in table]
+    push, low, high = row[0], np.array(row[1 : 1 + M]), np.array(row[1 + M :])
     k, b = (each[t][:M] for each in lattice)
-    pull = 0.01 * ((low + high) / 2 - k) + 0.25 * (np.minimum(np.maximum(k, low), high) - k)
-    peak, share, echo = voice
-    moved = anchor + known.strength * (pull @ b + peak * (1 - peak) * share * echo)
-    return [np.clip(moved, -32768, 32767) / 32768, level * math.exp(known.strength * push) / 32768]
+    pull = OUTSIDE * (np.minimum(np.maximum(k, low), high) - k) @ b
+    moved = anchor * min(1, 200 / sharp) ** 1.5 + 1.5 * (pull + peak * (1 - peak) * share * echo)
+    return [np.clip(moved, -32768, 32767) / 32768, level * math.exp(1.5 * push) / 32768]
 
 
 def features_by_hand(samples, rate, orders, lags, step):
@@ -109,6 +109,7 @@ def features_by_hand(samples, rate, orders, lags, step):
     slow = mean_size(errors[0], forgetting(rate, 0.00625), 200) + 0.5
     fast = mean_size(errors[0], forgetting(rate, 0.0012), 200) + 0.5
     loud = mean_size(x, forgetting(rate, 0.0125), 300) + 1
+    sharp = mean_size(np.diff(x, prepend=0), forgetting(rate, 0.002), 300) + 1
     padded = np.concatenate([np.zeros(step), errors[0]])
     smooth = np.array([padded[t + 1 : t + 1 + step].mean() for t in range(T)])
     found = []
@@ -147,7 +148,9 @@ def features_by_hand(samples, rate, orders, lags, step):
                     over(echo, slow) / 2,
                     [max(*acf, 1e-3), math.log2(lag / lags[-1])],
                     [certain, grid / 32768],
-                    steered_by_hand(rate, said[0][t], slow[t], loud[t], lattices[0][1:], t, voice),
+                    steered_by_hand(
+                        rate, said[0][t], slow[t], loud[t], sharp[t], lattices[0][1:], t, voice
+                    ),
                 ]
             )
         )
@@ -196,6 +199,18 @@ def test_compiled_features_are_the_plain_ones(dtype, rate, T, B, threads):
             assert torch.equal(second[1], kept)
     finally:
         torch.set_num_threads(former)
+
+
+def test_the_loudest_sounds_are_pushed_as_at_the_last_node():
+    """Guards against a push from beyond the table, in compiled code and in plain."""
+    predictors, known, memory = start(8000, 2)
+    memory[:, predictors.starts["loud"]] = torch.tensor([2.0**15, 60_000])
+    heard = known, torch.zeros(1, 2, dtype=torch.float64), memory
+    plain, compiled = (hear(predictors, *heard)[0] for hear in (heard_plainly, compiled_inputs))
+    unsteered, _ = heard_plainly(predictors, known._replace(strength=0.0), *heard[1:])
+    factor = (1.5 * known.pushes[15]).exp()
+    torch.testing.assert_close(plain[..., -1], unsteered[..., -1] * factor, rtol=0.02, atol=0)
+    torch.testing.assert_close(compiled, plain, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
@@ -426,68 +441,87 @@ def test_training_says_how_usual_grids_are():
     assert grids_of(fine, coarse / 300) == (0.5 / 3, 1)
     assert grids_of(np.zeros(2)) == grids_of() == (0.5, 1)
     assert grids_of(np.array([-32768])) == (0.75, 32768)
-    encoder = SoundEncoder(8000, 10)
-    encoder.start_at([np.float32(coarse[:, None] / FULL), np.float32(fine[:, None] / FULL)])
+    encoder, lengths = SoundEncoder(8000, 1), np.array([3, 2])
+    levels = np.int16([*coarse, *fine])
+    encoder.start_at(Split("train", ["a", "b"], lengths, AudioFrames(8000, 1), levels, [0, 3]))
     assert encoder.state_dict()["known"].tolist()[:2] == [0.5, 256]
     told = encoder.inputs(encoder.start(torch.zeros(1), 2)).x
     assert told[:, -4:-2].tolist() == [[0.5, 256 / 32768]] * 2
 
 
-def told_of(pieces, rate=8000):
-    """The loudness in octaves and coefficients after samples of all pieces, end to end."""
-    predictors, known = predictors_at(rate), nothing_known(16)
+def density_of(pieces, rate=8000):
+    """Of the loudness in octaves of all pieces, end to end."""
+    line = FULL * np.concatenate(pieces)
+    loudness = np.log2(mean_size(line, forgetting(rate, 0.0125), 300) + 1)
+    return stats.gaussian_kde(loudness, 0.6 / loudness.std(ddof=1))
+
+
+def slopes_of(density):
+    ends = (density.logpdf(np.arange(16) + sign * 1e-4) for sign in (1, -1))
+    return np.subtract(*ends) / 2e-4 / math.log(2)
+
+
+def test_the_survey_says_how_loud_and_sharp_train_is():
+    """Guards against a push away from what is usual, or none beyond all that was heard."""
+    pieces = [voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
+    known, slopes = survey(pieces, 8000), slopes_of(density_of(pieces))
+    steps = np.diff(FULL * np.concatenate(pieces), prepend=0)
+    sharp = mean_size(steps, forgetting(8000, 0.002), 300) + 1
+    assert known.sharpest == pytest.approx(np.quantile(sharp, 0.9995))
+    np.testing.assert_allclose(known.slopes, slopes.clip(-5, 5), atol=0.1)
+    np.testing.assert_allclose(known.pushes, (0.06 * slopes).clip(-0.2, 0.2), atol=0.01)
+    assert known.pushes[0] > 0 > known.pushes[15]
+    assert not survey(pieces, 8000, steered=False).pushes.any()
+
+
+def test_the_survey_says_which_coefficients_are_usual(monkeypatch):
+    """By hand; where hardly anything is heard, those of the nearest node."""
+    monkeypatch.setattr(surveys, "FEW", 0.02)  # seconds, 20 of the samples that count
+    pieces = [voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
+    predictors, known = predictors_at(8000), nothing_known(16)
     line = torch.from_numpy(np.concatenate(pieces)).unsqueeze(1)
     told, _ = heard_plainly(predictors, known, line, start_memory(predictors, known, 1, CPU))
     place = [predictors.columns[f] for f in predictors.features]
-    k, loud = told[:, 0, place[6]].numpy(), told[:, 0, place[9]].numpy()
-    return 2 * (loud[:, 0] + 3) / math.log(2), k
-
-
-def test_the_survey_says_what_is_usual(monkeypatch):
-    """Ranges and pushes by hand; where hardly anything is heard, ranges are those of the nearest.
-
-    Guards against a push away from what is usual, or none beyond all that was heard.
-    """
-    monkeypatch.setattr(surveys, "FEW", 0.02)  # seconds, 20 of the samples that count
-    pieces = [voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
-    loudness, k = (each[::8] for each in told_of(pieces))
-    known = survey(pieces, 8000)
-    push, low, high = known.habits.numpy()[:, 0], *np.split(known.habits.numpy()[:, 1:], 2, 1)
-    filled = [n for n in range(16) if (np.abs(loudness - n) < 0.5).sum() >= 20]
+    k, loud = told[::8, 0, place[6]].numpy(), told[::8, 0, place[9]].numpy()[:, 0]
+    nearest = np.rint(2 * (loud + 3) / math.log(2))
+    filled = [n for n in range(16) if (nearest == n).sum() >= 20]
     assert len(filled) > 1
-    for n in filled:
-        of_node = k[np.abs(loudness - n) < 0.5]
-        np.testing.assert_allclose(low[n], np.quantile(of_node, 0.03, 0), atol=1e-6)
-        np.testing.assert_allclose(high[n], np.quantile(of_node, 0.97, 0), atol=1e-6)
-    for n in range(16):
+    for n, usual in enumerate(survey(pieces, 8000).ranges):
         like = min(filled, key=lambda other, n=n: abs(other - n))
-        assert (low[n] == low[like]).all()
-    density = stats.gaussian_kde(loudness, 0.6 / loudness.std(ddof=1))
-    for n in range(16):
-        slope = (density.logpdf(n + 1e-4) - density.logpdf(n - 1e-4))[0] / 2e-4 / math.log(2)
-        beyond = max(0, n - np.quantile(loudness, 0.999)) * math.log(2)
-        assert push[n] == pytest.approx(np.clip(0.06 * slope, -0.3, 0.3) - beyond, abs=0.02)
-    assert push[0] > 0 > push[15]
+        expected = np.quantile(k[nearest == like], [0.03, 0.97], 0).ravel()
+        np.testing.assert_allclose(usual, expected, atol=1e-6)
 
 
-def test_the_survey_is_bounded_and_heard_side_by_side(monkeypatch):
-    """Of many long pieces some are heard in part, side by side; fewer of their samples count."""
+def test_free_running_corrects_the_push():
+    """Towards what train has more of. Guards against a sign, and pushes that grow for ever."""
+    pieces = [voice(900)[:, 0].numpy() * size for size in (1, 0.02)]
+    known, drawn = survey(pieces, 8000), np.float32(pieces[0]) * 4
+    after = corrected(known, drawn, 8000)
+    slopes = slopes_of(density_of([np.float64(drawn)])).clip(-5, 5)
+    expected = (known.pushes + 0.03 * (known.slopes - torch.from_numpy(slopes))).numpy()
+    np.testing.assert_allclose(after.pushes, expected.clip(-0.2, 0.2), atol=0.01)
+    assert torch.equal(after.slopes, known.slopes)
+    for _ in range(100):
+        after = corrected(after, drawn, 8000)
+    assert after.pushes.abs().max() == 0.2
+    again = corrected(known, np.concatenate(pieces), 8000)
+    np.testing.assert_allclose(again.pushes, known.pushes, atol=1e-6)
+
+
+def test_the_survey_is_bounded(monkeypatch):
+    """Of many long pieces those at even steps are heard, each in part."""
     pieces = [voice(4000, seed=seed)[:, 0].numpy() for seed in range(6)]
-    whole = survey([piece[:3000] for piece in pieces[::2]], 8000).habits
-    heard, compiled = [], surveys.compiled_inputs
-    for name, value in {"PIECES": 3, "SURVEYED": 9000, "AT_ONCE": 500, "COUNTED": 900}.items():
-        monkeypatch.setattr(surveys, name, value)
-
-    def listen(predictors, known, samples, memory):
-        heard.append(samples.numel())
-        return compiled(predictors, known, samples, memory)
-
-    monkeypatch.setattr(surveys, "compiled_inputs", listen)
-    habits = survey(pieces, 8000).habits
-    assert sum(heard) == 9000 // 16 * 16
-    assert max(heard) == 16 * 500
-    assert float((habits - whole).abs().median()) < 0.05
-    assert not torch.equal(habits, whole)
+    heard = survey([piece[:3000] for piece in pieces[::2]], 8000)
+    whole = survey(pieces, 8000)
+    monkeypatch.setattr(surveys, "PIECES", 3)
+    monkeypatch.setattr(surveys, "SURVEYED", 9000)
+    bounded = survey(pieces, 8000)
+    assert bounded.sharpest == heard.sharpest != whole.sharpest
+    assert torch.equal(bounded.slopes, heard.slopes)
+    assert torch.equal(bounded.ranges, heard.ranges)
+    monkeypatch.setattr(surveys, "AT_ONCE", 500)
+    side_by_side = survey(pieces, 8000).ranges
+    assert 0 < float((side_by_side - heard.ranges).abs().median()) < 0.05
 
 
 def test_nothing_is_steered_in_training_or_without_strength():
@@ -501,7 +535,7 @@ def test_nothing_is_steered_in_training_or_without_strength():
     assert torch.equal(told[1], told[2])
     assert torch.equal(told[0][..., :-2], told[1][..., :-2])
     assert (told[0][..., -2:] != told[1][..., -2:]).any(0).all()
-    assert torch.equal(unpacked(steered.known).habits, known_at(8000).habits)
+    assert torch.equal(unpacked(steered.known).pushes, known_at(8000).pushes)
 
 
 def test_a_copy_runs_the_same_compiled_code():

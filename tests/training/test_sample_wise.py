@@ -15,9 +15,14 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.frames import AudioSettings
 from seqmodel.model import sequence
+from seqmodel.model.build import build_model
+from seqmodel.model.sound import encoder as encoders
+from seqmodel.model.sound.known import unpacked
+from seqmodel.model.sound.survey import corrected
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics
 from seqmodel.sampling.sampler import Sampler
+from seqmodel.training import loop
 from seqmodel.training.state import CARRY
 from seqmodel.training.stopping import InterruptError
 from seqmodel.units import UNITS
@@ -49,6 +54,24 @@ def write(folder, pieces, rate, levels="linear"):
     settings = AudioSettings(levels=levels)
     prepare(find_sources([str(folder / "in")]), folder / "data", settings)
     return open_dataset(folder / "data")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def correct_by_short_draws():
+    """Train of these tests is too short to be drawn by."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoders, "FREE_LEAST", 0.0)
+        yield
+
+
+def test_too_little_is_not_drawn(audio_dataset, monkeypatch):
+    """A push from a few milliseconds would be chance."""
+    encoder, train = encoders.SoundEncoder(8000, 10, steering=1.0), audio_dataset["train"]
+    samples = train.frames * 10 // 16
+    for least, frames in ((samples, samples // 10), (samples + 1, 0)):
+        monkeypatch.setattr(encoders, "FREE_LEAST", least / 8000)
+        encoder.start_at(audio_dataset["train"])
+        assert encoder.free_frames == frames
 
 
 @pytest.fixture(scope="module", params=["linear", "mu-law"])
@@ -124,10 +147,92 @@ def test_steering_changes_no_update(tmp_path, make_audio_config, train, audio_da
     assert valid != steered_valid
 
 
-def test_a_run_stopped_while_valid_is_scored_ends_as_if_never_stopped(
-    tmp_path, make_audio_config, train, audio_dataset
+@pytest.fixture(scope="module")
+def steered(tmp_path_factory, make_audio_config, train, audio_dataset):
+    """The folder of a run of one epoch."""
+    folder = tmp_path_factory.mktemp("steered")
+    options = {**SMALL, "steering": 1.0, "average": 0.8, "end": True}
+    train(make_audio_config(**options, epochs=1, seed=3), folder, data=audio_dataset)
+    return folder
+
+
+def test_after_an_epoch_the_push_is_corrected_by_what_is_drawn(steered, audio_dataset):
+    """In the average that is kept and scored, by its own samples: their seed is the run's."""
+    model, train = load_run(steered).model, audio_dataset["train"]
+    kept = unpacked(model.encoder.known.clone())
+    model.encoder.start_at(train)
+    first = unpacked(model.encoder.known.clone())
+    frames = model.encoder.free_frames
+    assert frames == train.frames // 16
+    drawn = np.concatenate(list(Sampler(model).piece(frames, seed=3, shortest=np.inf))).ravel()
+    model.encoder.known.copy_(corrected(first, drawn, 8000).packed())
+    assert torch.equal(unpacked(model.encoder.known).pushes, kept.pushes)
+    assert not torch.equal(first.pushes, kept.pushes)
+    valid = likelihood(model, audio_dataset["valid"]).nats_per_frame
+    assert valid == read_metrics(steered)[0]["valid_nats_per_frame"]
+
+
+def test_free_running_does_not_end(steered, audio_dataset, monkeypatch):
+    """And goes by the epoch: else each would draw the same numbers."""
+    model, drawn = load_run(steered).model, []
+    model.encoder.start_at(audio_dataset["train"])
+    torch.nn.init.constant_(model.output.ending.bias, 50.0)
+    monkeypatch.setattr(model.encoder, "correct", drawn.append)
+    for epoch in range(2):
+        loop.run_free(model, 3, epoch, lambda: None)
+    assert [len(frames) for frames in drawn] == [model.encoder.free_frames] * 2
+    assert (drawn[0] != drawn[1]).any()
+
+
+def test_levels_of_a_softmax_are_not_steered(make_audio_config, data):
+    """It has no anchor: the unit would read features that training has not shown it."""
+    model = build_model(make_audio_config(**{**SMALL, "steering": 1.0}), data["train"].frame)
+    model.start_at(data["train"])
+    assert (model.encoder.free_frames > 0) == (data["train"].frame.values == "samples")
+
+
+def test_a_model_without_compiled_steps_does_not_run_free(
+    tmp_path, make_audio_config, train, audio_dataset, steered
 ):
-    config = make_audio_config(**SMALL, epochs=2)
+    """It would take hours."""
+    config = make_audio_config(**{**SMALL, "steering": 1.0}, epochs=1, backend="reference")
+    train(config, tmp_path, data=audio_dataset)
+    known = unpacked(load_run(tmp_path).model.encoder.known)
+    compiled = unpacked(load_run(steered).model.encoder.known)
+    assert torch.equal(known.slopes, compiled.slopes)
+    assert torch.equal(known.pushes, (0.06 * known.slopes).clamp(-0.2, 0.2))
+    assert not torch.equal(known.pushes, compiled.pushes)
+
+
+def test_a_run_stopped_while_it_runs_free_ends_as_if_never_stopped(
+    tmp_path, make_audio_config, train, audio_dataset, monkeypatch
+):
+    config = make_audio_config(**EVERYTHING, epochs=2)
+    train(config, tmp_path / "whole", data=audio_dataset)
+    former, epochs = loop.run_free, []
+
+    def run_free(model, seed, epoch, drawn):
+        def stop():
+            if len(epochs) == 1:
+                raise InterruptError("stopped", 15)
+
+        epochs.append(epoch)
+        former(model, seed, epoch, lambda: (drawn(), stop()))
+
+    monkeypatch.setattr(loop, "run_free", run_free)
+    with pytest.raises(InterruptError):
+        train(config, tmp_path / "run", data=audio_dataset)
+    train(config, tmp_path / "run", data=audio_dataset, resume=True)
+    assert epochs == [0, 0, 1]
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("average", [0.0, 0.8])
+def test_a_run_stopped_while_valid_is_scored_ends_as_if_never_stopped(
+    tmp_path, make_audio_config, train, audio_dataset, average
+):
+    """Guards against an encoder that is corrected twice by what an epoch's model draws."""
+    config = make_audio_config(**{**SMALL, "steering": 1.0, "average": average}, epochs=2)
     train(config, tmp_path / "whole", data=audio_dataset)
     stop = {"stop_at": lambda *now: not is_update(*now), "once": True}
     carried = stopped_and_resumed(config, tmp_path / "run", train, audio_dataset, **stop)

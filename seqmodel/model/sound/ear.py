@@ -16,6 +16,7 @@ from seqmodel.model.sound.predictors import (
     CLIP,
     FULL,
     SAMPLE,
+    SLOPE,
     SMOOTH,
     TAPS,
     Anchor,
@@ -65,7 +66,7 @@ class Ear:
                 inside[0] = (sample + steps * grid_now).clamp(-FULL, FULL - 1).value
             sample = Vector(self._e, heard[0])
         sample, disturbed = sample + FAINT, sample - pure
-        newest = {SAMPLE: sample}
+        newest = {SAMPLE: sample, SLOPE: sample - self._load(SAMPLE, -1)}
         for n, each in enumerate(predictors.lattices):
             newest[residual(n)] = self._hear_lattice(n, sample, each)
         for name, level in predictors.levels.items():
@@ -202,11 +203,13 @@ class Ear:
         e, strength, steered = self._e, self._of_known("strength"), [anchor.value, level.value]
         steers = e.builder.fcmp_unordered("!=", _lane(e, strength.value, 0), e.real(0.0))
         with e.when(steers, steered) as inside:
-            push, pull = self._push_and_spectral_pull()
             (echo,), of_pitch = self._one_period_ago(0), self._predictors.pitch
             peak, share = self._load("peak"), self._load("lag") * (1 / of_pitch.longest)
-            pull = pull + peak * (1.0 - peak) * share * echo
-            anchor, level = anchor + strength * pull, level * (strength * push).exp()
+            sharper = (self._level("sharp") / self._of_known("sharpest")).maximum(_one(anchor))
+            anchor = anchor * (strength * -1.0 * sharper.log()).exp()
+            push, pull = self._push_and_spectral_pull()
+            anchor = anchor + strength * (pull + peak * (1.0 - peak) * share * echo)
+            level = level * (strength * push).exp()
             inside[:] = [anchor.clamp(-FULL, FULL - 1).value, level.value]
         return [Vector(e, value) for value in steered]
 
@@ -215,25 +218,24 @@ class Ear:
         octave = (self._level("loud").log() * (1 / math.log(2))).clamp(0.0, last)
         lower = octave.clamp(0.0, last - 0.5).value  # the last but one at most
         nodes = [e.builder.fptosi(_lane(e, lower, lane), INT) for lane in range(e.lanes)]
-        habits = e.offset(self._known, Known._fields.index("habits"))
-        rows = [e.offset(habits, e.mul(node, 1 + 2 * M)) for node in nodes]
-        above = [e.offset(row, 1 + 2 * M) for row in rows]
         whole = self._lanes_of([e.builder.sitofp(node, e.real) for node in nodes])
+        pushes = e.offset(self._known, Known._fields.index("pushes"))
+        ranges = e.offset(pushes, 2 * steering.NODES)
 
-        def usual(column: Any) -> Vector:
-            low, high = (
-                self._loaded([e.offset(row, column) for row in at]) for at in (rows, above)
+        def at_loudness(table: Any, size: int, column: Any) -> Vector:
+            below, above = (
+                self._loaded([e.offset(table, e.mul(e.add(n, k), size), column) for n in nodes])
+                for k in (0, 1)
             )
-            return low + (high - low) * (octave - whole)
+            return below + (above - below) * (octave - whole)
 
         carried = [e.zero()]
         with e.carrying(0, M, 1, carried) as (m, inside):
             k, b = self._load("k 0", m), self._load("b 0", m)
-            low, high = usual(e.add(m, 1)), usual(e.add(m, 1 + M))
+            low, high = (at_loudness(ranges, 2 * M, e.add(m, n)) for n in (0, M))
             nearest = ((k.maximum(low) * -1.0).maximum(high * -1.0)) * -1.0
-            pull = ((low + high) * 0.5 - k) * steering.INSIDE + (nearest - k) * steering.OUTSIDE
-            inside[0] = (Vector(e, inside[0]) + pull * b).value
-        return usual(e.int(0)), Vector(e, carried[0])
+            inside[0] = (Vector(e, inside[0]) + (nearest - k) * steering.OUTSIDE * b).value
+        return at_loudness(pushes, 1, 0), Vector(e, carried[0])
 
     def _tell_period(self, row: "_Row", inverse: Vector) -> None:
         of_pitch, lag = self._predictors.pitch, self._load("lag")

@@ -3,7 +3,9 @@
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 
 STRETCH, NOISY = 0.3, 0.35
 """The mean length of a stretch of noise or none, in seconds, and the share of those with noise."""
+
+FREE_SAMPLES, FREE_SHARE, FREE_LEAST = 2**19, 16, 2.0
+"""After an epoch so many samples are drawn freely, or a 16th of train's if that is less; none if
+they would be less than two seconds, which tell too little."""
 
 
 class SoundEncoder(nn.Module):
@@ -45,7 +51,7 @@ class SoundEncoder(nn.Module):
     they are no shorter than those.
     """
 
-    rows, binary, end_odds = 1, False, 0.0
+    rows, binary, end_odds, free_frames = 1, False, 0.0, 0
 
     def __init__(
         self, rate: int, frame_size: int, *, noise: float = 0.0, steering: float = 0.0
@@ -62,7 +68,16 @@ class SoundEncoder(nn.Module):
         """See `Encoder`: the grids of its recordings and, to steer, their loudness and spectra."""
         from seqmodel.model.sound.survey import survey  # the compiler loads at first use
 
-        self.known.copy_(survey(train, self._rate, habits=self._steering > 0).packed())
+        self.known.copy_(survey(train, self._rate, steered=self._steering > 0).packed())
+        samples = min(train.frames * self.steps // FREE_SHARE, FREE_SAMPLES)
+        enough = self._steering and samples >= FREE_LEAST * self._rate
+        self.free_frames = samples // self.steps if enough else 0
+
+    def correct(self, drawn: NDArray[np.float32]) -> None:
+        """See `Encoder`: the push of loudness."""
+        from seqmodel.model.sound.survey import corrected  # as above
+
+        self.known.copy_(corrected(self._known(), drawn.ravel(), self._rate).packed())
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""

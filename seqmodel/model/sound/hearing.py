@@ -19,6 +19,7 @@ from seqmodel.model.sound.predictors import (
     FULL,
     NOISE_SHARE,
     SAMPLE,
+    SLOPE,
     SMOOTH,
     TAPS,
     Anchor,
@@ -117,7 +118,7 @@ def _hear(predictors: Predictors, parts: Parts, raw: Tensor, noise: Tensor | Non
         sample = sample + parts["grid"] * (disturbed / parts["grid"]).round()
         sample = sample.clamp(-FULL, FULL - 1)
     sample, disturbed = sample + FAINT, sample - pure
-    newest = {SAMPLE: sample}
+    newest = {SAMPLE: sample, SLOPE: sample - parts[SAMPLE][:, -1:]}
     for n, each in enumerate(predictors.lattices):
         newest[residual(n)] = _hear_lattice(parts, n, sample, each)
     for name, level in predictors.levels.items():
@@ -177,14 +178,17 @@ def _told(predictors: Predictors, known: Known, parts: Parts, feature: Feature) 
 
 def _steered(predictors: Predictors, known: Known, parts: Parts) -> tuple[Tensor, Tensor]:
     """The anchor and its level, moved as `steering` says."""
-    anchor, slow, M = parts["said 0"], _level(predictors, parts, "slow"), predictors.told_stages
-    push, low, high = steering.usual(known.habits, _level(predictors, parts, "loud"))
-    heard, values = _pitch(parts), parts[predictors.pitch_line]
+    loud, sharp, slow = (_level(predictors, parts, name) for name in ("loud", "sharp", "slow"))
+    heard, values, strength = _pitch(parts), parts[predictors.pitch_line], known.strength
     echo = pitch.one_period_ago(heard, values, predictors.pitch, 0)
-    pull = steering.spectral_pull(parts["k 0"][:, :M], parts["b 0"][:, :M], low, high)
+    low, high = steering.at_loudness(known.ranges, loud).chunk(2, 1)
+    k, b = (parts[name][:, : low.shape[1]] for name in ("k 0", "b 0"))
+    pull = steering.spectral_pull(k, b, low, high)
     pull = pull + steering.voiced_pull(heard.peak, heard.lag / predictors.pitch.longest, echo)
-    anchor = (anchor + known.strength * pull).clamp(-FULL, FULL - 1)
-    return anchor, slow * (known.strength * push).exp()
+    anchor = steering.blunted(parts["said 0"], sharp, known.sharpest, strength)
+    anchor = (anchor + strength * pull).clamp(-FULL, FULL - 1)
+    push = steering.at_loudness(known.pushes.unsqueeze(1), loud)
+    return anchor, slow * (strength * push).exp()
 
 
 def _over(values: Tensor, level: Tensor) -> Tensor:

@@ -63,8 +63,8 @@ def sound_call(predictors: Predictors, known: Known, arena: Arena) -> CompiledIn
     return CompiledInputs(sample, x, [call], memory)
 
 
-def _known_size(predictors: Predictors) -> int:
-    return len(nothing_known(predictors.told_stages).packed())
+def _known_size(predictors: Predictors) -> str:
+    return f"{len(nothing_known(predictors.told_stages).packed())}"
 
 
 @compiled_once
@@ -77,7 +77,7 @@ def _signature(predictors: Predictors, dtype: torch.dtype) -> Signature:
             Array("samples", ("T", "B"), dtype),
             Array("noise", ("T", "B"), dtype, optional=True),
             Array("kept", ("B", memory), torch.float64),
-            Array("known", (f"{_known_size(predictors)}",), torch.float64),
+            Array("known", (_known_size(predictors),), torch.float64),
             Array("ends", ("B",), torch.int64),
             Array("x", ("T", "B", inputs), dtype),
             per_thread("work", "S * LANES"),
@@ -88,7 +88,7 @@ def _signature(predictors: Predictors, dtype: torch.dtype) -> Signature:
 @compiled_once
 def _step_signature(predictors: Predictors) -> Signature:
     memory, inputs = f"{predictors.memory_size}", f"{predictors.input_size}"
-    known = f"{_known_size(predictors)}"
+    known = _known_size(predictors)
     shapes = {"sample": ("1",), "kept": ("1", memory), "known": (known,), "x": ("1", inputs)}
     return Signature("sound_step", (), tuple(Array(*each) for each in shapes.items()))
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqmodel.model.sound.steering import NODES, unlearned
+from seqmodel.model.sound.predictors import FULL
+from seqmodel.model.sound.steering import NODES
 
 
 class Known(NamedTuple):
@@ -15,22 +16,33 @@ class Known(NamedTuple):
     """Of those with a grid coarser than 1, counting half a recording of each kind more."""
     usual: float
     """The commonest grid among them; 1 if there are none."""
+    sharpest: float
+    """What the level `sharp` hardly exceeds."""
     strength: float
     """Of the steering, see `steering.py`; set where it is used."""
-    habits: Tensor
-    """(NODES, 1 + 2 M) of M stages: push, low and high at each loudness."""
+    pushes: Tensor
+    """(NODES,), the push at each loudness."""
+    slopes: Tensor
+    """(NODES,), the slope of log p at each loudness."""
+    ranges: Tensor
+    """(NODES, 2 M) of M coefficients: low and high at each loudness."""
 
     def packed(self) -> Tensor:
         """One line of numbers, float64."""
-        return torch.cat([self.habits.new_tensor(self[:3]), self.habits.flatten()])
+        scalars = self.pushes.new_tensor(self[:4])
+        return torch.cat([scalars, self.pushes, self.slopes, self.ranges.flatten()])
 
 
 def unpacked(numbers: Tensor) -> Known:
     """What `packed` had packed."""
-    share, usual, strength = numbers[:3].tolist()
-    return Known(share, usual, strength, numbers[3:].view(NODES, -1))
+    share, usual, sharpest, strength = numbers[:4].tolist()
+    pushes, slopes, ranges = numbers[4:].tensor_split([NODES, 2 * NODES])
+    return Known(share, usual, sharpest, strength, pushes, slopes, ranges.view(NODES, -1))
 
 
 def nothing_known(stages: int) -> Known:
     """Before training, for a first lattice of which so many stages are features."""
-    return Known(0.5, 1.0, 0.0, unlearned(stages))
+    nothing = torch.zeros(NODES, dtype=torch.float64)
+    ranges = torch.ones(NODES, 2 * stages, dtype=torch.float64)
+    ranges[:, :stages] = -1
+    return Known(0.5, 1.0, 2 * FULL, 0.0, nothing, nothing, ranges)

@@ -37,7 +37,7 @@ class Lattice:
 
 @dataclass(frozen=True)
 class Level:
-    """The mean absolute value of the recent `of`, SAMPLE or the name of a lattice's residual.
+    """The mean absolute value of the recent `of`: SAMPLE, SLOPE or the name of a residual.
 
     It starts at `start`, and is told with `floor` added.
     """
@@ -132,6 +132,8 @@ Feature = Recent | Rival | Reflections | Loudness | Period | Grid | Anchor
 
 SAMPLE, SMOOTH = "sample", "smooth"
 """The lines of samples, and of averaged residuals."""
+SLOPE = "slope"
+"""Names the difference of a sample from the one before."""
 
 
 CLEAN = "clean"
@@ -230,6 +232,7 @@ def predictors_at(rate: int) -> Predictors:
         "slow": Level(residual(0), forgetting(0.00625), 200.0, 0.5),
         "fast": Level(residual(0), forgetting(0.0012), 200.0, 0.5),
         "loud": Level(SAMPLE, forgetting(0.0125), 300.0, 1.0),
+        "sharp": Level(SLOPE, forgetting(0.002), 300.0, 1.0),
     }
     step = -(-rate // PITCH_RATE)
     shortest, longest = (round(rate * period / step) for period in (SHORTEST, LONGEST))

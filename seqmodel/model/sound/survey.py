@@ -1,4 +1,4 @@
-"""What the training split says of recordings: their grids, how loud they are, their spectra."""
+"""What the training split says of recordings: their grids, loudness and spectra."""
 
 import math
 from collections.abc import Sequence
@@ -12,53 +12,70 @@ from seqmodel.data.dataset import Split
 from seqmodel.model.sound.hearing import start_memory
 from seqmodel.model.sound.kernel import compiled_inputs
 from seqmodel.model.sound.known import Known, nothing_known
-from seqmodel.model.sound.predictors import FULL, Loudness, Predictors, Reflections, predictors_at
+from seqmodel.model.sound.predictors import FULL, Level, Predictors, Reflections, predictors_at
 from seqmodel.model.sound.steering import NODES
 
-PIECES, SURVEYED = 600, 2**24
+PIECES, SURVEYED = 600, 2**22
 """At most so many pieces are listened to, at even steps through train, and samples of them all."""
-ABREAST, AT_ONCE = 16, 4096
-"""They are heard in so many lines, as many samples of each at once."""
-EVERY, COUNTED = 8, 2**18
-"""Every eighth sample counts, or fewer: at most so many."""
 
+FORCE, MOST, GAIN = 0.06, 0.2, 0.03
+"""The first push per slope of log p, how large one may become, and what corrects it per slope."""
+WIDTH, STEEPEST = 0.6, 5.0
+"""Of the kernel that smooths the density of loudness, in octaves; no slope counts as steeper."""
+HARDLY = 0.9995
+"""The quantile of the level `sharp` that is `sharpest`."""
+
+ABREAST, AT_ONCE, EVERY = 16, 4096, 8
+"""For coefficients they are heard in so many lines, as many samples of each at once; every eighth
+sample counts."""
 RARE, FEW = 0.03, 0.1
-"""The share of coefficients on either side of the usual range; seconds below which a node tells
-nothing."""
-FORCE, MOST = 0.06, 0.3
-"""The push per slope of log p, and how large it may be."""
-WIDTH = 0.6
-"""Of the kernel that smooths the density of loudness, in octaves."""
-LOUDEST = 0.999
-"""Each octave above this quantile of loudness halves the level once more."""
+"""The share of coefficients on either side of the usual range; seconds of sound below which a node
+tells nothing."""
+
+_BLOCK = 512
+"""Samples that are averaged at once."""
 
 
-def survey(pieces: Split | Sequence[NDArray[Any]], rate: int, *, habits: bool = True) -> Known:
+def survey(pieces: Split | Sequence[NDArray[Any]], rate: int, *, steered: bool = True) -> Known:
     """What is known of raw pieces (T, S); silent ones tell nothing of grids.
 
-    Without `habits` only their grids.
+    Unless it is `steered`, only their grids.
     """
-    count, predictors = min(len(pieces), PIECES), predictors_at(rate)
+    count = min(len(pieces), PIECES)
     chosen = {k * len(pieces) // count for k in range(count)}
     grids, kept = list[int](), list[NDArray[Any]]()
     for number, piece in enumerate(pieces):
         levels = FULL * piece.ravel()
         grids.append(_grid_of(levels))
-        if habits and number in chosen:
+        if steered and number in chosen:
             kept.append(levels[: SURVEYED // count].copy())
     found = [grid for grid in grids if grid]
     coarse = [grid for grid in found if grid > 1]
     share = (len(coarse) + 0.5) / (len(found) + 1)
     usual = max(set(coarse), key=lambda g: (coarse.count(g), g), default=1)
+    predictors = predictors_at(rate)
     known = nothing_known(predictors.told_stages)._replace(share=share, usual=float(usual))
     if not sum(map(len, kept)):
         return known
-    line = np.concatenate(kept)
-    every = max(EVERY, -(-len(line) // COUNTED))
-    loudness, k = _heard(line, every, predictors, known)
-    low, high = _ranges(loudness, k, math.ceil(FEW * rate / every))
-    table = np.concatenate([_pushes(loudness)[:, np.newaxis], low, high], 1)
-    return known._replace(habits=torch.from_numpy(table))
+    line, of = np.concatenate(kept), predictors.levels
+    slopes = _slopes(line, of["loud"])
+    sharp = _level_after(np.diff(line, prepend=0), of["sharp"])
+    return known._replace(
+        sharpest=float(np.quantile(sharp, HARDLY)),
+        pushes=(FORCE * slopes).clamp(-MOST, MOST),
+        slopes=slopes,
+        ranges=torch.from_numpy(_ranges(line, predictors, known, math.ceil(FEW * rate / EVERY))),
+    )
+
+
+def corrected(known: Known, drawn: NDArray[Any], rate: int) -> Known:
+    """The same, with pushes that make what is drawn next more like train than `drawn` is.
+
+    `drawn` are raw samples (N,) that were drawn with these pushes.
+    """
+    levels = FULL * drawn.astype(np.float64)
+    missing = known.slopes - _slopes(levels, predictors_at(rate).levels["loud"])
+    return known._replace(pushes=(known.pushes + GAIN * missing).clamp(-MOST, MOST))
 
 
 def _grid_of(levels: NDArray[Any]) -> int:
@@ -70,47 +87,50 @@ def _grid_of(levels: NDArray[Any]) -> int:
     return bits & -bits
 
 
-def _heard(
-    levels: NDArray[Any], every: int, predictors: Predictors, known: Known
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Loudness in octaves above one level (N,) and coefficients (N, M), after every few samples."""
-    abreast = ABREAST if len(levels) > ABREAST * AT_ONCE else 1
-    length = len(levels) // abreast
-    lines = np.float32(levels[: length * abreast] / FULL).reshape(abreast, length).T
-    memory = start_memory(predictors, known, abreast, torch.device("cpu"))
-    loudness, k = [], []
-    for begin in range(0, length, AT_ONCE):
-        samples = torch.from_numpy(np.ascontiguousarray(lines[begin : begin + AT_ONCE]))
-        told, memory = compiled_inputs(predictors, known, samples, memory)
-        some = told[::every].flatten(0, 1).double().numpy()
-        for feature in predictors.features:
-            place = predictors.columns[feature]
-            if isinstance(feature, Reflections):
-                k.append(some[:, place])
-            elif isinstance(feature, Loudness) and feature.level == "loud":
-                loudness.append(2 / math.log(2) * (some[:, place.start] + feature.offset))
-    return np.concatenate(loudness), np.concatenate(k)
+def _level_after(values: NDArray[Any], level: Level) -> NDArray[np.float64]:
+    """A level (N,) after each of the values."""
+    blocks = np.pad(np.abs(values), (0, -len(values) % _BLOCK)).reshape(-1, _BLOCK)
+    ages = np.arange(_BLOCK) - np.arange(_BLOCK)[:, np.newaxis]
+    means = blocks @ np.triu((1 - level.forgetting) * level.forgetting ** ages.clip(0))
+    before = level.start
+    fading = level.forgetting ** np.arange(1, _BLOCK + 1)
+    for n in range(len(means)):
+        means[n] += before * fading
+        before = means[n, -1]
+    return means.ravel()[: len(values)] + level.floor
+
+
+def _slopes(levels: NDArray[Any], level: Level) -> torch.Tensor:
+    """Of the log density of loudness (NODES,), per factor e."""
+    octaves = np.log2(_level_after(levels, level))
+    counts, edges = np.histogram(octaves, 16 * NODES, (0, NODES))
+    away = (edges[1:] + edges[:-1]) / 2 - np.arange(NODES)[:, np.newaxis]
+    weights = np.exp(-((away / WIDTH) ** 2) / 2)
+    near = np.maximum(weights @ counts, np.finfo(float).tiny)
+    slopes = (weights * away / WIDTH**2) @ counts / near / math.log(2)
+    return torch.from_numpy(slopes.clip(-STEEPEST, STEEPEST))
 
 
 def _ranges(
-    loudness: NDArray[np.float64], k: NDArray[np.float64], few: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The usual lowest and highest coefficients (NODES, M); where little is heard, the nearest."""
-    nearest = np.rint(loudness).clip(0, NODES - 1)
+    levels: NDArray[Any], predictors: Predictors, known: Known, few: int
+) -> NDArray[np.float64]:
+    """See `Known`; where fewer than `few` coefficients are heard, those of the nearest node."""
+    abreast = ABREAST if len(levels) > ABREAST * AT_ONCE else 1
+    length = len(levels) // abreast
+    lines = levels[: length * abreast].reshape(abreast, length).T
+    loudness = np.stack([np.log2(_level_after(x, predictors.levels["loud"])) for x in lines.T], 1)
+    reflections = next(f for f in predictors.features if isinstance(f, Reflections))
+    memory, found = start_memory(predictors, known, abreast, torch.device("cpu")), []
+    for begin in range(0, length, AT_ONCE):
+        samples = torch.from_numpy(np.float32(lines[begin : begin + AT_ONCE] / FULL))
+        told, memory = compiled_inputs(predictors, known, samples, memory)
+        found.append(told[::EVERY, :, predictors.columns[reflections]].flatten(0, 1))
+    starts = range(0, length, AT_ONCE)
+    octaves = np.concatenate(
+        [loudness[begin : begin + AT_ONCE : EVERY].ravel() for begin in starts]
+    )
+    k, nearest = torch.cat(found).double().numpy(), np.rint(octaves).clip(0, NODES - 1)
     counts = np.array([(nearest == n).sum() for n in range(NODES)])
     filled = np.flatnonzero(counts >= min(few, counts.max()))
     like = [filled[np.abs(filled - n).argmin()] for n in range(NODES)]
-    ranges = np.stack([np.quantile(k[nearest == n], [RARE, 1 - RARE], 0) for n in like])
-    return ranges[:, 0], ranges[:, 1]
-
-
-def _pushes(loudness: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(NODES,)"""
-    counts, edges = np.histogram(loudness, 16 * NODES, (0, NODES))
-    nodes = np.arange(NODES)
-    away = (edges[1:] + edges[:-1]) / 2 - nodes[:, np.newaxis]
-    weights = np.exp(-((away / WIDTH) ** 2) / 2)
-    slopes = (weights * away / WIDTH**2) @ counts / (weights @ counts) / math.log(2)
-    louder = np.maximum(nodes - np.quantile(loudness, LOUDEST), 0)
-    pushes: NDArray[np.float64] = (FORCE * slopes).clip(-MOST, MOST) - math.log(2) * louder
-    return pushes
+    return np.stack([np.quantile(k[nearest == n], [RARE, 1 - RARE], 0).ravel() for n in like])
