@@ -61,18 +61,17 @@ def open_input(path: Path) -> BufferedReader:
             reading a device such as /dev/zero may never end.
         OSError: if it is a folder, or cannot be opened.
     """
-    # Without O_NONBLOCK opening a pipe would block here; for a regular file it changes nothing.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(mode):
-            raise NotAFileError(errno.EINVAL, "not a file", str(path))
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
+    # The file owns its descriptor from the start, so that a signal cannot leave two owners.
+    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise NotAFileError(errno.EINVAL, "not a file", str(path))
+    return file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Without O_NONBLOCK opening a pipe would block; for a regular file it changes nothing."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:

@@ -5,6 +5,7 @@ import fcntl
 import os
 import re
 import resource
+import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from seqmodel.files import (
     FolderFormat,
     check_writable,
     new_folder,
+    open_input,
     read_bytes,
     refuse_existing,
     write_file,
@@ -127,6 +129,34 @@ def test_check_writable_leaves_nothing_and_touches_nothing(tmp_path):
     check_writable(tmp_path / "out.mid")
     check_writable(tmp_path / "deep" / "er" / "out.mid")
     assert tree(tmp_path) == {tmp_path / "out.mid": b"old"}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_signal_while_a_file_is_opened_is_not_taken_for_a_failure_to_open_it(tmp_path):
+    """Guards against two owners of a descriptor: closing it twice hid the signal's exception."""
+    (tmp_path / "a").write_bytes(b"old")
+    interrupted = 0
+
+    def interrupt(frame, event, _):
+        nonlocal left
+        frame.f_trace_opcodes = True
+        left -= event == "opcode"
+        if left == 0:
+            raise SystemExit(143)
+        return interrupt
+
+    while True:
+        left = interrupted + 1
+        sys.settrace(interrupt)
+        try:
+            file = open_input(tmp_path / "a")
+            break
+        except SystemExit:
+            interrupted += 1
+        finally:
+            sys.settrace(None)
+    file.close()
+    assert interrupted > 20  # once at each instruction
 
 
 def test_refuse_existing_sees_files_folders_and_dangling_links(tmp_path):
