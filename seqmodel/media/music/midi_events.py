@@ -35,7 +35,9 @@ MESSAGE = {
     for width, some in MESSAGES.items()
 }
 """The common events, by the number of data bytes under the running status."""
-RUN = {width: re.compile(b"(?:%b)++" % one.pattern, re.DOTALL) for width, one in MESSAGE.items()}
+# Each event is an atomic group only for Python 3.11.0 to 3.11.4, where a possessive repetition of
+# what can backtrack matches wrongly.
+RUN = {width: re.compile(b"(?>%b)++" % one.pattern, re.DOTALL) for width, one in MESSAGE.items()}
 
 
 class Track(NamedTuple):
