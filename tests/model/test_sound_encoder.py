@@ -7,19 +7,15 @@ import numpy as np
 import pytest
 import torch
 from guards import guarded
-from scipy import stats
+from sounds import forgetting, mean_size, voice
 
-from seqmodel.data.dataset import Split
 from seqmodel.kernels.run.calls import Arena, CallFields
-from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.encoder import Past
-from seqmodel.model.sound import survey as surveys
 from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.model.sound.hearing import heard_plainly, start_memory
 from seqmodel.model.sound.kernel import compiled_inputs
 from seqmodel.model.sound.known import Known, nothing_known, unpacked
 from seqmodel.model.sound.predictors import FULL, SAMPLE, predictors_at, residual
-from seqmodel.model.sound.survey import corrected, survey
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
 
@@ -30,39 +26,16 @@ FAINT, OUTSIDE = 1e-9, 0.1
 def known_at(rate):
     """Steering that differs from node to node and stage to stage; `voice` is sharper at times."""
     random, M = np.random.default_rng(7), predictors_at(rate).told_stages
-    pushes, low = random.uniform(-0.5, 0.5, 16), random.uniform(-0.6, 0, (16, M))
+    pushes, voices = random.uniform(-0.5, 0.5, (2, 16))
+    low = random.uniform(-0.6, 0, (16, M))
     ranges = np.concatenate([low, low + random.uniform(0.1, 0.8, (16, M))], 1)
-    return Known(0.2, 4.0, 200.0, 1.5, *map(torch.from_numpy, (pushes, 0 * pushes, ranges)))
-
-
-def voice(T, B=1, *, grid=1, seed=0):
-    """Raw samples (T, B), float64: pulses and noise through a resonance, after a little silence."""
-    random = np.random.default_rng(seed)
-    x = random.normal(0, 60, (T, B))
-    for piece in range(B):
-        x[piece :: 50 + 7 * piece, piece] += 2000
-    for t in range(2, T):
-        x[t] += 1.6 * x[t - 1] - 0.81 * x[t - 2]
-    x[: T // 20] = 0
-    return torch.from_numpy(np.rint(x / grid) * grid / 32768)
+    tables = pushes, 0 * pushes, voices, 0 * voices, ranges
+    return Known(0.2, 4.0, 200.0, 1.5, *map(torch.from_numpy, tables))
 
 
 def start(rate, B):
     predictors, known = predictors_at(rate), known_at(rate)
     return predictors, known, start_memory(predictors, known, B, CPU)
-
-
-def forgetting(rate, seconds):
-    return math.exp(-1 / (rate * seconds))
-
-
-def mean_size(values, forget, start):
-    """The level after each of the values."""
-    found = []
-    for t in range(1, len(values) + 1):
-        weights = forget ** np.arange(t - 1, -1, -1.0)
-        found.append(start * forget**t + (1 - forget) * (weights * np.abs(values[:t])).sum())
-    return np.array(found)
 
 
 def lattice_by_hand(x, order, forget):
@@ -84,15 +57,16 @@ def lattice_by_hand(x, order, forget):
     return np.array(said), np.array(ks), np.array(bs)
 
 
-def steered_by_hand(rate, anchor, level, loud, sharp, lattice, t, voice):
+def steered_by_hand(rate, anchor, level, loud, sharp, lattice, t, pitch):
     """The anchor and its level, full scale 1, from the formulas of `steering`."""
-    known, (peak, share, echo), M = known_at(rate), voice, predictors_at(rate).told_stages
+    known, (peak, share, echo), M = known_at(rate), pitch, predictors_at(rate).told_stages
     table = np.column_stack([known.pushes, known.ranges]).T
     row = [np.interp(min(math.log2(loud), 15), np.arange(16), column) for column in table]
     push, low, high = row[0], np.array(row[1 : 1 + M]), np.array(row[1 + M :])
+    voice = np.interp(15 + 5 * math.log2(share), np.arange(16), known.voices)
     k, b = (each[t][:M] for each in lattice)
     pull = OUTSIDE * (np.minimum(np.maximum(k, low), high) - k) @ b
-    moved = anchor * min(1, 200 / sharp) ** 1.5 + 1.5 * (pull + peak * (1 - peak) * share * echo)
+    moved = anchor * min(1, 200 / sharp) ** 1.5 + 1.5 * (pull + peak * (1 - peak) * voice * echo)
     return [np.clip(moved, -32768, 32767) / 32768, level * math.exp(1.5 * push) / 32768]
 
 
@@ -428,100 +402,6 @@ def test_levels_under_noise_are_those_of_what_is_to_be_predicted():
         errors = x - np.append(0.0, anchor[:-1, piece])
         levels = mean_size(errors, forgetting(8000, 0.00625), 200.0) + 0.5
         np.testing.assert_allclose(level[:, piece], levels, rtol=1e-6)
-
-
-def test_training_says_how_usual_grids_are():
-    """By hand: two coarse ones of three that sound; a float recording has none."""
-    coarse, fine = np.array([256, -512, 0]), np.array([3, 4])
-
-    def grids_of(*pieces):
-        return survey([piece / FULL for piece in pieces], 8000)[:2]
-
-    assert grids_of(coarse, fine, np.zeros(3), coarse * 2, coarse) == (3.5 / 5, 256)
-    assert grids_of(fine, coarse / 300) == (0.5 / 3, 1)
-    assert grids_of(np.zeros(2)) == grids_of() == (0.5, 1)
-    assert grids_of(np.array([-32768])) == (0.75, 32768)
-    encoder, lengths = SoundEncoder(8000, 1), np.array([3, 2])
-    levels = np.int16([*coarse, *fine])
-    encoder.start_at(Split("train", ["a", "b"], lengths, AudioFrames(8000, 1), levels, [0, 3]))
-    assert encoder.state_dict()["known"].tolist()[:2] == [0.5, 256]
-    told = encoder.inputs(encoder.start(torch.zeros(1), 2)).x
-    assert told[:, -4:-2].tolist() == [[0.5, 256 / 32768]] * 2
-
-
-def density_of(pieces, rate=8000):
-    """Of the loudness in octaves of all pieces, end to end."""
-    line = FULL * np.concatenate(pieces)
-    loudness = np.log2(mean_size(line, forgetting(rate, 0.0125), 300) + 1)
-    return stats.gaussian_kde(loudness, 0.6 / loudness.std(ddof=1))
-
-
-def slopes_of(density):
-    ends = (density.logpdf(np.arange(16) + sign * 1e-4) for sign in (1, -1))
-    return np.subtract(*ends) / 2e-4 / math.log(2)
-
-
-def test_the_survey_says_how_loud_and_sharp_train_is():
-    """Guards against a push away from what is usual, or none beyond all that was heard."""
-    pieces = [voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
-    known, slopes = survey(pieces, 8000), slopes_of(density_of(pieces))
-    steps = np.diff(FULL * np.concatenate(pieces), prepend=0)
-    sharp = mean_size(steps, forgetting(8000, 0.002), 300) + 1
-    assert known.sharpest == pytest.approx(np.quantile(sharp, 0.9995))
-    np.testing.assert_allclose(known.slopes, slopes.clip(-5, 5), atol=0.1)
-    np.testing.assert_allclose(known.pushes, (0.06 * slopes).clip(-0.2, 0.2), atol=0.01)
-    assert known.pushes[0] > 0 > known.pushes[15]
-    assert not survey(pieces, 8000, steered=False).pushes.any()
-
-
-def test_the_survey_says_which_coefficients_are_usual(monkeypatch):
-    """By hand; where hardly anything is heard, those of the nearest node."""
-    monkeypatch.setattr(surveys, "FEW", 0.02)  # seconds, 20 of the samples that count
-    pieces = [voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
-    predictors, known = predictors_at(8000), nothing_known(16)
-    line = torch.from_numpy(np.concatenate(pieces)).unsqueeze(1)
-    told, _ = heard_plainly(predictors, known, line, start_memory(predictors, known, 1, CPU))
-    place = [predictors.columns[f] for f in predictors.features]
-    k, loud = told[::8, 0, place[6]].numpy(), told[::8, 0, place[9]].numpy()[:, 0]
-    nearest = np.rint(2 * (loud + 3) / math.log(2))
-    filled = [n for n in range(16) if (nearest == n).sum() >= 20]
-    assert len(filled) > 1
-    for n, usual in enumerate(survey(pieces, 8000).ranges):
-        like = min(filled, key=lambda other, n=n: abs(other - n))
-        expected = np.quantile(k[nearest == like], [0.03, 0.97], 0).ravel()
-        np.testing.assert_allclose(usual, expected, atol=1e-6)
-
-
-def test_free_running_corrects_the_push():
-    """Towards what train has more of. Guards against a sign, and pushes that grow for ever."""
-    pieces = [voice(900)[:, 0].numpy() * size for size in (1, 0.02)]
-    known, drawn = survey(pieces, 8000), np.float32(pieces[0]) * 4
-    after = corrected(known, drawn, 8000)
-    slopes = slopes_of(density_of([np.float64(drawn)])).clip(-5, 5)
-    expected = (known.pushes + 0.03 * (known.slopes - torch.from_numpy(slopes))).numpy()
-    np.testing.assert_allclose(after.pushes, expected.clip(-0.2, 0.2), atol=0.01)
-    assert torch.equal(after.slopes, known.slopes)
-    for _ in range(100):
-        after = corrected(after, drawn, 8000)
-    assert after.pushes.abs().max() == 0.2
-    again = corrected(known, np.concatenate(pieces), 8000)
-    np.testing.assert_allclose(again.pushes, known.pushes, atol=1e-6)
-
-
-def test_the_survey_is_bounded(monkeypatch):
-    """Of many long pieces those at even steps are heard, each in part."""
-    pieces = [voice(4000, seed=seed)[:, 0].numpy() for seed in range(6)]
-    heard = survey([piece[:3000] for piece in pieces[::2]], 8000)
-    whole = survey(pieces, 8000)
-    monkeypatch.setattr(surveys, "PIECES", 3)
-    monkeypatch.setattr(surveys, "SURVEYED", 9000)
-    bounded = survey(pieces, 8000)
-    assert bounded.sharpest == heard.sharpest != whole.sharpest
-    assert torch.equal(bounded.slopes, heard.slopes)
-    assert torch.equal(bounded.ranges, heard.ranges)
-    monkeypatch.setattr(surveys, "AT_ONCE", 500)
-    side_by_side = survey(pieces, 8000).ranges
-    assert 0 < float((side_by_side - heard.ranges).abs().median()) < 0.05
 
 
 def test_nothing_is_steered_in_training_or_without_strength():

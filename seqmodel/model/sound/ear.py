@@ -10,7 +10,7 @@ from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.model.sound import grid, lattice, pitch, steering
 from seqmodel.model.sound.hearing import FAINT
-from seqmodel.model.sound.known import Known
+from seqmodel.model.sound.known import PUSHES, RANGES, VOICES, Known
 from seqmodel.model.sound.predictors import (
     CLEAN,
     CLIP,
@@ -203,31 +203,20 @@ class Ear:
         e, strength, steered = self._e, self._of_known("strength"), [anchor.value, level.value]
         steers = e.builder.fcmp_unordered("!=", _lane(e, strength.value, 0), e.real(0.0))
         with e.when(steers, steered) as inside:
-            (echo,), of_pitch = self._one_period_ago(0), self._predictors.pitch
-            peak, share = self._load("peak"), self._load("lag") * (1 / of_pitch.longest)
+            (echo,) = self._one_period_ago(0)
+            peak, voice = self._load("peak"), self._voice()
             sharper = (self._level("sharp") / self._of_known("sharpest")).maximum(_one(anchor))
             anchor = anchor * (strength * -1.0 * sharper.log()).exp()
             push, pull = self._push_and_spectral_pull()
-            anchor = anchor + strength * (pull + peak * (1.0 - peak) * share * echo)
+            anchor = anchor + strength * (pull + peak * (1.0 - peak) * voice * echo)
             level = level * (strength * push).exp()
             inside[:] = [anchor.clamp(-FULL, FULL - 1).value, level.value]
         return [Vector(e, value) for value in steered]
 
     def _push_and_spectral_pull(self) -> tuple[Vector, Vector]:
-        e, M, last = self._e, self._predictors.told_stages, steering.NODES - 1
-        octave = (self._level("loud").log() * (1 / math.log(2))).clamp(0.0, last)
-        lower = octave.clamp(0.0, last - 0.5).value  # the last but one at most
-        nodes = [e.builder.fptosi(_lane(e, lower, lane), INT) for lane in range(e.lanes)]
-        whole = self._lanes_of([e.builder.sitofp(node, e.real) for node in nodes])
-        pushes = e.offset(self._known, Known._fields.index("pushes"))
-        ranges = e.offset(pushes, 2 * steering.NODES)
-
-        def at_loudness(table: Any, size: int, column: Any) -> Vector:
-            below, above = (
-                self._loaded([e.offset(table, e.mul(e.add(n, k), size), column) for n in nodes])
-                for k in (0, 1)
-            )
-            return below + (above - below) * (octave - whole)
+        e, M = self._e, self._predictors.told_stages
+        at_loudness = self._between(self._level("loud").log() * (1 / math.log(2)))
+        ranges = e.offset(self._known, RANGES)
 
         carried = [e.zero()]
         with e.carrying(0, M, 1, carried) as (m, inside):
@@ -235,7 +224,29 @@ class Ear:
             low, high = (at_loudness(ranges, 2 * M, e.add(m, n)) for n in (0, M))
             nearest = ((k.maximum(low) * -1.0).maximum(high * -1.0)) * -1.0
             inside[0] = (Vector(e, inside[0]) + (nearest - k) * steering.OUTSIDE * b).value
-        return at_loudness(pushes, 1, 0), Vector(e, carried[0])
+        return at_loudness(e.offset(self._known, PUSHES), 1, 0), Vector(e, carried[0])
+
+    def _voice(self) -> Vector:
+        share = self._load("lag") * (1 / self._predictors.pitch.longest)
+        place = share.log() * (steering.AN_OCTAVE / math.log(2)) + (steering.NODES - 1)
+        return self._between(place)(self._e.offset(self._known, VOICES), 1, 0)
+
+    def _between(self, place: Vector) -> Callable[[Any, int, Any], Vector]:
+        """As in `steering`: what gives a column of a table (NODES, size) at this place."""
+        e, last = self._e, steering.NODES - 1
+        place = place.clamp(0.0, last)
+        lower = place.clamp(0.0, last - 0.5).value  # the last but one at most
+        nodes = [e.builder.fptosi(_lane(e, lower, lane), INT) for lane in range(e.lanes)]
+        whole = self._lanes_of([e.builder.sitofp(node, e.real) for node in nodes])
+
+        def column_of(table: Any, size: int, column: Any) -> Vector:
+            below, above = (
+                self._loaded([e.offset(table, e.mul(e.add(n, k), size), column) for n in nodes])
+                for k in (0, 1)
+            )
+            return below + (above - below) * (place - whole)
+
+        return column_of
 
     def _tell_period(self, row: "_Row", inverse: Vector) -> None:
         of_pitch, lag = self._predictors.pitch, self._load("lag")

@@ -6,7 +6,7 @@ moved a little, which costs a likelihood about as little:
 
     level  <-  level exp(s push)
     anchor <-  anchor min(1, sharpest / sharp)^s
-               + s (OUTSIDE sum_m (nearest_m - k_m) b_m + peak (1 - peak) lag / longest echo)
+               + s (OUTSIDE sum_m (nearest_m - k_m) b_m + peak (1 - peak) voice echo)
 
 s is the strength, 0 in training: otherwise the unit would learn to undo it.
 
@@ -23,8 +23,10 @@ Of the first lattice, k are the reflection coefficients and b the backward error
 limited to the range from low to high that is usual in train at the present loudness: what leaves
 it, such as a whistle, is drawn back.
 
-peak, lag and echo are the pitch's: how periodic the residual is, the period, and the residual one
-period ago. Short lags weigh less, since any resonance makes a residual somewhat periodic there.
+peak and echo are the pitch's: how periodic the residual is, and the residual one period ago. voice
+is how strongly the present period is kept up. It starts from lag / longest, since any resonance
+makes a residual somewhat periodic at short lags. After each epoch it moves on, too: a period that
+is twice as usual in train as in what is drawn is kept up more, by the same step wherever it is.
 """
 
 import math
@@ -34,15 +36,26 @@ from torch import Tensor
 OUTSIDE = 0.1
 """How strongly coefficients are drawn back into the usual range."""
 NODES = 16
-"""Loudness is told apart at 1, 2, 4, ..., 32768 levels."""
+"""Loudness is told apart at 1, 2, 4, ..., 32768 levels, the period at as many."""
+AN_OCTAVE = 5
+"""Nodes in an octave of the period; the last is that of the longest."""
 
 
 def at_loudness(table: Tensor, loud: Tensor) -> Tensor:
     """The row (B, N) at the level `loud` (B, 1), from those at the nodes (NODES, N), in between."""
-    octave = (loud.log() / math.log(2)).clamp(0, NODES - 1)
-    node = octave.long().clamp(max=NODES - 2)
+    return _between(table, loud.log() / math.log(2))
+
+
+def at_period(table: Tensor, share: Tensor) -> Tensor:
+    """The same for the period, as a share (B, 1) of the longest."""
+    return _between(table, share.log() * (AN_OCTAVE / math.log(2)) + (NODES - 1))
+
+
+def _between(table: Tensor, place: Tensor) -> Tensor:
+    place = place.clamp(0, NODES - 1)
+    node = place.long().clamp(max=NODES - 2)
     below, above = table[node[:, 0]], table[node[:, 0] + 1]
-    return below + (above - below) * (octave - node)
+    return below + (above - below) * (place - node)
 
 
 def blunted(anchor: Tensor, sharp: Tensor, sharpest: float, strength: float) -> Tensor:
@@ -55,6 +68,6 @@ def spectral_pull(k: Tensor, b: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return (OUTSIDE * (k.clamp(low, high) - k) * b).sum(1, keepdim=True)
 
 
-def voiced_pull(peak: Tensor, share: Tensor, echo: Tensor) -> Tensor:
-    """What moves the anchor (B, 1) towards a voice; `share` is lag / longest."""
-    return peak * (1 - peak) * share * echo
+def voiced_pull(peak: Tensor, voice: Tensor, echo: Tensor) -> Tensor:
+    """What moves the anchor (B, 1) towards a voice."""
+    return peak * (1 - peak) * voice * echo

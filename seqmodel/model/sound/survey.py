@@ -1,8 +1,8 @@
-"""What the training split says of recordings: their grids, loudness and spectra."""
+"""What the training split says of recordings: their grids, loudness, periods and spectra."""
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,8 +12,16 @@ from seqmodel.data.dataset import Split
 from seqmodel.model.sound.hearing import start_memory
 from seqmodel.model.sound.kernel import compiled_inputs
 from seqmodel.model.sound.known import Known, nothing_known
-from seqmodel.model.sound.predictors import FULL, Level, Predictors, Reflections, predictors_at
-from seqmodel.model.sound.steering import NODES
+from seqmodel.model.sound.predictors import (
+    FULL,
+    Level,
+    Loudness,
+    Period,
+    Predictors,
+    Reflections,
+    predictors_at,
+)
+from seqmodel.model.sound.steering import AN_OCTAVE, NODES
 
 PIECES, SURVEYED = 600, 2**22
 """At most so many pieces are listened to, at even steps through train, and samples of them all."""
@@ -25,10 +33,14 @@ WIDTH, STEEPEST = 0.6, 5.0
 HARDLY = 0.9995
 """The quantile of the level `sharp` that is `sharpest`."""
 
+VOICED, RARELY, VOICE_GAIN, STRONGEST = 0.3, 1e-3, 0.07, 2.0
+"""How periodic a residual is that has a period, and the least share of sound that a period counts
+for; what corrects a voice per factor e, and how large it may become."""
+
 ABREAST, AT_ONCE, EVERY = 16, 4096, 8
-"""For coefficients they are heard in so many lines, as many samples of each at once; every eighth
-sample counts."""
-RARE, FEW = 0.03, 0.1
+"""For coefficients and periods they are heard in so many lines, as many samples of each at once;
+every eighth sample counts."""
+RARE, FEW = 0.01, 0.1
 """The share of coefficients on either side of the usual range; seconds of sound below which a node
 tells nothing."""
 
@@ -57,25 +69,31 @@ def survey(pieces: Split | Sequence[NDArray[Any]], rate: int, *, steered: bool =
     known = nothing_known(predictors.told_stages)._replace(share=share, usual=float(usual))
     if not sum(map(len, kept)):
         return known
-    line, of = np.concatenate(kept), predictors.levels
-    slopes = _slopes(line, of["loud"])
-    sharp = _level_after(np.diff(line, prepend=0), of["sharp"])
+    line = np.concatenate(kept)
+    sharp = _level_after(np.diff(line, prepend=0), predictors.levels["sharp"])
+    heard = _heard(line, predictors, known)
+    slopes = _slopes(heard)
     return known._replace(
         sharpest=float(np.quantile(sharp, HARDLY)),
         pushes=(FORCE * slopes).clamp(-MOST, MOST),
         slopes=slopes,
-        ranges=torch.from_numpy(_ranges(line, predictors, known, math.ceil(FEW * rate / EVERY))),
+        voices=2 ** (torch.arange(1 - NODES, 1, dtype=torch.float64) / AN_OCTAVE),
+        periods=_log_periods(heard),
+        ranges=torch.from_numpy(_ranges(heard, math.ceil(FEW * rate / EVERY))),
     )
 
 
 def corrected(known: Known, drawn: NDArray[Any], rate: int) -> Known:
-    """The same, with pushes that make what is drawn next more like train than `drawn` is.
+    """The same, with pushes and voices for what is drawn next to be more like train than `drawn`.
 
-    `drawn` are raw samples (N,) that were drawn with these pushes.
+    `drawn` are raw samples (N,) that were drawn with those of `known`.
     """
-    levels = FULL * drawn.astype(np.float64)
-    missing = known.slopes - _slopes(levels, predictors_at(rate).levels["loud"])
-    return known._replace(pushes=(known.pushes + GAIN * missing).clamp(-MOST, MOST))
+    heard = _heard(FULL * drawn.astype(np.float64), predictors_at(rate), known)
+    pushes = known.pushes + GAIN * (known.slopes - _slopes(heard))
+    voices = known.voices + VOICE_GAIN * (known.periods - _log_periods(heard))
+    return known._replace(
+        pushes=pushes.clamp(-MOST, MOST), voices=voices.clamp(-STRONGEST, STRONGEST)
+    )
 
 
 def _grid_of(levels: NDArray[Any]) -> int:
@@ -100,10 +118,9 @@ def _level_after(values: NDArray[Any], level: Level) -> NDArray[np.float64]:
     return means.ravel()[: len(values)] + level.floor
 
 
-def _slopes(levels: NDArray[Any], level: Level) -> torch.Tensor:
+def _slopes(heard: "_Heard") -> torch.Tensor:
     """Of the log density of loudness (NODES,), per factor e."""
-    octaves = np.log2(_level_after(levels, level))
-    counts, edges = np.histogram(octaves, 16 * NODES, (0, NODES))
+    counts, edges = np.histogram(heard.octaves, 16 * NODES, (0, NODES))
     away = (edges[1:] + edges[:-1]) / 2 - np.arange(NODES)[:, np.newaxis]
     weights = np.exp(-((away / WIDTH) ** 2) / 2)
     near = np.maximum(weights @ counts, np.finfo(float).tiny)
@@ -111,26 +128,48 @@ def _slopes(levels: NDArray[Any], level: Level) -> torch.Tensor:
     return torch.from_numpy(slopes.clip(-STEEPEST, STEEPEST))
 
 
-def _ranges(
-    levels: NDArray[Any], predictors: Predictors, known: Known, few: int
-) -> NDArray[np.float64]:
-    """See `Known`; where fewer than `few` coefficients are heard, those of the nearest node."""
+class _Heard(NamedTuple):
+    """Of every eighth sample of what is heard, N."""
+
+    octaves: NDArray[np.float64]
+    """(N,): log2 of the level `loud`."""
+    k: NDArray[np.float64]
+    """(N, M): its reflection coefficients."""
+    peak: NDArray[np.float64]
+    """(N,): how periodic its residual is."""
+    period: NDArray[np.float64]
+    """(N,): log2 of the period over the longest one."""
+
+
+def _heard(levels: NDArray[Any], predictors: Predictors, known: Known) -> _Heard:
     abreast = ABREAST if len(levels) > ABREAST * AT_ONCE else 1
     length = len(levels) // abreast
     lines = levels[: length * abreast].reshape(abreast, length).T
-    loudness = np.stack([np.log2(_level_after(x, predictors.levels["loud"])) for x in lines.T], 1)
-    reflections = next(f for f in predictors.features if isinstance(f, Reflections))
     memory, found = start_memory(predictors, known, abreast, torch.device("cpu")), []
     for begin in range(0, length, AT_ONCE):
         samples = torch.from_numpy(np.float32(lines[begin : begin + AT_ONCE] / FULL))
         told, memory = compiled_inputs(predictors, known, samples, memory)
-        found.append(told[::EVERY, :, predictors.columns[reflections]].flatten(0, 1))
-    starts = range(0, length, AT_ONCE)
-    octaves = np.concatenate(
-        [loudness[begin : begin + AT_ONCE : EVERY].ravel() for begin in starts]
-    )
-    k, nearest = torch.cat(found).double().numpy(), np.rint(octaves).clip(0, NODES - 1)
+        found.append(told[::EVERY].flatten(0, 1).numpy())
+    x, columns = np.concatenate(found).astype(np.float64), predictors.columns
+    loud = next(f for f in columns if isinstance(f, Loudness) and f.level == "loud")
+    octaves = 2 * (x[:, columns[loud].start] + loud.offset) / math.log(2)
+    k, period = (next(f for f in columns if isinstance(f, c)) for c in (Reflections, Period))
+    peak, lag = x[:, columns[period]].T[-2:]
+    return _Heard(octaves, x[:, columns[k]], peak, lag)
+
+
+def _log_periods(heard: _Heard) -> torch.Tensor:
+    """How usual each period is (NODES,), in logarithms: as a share of all that is heard."""
+    nodes = np.arange(1 - NODES, 1) / AN_OCTAVE
+    near = np.abs(nodes - heard.period[:, np.newaxis]) * AN_OCTAVE
+    shares = ((1 - near).clip(0) * (heard.peak > VOICED)[:, np.newaxis]).mean(0)
+    return torch.from_numpy(np.log(shares + RARELY))
+
+
+def _ranges(heard: _Heard, few: int) -> NDArray[np.float64]:
+    """See `Known`; where fewer than `few` coefficients are heard, those of the nearest node."""
+    nearest = np.rint(heard.octaves).clip(0, NODES - 1)
     counts = np.array([(nearest == n).sum() for n in range(NODES)])
     filled = np.flatnonzero(counts >= min(few, counts.max()))
     like = [filled[np.abs(filled - n).argmin()] for n in range(NODES)]
-    return np.stack([np.quantile(k[nearest == n], [RARE, 1 - RARE], 0).ravel() for n in like])
+    return np.stack([np.quantile(heard.k[nearest == n], [RARE, 1 - RARE], 0).ravel() for n in like])

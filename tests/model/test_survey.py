@@ -1,0 +1,162 @@
+"""What the training split says of recordings, by hand, and what free running corrects."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from guards import guarded
+from scipy import stats
+from sounds import forgetting, mean_size, voice
+
+from seqmodel.data.dataset import Split
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.model.sound import survey as surveys
+from seqmodel.model.sound.encoder import SoundEncoder
+from seqmodel.model.sound.hearing import heard_plainly, start_memory
+from seqmodel.model.sound.known import nothing_known
+from seqmodel.model.sound.predictors import FULL, Loudness, Period, Reflections, predictors_at
+from seqmodel.model.sound.survey import corrected, survey
+
+__all__ = ["guarded"]  # buffers are guarded in every test here
+
+CPU = torch.device("cpu")
+
+
+def test_training_says_how_usual_grids_are():
+    """By hand: two coarse ones of three that sound; a float recording has none."""
+    coarse, fine = np.array([256, -512, 0]), np.array([3, 4])
+
+    def grids_of(*pieces):
+        return survey([piece / FULL for piece in pieces], 8000)[:2]
+
+    assert grids_of(coarse, fine, np.zeros(3), coarse * 2, coarse) == (3.5 / 5, 256)
+    assert grids_of(fine, coarse / 300) == (0.5 / 3, 1)
+    assert grids_of(np.zeros(2)) == grids_of() == (0.5, 1)
+    assert grids_of(np.array([-32768])) == (0.75, 32768)
+    encoder, lengths = SoundEncoder(8000, 1), np.array([3, 2])
+    levels = np.int16([*coarse, *fine])
+    encoder.start_at(Split("train", ["a", "b"], lengths, AudioFrames(8000, 1), levels, [0, 3]))
+    assert encoder.state_dict()["known"].tolist()[:2] == [0.5, 256]
+    told = encoder.inputs(encoder.start(torch.zeros(1), 2)).x
+    assert told[:, -4:-2].tolist() == [[0.5, 256 / 32768]] * 2
+
+
+def density_of(pieces, rate=8000):
+    """Of the loudness in octaves of all pieces, end to end."""
+    line = FULL * np.concatenate(pieces)
+    loudness = np.log2(mean_size(line, forgetting(rate, 0.0125), 300) + 1)
+    return stats.gaussian_kde(loudness, 0.6 / loudness.std(ddof=1))
+
+
+def slopes_of(density):
+    ends = (density.logpdf(np.arange(16) + sign * 1e-4) for sign in (1, -1))
+    return np.subtract(*ends) / 2e-4 / math.log(2)
+
+
+def told_of(pieces):
+    """The features of every eighth sample of all pieces, end to end, by kind."""
+    predictors, known = predictors_at(8000), nothing_known(16)
+    line = torch.from_numpy(np.concatenate(pieces)).unsqueeze(1)
+    told, _ = heard_plainly(predictors, known, line, start_memory(predictors, known, 1, CPU))
+    return {f: told[::8, 0, columns].numpy() for f, columns in predictors.columns.items()}
+
+
+def log_periods_of(pieces):
+    """Of the share of sound with each period: what lies between two nodes counts for both."""
+    (period,) = (values for f, values in told_of(pieces).items() if isinstance(f, Period))
+    peak, octave = period.T[-2:]
+    counts = np.full(17, 0.0)
+    for place in np.clip(15 + 5 * octave[peak > 0.3], 0, 15):
+        node, rest = int(place), place % 1
+        counts[node : node + 2] += 1 - rest, rest
+    return np.log(counts[:16] / len(peak) + 1e-3)
+
+
+def test_the_survey_says_how_loud_and_sharp_train_is():
+    """Guards against a push away from what is usual, or none beyond all that was heard."""
+    pieces = [voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
+    known, slopes = survey(pieces, 8000), slopes_of(density_of(pieces))
+    steps = np.diff(FULL * np.concatenate(pieces), prepend=0)
+    sharp = mean_size(steps, forgetting(8000, 0.002), 300) + 1
+    assert known.sharpest == pytest.approx(np.quantile(sharp, 0.9995))
+    np.testing.assert_allclose(known.slopes, slopes.clip(-5, 5), atol=0.1)
+    np.testing.assert_allclose(known.pushes, (0.06 * slopes).clip(-0.2, 0.2), atol=0.01)
+    assert known.pushes[0] > 0 > known.pushes[15]
+    assert not survey(pieces, 8000, steered=False).pushes.any()
+
+
+def test_the_survey_says_how_usual_periods_are():
+    """Guards against nodes that are not where the compiled steering reads them."""
+    pieces = [voice(T, seed=T)[:, 0].numpy() for T in (900, 700)]
+    known = survey(pieces, 8000)
+    np.testing.assert_allclose(known.periods, log_periods_of(pieces), atol=1e-5)
+    assert known.periods.max() > -1  # it has a voice
+    np.testing.assert_allclose(known.voices[::5], [1 / 8, 1 / 4, 1 / 2, 1])
+    assert not survey(pieces, 8000, steered=False).voices.any()
+
+
+def test_the_survey_says_which_coefficients_are_usual(monkeypatch):
+    """By hand; where hardly anything is heard, those of the nearest node."""
+    monkeypatch.setattr(surveys, "FEW", 0.02)  # seconds, 20 of the samples that count
+    pieces = [voice(T, seed=T)[:, 0].numpy() * size for T, size in ((900, 1), (700, 0.02))]
+    told = told_of(pieces)
+    (k,) = (values for f, values in told.items() if isinstance(f, Reflections))
+    loud = next(told[f][:, 0] for f in told if isinstance(f, Loudness) and f.level == "loud")
+    nearest = np.rint(2 * (loud + 3) / math.log(2))
+    filled = [n for n in range(16) if (nearest == n).sum() >= 20]
+    assert len(filled) > 1
+    for n, usual in enumerate(survey(pieces, 8000).ranges):
+        like = min(filled, key=lambda other, n=n: abs(other - n))
+        expected = np.quantile(k[nearest == like], [0.01, 0.99], 0).ravel()
+        np.testing.assert_allclose(usual, expected, atol=1e-6)
+
+
+def test_free_running_corrects_the_push():
+    """Towards what train has more of. Guards against a sign, and pushes that grow for ever."""
+    pieces = [voice(900)[:, 0].numpy() * size for size in (1, 0.02)]
+    known, drawn = survey(pieces, 8000), np.float32(pieces[0]) * 4
+    after = corrected(known, drawn, 8000)
+    slopes = slopes_of(density_of([np.float64(drawn)])).clip(-5, 5)
+    expected = (known.pushes + 0.03 * (known.slopes - torch.from_numpy(slopes))).numpy()
+    np.testing.assert_allclose(after.pushes, expected.clip(-0.2, 0.2), atol=0.01)
+    assert torch.equal(after.slopes, known.slopes)
+    for _ in range(100):
+        after = corrected(after, drawn, 8000)
+    assert after.pushes.abs().max() == 0.2
+    again = corrected(known, np.concatenate(pieces), 8000)
+    np.testing.assert_allclose(again.pushes, known.pushes, atol=1e-6)
+
+
+def test_free_running_corrects_the_voices():
+    """Towards periods that train has more of. Guards against a sign, and voices without bounds."""
+    high, low = (voice(1800, 2, seed=seed).numpy() for seed in (0, 1))
+    train, drawn = [low[:, 1]], np.float32(high[:, 0])
+    known = survey(train, 8000)
+    after = corrected(known, drawn, 8000)
+    missing = log_periods_of(train) - log_periods_of([np.float64(drawn)])
+    assert missing.max() > 1
+    assert missing.min() < -1
+    np.testing.assert_allclose(after.voices - known.voices, 0.07 * missing, atol=1e-4)
+    assert torch.equal(after.periods, known.periods)
+    for _ in range(100):
+        after = corrected(after, drawn, 8000)
+    assert (after.voices.min(), after.voices.max()) == (-2, 2)
+    again = corrected(known, np.concatenate(train), 8000)
+    np.testing.assert_allclose(again.voices, known.voices, atol=1e-6)
+
+
+def test_the_survey_is_bounded(monkeypatch):
+    """Of many long pieces those at even steps are heard, each in part."""
+    pieces = [voice(4000, seed=seed)[:, 0].numpy() for seed in range(6)]
+    heard = survey([piece[:3000] for piece in pieces[::2]], 8000)
+    whole = survey(pieces, 8000)
+    monkeypatch.setattr(surveys, "PIECES", 3)
+    monkeypatch.setattr(surveys, "SURVEYED", 9000)
+    bounded = survey(pieces, 8000)
+    assert bounded.sharpest == heard.sharpest != whole.sharpest
+    assert torch.equal(bounded.slopes, heard.slopes)
+    assert torch.equal(bounded.ranges, heard.ranges)
+    monkeypatch.setattr(surveys, "AT_ONCE", 500)
+    side_by_side = survey(pieces, 8000).ranges
+    assert 0 < float((side_by_side - heard.ranges).abs().median()) < 0.05
