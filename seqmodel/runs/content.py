@@ -94,7 +94,8 @@ def check_fit(
     try:
         if with_sizes(config, frame) != config:
             raise SeqmodelError("its settings leave sizes open")
-        _compare(outline(config, frame), tensors)
+        advice = "it may be of another version of seqmodel: train again"
+        _compare(outline(config, frame), tensors, advice)
     except SeqmodelError as error:
         raise SeqmodelError(f"{origin}: {error}") from error
 
@@ -106,10 +107,13 @@ def model_tensors(model: SequenceModel) -> dict[str, torch.Tensor]:
 
 def load_model(model: SequenceModel, tensors: Mapping[str, torch.Tensor]) -> None:
     """Copy a checkpoint's tensors into `model`; SeqmodelError if names or shapes differ."""
-    model.load_state_dict(_compare(model, tensors))
+    advice = "use the unit, size and options that it was trained with"
+    model.load_state_dict(_compare(model, tensors, advice))
 
 
-def _compare(model: SequenceModel, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _compare(
+    model: SequenceModel, tensors: Mapping[str, torch.Tensor], advice: str
+) -> dict[str, torch.Tensor]:
     there = {k.removeprefix(MODEL): v for k, v in tensors.items() if k.startswith(MODEL)}
     here = model.state_dict()
     for name in sorted(there.keys() | here.keys()):
@@ -117,6 +121,6 @@ def _compare(model: SequenceModel, tensors: Mapping[str, torch.Tensor]) -> dict[
         if shapes[0] != shapes[1]:
             raise SeqmodelError(
                 f"the checkpoint's weights do not fit the model: {name} is {shapes[0]} there and "
-                f"{shapes[1]} here; use the unit, size and options that it was trained with"
+                f"{shapes[1]} here; {advice}"
             )
     return there
