@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from seqmodel.data import batches
@@ -49,14 +48,12 @@ def lattice_nats_per_frame(train: Split, split: Split, frame: FrameDefinition) -
     encoder = SoundEncoder(frame.rate, frame.frame_size)
     encoder.start_at(train)
     output = SampleLogisticOutput(TOLD, frame.frame_size, 1)
-    count = min(len(train), FITTED_PIECES)
-    chosen = np.arange(count) * len(train) // count
-    longest = -(-FITTED // (count * frame.frame_size))
+    fitted = train.beginnings(FITTED_PIECES, -(-FITTED // frame.frame_size))
     with torch.inference_mode():
         output.linear.weight.zero_()
-        rows = list(_rows(encoder, train, chosen, longest))
+        rows = list(_rows(encoder, fitted))
         log_scale = _lowest(lambda log_scale: _nats(output, rows, log_scale), -3.0, 3.0)
-        return _nats(output, _rows(encoder, split, np.arange(len(split))), log_scale) / split.frames
+        return _nats(output, _rows(encoder, split), log_scale) / split.frames
 
 
 class _Rows(NamedTuple):
@@ -70,23 +67,17 @@ class _Rows(NamedTuple):
     """(T, B) booleans: whether the frame belongs to the piece, rather than to padding."""
 
 
-def _rows(
-    encoder: SoundEncoder, split: Split, indices: NDArray[np.int64], longest: int | None = None
-) -> Iterator[_Rows]:
-    """These pieces, or at most `longest` frames of each."""
-    lengths = split.lengths[indices]
-    if longest is not None:
-        lengths = np.minimum(lengths, longest)
+def _rows(encoder: SoundEncoder, split: Split) -> Iterator[_Rows]:
     window = max(1, WINDOW // encoder.steps)
-    for batch in batches.in_order(lengths, BATCH):
-        past = encoder.start(torch.zeros(()), len(batch))
-        most = int(lengths[batch].max())
+    for batch in batches.in_order(split.lengths, BATCH):
+        past, lengths = encoder.start(torch.zeros(()), len(batch)), split.lengths[batch]
+        most = int(lengths.max())
         for begin in range(0, most, window):
             end = min(most, begin + window)
-            loaded = batches.load(split, indices[batch], begin=begin, window=end - begin)
+            loaded = batches.load(split, batch, begin=begin, window=end - begin)
             encoded = encoder.encode(torch.from_numpy(loaded.frames), past)
             past = encoded.last
-            inside = np.arange(begin, end)[:, np.newaxis] < lengths[batch]
+            inside = np.arange(begin, end)[:, np.newaxis] < lengths
             told = encoded.inputs[..., -TOLD:].contiguous()
             yield _Rows(told, encoded.frames, torch.from_numpy(inside))
 

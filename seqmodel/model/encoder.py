@@ -1,6 +1,6 @@
 """Encoders, which turn frames and the numbers before them into unit inputs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -63,7 +63,8 @@ class Encoder(Protocol):
         end_odds: what the last number beside h is to be multiplied by to give log odds that the
             piece ends; 0 if it is something else.
         binary: whether inputs are zeros and ones, which may be read as a sparse set.
-        free_frames: how many frames, drawn freely, to `correct` by after each epoch.
+        free_frames: how many frames, drawn freely, to `correct` by after each epoch; None if there
+            is nothing to correct.
     """
 
     input_size: int
@@ -72,15 +73,16 @@ class Encoder(Protocol):
     rows: int
     steps: int
     binary: bool
-    free_frames: int
+    free_frames: int | None
 
     def start_at(self, train: Split) -> None:
         """Keep what the inputs refer to of the training split, if anything."""
 
-    def correct(self, drawn: NDArray[np.float32]) -> None:
-        """Hear `free_frames` frames (T, F) that were drawn, and correct what holds them to train.
+    def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
+        """Correct what holds free running to train, by frames (T, F) that were drawn, if any.
 
-        The weights stay as they are.
+        `score` gives the nats per frame of some of train, as the encoder then is. The weights stay
+        as they are.
         """
 
     def start(self, like: Tensor, batch_size: int) -> Past:
@@ -132,7 +134,8 @@ class WindowEncoder:
     C = F = 88: the unit reads the previous frame.
     """
 
-    rows, steps, beside_size, end_odds, free_frames = 1, 1, 0, 0.0, 0
+    rows, steps, beside_size, end_odds = 1, 1, 0, 0.0
+    free_frames: int | None = None
 
     def __init__(
         self, context: int, *, mean: float = 0.0, deviation: float = 1.0, binary: bool = False
@@ -143,7 +146,7 @@ class WindowEncoder:
     def start_at(self, train: Split) -> None:
         """See `Encoder`: nothing."""
 
-    def correct(self, drawn: NDArray[np.float32]) -> None:
+    def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
         """See `Encoder`: nothing."""
 
     def start(self, like: Tensor, batch_size: int) -> Past:

@@ -1,5 +1,6 @@
 """The inputs of the tied model's unit: the past as seen from each note."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +36,8 @@ class NoteEncoder(nn.Module):
     begins with that number, and holds nothing else without `echo`.
     """
 
-    binary, steps, free_frames = False, 1, 0
+    binary, steps = False, 1
+    free_frames: int | None = None
 
     def __init__(
         self, notes: int, *, onsets: bool = False, echo: bool = False, clock: bool = False
@@ -53,7 +55,7 @@ class NoteEncoder(nn.Module):
         if self.clock is not None:
             self.clock.start_at(train.lengths)
 
-    def correct(self, drawn: NDArray[np.float32]) -> None:
+    def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
         """See `Encoder`: nothing."""
 
     def start(self, like: Tensor, batch_size: int) -> Past:

@@ -298,8 +298,9 @@ class Trainer:
 
         started = time.monotonic()
         if not progress.corrected:
-            run_free(model, self.config.seed, progress.epoch, lambda: self._save_if_due(stop))
-            progress.corrected = bool(model.encoder.free_frames)
+            seed, epoch = self.config.seed, progress.epoch
+            run_free(model, self.train, seed, epoch, lambda: self._save_if_due(stop))
+            progress.corrected = model.encoder.free_frames is not None
         valid = likelihood(model, self.valid, progress=scored)
         self._pace.scored(self.valid.frames, time.monotonic() - started)
         check_valid_figure(valid.nats_per_frame, progress.epoch + 1, progress.learning_rate)

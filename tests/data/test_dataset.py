@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tracemalloc
@@ -98,6 +99,20 @@ def test_part_of_a_piece_is_a_slice_of_it(dataset, rolls):
     for begin, end in ((0, None), (0, 3), (5, 9), (20, 99), (24, None), (30, 40)):
         np.testing.assert_array_equal(split.stored(2, begin, end), roll[begin:end])
     assert split.rows(2) == len(roll)
+
+
+def test_beginnings_of_some_pieces_are_a_split_of_their_own(dataset, rolls):
+    """Guards starts in rows, which are those of another array, and pieces shorter than the rest."""
+    train = rolls["train"]
+    longest = max(map(len, train))
+    for pieces, frames in ((2, 10), (99, 7), (99, longest * len(train) + 5), (1, 1)):
+        some = dataset["train"].beginnings(pieces, frames)
+        count = min(pieces, len(train))
+        chosen, each = [k * len(train) // count for k in range(count)], math.ceil(frames / count)
+        assert some.sources == [f"train/{k}.mid" for k in chosen]
+        assert some.lengths.tolist() == [min(each, len(train[k])) for k in chosen]
+        for roll, k in zip(some, chosen, strict=True):
+            np.testing.assert_array_equal(roll, train[k][:each])
 
 
 @pytest.mark.parametrize(

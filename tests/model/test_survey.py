@@ -108,7 +108,7 @@ def test_the_survey_says_which_coefficients_are_usual(monkeypatch):
     assert len(filled) > 1
     for n, usual in enumerate(survey(pieces, 8000).ranges):
         like = min(filled, key=lambda other, n=n: abs(other - n))
-        expected = np.quantile(k[nearest == like], [0.01, 0.99], 0).ravel()
+        expected = np.quantile(k[nearest == like], [0.02, 0.98], 0).ravel()
         np.testing.assert_allclose(usual, expected, atol=1e-6)
 
 

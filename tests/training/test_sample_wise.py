@@ -177,9 +177,9 @@ def test_free_running_does_not_end(steered, audio_dataset, monkeypatch):
     model, drawn = load_run(steered).model, []
     model.encoder.start_at(audio_dataset["train"])
     torch.nn.init.constant_(model.output.ending.bias, 50.0)
-    monkeypatch.setattr(model.encoder, "correct", drawn.append)
+    monkeypatch.setattr(model.encoder, "correct", lambda frames, _: drawn.append(frames))
     for epoch in range(2):
-        loop.run_free(model, 3, epoch, lambda: None)
+        loop.run_free(model, audio_dataset["train"], 3, epoch, lambda: None)
     assert [len(frames) for frames in drawn] == [model.encoder.free_frames] * 2
     assert (drawn[0] != drawn[1]).any()
 
@@ -188,7 +188,8 @@ def test_levels_of_a_softmax_are_not_steered(make_audio_config, data):
     """It has no anchor: the unit would read features that training has not shown it."""
     model = build_model(make_audio_config(**{**SMALL, "steering": 1.0}), data["train"].frame)
     model.start_at(data["train"])
-    assert (model.encoder.free_frames > 0) == (data["train"].frame.values == "samples")
+    steered = model.encoder.free_frames is not None
+    assert steered == (data["train"].frame.values == "samples")
 
 
 def test_a_model_without_compiled_steps_does_not_run_free(
@@ -211,13 +212,13 @@ def test_a_run_stopped_while_it_runs_free_ends_as_if_never_stopped(
     train(config, tmp_path / "whole", data=audio_dataset)
     former, epochs = loop.run_free, []
 
-    def run_free(model, seed, epoch, drawn):
+    def run_free(model, data, seed, epoch, drawn):
         def stop():
             if len(epochs) == 1:
                 raise InterruptError("stopped", 15)
 
         epochs.append(epoch)
-        former(model, seed, epoch, lambda: (drawn(), stop()))
+        former(model, data, seed, epoch, lambda: (drawn(), stop()))
 
     monkeypatch.setattr(loop, "run_free", run_free)
     with pytest.raises(InterruptError):

@@ -216,9 +216,7 @@ class Ear:
     def _push_and_spectral_pull(self) -> tuple[Vector, Vector]:
         e, M = self._e, self._predictors.told_stages
         at_loudness = self._between(self._level("loud").log() * (1 / math.log(2)))
-        ranges = e.offset(self._known, RANGES)
-
-        carried = [e.zero()]
+        ranges, carried = e.offset(self._known, RANGES), [e.zero()]
         with e.carrying(0, M, 1, carried) as (m, inside):
             k, b = self._load("k 0", m), self._load("b 0", m)
             low, high = (at_loudness(ranges, 2 * M, e.add(m, n)) for n in (0, M))

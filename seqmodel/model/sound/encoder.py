@@ -1,6 +1,7 @@
 """The inputs of the sample-wise model: what adaptive predictors say of the next sample."""
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,9 @@ STRETCH, NOISY = 0.3, 0.35
 FREE_SAMPLES, FREE_SHARE, FREE_LEAST = 2**19, 16, 2.0
 """After an epoch so many samples are drawn freely, or a 16th of train's if that is less; none if
 they would be less than two seconds, which tell too little."""
+
+AFFORDED = 0.02
+"""What keeping voices up may cost, in bits per sample."""
 
 
 class SoundEncoder(nn.Module):
@@ -51,7 +55,7 @@ class SoundEncoder(nn.Module):
     they are no shorter than those.
     """
 
-    rows, binary, end_odds, free_frames = 1, False, 0.0, 0
+    rows, binary, end_odds = 1, False, 0.0
 
     def __init__(
         self, rate: int, frame_size: int, *, noise: float = 0.0, steering: float = 0.0
@@ -60,6 +64,7 @@ class SoundEncoder(nn.Module):
         super().__init__()
         self.predictors, self.steps = predictors_at(rate), frame_size
         self.noise, self._rate, self._steering = noise, rate, steering
+        self.free_frames = 0 if steering else None
         self.input_size = self.beside_size = self.predictors.input_size
         self.known: Tensor
         self.register_buffer("known", nothing_known(self.predictors.told_stages).packed())
@@ -70,14 +75,26 @@ class SoundEncoder(nn.Module):
 
         self.known.copy_(survey(train, self._rate, steered=self._steering > 0).packed())
         samples = min(train.frames * self.steps // FREE_SHARE, FREE_SAMPLES)
-        enough = self._steering and samples >= FREE_LEAST * self._rate
-        self.free_frames = samples // self.steps if enough else 0
+        if self._steering:
+            self.free_frames = samples // self.steps * (samples >= FREE_LEAST * self._rate)
 
-    def correct(self, drawn: NDArray[np.float32]) -> None:
-        """See `Encoder`: the push of loudness."""
+    def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
+        """See `Encoder`: the push of loudness, and the voices, as far as those can be afforded.
+
+        The better the unit knows what comes next, the more a pull towards the last period costs.
+        """
         from seqmodel.model.sound.survey import corrected  # as above
 
-        self.known.copy_(corrected(self._known(), drawn.ravel(), self._rate).packed())
+        known = unpacked(self.known.cpu().clone())  # which does not change with the buffer below
+        if drawn is not None:
+            known = corrected(known, drawn.ravel(), self._rate)
+        nats = []
+        for voices in (known.voices, 0 * known.voices):
+            self.known.copy_(known._replace(voices=voices).packed())
+            nats.append(score() / self.steps)
+        cost = (nats[0] - nats[1]) / math.log(2)  # which grows with the square of the voices
+        share = math.sqrt(AFFORDED / cost) if cost > AFFORDED else 1.0
+        self.known.copy_(known._replace(voices=share * known.voices).packed())
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""

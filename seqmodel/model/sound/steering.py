@@ -25,8 +25,9 @@ it, such as a whistle, is drawn back.
 
 peak and echo are the pitch's: how periodic the residual is, and the residual one period ago. voice
 is how strongly the present period is kept up. It starts from lag / longest, since any resonance
-makes a residual somewhat periodic at short lags. After each epoch it moves on, too: a period that
-is twice as usual in train as in what is drawn is kept up more, by the same step wherever it is.
+makes a residual somewhat periodic at short lags. After each epoch it moves on, too, by the log of
+how much more usual the period is in train than in what is drawn, and is reduced to what a
+likelihood can afford: the better the unit knows what comes next, the more a pull costs.
 """
 
 import math

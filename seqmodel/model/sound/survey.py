@@ -40,7 +40,7 @@ for; what corrects a voice per factor e, and how large it may become."""
 ABREAST, AT_ONCE, EVERY = 16, 4096, 8
 """For coefficients and periods they are heard in so many lines, as many samples of each at once;
 every eighth sample counts."""
-RARE, FEW = 0.01, 0.1
+RARE, FEW = 0.02, 0.1
 """The share of coefficients on either side of the usual range; seconds of sound below which a node
 tells nothing."""
 
@@ -145,17 +145,19 @@ def _heard(levels: NDArray[Any], predictors: Predictors, known: Known) -> _Heard
     abreast = ABREAST if len(levels) > ABREAST * AT_ONCE else 1
     length = len(levels) // abreast
     lines = levels[: length * abreast].reshape(abreast, length).T
+    columns = predictors.columns
+    loud = next(f for f in columns if isinstance(f, Loudness) and f.level == "loud")
+    k, period = (next(f for f in columns if isinstance(f, c)) for c in (Reflections, Period))
+    wanted = [columns[loud].start, *range(*columns[k].indices(predictors.input_size))]
+    wanted += [columns[period].stop - 2, columns[period].stop - 1]
     memory, found = start_memory(predictors, known, abreast, torch.device("cpu")), []
     for begin in range(0, length, AT_ONCE):
         samples = torch.from_numpy(np.float32(lines[begin : begin + AT_ONCE] / FULL))
         told, memory = compiled_inputs(predictors, known, samples, memory)
-        found.append(told[::EVERY].flatten(0, 1).numpy())
-    x, columns = np.concatenate(found).astype(np.float64), predictors.columns
-    loud = next(f for f in columns if isinstance(f, Loudness) and f.level == "loud")
-    octaves = 2 * (x[:, columns[loud].start] + loud.offset) / math.log(2)
-    k, period = (next(f for f in columns if isinstance(f, c)) for c in (Reflections, Period))
-    peak, lag = x[:, columns[period]].T[-2:]
-    return _Heard(octaves, x[:, columns[k]], peak, lag)
+        found.append(told[::EVERY, :, wanted].flatten(0, 1))
+    x = torch.cat(found).double().numpy()
+    octaves = 2 * (x[:, 0] + loud.offset) / math.log(2)
+    return _Heard(octaves, x[:, 1:-2], *x[:, -2:].T)
 
 
 def _log_periods(heard: _Heard) -> torch.Tensor:
