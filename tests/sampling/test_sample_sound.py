@@ -23,9 +23,10 @@ def make_model(frame_size, *, end, unit="gru", layers=1, log_scale=-1.0):
     frame = AudioFrames(8000, frame_size, 7, mean=0.1, deviation=0.25)
     model = build_model(resolve(config, presets=AUDIO.presets), frame).eval()
     output = model.output
-    pushes = torch.rand(16, dtype=torch.float64) - 0.5
+    pushes, voices = torch.rand(2, 16, dtype=torch.float64) - 0.5
     ranges = torch.rand(16, 32, dtype=torch.float64) - 0.5 + torch.linspace(0, 0.4, 32)
-    model.encoder.known.copy_(Known(0.4, 2.0, 50.0, 1.0, pushes, pushes, ranges).packed())
+    known = Known(0.4, 2.0, 50.0, 1.0, pushes, pushes, voices, voices, ranges)
+    model.encoder.known.copy_(known.packed())
     with torch.no_grad():
         output.linear.weight.mul_(5 if log_scale > -2 else 0.02)
         output.linear.bias.view(3, -1)[2].add_(log_scale)
