@@ -460,6 +460,14 @@ def test_resume_rejects_the_same_samples_with_another_context(call: Call, odd: P
     )
 
 
+def test_a_lone_file_that_is_no_audio_is_an_error_that_names_it(call: Call):
+    """Guards the default clips, which seemed shorter than a frame at a rate nobody gave."""
+    Path("text.wav").write_text("hello")
+    result = call("prepare", "text.wav", "--out", "d")
+    assert (result.status, result.out) == (1, "")
+    assert result.err == "seqmodel: text.wav: cannot be read as audio (format not recognised)\n"
+
+
 def test_silent_training_data_is_reported(call: Call):
     """Used to train on a silent corpus without a warning, and samples from it were noise."""
     for split in ("train", "valid"):

@@ -205,7 +205,8 @@ def _common_rate(paths: Sequence[Path]) -> int:
             f"{first} has {rate:,} samples per second and {elsewhere} has {other:,}: choose a rate "
             "for all with --rate"
         )
-    return next(iter(rates), 1)  # if no file can be opened, any rate will do
+    # If no file can be opened any rate will do at which a clip holds a frame.
+    return next(iter(rates), 192_000)
 
 
 def _copied(file: IO[bytes], samples: int, frame: AudioFrames) -> Iterator[NDArray[Any]]:
