@@ -158,8 +158,9 @@ def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tm
     server.control("-m", "fast", "stop")
     time.sleep(2)
     server.control("start")
-    assert command.wait(180) == 0
-    away, *ended, memory, written = Path(f"{place}.log").read_text().splitlines()
+    status, said = command.wait(180), Path(f"{place}.log").read_text()
+    assert status == 0, said
+    away, *ended, memory, written = said.splitlines()
     assert AWAY.fullmatch(away)
     assert [line.split("  ")[:2] for line in ended] == [
         ["1/2", "tiny/gru/trial-0"],
