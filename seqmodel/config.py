@@ -25,7 +25,10 @@ import yaml
 from seqmodel import plain_yaml
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.files import read_bytes
+from seqmodel.unit_setting import read_unit
 
+UNITS = "unit", "note_unit"
+"""The settings that hold a unit, see `unit_setting`."""
 GROUPS = USUAL, DATA, MODEL, TRAINING, RUN = "Most used", "Data", "Model", "Training", "Run"
 """Of options, in the order in which help lists them."""
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -124,7 +127,7 @@ class Config:
         among=tuple(MODELS),
         neutral="frame-wise",
     )
-    unit: str = setting("lstm", "See `seqmodel units`.", USUAL)
+    unit: str = setting("lstm", "See `seqmodel units`; or a file NAME.unit.", USUAL)
     hidden: int | None = setting(200, "Size of each layer.", USUAL, least=1, most=10**6)
     params: int | None = setting(
         None,
@@ -324,6 +327,8 @@ def _checked(key: str, value: Any, origin: Path, kind: type = Config) -> Any:
     if float in allowed and type(value) in (int, str):  # YAML reads 1e-3 as a string
         with suppress(ValueError):
             value = float(value)
+    if key in UNITS and type(value) is str:
+        value = read_unit(value)
     if type(value) not in allowed:
         names = " or ".join(map(WORDS.__getitem__, allowed))
         raise SeqmodelError(f"{origin}: {key} must be {names}, not {_shown(value)}")
@@ -433,4 +438,16 @@ def _objections(name: str, value: Any, kind: type = Config) -> Iterator[str]:
 
 def to_yaml(config: Config) -> str:
     """The complete config as YAML, in the order of its fields; `read_config_file` reads it back."""
-    return yaml.safe_dump(asdict(config), sort_keys=False)
+    return yaml.dump(asdict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes a text of several lines, such as a unit's, line by line."""
+
+
+def _written(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _written)

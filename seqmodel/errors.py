@@ -8,6 +8,8 @@ class SeqmodelError(Exception):
     """
 
     exit_status = 1
+    shown: tuple[str, ...] = ()
+    """Lines that are shown below it: the place in a text."""
 
 
 class UsageError(SeqmodelError):

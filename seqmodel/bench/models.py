@@ -24,6 +24,7 @@ from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.update import window_loss
+from seqmodel.unit_setting import unit_name
 from seqmodel.units import unit_spec
 
 ROLLS = PianoRollFrames(Grid.of_beats(4))
@@ -121,4 +122,4 @@ def piano_rolls(frames: int, batch: int) -> Tensor:
 
 def _about(config: Config) -> dict[str, Any]:
     sizes = {"hidden": config.hidden, "note_hidden": config.note_hidden}
-    return {"model": config.model, "unit": config.unit, **sizes}
+    return {"model": config.model, "unit": unit_name(config.unit), **sizes}

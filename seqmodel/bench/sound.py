@@ -25,6 +25,7 @@ from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.logistic.sample_wise import SampleLogisticOutput
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.update import window_loss
+from seqmodel.unit_setting import unit_name
 from seqmodel.units import unit_spec
 
 RATES = (8000, 16_000)
@@ -98,4 +99,9 @@ def noise(T: int, B: int, F: int) -> Tensor:
 
 
 def _about(config: Config, rate: int) -> dict[str, Any]:
-    return {"model": config.model, "unit": config.unit, "hidden": config.hidden, "rate": rate}
+    return {
+        "model": config.model,
+        "unit": unit_name(config.unit),
+        "hidden": config.hidden,
+        "rate": rate,
+    }

@@ -70,7 +70,7 @@ def measure(name: str, size: Size, device_option: str, seconds: float) -> dict[s
         return finished(partial(_step, layer, x, d_h), device)
 
     return {
-        **{"unit": name, "size": size.name, "inputs": inputs, "hidden": hidden},
+        **{"unit": spec.name, "size": size.name, "inputs": inputs, "hidden": hidden},
         **{"batch": batch, "frames": frames},
         **{"device": device.type, "backend": backend_for(AUTO, ours.case(batch)).name},
         "forward": compare(forward(ours), forward(theirs), seconds / 2),

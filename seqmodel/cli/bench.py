@@ -9,6 +9,7 @@ from seqmodel.cli.common import message, plural, print_json
 from seqmodel.cli.completion import one_of
 from seqmodel.cli.options import Device, Json, Quiet
 from seqmodel.errors import UsageError
+from seqmodel.unit_setting import read_unit
 from seqmodel.units import UNITS, unit_spec
 
 Row = dict[str, Any]
@@ -50,7 +51,9 @@ def bench(
     rounds, followed by +- half the interquartile range. Rows are printed as they are measured, on
     stderr with --json. --device is where units run; all else is measured on the CPU.
     """
-    units = [unit_spec(name).name for name in dict.fromkeys(names or ())]
+    units = [read_unit(name) for name in dict.fromkeys(names or ())]
+    for unit in units:
+        unit_spec(unit)
     for name in part or ():
         if name not in PARTS:
             raise UsageError(f"there is no part {name!r}; choose one of {', '.join(PARTS)}")

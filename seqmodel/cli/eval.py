@@ -27,6 +27,7 @@ from seqmodel.data.splits import SPLITS
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Comparison
 from seqmodel.media.registry import medium_of
+from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:
     from seqmodel.data.dataset import Dataset, Split
@@ -242,7 +243,8 @@ def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list
 
 def _table(result: dict[str, Any], config: Config, figures: list[str]) -> list[str]:
     nats = result["nats_per_frame"]
-    unit = config.unit if config.model == "frame-wise" else f"{config.model} {config.unit}"
+    unit = unit_name(config.unit)
+    unit = unit if config.model == "frame-wise" else f"{config.model} {unit}"
     lines = [
         f"{result['run']} ({unit}, epoch {result['epoch']}) on "
         f"{result['split'] + ' of ' if result['split'] else ''}{_from_here(result['data'])}: "

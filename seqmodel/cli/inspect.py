@@ -13,6 +13,7 @@ from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file
 from seqmodel.outputs.registry import OUTPUTS
+from seqmodel.unit_setting import unit_name
 
 HEARD = " or ".join(medium.name for medium in MEDIA.values() if medium.listen_formats)
 
@@ -131,13 +132,13 @@ def _run(values: dict[str, Any]) -> list[str]:
         config = values["config"]
         kind = "" if config["model"] == "frame-wise" else f"{config['model']} "
         lines.append(
-            f"  {kind}{config['unit']}, {config['hidden']} hidden, "
+            f"  {kind}{unit_name(config['unit'])}, {config['hidden']} hidden, "
             f"{plural(config['layers'], 'layer')}"
         )
         size = OUTPUTS[values["output"]].size
         if config["note_unit"] is not None:
             lines.append(
-                f"  {values['output']} output: {config['note_unit']}, "
+                f"  {values['output']} output: {unit_name(config['note_unit'])}, "
                 f"{config['note_hidden']} hidden, {plural(config['note_layers'], 'layer')}"
             )
         elif size is not None:

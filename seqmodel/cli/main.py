@@ -92,7 +92,7 @@ def main() -> None:
         status = app(prog_name="seqmodel", standalone_mode=False)
         sys.stdout.flush()
     except SeqmodelError as error:
-        status = _say(str(error), error.exit_status)
+        status = _say(str(error), error.exit_status, *error.shown)
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise
@@ -176,7 +176,9 @@ def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def _say(message: str, status: int) -> int:
+def _say(message: str, status: int, *shown: str) -> int:
     with suppress(OSError):  # stderr may be full, too
         typer.echo(f"seqmodel: {_shortened(printable(message))}", err=True)
+        for line in shown:
+            typer.echo(printable(line), err=True)
     return status

@@ -1,5 +1,9 @@
 """`seqmodel units`: the equations, gates and sizes of every unit."""
 
+import difflib
+import re
+import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -8,14 +12,19 @@ from seqmodel.cli.common import print_json
 from seqmodel.cli.completion import one_of
 from seqmodel.cli.options import Json
 from seqmodel.errors import UsageError
-from seqmodel.units import UNITS
+from seqmodel.unit_setting import is_text, read_unit
+from seqmodel.units import UNITS, UnitSpec, hidden_size_for, unit_spec, zoo
+
+SIGNS = {r"\(\.\)": "⊙", r"\bs\(": "σ(", r"\bphi\(": "φ(", "'": "′"}  # noqa: RUF001
 
 
 def units(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="UNIT", help="Units to show.  [default: all]", autocompletion=one_of(UNITS)
+            metavar="UNIT",
+            help="Units to show, or files NAME.unit to check.  [default: all]",
+            autocompletion=one_of(UNITS),
         ),
     ] = None,
     inputs: Annotated[int, typer.Option(min=1, help="Size of a frame.")] = 88,
@@ -26,37 +35,73 @@ def units(
         int | None,
         typer.Option(min=1, help="Choose the hidden size nearest to this number of parameters."),
     ] = None,
+    diff: Annotated[
+        str | None,
+        typer.Option(metavar="UNIT", help="Show what differs from this unit."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the units: their equations and parameter counts.
 
     Counts exclude the output layer. x is the input, h the output, c the cell; ' marks the previous
     step and (.) the elementwise product; s is the gate activation, phi the activation. V are
-    diagonal: peepholes.
+    diagonal: peepholes. What is shown of a unit is its text: change it in a file NAME.unit, and
+    every --unit takes it.
     """
-    from seqmodel.units import hidden_size_for, unit_spec
-
     if hidden is not None and params is not None:
         raise UsageError("--hidden and --params exclude each other: give the size or the budget")
-    rows: list[dict[str, Any]] = []
-    for spec in [unit_spec(name) for name in names or UNITS]:
-        size = hidden_size_for(spec.name, inputs, params) if params else hidden or 100
-        rows.append(
-            {
-                "unit": spec.name,
-                "equations": list(spec.equations),
-                "gates": {gate: list(terms) for gate, terms in spec.gates.items()},
-                "source": spec.source,
-                "inputs": inputs,
-                "hidden": size,
-                "parameters": spec.parameter_count(inputs, size),
-            }
-        )
+    chosen = [read_unit(name) for name in names or UNITS]
+    rows = [_row(unit, inputs, hidden, params) for unit in chosen]
+    if any(map(is_text, chosen)):
+        from seqmodel.units.trial import try_unit
+
+        for unit in filter(is_text, chosen):
+            try_unit(unit_spec(unit))
+    if as_json and diff:
+        raise UsageError("--diff and --json exclude each other")
     if as_json:
         print_json({"units": rows})
         return
-    for row in rows:
-        typer.echo(f"{row['unit']}  ({row['source']})")
-        for equation in row["equations"]:
-            typer.echo(f"    {equation}")
-        typer.echo(f"    {inputs} inputs, {row['hidden']} hidden: {row['parameters']:,} parameters")
+    other = unit_spec(read_unit(diff)) if diff else None
+    for unit, row in zip(chosen, rows, strict=True):
+        spec = unit_spec(unit)
+        typer.echo(f"# {spec.name}" + f"  ({spec.source})" * bool(spec.source))
+        for line in _difference(other, spec) if other else spec.statements:
+            typer.echo(_readable(line))
+        size = f"{inputs} inputs, {row['hidden']} hidden"
+        typer.echo(f"# {size}: {row['parameters']:,} parameters\n")
+    if not names:
+        typer.echo("# others from the literature:")
+        for spec in zoo().values():
+            typer.echo(f"# {spec.name:<{max(map(len, zoo()))}}  {spec.about}")
+
+
+def _row(unit: str, inputs: int, hidden: int | None, params: int | None) -> dict[str, Any]:
+    spec, size = unit_spec(unit), hidden or 100
+    if params:
+        size = hidden_size_for(unit, inputs, params)
+    return {
+        "unit": spec.name,
+        "equations": [equation.written for equation in spec.equations],
+        "starts": {f"{weight.term}{weight.gate}": at for weight, at in spec.starts.items()},
+        "gates": {gate: list(terms) for gate, terms in spec.gates.items()},
+        "source": spec.source,
+        "inputs": inputs,
+        "hidden": size,
+        "parameters": spec.parameter_count(inputs, size),
+    }
+
+
+def _difference(other: UnitSpec, spec: UnitSpec) -> Iterator[str]:
+    """The statements of the two, those of one alone marked - and +."""
+    lines = difflib.ndiff(other.statements, spec.statements)
+    return (line for line in lines if not line.startswith("?"))
+
+
+def _readable(line: str) -> str:
+    """With the signs of the papers where a terminal has them; pipes get what can be read back."""
+    if not sys.stdout.isatty() or "utf" not in (sys.stdout.encoding or "").lower():
+        return line
+    for plain, sign in SIGNS.items():
+        line = re.sub(plain, sign, line)
+    return line

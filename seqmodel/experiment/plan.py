@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from seqmodel.config import SEARCHES, Config, parse_setting, resolve
+from seqmodel.config import SEARCHES, UNITS, Config, parse_setting, resolve
 from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.training.space import Range
+from seqmodel.unit_setting import unit_name
 
 QUICK_FRAMES = 64_000
 """Frames that a run of a quick experiment is trained on, as far as whole epochs allow."""
@@ -214,7 +215,9 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
     Raises:
         UsageError: for an unknown setting, an invalid value, or one named twice.
     """
-    axes: list[list[dict[str, Any]]] = [[{"unit": unit} for unit in units]] if units else []
+    axes: list[list[dict[str, Any]]] = (
+        [[{"unit": setting_of("unit", unit, "--units")} for unit in units]] if units else []
+    )
     for text in vary:
         key, equals, values = text.partition("=")
         if not equals:
@@ -226,7 +229,8 @@ def variants_of(units: Sequence[str], vary: Sequence[str]) -> tuple[Variant, ...
     for parts in itertools.product(*axes):
         settings = {key: value for part in parts for key, value in part.items()}
         texts = {k: str(v).lower() if isinstance(v, bool) else v for k, v in settings.items()}
-        words = [v if k == "unit" else f"{k}={v}" for k, v in texts.items()]
+        names = {k: unit_name(str(v)) if k in UNITS else v for k, v in texts.items()}
+        words = [v if k == "unit" else f"{k}={v}" for k, v in names.items()]
         variants.append(Variant(" ".join(words), settings))
     for name, count in Counter(variant.name for variant in variants).items():
         if count > 1:

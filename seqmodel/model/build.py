@@ -15,6 +15,8 @@ from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.outputs.registry import output_class
+from seqmodel.unit_setting import is_text
+from seqmodel.units.trial import try_unit
 
 
 def with_sizes(config: Config, frame: FrameDefinition) -> Config:
@@ -43,7 +45,7 @@ def _with_hidden(config: Config, frame: FrameDefinition) -> Config:
         return outline(sized, frame).parameter_counts().units
 
     inputs = ENCODERS[config.model](config, frame).input_size
-    smallest = f"{config.unit}: one unit over {inputs} inputs"
+    smallest = f"{units.unit_spec(config.unit).name}: one unit over {inputs} inputs"
     hidden = units.size_for(count, config.params or medium.paper_params, smallest)
     return replace(config, hidden=hidden, params=None)
 
@@ -127,6 +129,13 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
 
 
 def outline(config: Config, frame: FrameDefinition) -> SequenceModel:
-    """`build_model` without memory for weights: shapes, counts, and whether the settings fit."""
+    """`build_model` without memory for weights: shapes, counts, and whether the settings fit.
+
+    Units of the user's own are tried.
+    """
+    for unit in filter(None, (config.unit, config.note_unit)):
+        if is_text(unit):
+            spec, activations = units.unit_spec(unit), (config.gate_activation, config.activation)
+            try_unit(spec, *activations, bias=config.bias)
     with torch.device("meta"):
         return build_model(config, frame)

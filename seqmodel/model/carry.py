@@ -1,12 +1,12 @@
 """What the model knows about the past."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from torch import Tensor
 
 from seqmodel.model.encoder import Past
-from seqmodel.units.module import AnyState, CellState, State, UnitState
+from seqmodel.units.module import AnyState, UnitState, is_stack
 
 
 class Carry(NamedTuple):
@@ -24,9 +24,11 @@ class Carry(NamedTuple):
         """A carry of the same structure from other tensors, in the order of `tensors()`."""
         rest = iter(tensors)
         layers = [type(layer)(*(next(rest) for _ in layer)) for layer in self.layers()]
-        state = layers[0] if isinstance(self.state, State | CellState) else tuple(layers)
+        state = tuple(layers) if is_stack(self.state) else layers[0]
         return Carry(state, Past(*rest))
 
     def layers(self) -> Sequence[UnitState]:
         """The states of the unit's layers, the lowest first."""
-        return (self.state,) if isinstance(self.state, State | CellState) else self.state
+        if is_stack(self.state):
+            return self.state
+        return (cast(UnitState, self.state),)

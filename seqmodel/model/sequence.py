@@ -89,7 +89,7 @@ class SequenceModel(nn.Module):
     def start(self, batch_size: int) -> Carry:
         """The carry before the first frame: zero state, zeros as the past."""
         state = self.unit.zero_state(batch_size * self.encoder.rows)
-        return Carry(state, self.encoder.start(self.layers()[0].U, batch_size))
+        return Carry(state, self.encoder.start(self.layers()[0].W, batch_size))
 
     def joined(self, carry: Carry) -> Carry:
         """The carry before the first frame of pieces that are joined to those read."""

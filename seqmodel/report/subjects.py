@@ -12,6 +12,7 @@ from seqmodel.media.definitions import Progress
 from seqmodel.outputs.registry import OUTPUTS, output_name
 from seqmodel.report.page.parts import Curve, Point
 from seqmodel.runs.folder import METRICS, Run, load_run, read_metrics
+from seqmodel.unit_setting import unit_name
 
 BATCH = 32
 """Pieces at a time; changes the speed, not the figures."""
@@ -29,12 +30,13 @@ class Subject:
     def model(self) -> str:
         """Such as "2 x gru 46, bernoulli" or "tied lstm 64, note-unit of lstm 32"."""
         config, output = self.run.config, output_name(self.run.config, self.run.frame)
-        unit = f"{_stack(config.layers)}{config.unit} {config.hidden}"
+        unit = f"{_stack(config.layers)}{unit_name(config.unit)} {config.hidden}"
         kind = "" if config.model == "frame-wise" else f"{config.model} "
         size = OUTPUTS[output].size
         if config.note_unit is not None:
             layers = _stack(config.note_layers or 1)
-            return f"{kind}{unit}, {output} of {layers}{config.note_unit} {config.note_hidden}"
+            above = f"{layers}{unit_name(config.note_unit)} {config.note_hidden}"
+            return f"{kind}{unit}, {output} of {above}"
         return f"{kind}{unit}, {output}" + (f" {getattr(config, size[0])}" if size else "")
 
 

@@ -42,6 +42,7 @@ from seqmodel.training.state import (
 )
 from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.training.update import update, window_gradient
+from seqmodel.unit_setting import is_text, unit_name
 
 CPU = torch.device("cpu")
 
@@ -270,6 +271,8 @@ class Trainer:
         first = not self.state.progress.update
         if self.config.weight_noise > (0 if first else LOUD_NOISE):
             return f"lower --weight-noise, now {self.config.weight_noise:.2g}"
+        if first and is_text(self.config.unit):
+            return f"does h of {unit_name(self.config.unit)} grow from step to step without bound?"
         if first:
             return "look for damaged pieces in train with `seqmodel inspect`"
         return f"lower --learning-rate, now {rate:.2g}"

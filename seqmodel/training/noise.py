@@ -50,7 +50,7 @@ def weight_dropout(model: SequenceModel, p: float) -> Iterator[None]:
     if p == 0:
         yield
         return
-    parameters = [layer.U for layer in _layers(model)]
+    parameters = [layer.U for layer in _layers(model) if layer.U is not None]
     with one_thread():
         matrices = [U.detach() for U in parameters]
         whole = [U.clone() for U in matrices]

@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from seqmodel.errors import UsageError
-from seqmodel.units.registry import UNITS, UnitSpec, hidden_size_for, size_for, unit_spec
+from seqmodel.units.registry import UNITS, UnitSpec, hidden_size_for, size_for, unit_spec, zoo
 
 if TYPE_CHECKING:
     from seqmodel.units.module import Stack, Unit
 
-__all__ = ["UNITS", "UnitSpec", "hidden_size_for", "make", "size_for", "unit_spec"]
+__all__ = ["UNITS", "UnitSpec", "hidden_size_for", "make", "size_for", "unit_spec", "zoo"]
 
 
 def make(

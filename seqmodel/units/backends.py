@@ -5,17 +5,14 @@ above this file knows any backend by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from seqmodel.errors import UsageError
 from seqmodel.units import specification, torch_nn
-from seqmodel.units.contract import Backend, Case
+from seqmodel.units.contract import Backend, Case, Layer
 from seqmodel.units.cpu import backend as compiled
-
-if TYPE_CHECKING:
-    from seqmodel.units.module import Unit
 
 AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda")
@@ -71,7 +68,7 @@ def why(case: Case) -> tuple[str, str]:
     raise AssertionError("the specification runs every case")
 
 
-def stepper(layers: Sequence["Unit"]) -> Callable[..., tuple[list[Any], list[Any]]] | None:
+def stepper(layers: Sequence[Layer]) -> Callable[..., tuple[list[Any], list[Any]]] | None:
     """The function that compiles single steps of the layers; None if their backend has none."""
     backends = [_find(layer.backend, layer.case(1)) for layer in layers]
     found = {None if backend is None else backend.compiled_steps for backend in backends}

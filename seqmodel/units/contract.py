@@ -68,6 +68,26 @@ class Run(Protocol):
         ...
 
 
+class Layer(Protocol):
+    """What a backend that compiles single steps reads of a `module.Unit`."""
+
+    spec: UnitSpec
+    input_size: int
+    hidden_size: int
+    gate_activation: str
+    activation: str
+    bias: bool
+    backend: str
+
+    def case(self, batch_size: int) -> Case:
+        """The case to choose a backend for."""
+        ...
+
+    def weights(self) -> dict[str, Tensor | None]:
+        """The stacked weights of each term; None for those that it lacks."""
+        ...
+
+
 @dataclass(frozen=True)
 class Backend:
     """One implementation of the units."""

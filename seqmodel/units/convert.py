@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from seqmodel.errors import UsageError
 from seqmodel.units.module import Stack, Unit
+from seqmodel.units.registry import UNITS
 
 
 def from_torch(module: nn.LSTM | nn.GRU) -> Unit | Stack:
@@ -48,7 +49,8 @@ def to_torch(unit: Unit | Stack) -> nn.LSTM | nn.GRU:
     """
     layers = unit.units() if isinstance(unit, Stack) else [unit]
     first = layers[0]
-    kind = {"lstm-nopeephole": nn.LSTM, "gru-reset-after": nn.GRU}.get(first.spec.name)
+    known = {UNITS["lstm-nopeephole"]: nn.LSTM, UNITS["gru-reset-after"]: nn.GRU}
+    kind = known.get(first.spec)
     plain = first.bias and (first.gate_activation, first.activation) == ("sigmoid", "tanh")
     if kind is None or not plain:
         raise UsageError(f"torch.nn has no layer that computes this {first.spec.name}")
@@ -56,14 +58,14 @@ def to_torch(unit: Unit | Stack) -> nn.LSTM | nn.GRU:
     module: nn.LSTM | nn.GRU = kind(
         first.input_size, first.hidden_size, len(layers), dropout=dropout
     )
-    module = module.to(first.U)
+    module = module.to(first.W)
     for k, layer in enumerate(layers):
         gates = [layer.gates()[gate] for gate in _torch_order(layer)]
         for part, term in (("weight_ih", "W"), ("weight_hh", "U"), ("bias_ih", "b")):
             _copy(
                 getattr(module, f"{part}_l{k}"), torch.cat([cast(Tensor, g[term]) for g in gates])
             )
-        zero = layer.U.new_zeros(layer.hidden_size)
+        zero = layer.W.new_zeros(layer.hidden_size)
         inner = [g.get("bU") for g in gates]
         _copy(
             getattr(module, f"bias_hh_l{k}"), torch.cat([zero if b is None else b for b in inner])

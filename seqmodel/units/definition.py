@@ -1,69 +1,54 @@
-"""What defines a unit: its gates' terms, and the few lines that combine the gates.
-
-A gate's net input is the sum of the terms it has,
-
-    W x_t + U h' + V (.) c + b
-
-with W (H, I), U (H, H), V (H,) a diagonal, b (H,). h' and c' are the previous step's; (.) is the
-elementwise product; s is the gate activation and phi the activation. Torch is not needed to define
-a unit, only to run it.
-"""
+"""A unit, as its text defines it: states, gates, sizes, equations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from functools import cache, cached_property
 
-from seqmodel.units.cells import Cell
+from seqmodel.unit_setting import SUFFIX
+from seqmodel.units.language import Node, Text, Weight, parse
+from seqmodel.units.lines import Lines, UnitError
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-# Every kind of weight, in the order in which a unit's parameters are created and stored.
 TERMS = ("W", "U", "V", "b", "bU")
-CHUNG = "Chung, Gulcehre, Cho, Bengio 2014"
-
-State: TypeAlias = "tuple[Tensor, ...]"
-Function: TypeAlias = "Callable[[Tensor], Tensor]"
+"""Every kind of weight, in the order in which a unit's parameters are created and stored."""
+BIASES = ("b", "bU")
 
 
-class NetInput(Protocol):
-    """The gates' net inputs at one time step; see `specification.NetInput`."""
-
-    def __call__(self, gate: str, h: Tensor, c: Tensor | None = None) -> Tensor:
-        """W x + U h + V (.) c + b of the gate, with the terms that it has; all (B, H)."""
-        ...
-
-    def reset_after(self, gate: str, h: Tensor, r: Tensor) -> Tensor:
-        """W x + b + r (.) (U h + bU), all (B, H)."""
-        ...
-
-
-Step: TypeAlias = "Callable[[NetInput, State, Function, Function], State]"
-"""(net input, state before, s, phi) -> state after, in plain torch: the specification's step."""
-
-
-@dataclass(frozen=True)
-class UnitSpec:
-    """One recurrent unit."""
+@dataclass(frozen=True, eq=False)
+class UnitSpec(Text):
+    """One recurrent unit, defined by its text; there is one of each. See `language`."""
 
     name: str
-    gates: Mapping[str, tuple[str, ...]]
-    """Gate -> its terms. `bU` is a second bias, added to U h' before the reset gate acts."""
-    state: tuple[str, ...]
-    """h, or h and c."""
-    equations: tuple[str, ...]
-    """As `seqmodel units` prints them."""
-    source: str
-    step: Step
-    """The ground truth that every backend is tested against."""
-    cell: Cell | None = None
-    """The same step, forward and backward, which the compiled loops need to run the unit."""
+    text: str
 
-    def __deepcopy__(self, memo: dict[int, object]) -> UnitSpec:
-        """Return self: it is immutable, and sampling copies models."""
-        return self
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copies are one."""
+        return define, (self.text, self.name)
+
+    @property
+    def about(self) -> str:
+        """The comment in the first line, if there is one."""
+        first, *_ = self.text.splitlines()
+        return first.lstrip("# ") if first.startswith("#") else ""
+
+    @property
+    def source(self) -> str:
+        """Where it comes from."""
+        return self.fields.get("source", "")
+
+    @cached_property
+    def state(self) -> tuple[str, ...]:
+        """h, the output, and then the other states in the order of their equations."""
+        names = [equation.name for equation in self.equations]
+        return "h", *(name for name in names if name in self.primed and name != "h")
+
+    @cached_property
+    def gates(self) -> Mapping[str, tuple[str, ...]]:
+        """Gate -> its terms. A weight's gate is its index, or else what its equation defines."""
+        gates = dict.fromkeys(gate for _, gate in self.weights)
+        return {gate: tuple(t for t in TERMS if Weight(t, gate) in self.weights) for gate in gates}
 
     def gates_with(self, term: str) -> list[str]:
         """The gates that have `term`, in the order in which their weights are stacked."""
@@ -81,15 +66,47 @@ class UnitSpec:
         return sum(size[term] for terms in self.gates.values() for term in terms)
 
 
-def define(
-    name: str,
-    gates: Mapping[str, str],
-    state: str,
-    source: str,
-    *equations: str,
-    step: Step,
-    cell: Cell | None = None,
-) -> UnitSpec:
-    """Define a unit, with its terms and states separated by spaces: {"z": "W U b"}, "h c"."""
-    terms = {gate: tuple(text.split()) for gate, text in gates.items()}
-    return UnitSpec(name, terms, tuple(state.split()), equations, source, step, cell)
+@cache
+def define(text: str, name: str) -> UnitSpec:
+    """Define a unit by its text. A name that the text tells comes before `name`.
+
+    Raises:
+        UnitError: if the text defines no unit; the error shows the place.
+    """
+    called = f"{name}{SUFFIX}"
+    parsed = parse(text, called)
+    if parsed.fields.get("unit", name) != name:
+        return define(text, parsed.fields["unit"])
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise UnitError(
+            f"{called}: {name!r} is no name of a unit: use a to z, digits, . - and _ for its file, "
+            "or in a line such as unit: mine"
+        )
+    _check(parsed, Lines(text, called))
+    return UnitSpec(**vars(parsed), name=name, text=text)
+
+
+def _check(parsed: Text, lines: Lines) -> None:
+    """Check that h is defined and hears x, and that all else has an effect on h."""
+    equations = {equation.name: equation for equation in parsed.equations}
+    if "h" not in equations:
+        raise UnitError(f"{lines.called}: no equation defines h, the output, such as h = phi(W x)")
+    reached, found = {"h"}, ["h"]
+    while found:
+        new = set(_names(equations[found.pop()].value)) - reached
+        reached |= new
+        found += new
+    for equation in parsed.equations:
+        if equation.name not in reached:
+            lines.fail(equation.line, 0, f"{equation.name} has no effect on h")
+    if not any(weight.term == "W" for weight in parsed.weights):
+        lines.fail(equations["h"].line, 0, "h does not depend on x: some equation needs a W x")
+
+
+def _names(node: Node) -> Iterator[str]:
+    """The names in an expression."""
+    if node.op in ("now", "old"):
+        yield str(node.args[0])
+    for arg in node.args:
+        if isinstance(arg, Node):
+            yield from _names(arg)

@@ -1,7 +1,9 @@
 """Units as torch modules: weights, state, ragged batches and stacks, for any backend."""
 
+from collections import namedtuple
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from functools import cache
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,27 +13,20 @@ from seqmodel.units.backends import backend_for, check_backend
 from seqmodel.units.contract import Case
 from seqmodel.units.definition import TERMS, UnitSpec
 from seqmodel.units.dropout import Dropout
+from seqmodel.units.language import Weight
 from seqmodel.units.registry import unit_spec
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 from seqmodel.units.weights import StackedWeights
 
-
-class State(NamedTuple):
-    """The state of a unit without a cell: h (B, H)."""
-
-    h: Tensor
-
-
-class CellState(NamedTuple):
-    """The state of a unit with a cell: h and c, both (B, H)."""
-
-    h: Tensor
-    c: Tensor
-
-
-UnitState = State | CellState
+UnitState = tuple[Tensor, ...]
+"""A named tuple: h (B, H), then a unit's other states (B, H), such as c."""
 StackState = tuple[UnitState, ...]
 AnyState = UnitState | StackState
+
+
+def is_stack(state: AnyState) -> TypeGuard[StackState]:
+    """Whether it is the state of a stack."""
+    return not isinstance(state[0], Tensor)
 
 
 class Unit(nn.Module):
@@ -42,11 +37,12 @@ class Unit(nn.Module):
     """
 
     spec: UnitSpec
-    U: nn.Parameter  # the only term that every unit has
+    W: nn.Parameter  # the only term that every unit has
+    U: nn.Parameter | None
 
     def __init__(
         self,
-        name: str,
+        unit: str,
         input_size: int,
         hidden_size: int,
         *,
@@ -56,7 +52,7 @@ class Unit(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.spec = unit_spec(name)
+        self.spec = unit_spec(unit)
         if input_size < 1 or hidden_size < 1:
             raise UsageError(f"unit sizes must be at least 1, not {input_size} and {hidden_size}")
         for option, value, choices in (
@@ -81,10 +77,7 @@ class Unit(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Per gate: W uniform (Glorot), U orthogonal, V and biases zero, the LSTM's forget bias 1.
-
-        A forget bias of 1 lets the cell remember from the start (Jozefowicz et al. 2015).
-        """
+        """Per gate: W uniform (Glorot), U orthogonal; V and biases zero unless the unit says so."""
         with torch.no_grad():
             for gate, terms in self.gates().items():
                 if terms["W"] is not None:
@@ -94,16 +87,21 @@ class Unit(nn.Module):
                 for term in ("V", "b", "bU"):
                     weight = terms.get(term)
                     if weight is not None:
-                        remembers = term == "b" and gate == "f" and "c" in self.spec.state
-                        weight.fill_(1.0 if remembers else 0.0)
+                        weight.fill_(self.spec.starts.get(Weight(term, gate), 0.0))
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:
         """Gate -> {"W": (H, I), "U": (H, H), "V": (H,), "b": (H,)}, None for terms it lacks.
 
-        The tensors are views of the parameters. `gru-reset-after` also has "bU" (H,) at n.
+        The tensors are views of the parameters.
         """
-        stacked = StackedWeights(self.spec, {term: getattr(self, term) for term in TERMS})
-        return {gate: dict(terms) for gate, terms in stacked.items()}
+        return {gate: dict(terms) for gate, terms in self._stacked().items()}
+
+    def weights(self) -> dict[str, Tensor | None]:
+        """The stacked weights of each term; None for those that the unit lacks."""
+        return {term: getattr(self, term) for term in TERMS}
+
+    def _stacked(self) -> StackedWeights:
+        return StackedWeights(self.spec, self.weights())
 
     def parameter_count(self) -> int:
         """The number of weights."""
@@ -111,7 +109,7 @@ class Unit(nn.Module):
 
     def zero_state(self, batch_size: int) -> UnitState:
         """The initial state: zeros (B, H) of the weights' dtype and device."""
-        return self._state([self.U.new_zeros(batch_size, self.hidden_size)] * len(self.spec.state))
+        return self._state([self.W.new_zeros(batch_size, self.hidden_size)] * len(self.spec.state))
 
     def forward(
         self, x: Tensor, state: UnitState | None = None, lengths: Tensor | None = None
@@ -133,9 +131,8 @@ class Unit(nn.Module):
         start = self.zero_state(B) if state is None else state
         self._check(case, x, start)
         backend = backend_for(self.backend, case)
-        weights = StackedWeights(self.spec, {term: getattr(self, term) for term in TERMS})
         h, final = backend.run(
-            self.spec, weights, x, start, _checked_lengths(lengths, T, B),
+            self.spec, self._stacked(), x, start, _checked_lengths(lengths, T, B),
             self.gate_activation, self.activation,
         )  # fmt: skip
         return h, self._state(final)
@@ -147,7 +144,7 @@ class Unit(nn.Module):
 
     def case(self, batch_size: int) -> Case:
         """The case to choose a backend for: this layer with its current dtype and device."""
-        weight = self.U
+        weight = self.W
         return Case(
             self.spec, weight.dtype, weight.device, batch_size, self.input_size, self.hidden_size,
             self.gate_activation, self.activation, self.bias,
@@ -168,11 +165,17 @@ class Unit(nn.Module):
                 )
 
     def _state(self, tensors: Sequence[Tensor]) -> UnitState:
-        return CellState(*tensors) if "c" in self.spec.state else State(*tensors)
+        state: UnitState = _state_type(self.spec.state)(*tensors)
+        return state
 
     def extra_repr(self) -> str:
         """What `print(unit)` shows inside the parentheses."""
         return f"{self.spec.name}, {self.input_size} -> {self.hidden_size}"
+
+
+@cache
+def _state_type(names: tuple[str, ...]) -> Any:
+    return namedtuple("State", names, rename=True)
 
 
 def _checked_lengths(lengths: Tensor | None, T: int, B: int) -> Tensor | None:

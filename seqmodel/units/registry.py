@@ -1,32 +1,58 @@
-"""The units by name, one row each, and the hidden size for a parameter budget."""
+"""The units by name, each a text beside this file, and the hidden size for a parameter budget."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
 
 from seqmodel.errors import UsageError
-from seqmodel.units.definition import TERMS, UnitSpec
-from seqmodel.units.families.gru import GRU, GRU1, GRU2, GRU3
-from seqmodel.units.families.lstm import LSTM, LSTM_NOPEEPHOLE
-from seqmodel.units.families.mgu import MGU
-from seqmodel.units.families.reset_after import GRU_RESET_AFTER
-from seqmodel.units.families.tanh import TANH
+from seqmodel.unit_setting import SUFFIX, is_text, unit_name
+from seqmodel.units.definition import TERMS, UnitSpec, define
 
-__all__ = ["TERMS", "UNITS", "UnitSpec", "hidden_size_for", "size_for", "unit_spec"]
+__all__ = ["TERMS", "UNITS", "UnitSpec", "hidden_size_for", "size_for", "unit_spec", "zoo"]
 
-UNITS: Mapping[str, UnitSpec] = {
-    unit.name: unit
-    for unit in (TANH, LSTM, GRU, GRU1, GRU2, GRU3, MGU, LSTM_NOPEEPHOLE, GRU_RESET_AFTER)
-}
+_BUILT_IN = (
+    "tanh", "lstm", "gru", "gru1", "gru2", "gru3", "mgu", "lstm-nopeephole", "gru-reset-after",
+)  # fmt: skip
 
 
-def unit_spec(name: str) -> UnitSpec:
-    """The unit called `name`; UsageError lists the choices."""
-    if name not in UNITS:
-        raise UsageError(f"there is no unit {name!r}; choose one of {', '.join(UNITS)}")
-    return UNITS[name]
+def _read(folder: str, name: str) -> UnitSpec:
+    return define((files(__package__) / folder / f"{name}{SUFFIX}").read_text("utf-8"), name)
+
+
+UNITS: Mapping[str, UnitSpec] = {name: _read("texts", name) for name in _BUILT_IN}
+"""The units of the paper, and their relatives."""
+
+
+@cache
+def zoo() -> Mapping[str, UnitSpec]:
+    """Further units from the literature, to study."""
+    names = sorted(
+        file.name.removesuffix(SUFFIX) for file in (files(__package__) / "zoo").iterdir()
+    )
+    return {name: _read("zoo", name) for name in names}
+
+
+def unit_spec(unit: str) -> UnitSpec:
+    """The unit of a setting: of a name or a text.
+
+    Raises:
+        UsageError: if there is no unit of the name; it lists the choices.
+        UnitError: if the text defines no unit.
+    """
+    if is_text(unit):
+        return define(unit, unit_name(unit))
+    if unit in UNITS:
+        return UNITS[unit]
+    if unit in zoo():
+        return zoo()[unit]
+    raise UsageError(
+        f"there is no unit {unit!r}; choose one of {', '.join(UNITS)}, one more that "
+        f"`seqmodel units` lists, or a file NAME{SUFFIX}"
+    )
 
 
 def hidden_size_for(
-    name: str, input_size: int, parameters: int, *, layers: int = 1, bias: bool = True
+    unit: str, input_size: int, parameters: int, *, layers: int = 1, bias: bool = True
 ) -> int:
     """The hidden size whose parameter count comes nearest to `parameters`.
 
@@ -34,13 +60,13 @@ def hidden_size_for(
     even a hidden size of 1 exceeds twice the budget, so that nominally equal sizes are not far
     apart.
     """
-    spec = unit_spec(name)
+    spec = unit_spec(unit)
 
     def count(hidden: int) -> int:
         first = spec.parameter_count(input_size, hidden, bias=bias)
         return first + (layers - 1) * spec.parameter_count(hidden, hidden, bias=bias)
 
-    return size_for(count, parameters, f"{name}: one unit over {input_size} inputs")
+    return size_for(count, parameters, f"{spec.name}: one unit over {input_size} inputs")
 
 
 def size_for(count: Callable[[int], int], parameters: int, smallest: str) -> int:

@@ -1,17 +1,20 @@
 """The specification: every unit in plain PyTorch, readable, slow, correct in float32 and float64.
 
 This file is the ground truth that every faster backend is tested against, in outputs, final state
-and every gradient. The step of each unit is in `families`.
+and every gradient. It goes through the equations of a unit's text one by one.
 """
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodel.units.contract import Backend, Case
-from seqmodel.units.definition import Function, State, UnitSpec
+from seqmodel.units.definition import UnitSpec
+from seqmodel.units.language import Node
 from seqmodel.units.weights import StackedWeights
 
 Weights = Mapping[str, Mapping[str, Tensor | None]]
@@ -26,82 +29,108 @@ def _hard_sigmoid(x: Tensor) -> Tensor:
     return F.relu6(x + 3) / 6
 
 
-GATE_ACTIVATIONS: Mapping[str, Function] = {"sigmoid": torch.sigmoid, "hard-sigmoid": _hard_sigmoid}
-ACTIVATIONS: Mapping[str, Function] = {
+Function = Callable[[Tensor], Tensor]
+States = Mapping[str, Tensor]
+
+FUNCTIONS: Mapping[str, Function] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
     "relu": torch.relu,
+    "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+    "exp": torch.exp,
+}
+GATE_ACTIVATIONS: Mapping[str, Function] = {"sigmoid": torch.sigmoid, "hard-sigmoid": _hard_sigmoid}
+ACTIVATIONS: Mapping[str, Function] = {
+    name: FUNCTIONS[name] for name in ("tanh", "sigmoid", "relu")
+}
+OPERATIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "U": F.linear,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
 }
 
 
-class NetInput:
-    """W x_t + U h + V (.) c + b of each gate, with the terms that the gate has.
+class _Step:
+    """The equations of a unit at one frame.
 
-    W x + b does not depend on the state, so it is one matrix product over all frames, split into
-    steps with unbind. (Indexing it at each step would make the backward pass quadratic in T.)
+    W x does not depend on the state, so each is one product over all frames, split into steps with
+    unbind. (Indexing it at each step would make the backward pass quadratic in T.)
     """
 
-    def __init__(self, weights: Weights, x: Tensor) -> None:
-        self._weights = dict(weights)  # split into gates once, not at each step
-        self._steps: dict[str, Sequence[Tensor | None]] = {}
-        self._t = 0
-        for gate, w in self._weights.items():
-            if w["W"] is not None:
-                self._steps[gate] = F.linear(x, w["W"], w["b"]).unbind(0)
-            else:
-                self._steps[gate] = [w["b"]] * x.shape[0]
+    def __init__(
+        self, spec: UnitSpec, weights: Weights, x: Tensor, functions: Mapping[str, Function]
+    ) -> None:
+        self._spec, self._like = spec, x
+        self._operations: Mapping[str, Callable[..., Tensor]] = {**OPERATIONS, **functions}
+        self._weights = {gate: dict(terms) for gate, terms in weights.items()}  # split only once
+        self._inputs: dict[str, Sequence[Tensor]] = {
+            gate: F.linear(x, terms["W"]).unbind(0)
+            for gate, terms in self._weights.items()
+            if terms["W"] is not None
+        }
+        self._rows: Tensor | None = None
 
-    def at(self, t: int) -> "NetInput":
-        """Move to frame `t`."""
-        self._t = t
-        return self
+    def __call__(
+        self, t: int, state: Sequence[Tensor], rows: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """The state after frame `t` from that before it, each (B, H); of these rows of x alone."""
+        now: dict[str, Tensor] = {}
+        self._rows = rows
+        old, h = dict(zip(self._spec.state, state, strict=True)), state[0]
+        for equation in self._spec.equations:
+            now[equation.name] = self._value(equation.value, t, old, now)
+        return tuple(now[state].expand_as(h) for state in self._spec.state)
 
-    def __call__(self, gate: str, h: Tensor, c: Tensor | None = None) -> Tensor:
-        """The net input (B, H) of `gate` from h (B, H) and, through its peephole, c (B, H)."""
-        w = self._weights[gate]
-        total = self._steps[gate][self._t]
-        if w["U"] is not None:
-            total = h @ w["U"].T if total is None else torch.addmm(total, h, w["U"].T)
-        if w["V"] is not None and c is not None:
-            total = c * w["V"] if total is None else torch.addcmul(total, c, w["V"])
-        return torch.zeros_like(h) if total is None else total.expand_as(h)
-
-    def reset_after(self, gate: str, h: Tensor, r: Tensor) -> Tensor:
-        """W x + b + r (.) (U h + bU): the reset gate acts on the product, as in torch.nn.GRU."""
-        w, given = self._weights[gate], self._steps[gate][self._t]
-        assert w["U"] is not None
-        assert given is not None
-        return torch.addcmul(given, r, F.linear(h, w["U"], w["bU"]))
+    def _value(self, node: Node, t: int, old: States, now: States) -> Tensor:
+        """A tensor (B, H), (H,) or, of numbers, ()."""
+        args = node.args
+        if node.op == "number":
+            return self._like.new_tensor(args[0])
+        if node.op in ("now", "old"):
+            return (now if node.op == "now" else old)[args[0]]
+        if node.op == "W":
+            product = self._inputs[args[0].gate][t]
+            return product if self._rows is None else product.index_select(0, self._rows)
+        if node.op == "vector":
+            weight = self._weights[args[0].gate][args[0].term]
+            return old["h"].new_zeros(old["h"].shape[1]) if weight is None else weight
+        values = [self._value(arg, t, old, now) for arg in args if isinstance(arg, Node)]
+        if node.op == "U":
+            values.append(cast(Tensor, self._weights[args[0].gate]["U"]))
+        return self._operations[node.op](*values)
 
 
 def run(
     spec: UnitSpec,
     weights: StackedWeights,
     x: Tensor,
-    state: State,
+    state: tuple[Tensor, ...],
     lengths: Tensor | None,
     gate_activation: str,
     activation: str,
-) -> tuple[Tensor, State]:
+) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Run one layer over x (T, B, I) from `state`; see `contract.Run`."""
-    s, phi = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
+    chosen = {"s": GATE_ACTIVATIONS[gate_activation], "phi": ACTIVATIONS[activation]}
     running = None
     if lengths is not None:
         running = (torch.arange(len(x)).unsqueeze(1) < lengths).unsqueeze(2).to(x.device)
         x = _where(running, x)
-    net_input = NetInput(weights, x)
+    step = _Step(spec, weights, x, {**FUNCTIONS, **chosen})
     outputs = []
     for t in range(len(x)):
         if running is None:
-            state = spec.step(net_input.at(t), state, s, phi)
+            state = step(t, state)
             outputs.append(state[0])
         else:
-            # Rows that have ended compute on zeros: their own state could overflow, and the
-            # gradient of the discarded result would be 0 * inf.
-            before = tuple(_where(running[t], old) for old in state)
-            after = spec.step(net_input.at(t), before, s, phi)
-            state = tuple(torch.where(running[t], *pair) for pair in zip(after, state, strict=True))
-            outputs.append(_where(running[t], state[0]))
+            # Rows that have ended take no part: the gradient of a discarded nan would be nan.
+            rows = running[t, :, 0].nonzero()[:, 0]
+            after = step(t, tuple(old.index_select(0, rows) for old in state), rows)
+            state = tuple(
+                old.index_copy(0, rows, new) for old, new in zip(state, after, strict=True)
+            )
+            outputs.append(torch.zeros_like(state[0]).index_copy(0, rows, after[0]))
     return torch.stack(outputs), state
 
 

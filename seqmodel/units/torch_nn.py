@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seqmodel.units import specification
 from seqmodel.units.contract import Backend, Case
 from seqmodel.units.definition import UnitSpec
+from seqmodel.units.registry import UNITS
 from seqmodel.units.weights import StackedWeights
 
 _LAYERS = {"tanh": "RNN", "lstm-nopeephole": "LSTM", "gru-reset-after": "GRU"}
@@ -44,7 +45,7 @@ def why_not(case: Case) -> str | None:
         return f"it runs on cpu and cuda, not on {device}"
     if case.dtype not in _FLOATS:
         return f"it computes in float32 and float64, not in {case.dtype}"
-    if name not in _LAYERS:
+    if name not in _LAYERS or case.spec is not UNITS[name]:  # a text may have the name, too
         return f"torch.nn has layers for {', '.join(_LAYERS)}, not for {name}"
     if name == "tanh":
         if case.activation not in ("tanh", "relu"):

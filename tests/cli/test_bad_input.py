@@ -170,7 +170,7 @@ def test_errors_of_libraries_are_not_blamed_on_outputs(
         with new_file(Path("out.wav")):
             raise error
 
-    monkeypatch.setattr("seqmodel.units.unit_spec", fail)
+    monkeypatch.setattr("seqmodel.cli.units.unit_spec", fail)
     result = call("units")
     assert (result.status, result.out) == (1, "")
     if not (writing and getattr(error, "errno", None)):  # an error of the file's
@@ -183,7 +183,7 @@ def test_long_values_are_shortened(call: Call):
         result = call("train", "--unit", value)
         assert result.status == 2
         assert re.match("seqmodel: there is no unit 'zz?", result.err)
-        assert result.err.endswith("lstm-nopeephole, gru-reset-after\n")
+        assert result.err.endswith("`seqmodel units` lists, or a file NAME.unit\n")
         assert len(result.err) < 1500
 
 

@@ -124,8 +124,14 @@ def test_inspect_a_run_killed_before_its_metrics_were_written(call: Call, run: P
 def test_units_prints_equations_and_counts(call: Call):
     """Guards the paper's sizes: 169,065, 168,888 and 168,400 parameters of speech units."""
     shown = call("units", "gru1", "--inputs", 3, "--hidden", 2)
-    assert shown.out.splitlines()[-1] == "    3 inputs, 2 hidden: 24 parameters"
-    assert any("z = s(Uz h' + bz)" in line for line in shown.out.splitlines())
+    assert shown.out == (
+        "# gru1  (Dey, Salem 2017, GRU1)\n"
+        "z = s(Uz h' + bz)\n"
+        "r = s(Ur h' + br)\n"
+        "n = phi(W x + U (r (.) h') + b)\n"
+        "h = (1 - z) (.) h' + z (.) n\n"
+        "# 3 inputs, 2 hidden: 24 parameters\n\n"
+    )
     for unit, hidden, count in (("lstm", 195, 169065), ("gru", 227, 168888), ("tanh", 400, 168400)):
         values = json.loads(call("units", unit, "--inputs", 20, "--hidden", hidden, "--json").out)
         assert values["units"][0]["parameters"] == count
@@ -134,7 +140,7 @@ def test_units_prints_equations_and_counts(call: Call):
 def test_units_solves_the_size(call: Call):
     values = json.loads(call("units", "--params", 20000, "--json").out)["units"]
     assert len(values) == 9
-    keys = {"unit", "equations", "gates", "source", "inputs", "hidden", "parameters"}
+    keys = {"unit", "equations", "starts", "gates", "source", "inputs", "hidden", "parameters"}
     assert all(set(unit) == keys for unit in values)
     assert all(abs(unit["parameters"] - 20000) < 1000 for unit in values)
 

@@ -432,7 +432,7 @@ def test_auto_runs_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     h.sum().backward()
     assert "backward" in ran
     assert type(h.grad_fn).__name__ != "StackBackward0"
-    monkeypatch.setattr(specification, "NetInput", None)  # the specification cannot run
+    monkeypatch.setattr(specification, "_Step", None)  # the specification cannot run
     unit(torch.randn(5, 2, 3))
     with pytest.raises(TypeError):
         make("lstm", 3, 4, backend="reference")(torch.randn(5, 2, 3))

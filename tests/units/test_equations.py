@@ -1,17 +1,16 @@
 """Every unit on every backend computes its equations, and their derivatives."""
 
 import re
-from itertools import count
 
 import numpy as np
 import pytest
 import torch
 from drawing import CHOICES, random_state, random_tensor, random_unit, weighted_sum
-from recomputation import ACTIVATIONS, GATE_ACTIVATIONS, STEPS, recompute, weights_of
+from recomputation import ACTIVATIONS, GATE_ACTIVATIONS, recompute
 from torch.autograd import gradcheck
 from torch.func import functional_call
 
-from seqmodel.units import UNITS
+from seqmodel.units import UNITS, zoo
 
 # float32 rounds each of a few dozen sums per step by 6e-8, and a step's error feeds the next.
 BOUND = {torch.float64: 1e-10, torch.float32: 1e-5}
@@ -125,27 +124,31 @@ def test_saturated_weights_stay_finite(name, backend, sign):
         assert torch.isfinite(tensor).all()
 
 
-def by_its_printed_equations(name, w, x, state):
-    """One step of a unit, running its `equations` as code; a plain W, U, b is gate n's or h's."""
-    plain = w.n if "n" in vars(w) else getattr(w, "h", None)
-    names = {"x": x, "h_": state[0], "c_": state[-1]}
-    names |= {"s": GATE_ACTIVATIONS["sigmoid"], "phi": ACTIVATIONS["tanh"]}
-    for gate, terms in (*vars(w).items(), ("", plain)):
-        names |= {f"{k}{gate}": v for k, v in (vars(terms).items() if terms else ())}
-    for line in UNITS[name].equations:
-        target, formula = line.replace("(.)", "*").replace("'", "_").split(" = ")
-        names[target] = eval(re.sub(r"\b([WU]\w?) (?=[\w(])", r"\1 @ ", formula), names)
-    return tuple(names[part] for part in UNITS[name].state)
+def by_its_equations(spec, gates, x, state):
+    """One step of a unit: its equations, as they are written, run by Python."""
+    names = {"x": x, **{f"{name}_": value for name, value in zip(spec.state, state, strict=True)}}
+    names |= {"phi": ACTIVATIONS["tanh"], "tanh": np.tanh, "relu": ACTIVATIONS["relu"]}
+    names |= {"s": GATE_ACTIVATIONS["sigmoid"], "exp": np.exp}
+    weights = {gate: {term: t.detach().numpy() for term, t in terms.items() if t is not None}
+               for gate, terms in gates.items()}  # fmt: skip
+    for gate, terms in weights.items():
+        names |= {f"{term}{gate}": weight for term, weight in terms.items()}
+    for equation in spec.equations:
+        target, formula = equation.written.replace("(.)", "*").replace("'", "_").split(" = ")
+        formula = re.sub(r"\b([WU]\w*) (?=[\w(])", r"\1 @ ", formula)
+        names[target] = eval(formula, names | weights.get(target, {}))
+    return tuple(names[part] for part in spec.state)
 
 
-def test_printed_equations_are_those_computed(name):
-    """Guards against printed equations that differ from what is trained."""
-    unit = random_unit(name, 2, 3)
-    w = weights_of(unit.gates())
-    seeds = count(5)
-    x = random_tensor(2, seed=next(seeds)).numpy()
-    state = [random_tensor(3, seed=next(seeds)).numpy() for _ in unit.spec.state]
-    expected = STEPS[name](w, x, *state, GATE_ACTIVATIONS["sigmoid"], ACTIVATIONS["tanh"])
-    printed = by_its_printed_equations(name, w, x, state)
-    for ours, theirs in zip(printed, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-14)
+@pytest.mark.parametrize("known", [*UNITS, *zoo()])
+def test_each_text_is_what_is_computed(known):
+    """Guards against a text that is read otherwise than it is written."""
+    unit = random_unit(known, 2, 3)
+    x, start = random_tensor(5, 1, 2), random_state(unit, 1)
+    state = [part[0].numpy() for part in start]
+    outputs, final = unit(x, start)
+    for frame, output in zip(x[:, 0].numpy(), outputs[:, 0], strict=True):
+        state = by_its_equations(unit.spec, unit.gates(), frame, state)
+        np.testing.assert_allclose(output.detach().numpy(), state[0], rtol=0, atol=1e-12)
+    for ours, theirs in zip(final, state, strict=True):
+        np.testing.assert_allclose(ours[0].detach().numpy(), theirs, rtol=0, atol=1e-12)

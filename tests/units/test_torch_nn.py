@@ -5,7 +5,7 @@ import torch
 from drawing import random_state, random_tensor, random_unit, weighted_sum
 from torch.backends.cudnn import rnn as cudnn_rnn
 
-from seqmodel.units import UNITS, torch_nn
+from seqmodel.units import UNITS, make, torch_nn
 from seqmodel.units.backends import BACKENDS
 
 TORCHS = ("tanh", "lstm-nopeephole", "gru-reset-after")
@@ -138,3 +138,11 @@ def test_units_on_a_gpu(unit, bias, dtype):
         probe = random_unit(unit, 7, 33, dtype=dtype, bias=bias).to("cuda")
         if backend.why_not(probe.case(4)) is None:
             assert_as_specified(unit, backend.name, "cuda", dtype, bias=bias)
+
+
+def test_a_text_of_the_name_of_a_unit_is_not_taken_for_it():
+    """Guards against a user's tanh.unit that runs as torch.nn.RNN on a GPU."""
+    own = make("h = phi(W x + U h' + b)\nunit: tanh", 3, 4)
+    assert own.spec.name == "tanh"
+    assert torch_nn.BACKEND.why_not(own.case(1)) is not None
+    assert torch_nn.BACKEND.why_not(make("tanh", 3, 4).case(1)) is None

@@ -56,7 +56,7 @@ def compare(
         str,
         usual(
             metavar="A,B,...",
-            help="See `seqmodel units`.  [default: tanh,gru,lstm]",
+            help="See `seqmodel units`; or files NAME.unit.  [default: tanh,gru,lstm]",
             autocompletion=several_of(UNITS),
         ),
     ] = "",

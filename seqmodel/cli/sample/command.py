@@ -24,6 +24,7 @@ from seqmodel.cli.sample.targets import Targets
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option, SampleRequest
 from seqmodel.media.registry import MEDIA, medium_of
+from seqmodel.unit_setting import unit_name
 
 OTHER_SUFFIXES = {"midi": "mid", "wave": "wav", "oga": "ogg"}
 WRITTEN = ", ".join(
@@ -175,7 +176,7 @@ def sample(
         prime_seconds=prime_seconds,
         include_prime=include_prime,
         options=options,
-        title=f"sampled from {loaded.folder} ({loaded.config.unit})",
+        title=f"sampled from {loaded.folder} ({unit_name(loaded.config.unit)})",
         longest_piece=loaded.longest_piece if loaded.config.end else None,
     )
     sampling = medium.sampling(loaded.frame, request)

@@ -11,8 +11,9 @@ from seqmodel.cli.options import Device, Force, Json, Quiet
 from seqmodel.cli.train.job import Job
 from seqmodel.cli.train.options import with_settings
 from seqmodel.cli.train.settings import of_new_run, of_stopped_run
-from seqmodel.config import RUN, TRAINING, TRIALS, USUAL, to_yaml
+from seqmodel.config import RUN, TRAINING, TRIALS, UNITS, USUAL, to_yaml
 from seqmodel.errors import UsageError
+from seqmodel.unit_setting import read_unit
 
 EXAMPLES = """\
 seqmodel train music --unit gru --epochs 20 --run runs/mine
@@ -71,6 +72,7 @@ def train(
     paper preset have some defaults of their own, see --print-config.
     """
     given = {name: value for name, value in settings.items() if value is not None}
+    given |= {name: read_unit(given[name]) for name in UNITS if name in given}
     if data is not None:
         given["data"] = str(data)
     if resume:

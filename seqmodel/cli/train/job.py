@@ -9,6 +9,7 @@ from seqmodel.cli.common import message, print_json, show
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.registry import medium_of
+from seqmodel.unit_setting import unit_name
 
 if TYPE_CHECKING:
     import torch
@@ -57,7 +58,7 @@ class Job:
             return
         checked = self._checked(init_from)
         name = self._dataset.folder.resolve().name.removesuffix("-data")
-        folder = new_run_folder(name, self._settings.unit)
+        folder = new_run_folder(name, unit_name(self._settings.unit))
         try:
             with locked(folder):
                 self._start_in(folder, *checked, replaces=False)
@@ -124,9 +125,9 @@ class Job:
         for line in medium_of(dataset.frame).training_remarks(dataset.frame):
             message(line, quiet=quiet)
         _, train = self._ways()
-        units = f"{settings.unit} of {settings.hidden} units"
+        units = f"{unit_name(settings.unit)} of {settings.hidden} units"
         if settings.note_unit is not None:
-            units += f", {settings.note_unit} of {settings.note_hidden} along pitch,"
+            units += f", {unit_name(settings.note_unit)} of {settings.note_hidden} along pitch,"
         title = f"{folder}: {units} on {dataset.folder}"
         with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as heard:
             train(settings, dataset, folder, device=device, resume=True, listener=heard, stop=stop)

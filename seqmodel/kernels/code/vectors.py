@@ -207,13 +207,34 @@ def _hard_sigmoid(x: Vector) -> Vector:
     return (x + 3.0).clamp(0.0, 6.0) * (1 / 6)
 
 
+def _relu_slope(y: Vector) -> Vector:
+    return Vector(y.to, y.to.constant(1.0)).replaced(y, "<=", 0.0, 0.0)
+
+
+def _exp(x: Vector) -> Vector:
+    """exp(x / 2) squared, which overflows where exp(x) does."""
+    root = (x * 0.5).exp()
+    return root * root
+
+
+def _softplus_slope(y: Vector) -> Vector:
+    """1 - exp(-y), exact near zero."""
+    scale, rest = (y * -1.0).exp_parts()
+    return (1.0 - scale) - scale * rest
+
+
 # Keyed by the specification's names.
-GATE_ACTIVATIONS: Mapping[str, Function] = {
+FUNCTIONS: Mapping[str, Function] = {
+    "tanh": Function(_tanh, lambda y: 1.0 - y * y),
     "sigmoid": Function(_sigmoid, lambda y: y * (1.0 - y)),
+    "relu": Function(lambda x: x.where("<", 0.0, 0.0), _relu_slope),
+    "softplus": Function(lambda x: x.softplus()[0], _softplus_slope),
+    "exp": Function(_exp, lambda y: y),
+}
+GATE_ACTIVATIONS: Mapping[str, Function] = {
+    "sigmoid": FUNCTIONS["sigmoid"],
     "hard-sigmoid": Function(_hard_sigmoid, lambda y: y.between(0.0, 1.0, 1 / 6)),
 }
 ACTIVATIONS: Mapping[str, Function] = {
-    "tanh": Function(_tanh, lambda y: 1.0 - y * y),
-    "sigmoid": GATE_ACTIVATIONS["sigmoid"],
-    "relu": Function(lambda x: x.where("<", 0.0, 0.0), lambda y: y.between(0.0, float("inf"), 1.0)),
+    name: FUNCTIONS[name] for name in ("tanh", "sigmoid", "relu")
 }

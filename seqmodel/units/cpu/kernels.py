@@ -1,38 +1,46 @@
-"""The loops over time, rows and columns around a unit's cell.
+"""The loops over time, rows and columns around a unit's passes.
 
 Each thread takes a share of the batch through all time steps, so threads never wait for each other.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from operator import add, mul, sub, truediv
 from typing import Any
 
 from llvmlite import ir
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, Lanes
 from seqmodel.kernels.code.jit import compiled_once, function
-from seqmodel.kernels.code.vectors import ACTIVATIONS, GATE_ACTIVATIONS, Function, Vector
+from seqmodel.kernels.code.vectors import (
+    ACTIVATIONS,
+    FUNCTIONS,
+    GATE_ACTIVATIONS,
+    Function,
+    Vector,
+)
 from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.linear.outer import scratch_length, write_outer
 from seqmodel.kernels.linear.sparse import INDEX, list_rows, sum_columns
 from seqmodel.kernels.run.team import compile_kernels
-from seqmodel.units.cells import Stage
 from seqmodel.units.cpu import fields
-from seqmodel.units.cpu.cell_plan import CellPlan
-from seqmodel.units.registry import unit_spec
+from seqmodel.units.cpu.layout import Layout, Place, Projection
+from seqmodel.units.cpu.schedule import Pass, Schedule, Store
+from seqmodel.units.definition import UnitSpec
+from seqmodel.units.language import Weight
 
-Functions = tuple[Function, Function]
-"""The gate activation and the activation."""
+Functions = Mapping[str, Function]
+"""What a text's functions are: s and phi as chosen, and those of the same name."""
+_ARITHMETIC = {"+": add, "-": sub, "*": mul, "/": truediv}
 
 
 class Addresses:
     """A kernel's fields, and addresses within its arrays."""
 
     def __init__(
-        self, plan: CellPlan, e: Emitter, field: dict[str, Any], thread: Any, threads: Any
+        self, layout: Layout, e: Emitter, field: dict[str, Any], thread: Any, threads: Any
     ) -> None:
-        self.plan, self.e, self.field, self.thread = plan, e, field, thread
-        self.passed_on = False  # whether h's gradient has been set, so that projections add to it
+        self.layout, self.e, self.field, self.thread = layout, e, field, thread
         self.first, self.last = e.share(self.field["B"], thread, threads)
 
     def place(self, name: str, row: Any, width: int = 1, part: int = 0, j: Any = 0) -> Any:
@@ -42,13 +50,32 @@ class Addresses:
 
     def slot(self, name: str, row: Any, slot: str, j: Any = 0) -> Any:
         """The address of number `j` of a row's slot, in `slots` or `d_slots`."""
-        slots = self.plan.cell.slots
-        return self.place(name, row, len(slots), slots.index(slot), j)
+        return self.place(name, row, len(self.layout.slots), self.layout.slot(slot), j)
+
+    def of_step(self, place: Place, t: Any, r: Any, j: Any) -> Any:
+        """The address of number `j` of a place at step t of row r."""
+        e, kind, name = self.e, *place
+        row = e.add(e.mul(t, self.field["B"]), r)
+        if kind == "old":
+            return self.place(f"all_{name}", row, j=j)
+        if kind == "now":
+            return self.place(f"all_{name}", e.add(row, self.field["B"]), j=j)
+        if kind == "carried":
+            return self.place(f"carried_{name}", r, j=j)
+        if kind == "slot":
+            return self.slot("slots", row, name, j)
+        return self.slot("d_slots", e.add(e.mul(t, self.field["d_step"]), r), name, j)
+
+    def source(self, p: Projection, start: Any) -> tuple[Any, Any]:
+        """The address and stride of what a projection multiplies, from row `start` on."""
+        if p.source.kind == "old":
+            return self.place(f"all_{p.source.name}", start), self.stride(1)
+        return self.slot("slots", start, p.source.name), self.stride(len(self.layout.slots))
 
     def sum_place(self, n: int, j: Any) -> Any:
         """The address of number `j` of the thread's sum `n`."""
         H = self.field["H"]
-        sums = self.e.padded(self.e.mul(H, len(self.plan.sums)))
+        sums = self.e.padded(self.e.mul(H, len(self.layout.summed)))
         return self.e.offset(self.field["sums"], self.e.mul(self.thread, sums), self.e.mul(H, n), j)
 
     def stride(self, width: int) -> Any:
@@ -81,7 +108,7 @@ class Addresses:
         """Set the carried gradients of `count` rows from r on to those of their final states."""
         b = self.e.builder
         numbers = self.e.mul(count, self.field["H"])
-        for state in self.plan.spec.state:
+        for state in self.layout.states:
             carried = self.place(f"carried_{state}", r)
             given = b.icmp_unsigned("!=", self.field[f"d_final_{state}"], POINTER(None))
             with b.if_else(given) as (some, none):
@@ -92,162 +119,107 @@ class Addresses:
 
 
 class Columns:
-    """A vector of columns from `j` on, and the weights of these columns.
+    """A vector of columns from `j` on, and the weights of these columns that a pass reads.
 
     Rows are the inner loop, so that the weights are loaded once and sums stay in registers.
     """
 
     def __init__(
-        self, kernel: Addresses, j: Any, lanes: Lanes | None, functions: Functions
+        self, kernel: Addresses, step: Pass, j: Any, lanes: Lanes | None, functions: Functions
     ) -> None:
-        self.kernel, self.j, self.lanes = kernel, j, lanes
-        self.s, self.phi = functions
-        self.weights = {
-            (term, gate): Vector(kernel.e, kernel.e.load(kernel.place(term, 0, 1, k, j), lanes))
-            for term in ("V", "b", "bU")
-            for k, gate in enumerate(kernel.plan.owners(term))
-        }
+        self.kernel, self.j, self.lanes, self._functions = kernel, j, lanes, functions
+        self._step, self._weights = step, dict[Weight, Vector]()
+        for kind, weight in step.loads.values():
+            if kind == "vector":
+                number = kernel.layout.owners(weight.term).index(weight.gate)
+                self._weights[weight] = self._load(kernel.place(weight.term, 0, 1, number, j))
 
+    def run(self, t: Any, r: Any, sums: list[Any]) -> None:
+        """The pass at step `t` of row `r`; adds this row's part to `sums`, those of the pass."""
+        step, values = self._step, dict[int, Vector]()
+        for n in step.nodes:
+            if n in step.loads:
+                values[n] = self._loaded(step.loads[n], t, r)
+                continue
+            values[n] = self._computed(*self.kernel.layout.graph.nodes[n], values)
+            for store in step.of_node(n):
+                self._store(store, values[n], t, r, sums)
+        for n in step.loads:  # later, as they may replace what else is loaded
+            for store in step.of_node(n):
+                self._store(store, values[n], t, r, sums)
+        for place in step.cleared:
+            address = self.kernel.of_step(place, t, r, self.j)
+            self.kernel.e.store(self.kernel.e.zero(), address, self.lanes)
 
-class _Position:
-    """The columns at step `t` of row `r`."""
-
-    def __init__(self, columns: Columns, t: Any, r: Any) -> None:
-        self.kernel, self.j, self.lanes = columns.kernel, columns.j, columns.lanes
-        self.s, self.phi, self.weights = columns.s, columns.phi, columns.weights
-        e = self.kernel.e
-        self.t, self.r, self.row = t, r, e.add(e.mul(t, self.kernel.field["B"]), r)
-
-    def _load(self, place: Any) -> Vector:
-        return Vector(self.kernel.e, self.kernel.e.load(place, self.lanes))
-
-    def _store(self, value: Vector, place: Any) -> None:
-        self.kernel.e.store(value.value, place, self.lanes)
-
-    def kept(self, slot: str) -> Vector:
-        return self._load(self.kernel.slot("slots", self.row, slot, self.j))
-
-    def old(self, state: str) -> Vector:
-        return self._load(self.kernel.place(state, self.row, j=self.j))
-
-    def now(self, state: str) -> Vector:
-        row = self.kernel.e.add(self.row, self.kernel.field["B"])
-        return self._load(self.kernel.place(state, row, j=self.j))
-
-
-class ForwardPosition(_Position):
-    """See `cells.Forward`."""
-
-    def net(self, gate: str, c: Vector | None = None) -> Vector:
-        """W x + U h' + V c + b."""
-        terms = self.kernel.plan.spec.gates[gate]
-        total = self.kept(gate) if "W" in terms or "U" in terms else None
-        v, b = self.weights.get(("V", gate)), self.weights.get(("b", gate))
-        for term in (v * c if v is not None and c is not None else None, b):
-            if term is not None:
-                total = term if total is None else total + term
-        return Vector(self.kernel.e, self.kernel.e.zero()) if total is None else total
-
-    def keep(self, slot: str, value: Vector) -> None:
-        """Store a value in the slot."""
-        self._store(value, self.kernel.slot("slots", self.row, slot, self.j))
-
-    def new(self, state: str, value: Vector) -> None:
-        """Set the state after the step."""
-        row = self.kernel.e.add(self.row, self.kernel.field["B"])
-        self._store(value, self.kernel.place(state, row, j=self.j))
-
-    def second_bias(self, gate: str) -> Vector | float:
-        """The bias bU."""
-        return self.weights.get(("bU", gate), -0.0)  # x + -0.0 is x, even for -0.0
-
-
-class _BackwardPosition(_Position):
-    """See `cells.Backward`; adds this row's part to `sums`."""
-
-    def __init__(self, columns: Columns, t: Any, r: Any, sums: list[Any]) -> None:
-        super().__init__(columns, t, r)
-        self.sums = sums
-        e = self.kernel.e
-        self.d_row = e.add(e.mul(t, self.kernel.field["d_step"]), r)
-
-    def d_now(self, state: str) -> Vector:
+    def _loaded(self, place: Place, t: Any, r: Any) -> Vector:
         k, e = self.kernel, self.kernel.e
-        if state != "h":  # only the final c is an output
-            return self.passed(state)
+        if place.kind == "vector":
+            return self._weights[place.name]
+        if place.kind != "d_now":
+            return self._load(k.of_step(place, t, r, self.j))
+        passed = self._load(k.of_step(Place("carried", place.name), t, r, self.j))
+        if place.name != "h":  # only the final value of another state is an output
+            return passed
         step, row = k.field["d_h_step"], k.field["d_h_row"]
-        outside = e.offset(k.field["d_h"], e.mul(self.t, step), e.mul(self.r, row), self.j)
-        return self._load(outside) + self.passed(state)
+        return self._load(e.offset(k.field["d_h"], e.mul(t, step), e.mul(r, row), self.j)) + passed
 
-    def d_net(self, gate: str, value: Vector, c: Vector | None = None) -> Vector:
-        self.d_slot(gate, value)
-        self._add("b", gate, value)
-        v = self.weights.get(("V", gate))
-        if v is None or c is None:
-            return Vector(self.kernel.e, self.kernel.e.constant(-0.0))
-        self._add("V", gate, value * c)
-        return value * v
+    def _computed(self, op: str, *args: Any) -> Vector:
+        e, (*reads, values) = self.kernel.e, args
+        if op == "number":
+            return Vector(e, e.constant(reads[0]))
+        if op == "slope":
+            return self._functions[reads[0]].slope(values[reads[1]])
+        read = [values[n] for n in reads]
+        return _ARITHMETIC[op](*read) if op in _ARITHMETIC else self._functions[op](*read)
 
-    def d_slot(self, slot: str, value: Vector) -> None:
-        self._store(value, self.kernel.slot("d_slots", self.d_row, slot, self.j))
+    def _store(self, store: Store, value: Vector, t: Any, r: Any, sums: list[Any]) -> None:
+        k, place = self.kernel, store.place
+        if place.kind == "sum":
+            n = self._step.summed.index(place.name)
+            sums[n] = (Vector(k.e, sums[n]) + value).value
+            return
+        address = k.of_step(place, t, r, self.j)
+        value = self._load(address) + value if store.adds else value
+        k.e.store(value.value, address, self.lanes)
 
-    def d_second_bias(self, gate: str, value: Vector) -> None:
-        self._add("bU", gate, value)
-
-    def _add(self, term: str, gate: str, value: Vector) -> None:
-        if (term, gate) in self.kernel.plan.sums:
-            n = self.kernel.plan.sums.index((term, gate))
-            self.sums[n] = (Vector(self.kernel.e, self.sums[n]) + value).value
-
-    def d_kept(self, slot: str) -> Vector:
-        return self._load(self.kernel.slot("d_slots", self.d_row, slot, self.j))
-
-    def passed(self, state: str) -> Vector:
-        return self._load(self.kernel.place(f"carried_{state}", self.r, j=self.j))
-
-    def pass_on(self, state: str, value: Vector) -> None:
-        self.kernel.passed_on = self.kernel.passed_on or state == "h"
-        self._store(value, self.kernel.place(f"carried_{state}", self.r, j=self.j))
+    def _load(self, address: Any) -> Vector:
+        return Vector(self.kernel.e, self.kernel.e.load(address, self.lanes))
 
 
-def _write_forward(k: Addresses, functions: Functions) -> None:
-    e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
+def _write_forward(k: Addresses, passes: list[Pass], functions: Functions) -> None:
+    e, layout, width = k.e, k.layout, len(k.layout.slots)
     b, H, rows = e.builder, k.field["H"], e.builder.sub(k.last, k.first)
-    for state in plan.spec.state:
+    for state in layout.states:
         first = k.place(f"first_{state}", k.first)
-        e.copy(first, k.place(state, k.first), e.mul(rows, H))
+        e.copy(first, k.place(f"all_{state}", k.first), e.mul(rows, H))
     may_list = b.icmp_unsigned("!=", k.field["indices"], POINTER(None))
     of_loop = [may_list, e.int(0)]  # whether all frames so far are listed; how many ones they have
     with e.carrying(0, k.field["T"], 1, of_loop) as (t, inside):
         start = e.add(e.mul(t, k.field["B"]), k.first)
         inside[:] = _write_input(k, start, rows, *inside)
         with k.rows_whose_length("<=", t) as r:  # x is arbitrary there
-            first, last = plan.input_slots
-            net = k.slot("slots", e.add(e.mul(t, k.field["B"]), r), plan.cell.slots[first])
-            e.clear(net, e.mul(H, last - first))
-        for stage in plan.cell.stages:
-            for p in plan.kept(stage.projections):
-                u = k.field[f"U{plan.projections.index(p)}"]
-                if p.source == "h":
-                    source = [k.place("h", start), k.stride(1)]
-                else:
-                    source = [k.slot("slots", start, p.source), k.stride(width)]
-                target = [k.slot("slots", start, p.into), k.stride(width)]
-                columns = e.mul(H, len(p.gates))
-                matmul(e, *source, u, *target, rows, H, columns, plan.adds(p))
+            net = k.place("slots", e.add(e.mul(t, k.field["B"]), r), width)
+            e.clear(net, e.mul(H, layout.inputs))
+        for step in passes:
+            for p in step.projections:
+                u = k.field[f"U{layout.projections.index(p)}"]
+                target = k.slot("slots", start, p.into), k.stride(width)
+                matmul(e, *k.source(p, start), u, *target, rows, H, e.mul(H, len(p.gates)), p.adds)
 
-            def place(j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage) -> None:
-                columns = Columns(k, j, lanes, functions)
+            def place(j: Any, lanes: Lanes | None, t: Any = t, step: Pass = step) -> None:
+                columns = Columns(k, step, j, lanes, functions)
                 with e.loop(k.first, k.last) as r:
-                    stage.forward(ForwardPosition(columns, t, r))
+                    columns.run(t, r, [])
 
             e.columns(H, place)
         with k.rows_whose_length("<=", t) as r:
-            for state in plan.spec.state:
-                e.clear(k.place(state, e.add(e.mul(e.add(t, 1), k.field["B"]), r)), H)
+            for state in layout.states:
+                e.clear(k.place(f"all_{state}", e.add(e.mul(e.add(t, 1), k.field["B"]), r)), H)
+            for name in layout.sources.values():  # the gradient of U would be 0 times their nan
+                e.clear(k.slot("slots", e.add(e.mul(t, k.field["B"]), r), name), H)
     with k.rows_whose_length("<=", k.field["T"]) as r:
-        for state in plan.spec.state:
-            last = k.place(state, e.add(e.mul(k.length(r), k.field["B"]), r))
+        for state in layout.states:
+            last = k.place(f"all_{state}", e.add(e.mul(k.length(r), k.field["B"]), r))
             e.copy(last, k.place(f"final_{state}", r), H)
     with b.if_then(may_list):
         place = b.gep(k.field["listed"], [k.thread], source_etype=INDEX)
@@ -259,12 +231,11 @@ def _write_input(k: Addresses, start: Any, rows: Any, listing: Any, ones: Any) -
 
     As long as x is binary and sparse, the indices of its ones are listed and columns of W summed.
     """
-    e, plan, I = k.e, k.plan, k.field["I"]  # noqa: E741
-    b, itemsize = e.builder, e.precision.itemsize
-    first, last = plan.input_slots
+    e, layout, I = k.e, k.layout, k.field["I"]  # noqa: E741
+    b, itemsize, width = e.builder, e.precision.itemsize, len(layout.slots)
     x = e.offset(k.field["x"], e.mul(start, I))
-    net, stride = k.slot("slots", start, plan.cell.slots[first]), k.stride(len(plan.cell.slots))
-    N = e.mul(k.field["H"], last - first)
+    net, stride = k.place("slots", start, width), k.stride(width)
+    N = e.mul(k.field["H"], layout.inputs)
     indices, counts = (
         b.gep(k.field[name], [e.mul(start, size)], source_etype=INDEX)
         for name, size in (("indices", I), ("counts", 1))
@@ -282,53 +253,50 @@ def _write_input(k: Addresses, start: Any, rows: Any, listing: Any, ones: Any) -
     return listed, so_far
 
 
-def _write_backward(k: Addresses, functions: Functions) -> None:
-    e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
+def _write_backward(k: Addresses, passes: list[Pass], functions: Functions) -> None:
+    e, layout, width = k.e, k.layout, len(k.layout.slots)
     H, rows = k.field["H"], e.builder.sub(k.last, k.first)
     k.start_gradients(k.first, rows)
-    e.clear(k.sum_place(0, 0), e.mul(H, len(plan.sums)))
+    e.clear(k.sum_place(0, 0), e.mul(H, len(layout.summed)))
     with e.loop(0, k.field["T"]) as i:
         t = e.builder.sub(k.field["T"], e.add(i, 1))
         start = e.add(e.mul(t, k.field["B"]), k.first)
         d_start = e.add(e.mul(t, k.field["d_step"]), k.first)
-        k.passed_on = False
         with k.rows_whose_length("<=", t) as r:
             row = e.add(e.mul(t, k.field["d_step"]), r)
             e.clear(k.place("d_slots", row, width), k.stride(width))
         dense = e.builder.icmp_signed("<", t, k.field["shortest"])
-        for stage in reversed(plan.cell.stages):
+        for step in passes:
 
             def place(
-                j: Any, lanes: Lanes | None, t: Any = t, stage: Stage = stage, dense: Any = dense
+                j: Any, lanes: Lanes | None, t: Any = t, step: Pass = step, dense: Any = dense
             ) -> None:
-                columns = Columns(k, j, lanes, functions)
-                sums = [e.load(k.sum_place(n, j), lanes) for n in range(len(plan.sums))]
-                with e.carrying(k.first, k.last, 1, sums) as (r, inside):
-                    started = list(inside)
-                    with e.when(k.going_on(r, t, dense), inside) as of_row:
-                        stage.backward(_BackwardPosition(columns, t, r, of_row))
-                    changed = [n for n, value in enumerate(inside) if value is not started[n]]
-                for n in changed:
-                    e.store(sums[n], k.sum_place(n, j), lanes)
+                columns = Columns(k, step, j, lanes, functions)
+                places = [k.sum_place(layout.summed.index(weight), j) for weight in step.summed]
+                sums = [e.load(place, lanes) for place in places]
+                with (
+                    e.carrying(k.first, k.last, 1, sums) as (r, inside),
+                    e.when(k.going_on(r, t, dense), inside) as of_row,
+                ):
+                    columns.run(t, r, of_row)
+                for place, value in zip(places, sums, strict=True):
+                    e.store(value, place, lanes)
 
             e.columns(H, place)
-            for p in plan.kept(stage.projections):
-                u = k.field[f"U{plan.projections.index(p)}"]
-                source = [k.slot("d_slots", d_start, p.into), k.stride(width)]
-                if p.source == "h":
-                    target = [k.place("carried_h", k.first), k.stride(1)]
+            for p, adds in zip(step.projections, step.adds, strict=True):
+                u = k.field[f"U{layout.projections.index(p)}"]
+                source = k.slot("d_slots", d_start, p.into), k.stride(width)
+                if p.source.kind == "old":
+                    target = k.place(f"carried_{p.source.name}", k.first), k.stride(1)
                 else:
-                    target = [k.slot("d_slots", d_start, p.source), k.stride(width)]
-                adds = p.source == "h" and k.passed_on
+                    target = k.slot("d_slots", d_start, p.source.name), k.stride(width)
                 matmul(e, *source, u, *target, rows, e.mul(H, len(p.gates)), H, adds)
-                k.passed_on = k.passed_on or p.source == "h"
         with e.builder.if_then(e.builder.icmp_unsigned("!=", k.field["d_x"], POINTER(None))):
-            first, last = plan.input_slots
-            d_net = k.slot("d_slots", d_start, plan.cell.slots[first])
+            d_net = k.place("d_slots", d_start, width)
             d_x = e.offset(k.field["d_x"], e.mul(start, k.field["I"]))
             matmul(
                 e, d_net, k.stride(width), k.field["W"], d_x, k.field["I"],
-                rows, e.mul(H, last - first), k.field["I"], False,
+                rows, e.mul(H, layout.inputs), k.field["I"], False,
             )  # fmt: skip
         with e.builder.if_then(e.builder.icmp_signed("==", k.field["d_step"], e.int(0))):
             _write_products(k, start, rows, e.builder.icmp_signed(">", i, e.int(0)))
@@ -338,19 +306,14 @@ def _write_backward(k: Addresses, functions: Functions) -> None:
 
 def _write_products(k: Addresses, start: Any, rows: Any, adds: Any) -> None:
     """Add one step's part to the thread's sums for the gradients of W and U, transposed."""
-    e, plan, width = k.e, k.plan, len(k.plan.cell.slots)
+    e, layout, width = k.e, k.layout, len(k.layout.slots)
     H, I = k.field["H"], k.field["I"]  # noqa: E741
-    scratch_size = scratch_length(e, e.mul(H, plan.widest))
+    scratch_size = scratch_length(e, e.mul(H, layout.widest))
     scratch = e.offset(k.field["scratch"], e.mul(k.thread, scratch_size))
     x = e.offset(k.field["x"], e.mul(start, I))
-    first, last = plan.input_slots
-    products = [("d_W", x, I, I, plan.cell.slots[first], last - first)]
-    for n, p in enumerate(plan.projections):
-        if p.source == "h":
-            source, stride = k.place("h", start), k.stride(1)
-        else:
-            source, stride = k.slot("slots", start, p.source), k.stride(width)
-        products.append((f"d_U{n}", source, stride, H, p.into, len(p.gates)))
+    products = [("d_W", x, I, I, layout.slots[0], layout.inputs)]
+    for n, p in enumerate(layout.projections):
+        products.append((f"d_U{n}", *k.source(p, start), H, p.into, len(p.gates)))
     for name, source, stride, M, into, gates in products:
         columns = e.mul(H, gates)
         table = e.offset(k.field[name], e.mul(k.thread, e.padded(e.mul(M, columns))))
@@ -365,21 +328,30 @@ class CompiledUnit:
     """A unit's compiled loops, for one floating-point type and one choice of activations."""
 
     def __init__(
-        self, name: str, itemsize: int, gate_activation: str, activation: str, bias: bool
+        self, spec: UnitSpec, itemsize: int, gate_activation: str, activation: str, bias: bool
     ) -> None:
         self.activations = gate_activation, activation
-        self.plan = CellPlan(unit_spec(name), bias)
-        module = ir.Module(name)
-        functions = GATE_ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
-        signatures = fields.forward(self.plan), fields.backward(self.plan)
-        for signature, write in zip(signatures, (_write_forward, _write_backward), strict=True):
+        schedule = Schedule(spec, bias=bias)
+        self.layout = schedule.layout
+        module = ir.Module(spec.name)
+        functions = functions_of(gate_activation, activation)
+        written = (
+            (fields.forward(self.layout), _write_forward, schedule.forward),
+            (fields.backward(self.layout), _write_backward, schedule.backward),
+        )
+        for signature, write, passes in written:
             with function(module, signature.name, [POINTER, INT, INT], itemsize) as (e, *args):
                 array, *share = args
                 field = signature.load(e, array)
-                write(Addresses(self.plan, e, field, *share), functions)
-        kernels = compile_kernels(module, itemsize, signatures)
+                write(Addresses(self.layout, e, field, *share), passes, functions)
+        kernels = compile_kernels(module, itemsize, [signature for signature, *_ in written])
         self.forward, self.backward = kernels["forward"], kernels["backward"]
 
 
 compiled_unit = compiled_once(CompiledUnit)
 """The loops of a unit, compiled at first use."""
+
+
+def functions_of(gate_activation: str, activation: str) -> Functions:
+    """The functions that a text may name, with these as s and phi."""
+    return {**FUNCTIONS, "s": GATE_ACTIVATIONS[gate_activation], "phi": ACTIVATIONS[activation]}

@@ -15,10 +15,10 @@ from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import NEW, KernelFields
 from seqmodel.kernels.run.team import Job, parallel_for, thread_count
 from seqmodel.units import specification
-from seqmodel.units.cpu.cell_plan import CellPlan
 from seqmodel.units.cpu.fields import LISTED
 from seqmodel.units.cpu.kernels import CompiledUnit, compiled_unit
-from seqmodel.units.registry import UnitSpec
+from seqmodel.units.cpu.layout import Layout
+from seqmodel.units.definition import BIASES, UnitSpec
 from seqmodel.units.weights import StackedWeights
 
 WIDE = 64
@@ -30,11 +30,11 @@ being written for all steps and read again.
 
 
 def weight_fields(
-    plan: CellPlan, weights: Sequence[Tensor | None], H: int
+    layout: Layout, weights: Sequence[Tensor | None], H: int
 ) -> tuple[KernelFields, list[Job]]:
     """The weights W, U, V, b and bU as fields of the forward loops, and the jobs that pack them."""
     w, u, *vectors = weights
-    fields, jobs = _packed(plan, w, u, H, transposed=True)
+    fields, jobs = _packed(layout, w, u, H, transposed=True)
     return fields | _present(**dict(zip(("V", "b", "bU"), vectors, strict=True))), jobs
 
 
@@ -56,12 +56,12 @@ class Recurrence(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         """Run the forward loops."""
         (T, B, I), H = x.shape, state[0].shape[1]  # noqa: E741
-        names, threads = unit.plan.spec.state, thread_count(B)
-        fields, jobs = weight_fields(unit.plan, (w, u, v, b, b_u), H)
+        names, threads = unit.layout.spec.state, thread_count(B)
+        fields, jobs = weight_fields(unit.layout, (w, u, v, b, b_u), H)
         fields |= {"T": T, "B": B, "I": I, "H": H, "threads": threads}
         fields |= {"x": x.contiguous(), "slots": NEW}
         for name, first in zip(names, state, strict=True):
-            fields |= {name: NEW, f"first_{name}": first.contiguous()}
+            fields |= {f"all_{name}": NEW, f"first_{name}": first.contiguous()}
         fields |= _length_fields(T, lengths)
         if lengths is not None:
             fields |= {f"final_{name}": NEW for name in names}
@@ -76,9 +76,9 @@ class Recurrence(torch.autograd.Function):
             ctx.sparse = SparseFrames(made["indices"], made["counts"])
         ctx.unit, ctx.lengths = unit, lengths
         ctx.set_materialize_grads(False)
-        steps = [made[name] for name in names]
+        steps = [made[f"all_{name}"] for name in names]
         ctx.save_for_backward(x, w, u, v, b, b_u, made["slots"], *steps, *state)
-        h = made["h"][1:]
+        h = made["all_h"][1:]
         if lengths is None:
             return h, *(kept[-1] for kept in steps)
         return h, *(made[f"final_{name}"] for name in names)
@@ -89,13 +89,13 @@ class Recurrence(torch.autograd.Function):
         d_h, *d_final = outside
         if torch.is_grad_enabled():  # these gradients will be differentiated again
             return _through_specification(ctx, outside)
-        plan, names = ctx.unit.plan, ctx.unit.plan.spec.state
+        layout, names = ctx.unit.layout, ctx.unit.layout.spec.state
         x, w, u, v, b, b_u, slots, *steps = ctx.saved_tensors[: 7 + len(d_final)]
         x = x.contiguous()
         (T, B, I), H = x.shape, steps[0].shape[2]  # noqa: E741
         threads = thread_count(B)
         _, _, needs_x, needs_w, needs_u, *_ = ctx.needs_input_grad
-        fields, jobs = _packed(plan, w if needs_x else None, u, H)
+        fields, jobs = _packed(layout, w if needs_x else None, u, H)
         fields |= _present(V=v, b=b, bU=b_u) | _length_fields(T, ctx.lengths)
         at_once = ctx.sparse is None and needs_w and needs_u and WIDE * threads <= B
         fields |= {
@@ -104,25 +104,25 @@ class Recurrence(torch.autograd.Function):
         }  # fmt: skip
         if at_once:
             fields |= {"x": _finite(x, ctx.lengths), "scratch": NEW}
-            fields |= dict.fromkeys(plan.products, NEW)
+            fields |= dict.fromkeys(layout.products, NEW)
         gradient = slots.new_zeros(1, 1, H).expand(T, B, H) if d_h is None else d_h
         fields["d_h"] = gradient if gradient.stride(2) == 1 else gradient.contiguous()
         for name, kept, given in zip(names, steps, d_final, strict=True):
-            fields |= {name: kept, f"carried_{name}": NEW}
+            fields |= {f"all_{name}": kept, f"carried_{name}": NEW}
             fields |= _present(**{f"d_final_{name}": given})
         backward = ctx.unit.backward.job(fields)
         made = backward.made
-        d_sums = memory.buffer(slots.dtype, len(plan.sums) * H, 1)
+        d_sums = memory.buffer(slots.dtype, len(layout.summed) * H, 1)
         jobs += backward, folding(made["sums"], d_sums)
         d_w = memory.buffer(w.dtype, *w.shape) if needs_w else None
         d_u = memory.buffer(u.dtype, *u.shape) if needs_u and u is not None else None
         if at_once and d_w is not None:
-            totals = d_w, *(_gate_rows(d_u, rows, H) for rows in plan.gate_spans)
-            jobs += map(folding, (made[name] for name in plan.products), totals)
+            totals = d_w, *(_gate_rows(d_u, rows, H) for rows in layout.gate_spans)
+            jobs += map(folding, (made[name] for name in layout.products), totals)
         else:
             jobs += _products(ctx, x, made["d_slots"], d_w, d_u, threads)
         parallel_for(jobs, threads)
-        d_b, d_v, d_bu = _cut(d_sums, (b, v, b_u))  # in the order of `CellPlan.sums`
+        d_b, d_v, d_bu = _cut(d_sums, (b, v, b_u))  # in the order of `Layout.summed`
         carried = [made[f"carried_{name}"] for name in names]
         return None, None, made.get("d_x"), d_w, d_u, d_v, d_b, d_bu, *carried
 
@@ -131,20 +131,22 @@ def _products(
     ctx: Any, x: Tensor, d_slots: Tensor, d_w: Tensor | None, d_u: Tensor | None, threads: int
 ) -> list[Job]:
     """The jobs that compute the gradients of W and U from those of the slots at all steps."""
-    plan, (slots, h) = ctx.unit.plan, ctx.saved_tensors[6:8]
-    (T, B, I), H, jobs = x.shape, h.shape[2], list[Job]()  # noqa: E741
+    layout, (slots, *rest) = ctx.unit.layout, ctx.saved_tensors[6:]
+    steps = dict(zip(layout.states, rest[: len(layout.states)], strict=True))
+    (T, B, I), H, jobs = x.shape, steps["h"].shape[2], list[Job]()  # noqa: E741
     if d_w is not None:
-        d_net = _columns(d_slots, plan.input_slots, H)
+        d_net = _columns(d_slots, (0, layout.inputs), H)
         if ctx.sparse is None:
             jobs += outer(d_net, _finite(x, ctx.lengths).view(T * B, I), d_w, threads)
         else:
             jobs += add_rows(d_net, ctx.sparse, B, threads, d_w)
     if d_u is not None:
-        before = h[:-1].view(T * B, H)
-        for p, rows in zip(plan.projections, plan.gate_spans, strict=True):
-            into, source = plan.slot(p.into), before
-            if p.source != "h":
-                slot = plan.slot(p.source)
+        for p, rows in zip(layout.projections, layout.gate_spans, strict=True):
+            into = layout.slot(p.into)
+            if p.source.kind == "old":
+                source = steps[p.source.name][:-1].view(T * B, H)
+            else:
+                slot = layout.slot(p.source.name)
                 source = _columns(slots, (slot, slot + 1), H)
             d_projected = _columns(d_slots, (into, into + len(p.gates)), H)
             jobs += outer(d_projected, source, _gate_rows(d_u, rows, H), threads)
@@ -175,7 +177,7 @@ def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[
     x, *terms = inputs[:6]
     stacked = dict(zip(("W", "U", "V", "b", "bU"), terms, strict=True))
     h, final = specification.run(
-        unit.plan.spec, StackedWeights(unit.plan.spec, stacked), x, tuple(inputs[6:]),
+        unit.layout.spec, StackedWeights(unit.layout.spec, stacked), x, tuple(inputs[6:]),
         ctx.lengths, *unit.activations,
     )  # fmt: skip
     reached = [(s, g) for s, g in zip((h, *final), outside, strict=True) if g is not None]
@@ -194,10 +196,10 @@ def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[
 
 
 def _packed(
-    plan: CellPlan, w: Tensor | None, u: Tensor | None, H: int, *, transposed: bool = False
+    layout: Layout, w: Tensor | None, u: Tensor | None, H: int, *, transposed: bool = False
 ) -> tuple[KernelFields, list[Job]]:
     """W, if given, and each projection's rows of U, packed; and the jobs that pack them."""
-    matrices = {f"U{k}": _gate_rows(u, rows, H) for k, rows in enumerate(plan.gate_spans)}
+    matrices = {f"U{k}": _gate_rows(u, rows, H) for k, rows in enumerate(layout.gate_spans)}
     if w is not None:
         matrices["W"] = w
     packings = {name: packing(m, transposed=transposed) for name, m in matrices.items()}
@@ -247,9 +249,8 @@ def run(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Like `specification.run`, for float32 or float64 on the CPU."""
     term = weights.stacked
-    unit = compiled_unit(
-        spec.name, x.element_size(), gate_activation, activation, term["b"] is not None
-    )
+    bias = any(term[name] is not None for name in BIASES)
+    unit = compiled_unit(spec, x.element_size(), gate_activation, activation, bias)
     given = [term[name] for name in ("W", "U", "V", "b", "bU")]
     h, *final = Recurrence.apply(unit, lengths, x, *given, *state)  # type: ignore[no-untyped-call]
     return h, tuple(final)

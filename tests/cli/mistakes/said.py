@@ -4,7 +4,10 @@ KINDS = (
     "MIDI files (.mid .midi .kar .rmi), published rolls (.mat .pickle .npz .npy), "
     "audio (.wav .flac .mp3 ...)"
 )
-UNITS = "tanh, lstm, gru, gru1, gru2, gru3, mgu, lstm-nopeephole, gru-reset-after"
+UNITS = (
+    "tanh, lstm, gru, gru1, gru2, gru3, mgu, lstm-nopeephole, gru-reset-after, one more that "
+    "`seqmodel units` lists, or a file NAME.unit"
+)
 HELP = "(see seqmodel {} --help)"
 NO_RUN = "no run in runs/; train one with `seqmodel train`, or name its folder"
 BOTH = "--hidden and --params exclude each other: give the size or the budget"

@@ -1,0 +1,56 @@
+"""A unit as settings hold it: its name, or its text, which then states its name.
+
+So a run carries its unit: it works where the file is gone, and a changed file is another setting.
+"""
+
+import re
+from pathlib import Path
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.files import read_bytes
+
+SUFFIX = ".unit"
+LONGEST = 4000
+"""The most bytes of a text: with its name, it must fit into a value of a YAML file."""
+_NAMED = re.compile(r"^[ \t]*unit[ \t]*:[ \t]*([^\s#]*)", re.MULTILINE)
+
+
+def read_unit(given: str) -> str:
+    """The setting for what an option or a file names: a name, a file NAME.unit, or a text.
+
+    Raises:
+        SeqmodelError: if a file cannot be read or holds no text, or the text is too long.
+    """
+    if is_text(given):
+        return _text(given, "unit", "the unit")
+    if not given.endswith(SUFFIX):
+        return given
+    path = Path(given)
+    try:
+        text = read_bytes(path, LONGEST).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SeqmodelError(f"{path} is no text in UTF-8 (byte {error.start:,})") from error
+    if "=" not in text:
+        raise SeqmodelError(f"{path} has no equation, such as h = phi(W x + U h' + b)")
+    return _text(text, path.name.removesuffix(SUFFIX), str(path))
+
+
+def _text(text: str, name: str, called: str) -> str:
+    """The text with lines as they are stored, and its name."""
+    if len(text.encode()) > LONGEST:
+        raise SeqmodelError(f"{called} is longer than {LONGEST:,} bytes")
+    text = "\n".join(text.splitlines()) + "\n"
+    return text if _NAMED.search(text) else f"{text}unit: {name}\n"
+
+
+def is_text(unit: str) -> bool:
+    """Whether a setting holds a text, not a name or a path."""
+    return "\n" in unit or ("=" in unit and not unit.endswith(SUFFIX))
+
+
+def unit_name(unit: str) -> str:
+    """The name of a unit in a setting."""
+    if not is_text(unit):
+        return unit
+    named = _NAMED.search(unit)
+    return named[1] if named else "unit"

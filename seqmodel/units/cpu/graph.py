@@ -1,0 +1,118 @@
+"""Elementwise arithmetic as a graph, and its derivative: reverse mode, symbolically.
+
+Nodes are numbered so that those that a node reads come before it. Equal nodes are one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from seqmodel.units.language import FUNCTIONS
+
+Id = int
+"""The number of a node."""
+
+
+class Graph:
+    """Nodes (op, *args).
+
+    | op | args |
+    |---|---|
+    | number | a float |
+    | +, -, *, / | two nodes |
+    | a function | a node |
+    | slope | a function, and the node that is its value |
+    | any other | of a leaf, as whoever adds it says |
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[Any, ...]] = []
+        self._found: dict[tuple[Any, ...], Id] = {}
+
+    def node(self, op: str, *args: Any) -> Id:
+        """The node, which is added if there is none like it."""
+        key = op, *args
+        if key not in self._found:
+            self._found[key] = len(self.nodes)
+            self.nodes.append(key)
+        return self._found[key]
+
+    def number(self, value: float) -> Id:
+        """A constant."""
+        return self.node("number", value)
+
+    def reads(self, n: Id) -> tuple[Id, ...]:
+        """The nodes that a node reads."""
+        op, *args = self.nodes[n]
+        if op in FUNCTIONS or op in ("+", "-", "*", "/"):
+            return tuple(args)
+        return (args[1],) if op == "slope" else ()
+
+    def calculate(self, op: str, a: Id, b: Id) -> Id:
+        """a + b, a - b, a * b or a / b, without what can be left out."""
+        x, y = self._constant(a), self._constant(b)
+        if (op in "+-" and y == 0) or (op in "*/" and y == 1):
+            return a
+        if (op == "+" and x == 0) or (op == "*" and x == 1):
+            return b
+        if op == "*" and 0 in (x, y):
+            return self.number(0.0)
+        if op == "+":
+            return self._sum(a, b)
+        return self.node(op, a, b)
+
+    def gradients(self, seeds: Mapping[Id, Id]) -> dict[Id, Id]:
+        """The gradient of each leaf, from those of some nodes."""
+        gradient, leaves = dict(seeds), dict[Id, Id]()
+        for n in range(max(seeds, default=-1), -1, -1):
+            if n not in gradient:
+                continue
+            if not self.reads(n):
+                leaves[n] = gradient[n]
+            for read, d in zip(self.reads(n), self._parts(n, gradient[n]), strict=True):
+                gradient[read] = self.calculate("+", gradient[read], d) if read in gradient else d
+        return leaves
+
+    def _parts(self, n: Id, d: Id) -> list[Id]:
+        """What the gradient d of node n adds to those of the nodes that it reads."""
+        op, *args = self.nodes[n]
+        match op:
+            case "+":
+                return [d, d]
+            case "-":
+                return [d, self._minus(d)]
+            case "*":
+                a, b = args
+                return [self.calculate("*", d, b), self.calculate("*", d, a)]
+            case "/":
+                first = self.calculate("/", d, args[1])
+                return [first, self._minus(self.calculate("*", first, n))]
+        return [self.calculate("*", d, self.node("slope", op, n)) for _ in self.reads(n)]
+
+    def _sum(self, a: Id, b: Id) -> Id:
+        op, *args = self.nodes[b]
+        if op == "-" and self._constant(args[0]) == 0:  # a + (0 - p) is a - p
+            return self.calculate("-", a, args[1])
+        for one, other in ((a, b), (b, a)):
+            mixed = self._mixed(one, other)
+            if mixed is not None:
+                return mixed
+        return self.node("+", a, b)
+
+    def _mixed(self, a: Id, b: Id) -> Id | None:
+        """Of (1 - z) p and z q, their sum as p + z (q - p), which takes fewer instructions."""
+        if self.nodes[a][0] != "*" or self.nodes[b][0] != "*":
+            return None
+        for rest, p in (self.reads(a), self.reads(a)[::-1]):
+            op, *args = self.nodes[rest]
+            if op == "-" and self._constant(args[0]) == 1 and args[1] in self.reads(b):
+                z, (left, right) = args[1], self.reads(b)
+                difference = self.calculate("-", right if left == z else left, p)
+                return self.calculate("+", p, self.calculate("*", z, difference))
+        return None
+
+    def _minus(self, n: Id) -> Id:
+        return self.calculate("-", self.number(0.0), n)
+
+    def _constant(self, n: Id) -> float | None:
+        op, *args = self.nodes[n]
+        return args[0] if op == "number" else None

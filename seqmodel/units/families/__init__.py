@@ -1,1 +1,0 @@
-"""The units themselves, one file per family: gates, equations, step and cell side by side."""

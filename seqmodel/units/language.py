@@ -1,0 +1,284 @@
+"""The language of units: a text's lines, parsed into equations.
+
+    text     = { [ equation | start | field ] [ "#" comment ] newline }
+    equation = name "=" sum
+    start    = vector "starts at" number           of a V, b or bU; otherwise they start at 0
+    field    = ( "unit" | "source" ) ":" words     its name, unless the file's; where it comes from
+    sum      = product { ( "+" | "-" ) product }
+    product  = factor { ( "(.)" | "*" | "/" ) factor }
+    factor   = "-" factor | number | "(" sum ")" | function "(" sum ")"
+             | input "x" | recurrent factor | vector | name | name "'"
+    function = "s" | "phi" | "tanh" | "sigmoid" | "relu" | "softplus" | "exp"
+
+A name is defined by its equation, once; with ' it is its value at the previous step, which makes it
+a state, zero before the first. s is the gate activation and phi the activation, which the user
+chooses. x is the input (I,). Names that begin with W, U, V or b are weights: inputs W (H, I),
+recurrent matrices U (H, H), diagonals V (H,), biases b (H,), and biases bU (H,) that go with a U.
+The rest of its name is the index of the gate that a weight belongs to; without an index that is the
+name which the equation defines, so that a bare W in two equations is two weights. Each weight
+stands in one place. All else has H numbers; (.), which may be written *, and / are elementwise.
+The papers' signs for (.), s, phi, ' and - are read, too.
+"""
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+from seqmodel.units.lines import Lines, Token, plain
+
+FUNCTIONS = ("s", "phi", "tanh", "sigmoid", "relu", "softplus", "exp")
+LONGEST = 200
+"""The most tokens in a line, so that expressions cannot be nested too deeply."""
+
+_FIELD = re.compile(r"\s*(unit|source)\s*:\s*([^#]*?)\s*(?:#.*)?$")
+_START = re.compile(r"\s*(?P<weight>\w+)\s+starts?\b(?:\s+at\b)?\s*(?P<value>[^\s#]*)\s*(?:#.*)?$")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_WEIGHT = re.compile(r"(W|U|V|bU|b)([A-Za-z0-9_]*)")
+
+
+class Weight(NamedTuple):
+    """A weight: W, U, V, b or bU, and the gate that it belongs to."""
+
+    term: str
+    gate: str
+
+
+class Node(NamedTuple):
+    """An operation and what it is applied to.
+
+    | op | args |
+    |---|---|
+    | number | a float |
+    | now, old | a name; its value at this step, at the previous one |
+    | W | a weight, which multiplies x |
+    | U | a weight, and the node that it multiplies |
+    | vector | a weight V, b or bU |
+    | +, -, *, / | two nodes |
+    | a function | a node |
+    """
+
+    op: str
+    args: tuple[Any, ...]
+
+
+class Equation(NamedTuple):
+    """name = value, in a line that counts from 1."""
+
+    name: str
+    value: Node
+    line: int
+    written: str
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A parsed text."""
+
+    fields: Mapping[str, str]
+    equations: tuple[Equation, ...]
+    """In the order in which a step computes them."""
+    weights: tuple[Weight, ...]
+    """In the order in which they stand in the text."""
+    primed: frozenset[str]
+    """Names with '."""
+    starts: Mapping[Weight, float]
+    """What vectors start at, where that is said."""
+    statements: tuple[str, ...]
+    """The lines of equations and starts, without comments."""
+
+
+def parse(text: str, called: str) -> Text:
+    """Parse the text of a unit; `called` is how errors call its file.
+
+    Raises:
+        UnitError: if it does not keep to the language.
+    """
+    parser = _Parser(Lines(text, called))
+    for number in range(1, len(parser.lines.lines) + 1):
+        parser.read(number)
+    return parser.finished()
+
+
+class _Parser:
+    def __init__(self, lines: Lines) -> None:
+        self.lines = lines
+        self._fields: dict[str, str] = {}
+        self._equations: dict[str, Equation] = {}
+        self._numbers: set[str] = set()  # names of equations without vectors
+        self._weights: dict[Weight, tuple[str, int]] = {}  # as written, and in which line
+        self._states: dict[str, tuple[int, int]] = {}  # the place of the first '
+        self._starts: dict[Weight, float] = {}
+        self._statements: list[str] = []
+        self._line, self._target = 0, ""
+        self._rest: deque[Token] = deque()
+
+    def read(self, number: int) -> None:
+        """Read a line."""
+        self._line, line = number, self.lines.lines[number - 1]
+        if told := _FIELD.match(line):
+            name, value = told.groups()
+            if name in self._fields:
+                self._fail(0, f"{name} is given twice")
+            self._fields[name] = value
+            return
+        if start := _START.match(line):
+            self._start(start)
+        else:
+            self._rest = deque(self.lines.tokens(number))
+            if self._rest[0].kind == "end":
+                return
+            if len(self._rest) > LONGEST:
+                self._fail(self._rest[LONGEST].column, "too long: give a part of it a name")
+            self._equation()
+        self._statements.append(plain(line))
+
+    def finished(self) -> Text:
+        """What has been read."""
+        for name, (line, column) in self._states.items():
+            if name not in self._equations:
+                self.lines.fail(
+                    line, column, f"{name}' is the previous {name}, which has no equation"
+                )
+        return Text(
+            self._fields, tuple(self._equations.values()), tuple(self._weights),
+            frozenset(self._states), self._starts, tuple(self._statements),
+        )  # fmt: skip
+
+    def _start(self, start: re.Match[str]) -> None:
+        name, place = start["weight"], start.start("weight")
+        vectors = {w: written for w, (written, _) in self._weights.items() if w.term not in "WU"}
+        found = [w for w, written in vectors.items() if name in (written, f"{w.term}{w.gate}")]
+        if not found:
+            above = " or ".join(dict.fromkeys(vectors.values())) or "a V or b of an equation above"
+            self._fail(place, f"expected {above} before 'starts at'")
+        if len(found) > 1:
+            advice = " or ".join(f"{w.term}{w.gate}" for w in found)
+            self._fail(place, f"{name} stands in several equations: say {advice}")
+        if found[0] in self._starts:
+            self._fail(place, f"{name} starts twice")
+        if " at " not in start[0] or not _NUMBER.fullmatch(start["value"]):
+            self._fail(start.start("value"), f"expected a number, as in {name} starts at 1")
+        self._starts[found[0]] = float(start["value"])
+
+    def _equation(self) -> None:
+        name = self._next()
+        if name.kind != "name" or self._rest[0].text != "=":
+            place = name if name.kind != "name" else self._rest[0]
+            self._fail(place.column, "expected an equation, such as h = phi(W x + U h' + b)")
+        if name.text in FUNCTIONS or name.text == "x" or _WEIGHT.fullmatch(name.text):
+            taken = f"x, {', '.join(FUNCTIONS)} and all that begins with W, U, V or b are taken"
+            self._fail(name.column, f"{name.text} cannot be defined: {taken}")
+        if name.text in self._equations:
+            self._fail(name.column, f"{name.text} has two equations")
+        self._next()
+        self._target = name.text
+        value = self._sum()
+        if self._rest[0].kind != "end":
+            self._expected("an operator or the end of the line")
+        written = plain(self.lines.lines[self._line - 1])
+        self._equations[name.text] = Equation(name.text, value, self._line, written)
+        if self._is_number(value):
+            self._numbers.add(name.text)
+
+    def _sum(self) -> Node:
+        left = self._product()
+        while self._rest[0].text in ("+", "-"):
+            left = Node(self._next().text, (left, self._product()))
+        return left
+
+    def _product(self) -> Node:
+        left = self._factor()
+        while self._rest[0].text in ("(.)", "*", "/"):
+            op = "/" if self._next().text == "/" else "*"
+            left = Node(op, (left, self._factor()))
+        return left
+
+    def _factor(self) -> Node:
+        token = self._next()
+        if token.kind == "name":
+            return self._named(token)
+        if token.kind == "number":
+            return Node("number", (float(token.text),))
+        if token.text == "-":
+            return Node("-", (Node("number", (0.0,)), self._factor()))
+        if token.text != "(":
+            self._rest.appendleft(token)
+            self._expected("a number, a name or (")
+        return self._closed()
+
+    def _named(self, token: Token) -> Node:
+        name = token.text
+        if name in FUNCTIONS:
+            if self._rest[0].text != "(":
+                self._expected(f"( after {name}")
+            self._next()
+            return Node(name, (self._closed(),))
+        if found := _WEIGHT.fullmatch(name):
+            return self._weight(token, Weight(found[1], found[2] or self._target))
+        if name == "x":
+            cure = (
+                "there is no previous x" if self._rest[0].text == "'" else "project it, as in W x"
+            )
+            self._fail(token.column, f"x has as many numbers as a frame: {cure}")
+        if self._rest[0].text == "'":
+            self._next()
+            self._states.setdefault(name, (self._line, token.column))
+            return Node("old", (name,))
+        if name not in self._equations:
+            self._undefined(token)
+        return Node("now", (name,))
+
+    def _undefined(self, token: Token) -> NoReturn:
+        name = token.text
+        if self._rest[0].text == "(":
+            self._fail(token.column, f"{name} is no function: there are {', '.join(FUNCTIONS)}")
+        only = f", only {', '.join(self._equations)}" if self._equations else ""
+        hint = f"; {name}' is that of the previous step" if name == self._target else ""
+        self._fail(token.column, f"{name} is not defined yet{only}{hint}")
+
+    def _weight(self, token: Token, weight: Weight) -> Node:
+        name = token.text
+        if weight in self._weights:
+            _, line = self._weights[weight]
+            advice = "give it an index of its own, or name its product"
+            self._fail(token.column, f"{name} stands in line {line} already: {advice}")
+        self._weights[weight] = name, self._line
+        if weight.term == "W":
+            if self._rest[0].text != "x":
+                self._expected(f"x after {name}", "a matrix that multiplies anything else is a U")
+            self._next()
+            return Node("W", (weight,))
+        if weight.term != "U":
+            return Node("vector", (weight,))
+        if self._rest[0].text == "x":
+            self._expected(f"a state after {name}", "a matrix that multiplies x is a W")
+        factor = self._factor()
+        if self._is_number(factor):
+            self._fail(token.column, f"{name} needs a vector to multiply, not a number")
+        return Node("U", (weight, factor))
+
+    def _closed(self) -> Node:
+        inside = self._sum()
+        if self._rest[0].text != ")":
+            self._expected("an operator or )")
+        self._next()
+        return inside
+
+    def _is_number(self, node: Node) -> bool:
+        if node.op == "now":
+            return node.args[0] in self._numbers
+        nodes = [arg for arg in node.args if isinstance(arg, Node)]
+        return node.op == "number" or (bool(nodes) and all(map(self._is_number, nodes)))
+
+    def _next(self) -> Token:
+        return self._rest.popleft()
+
+    def _expected(self, what: str, why: str = "") -> NoReturn:
+        token = self._rest[0]
+        found = token.text if token.kind == "end" else repr(token.text)
+        self._fail(token.column, f"expected {what}, not {found}" + f": {why}" * bool(why))
+
+    def _fail(self, column: int, message: str) -> NoReturn:
+        self.lines.fail(self._line, column, message)

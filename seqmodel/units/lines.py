@@ -1,0 +1,67 @@
+"""The lines of a unit's text: tokens, and errors that show the place."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, NoReturn
+
+from seqmodel.errors import SeqmodelError
+
+_TOKEN = re.compile(
+    r"(?P<space>\s+)|(?P<comment>#.*)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+    r"|(?P<name>[A-Za-z][A-Za-z0-9_]*|[σφ])|(?P<sign>\(\.\)|[-+*/=()'⊙∘·′’−])"  # noqa: RUF001
+)
+_PLAIN = {  # the signs of papers
+    "σ": "s", "φ": "phi", "⊙": "(.)", "∘": "(.)", "·": "(.)", "′": "'", "’": "'", "−": "-",  # noqa: RUF001
+}  # fmt: skip
+
+
+class UnitError(SeqmodelError):
+    """A text defines no unit; the lines below the message show the place."""
+
+    def __init__(self, message: str, *shown: str) -> None:
+        super().__init__(message)
+        self.shown = shown
+
+
+class Token(NamedTuple):
+    """A word of a line; `kind` is number, name, sign or end, `column` counts from 0."""
+
+    kind: str
+    text: str
+    column: int
+
+
+class Lines:
+    """The lines of a text, which errors call `called`."""
+
+    def __init__(self, text: str, called: str) -> None:
+        self.called, self.lines = called, text.splitlines()
+
+    def tokens(self, number: int) -> Iterator[Token]:
+        """The tokens of a line, in the plain spelling, and its end.
+
+        Raises:
+            UnitError: at a character that begins none.
+        """
+        line, at = self.lines[number - 1], 0
+        while at < len(line):
+            found = _TOKEN.match(line, at)
+            if found is None:
+                self.fail(number, at, f"unexpected {line[at]!r}")
+            kind = str(found.lastgroup)
+            if kind not in ("space", "comment"):
+                yield Token(kind, _PLAIN.get(found[0], found[0]), at)
+            at = found.end()
+        yield Token("end", "the end of the line", len(line))
+
+    def fail(self, number: int, column: int, message: str) -> NoReturn:
+        """Raise UnitError for a place; lines count from 1, columns from 0."""
+        first = max(0, column - 60)
+        part = self.lines[number - 1].replace("\t", " ")[first : first + 90]
+        caret = " " * (column - first) + "^"
+        raise UnitError(f"{self.called}:{number}: {message}", f"    {part}", f"    {caret}")
+
+
+def plain(line: str) -> str:
+    """The line without comment, in the plain spelling."""
+    return "".join(_PLAIN.get(sign, sign) for sign in line.partition("#")[0]).strip()

@@ -1,0 +1,168 @@
+"""Texts of units: what they define, and what is said of those that define none."""
+
+import copy
+import pickle
+
+import pytest
+
+from seqmodel.units import UNITS, unit_spec, zoo
+from seqmodel.units.definition import define
+from seqmodel.units.language import Weight
+from seqmodel.units.lines import UnitError
+from seqmodel.units.trial import try_unit
+
+TEXT = """\
+# Two states, one of them read only by itself.
+source: nobody 1999
+unit: pair
+
+a = 0.5 * s(Wa x + Ua c') / (1 + softplus(b))  # of the cell
+c = (1 - a) ⊙ c′ + a (.) φ(Wc x + U3 (a (.) h') + bU3)
+h = -c (.) σ(V (.) c + W x)
+V starts at -1.5e0
+"""  # noqa: RUF001
+
+
+def test_what_a_text_defines():
+    """Guards against a weight with the wrong gate, and a state that is forgotten."""
+    spec = define(TEXT, "file")
+    assert (spec.name, spec.source) == ("pair", "nobody 1999")
+    assert spec.about == "Two states, one of them read only by itself."
+    assert spec.state == ("h", "c")
+    assert dict(spec.gates) == {
+        "a": ("W", "U", "b"), "c": ("W",), "3": ("U", "bU"), "h": ("W", "V"),
+    }  # fmt: skip
+    assert dict(spec.starts) == {Weight("V", "h"): -1.5}
+    assert spec.statements == (
+        "a = 0.5 * s(Wa x + Ua c') / (1 + softplus(b))",
+        "c = (1 - a) (.) c' + a (.) phi(Wc x + U3 (a (.) h') + bU3)",
+        "h = -c (.) s(V (.) c + W x)",
+        "V starts at -1.5e0",
+    )
+    assert spec.parameter_count(3, 5) == 3 * 15 + 2 * 25 + 3 * 5
+    assert spec.parameter_count(3, 5, bias=False) == 3 * 15 + 2 * 25 + 5
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "below"),
+    [
+        ("h = phi(W x + U h + b)", "h is not defined yet; h' is that of the previous step", "U ^"),
+        ("a = W x\nh = a + q", "q is not defined yet, only a", "a + ^"),
+        ("h = phi(W x", "expected an operator or ), not the end of the line", "W x^"),
+        ("h = W x + U h' b", "expected an operator or the end of the line, not 'b'", "h' ^"),
+        ("h = W x + (.) b", "expected a number, a name or (, not '(.)'", "+ ^"),
+        ("h = phi W x", "expected ( after phi, not 'W'", "phi ^"),
+        (
+            "h = W h'",
+            "expected x after W, not 'h': a matrix that multiplies",
+            "W ^",
+        ),
+        ("h = U x", "expected a state after U, not 'x': a matrix that multiplies x is a W", "U ^"),
+        ("h = W x + U (1 + 1)", "U needs a vector to multiply, not a number", "+ ^"),
+        ("h = W x + x", "x has as many numbers as a frame: project it, as in W x", "+ ^"),
+        ("h = W x @ 2", "unexpected '@'", "x ^"),
+        ("h = W x\nh = W1 x", "h has two equations", "^"),
+        (
+            "s = W x",
+            "s cannot be defined: x, s, phi, tanh, sigmoid, relu",
+            "^",
+        ),
+        (
+            "bias = W x",
+            "bias cannot be defined: x, s, phi, tanh, sigmoid, relu",
+            "^",
+        ),
+        ("W x", "expected an equation, such as h = phi(W x + U h' + b)", "W ^"),
+        ("= W x", "expected an equation, such as h = phi(W x + U h' + b)", "^"),
+        ("h = W x + q'", "q' is the previous q, which has no equation", "+ ^"),
+        ("a = Wz x\nz = Wz x", "Wz stands in line 1 already: give it an index of its own", "= ^"),
+        ("h = W x\nz = s(W2 x)", "z has no effect on h", "^"),
+        ("h = phi(h')", "h does not depend on x: some equation needs a W x", "^"),
+        ("h = 3", "h does not depend on x: some equation needs a W x", "^"),
+        ("h = W x + V\nW starts at 1", "expected V before 'starts at'", "^"),
+        ("h = W x + sin(W1 x)", "sin is no function: there are s, phi, tanh, sigmoid, relu", "+ ^"),
+        ("h = W x + x'", "x has as many numbers as a frame: there is no previous x", "+ ^"),
+        ("h = W x + b\nb starts at nan", "expected a number, as in b starts at 1", "at ^"),
+        ("h = W x + b\nb starts 1", "expected a number, as in b starts at 1", "starts ^"),
+        ("h = W x + b\nb starts at 1\nb starts at 2", "b starts twice", "^"),
+        (
+            "z = W x + b\nh = z + b\nb starts at 1",
+            "b stands in several equations: say bz",
+            "^",
+        ),
+        ("h = W x\nV starts at 1", "expected a V or b of an equation above before 'starts", "^"),
+        ("h = W x + b\nb starts at one", "expected a number", "at ^"),
+        ("unit: a\nunit: b\nh = W x", "unit is given twice", "^"),
+        ("h = " + "(" * 9999 + "W x", "too long: give a part of it a name", "((^"),
+        ("h = W x" + " + 1" * 9999, "too long: give a part of it a name", "^"),
+        ("\n".join(f"p{k} = {k}" for k in range(9999)) + "\nh = W x", "p0 has no effect on h", "^"),
+    ],
+)
+def test_a_mistake_is_shown_where_it_is(text, message, below):
+    """Guards against a traceback, and a caret under another place than the message is about."""
+    with pytest.raises(UnitError) as caught:
+        define(text, "mine")
+    said, (shown, caret) = str(caught.value), caught.value.shown
+    file, line, rest = said.split(":", 2)
+    assert (file, rest.strip()[: len(message)]) == ("mine.unit", message)
+    assert shown.strip() in text.splitlines()[int(line) - 1]
+    column = caret.index("^")
+    assert caret == " " * column + "^"
+    before = below.partition("^")[0]
+    assert (shown[:column] + "^").endswith(f"{before}^")
+    assert len(said) < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "mine.unit: no equation defines h, the output, such as h = phi(W x)"),
+        ("c = W x", "mine.unit: no equation defines h, the output, such as h = phi(W x)"),
+        ("unit: a/b\nh = W x", "a/b.unit: 'a/b' is no name of a unit: use a to z, digits, . - "),
+    ],
+)
+def test_a_text_without_a_place_to_show(text, message):
+    with pytest.raises(UnitError) as caught:
+        define(text, "mine")
+    assert str(caught.value).startswith(message)
+    assert caught.value.shown == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("h = W x + 0 (.) U h'", "its Uh has no effect on h at first"),
+        ("z = relu(-exp(Wz x))\nh = W x + z", "its Wz has no effect on h at first"),
+        ("c = c' (.) s(Wc x)\nh = s(W x) (.) c", "its Wc has no effect on h at first"),
+        ("c = s(Wc x)\nh = W x / c'", "the gradient of its Wh is not finite"),
+        ("h = W x / 0", "the gradient of its Wh is not finite"),
+        ("h = exp(exp(exp(exp(9 * W x))))", "the gradient of its Wh is not finite"),
+    ],
+)
+def test_a_unit_that_cannot_learn_is_refused(text, message):
+    """Guards against hours of training that move nothing."""
+    with pytest.raises(UnitError, match=message):
+        try_unit(define(text, "mine"))
+
+
+def test_units_that_can_learn_are_not_refused():
+    """Guards against a trial whose inputs leave a unit unmoved that others would move."""
+    for spec in (*UNITS.values(), *zoo().values()):
+        try_unit(spec)
+        assert spec.source
+    for text in ("h = relu(W x - 5)", "h = relu(W x + U h' - 3)", "h = exp(W x - 9)"):
+        try_unit(define(text, "mine"))
+
+
+def test_where_lines_may_be_indented_and_commented():
+    text = "  unit: mine # called so\n\th = W x + b # h\n  bh starts at -.5 # at first"
+    spec = define(text, "file")
+    assert (spec.name, dict(spec.starts)) == ("mine", {Weight("b", "h"): -0.5})
+
+
+def test_there_is_one_unit_of_each_text():
+    """Guards against a unit that is compiled again for each copy of a model."""
+    spec = unit_spec(TEXT)
+    assert spec is unit_spec(TEXT) is copy.deepcopy(spec)
+    assert pickle.loads(pickle.dumps(spec)) is spec  # noqa: S301
+    assert unit_spec(TEXT.replace("0.5", "0.4")) is not spec
