@@ -33,7 +33,9 @@ LONGEST = 200
 """The most tokens in a line, so that expressions cannot be nested too deeply."""
 
 _FIELD = re.compile(r"\s*(unit|source)\s*:\s*([^#]*?)\s*(?:#.*)?$")
-_START = re.compile(r"\s*(?P<weight>\w+)\s+starts?\b(?:\s+at\b)?\s*(?P<value>[^\s#]*)\s*(?:#.*)?$")
+_START = re.compile(
+    r"\s*(?P<weight>\w+)\s+starts?\b\s*(?P<at>at\b)?\s*(?P<value>[^\s#]*)\s*(?:#.*)?$"
+)
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _WEIGHT = re.compile(r"(W|U|V|bU|b)([A-Za-z0-9_]*)")
 
@@ -158,7 +160,7 @@ class _Parser:
             self._fail(place, f"{name} stands in several equations: say {advice}")
         if found[0] in self._starts:
             self._fail(place, f"{name} starts twice")
-        if " at " not in start[0] or not _NUMBER.fullmatch(start["value"]):
+        if not start["at"] or not _NUMBER.fullmatch(start["value"]):
             self._fail(start.start("value"), f"expected a number, as in {name} starts at 1")
         self._starts[found[0]] = float(start["value"])
 
