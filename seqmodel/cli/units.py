@@ -50,6 +50,8 @@ def units(
     """
     if hidden is not None and params is not None:
         raise UsageError("--hidden and --params exclude each other: give the size or the budget")
+    if as_json and diff:
+        raise UsageError("--diff and --json exclude each other")
     chosen = [read_unit(name) for name in names or UNITS]
     rows = [_row(unit, inputs, hidden, params) for unit in chosen]
     if any(map(is_text, chosen)):
@@ -57,8 +59,6 @@ def units(
 
         for unit in filter(is_text, chosen):
             try_unit(unit_spec(unit))
-    if as_json and diff:
-        raise UsageError("--diff and --json exclude each other")
     if as_json:
         print_json({"units": rows})
         return

@@ -269,10 +269,10 @@ class Trainer:
     def _advice(self, rate: float) -> str:
         """What may have made a loss infinite; before the first step it is not the learning rate."""
         first = not self.state.progress.update
-        if self.config.weight_noise > (0 if first else LOUD_NOISE):
-            return f"lower --weight-noise, now {self.config.weight_noise:.2g}"
         if first and is_text(self.config.unit):
             return f"does h of {unit_name(self.config.unit)} grow from step to step without bound?"
+        if self.config.weight_noise > (0 if first else LOUD_NOISE):
+            return f"lower --weight-noise, now {self.config.weight_noise:.2g}"
         if first:
             return "look for damaged pieces in train with `seqmodel inspect`"
         return f"lower --learning-rate, now {rate:.2g}"

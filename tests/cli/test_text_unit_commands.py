@@ -130,7 +130,7 @@ def test_a_file_that_is_no_unit_is_refused(call: Call, data: Path, file: Path, c
 
 def test_a_unit_that_explodes_ends_with_a_clear_message(call: Call, data: Path, file: Path):
     file.write_text("h = 999 (.) h' + W x")
-    result = call("train", data, *OPTIONS, "--weight-noise", 0)
+    result = call("train", data, *OPTIONS, "--weight-noise", 0.01)
     assert result.status == 1
     assert re.fullmatch(
         r"seqmodel: training diverged at update 0 of epoch 1 \(loss nan\); "

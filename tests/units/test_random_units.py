@@ -42,6 +42,7 @@ def test_values_and_gradients_of_random_units(first):
         "h = c'\nc = tanh(W x + U h')",  # c's gradient is that of h as it is
         "h = W x + c'\nc = h'",
         "h = c' + W x\nc = tanh(Wc x + Uc h + bc)",
+        "h = m'\nc = h\nm = tanh(W x + U c')",  # so is the sum of two, of one node
         "c = 0.5\nm = b\nh = W x + c' (.) m' + s(h')",
         "c = c'\nh = W x (.) c'",
         "n = W1 x + W2 x\nh = tanh(n - U h') (.) n + U1 (U2 h')",
