@@ -27,7 +27,7 @@ class Option:
     name: str
     """As a Python name: "clip_seconds" is --clip-seconds."""
     kind: type
-    """int, float, str, or bool for a flag."""
+    """int, float, str, Path, or bool for a flag."""
     help: str
     metavar: str | None = None
     choices: tuple[str, ...] = ()
@@ -330,6 +330,17 @@ def _frames(seconds: float, per_second: float, most: int) -> int:
     return max(1, round(min(seconds * per_second, most + 1)))
 
 
+class Filling(NamedTuple):
+    """A piece, a part of which is to be drawn anew; see `sampling.filling`."""
+
+    piece: "NDArray[Any]"
+    """(T, F)"""
+    free: "NDArray[np.bool_]"
+    """(T, D), the notes to be drawn."""
+    particles: int
+    sweeps: int
+
+
 class Written(NamedTuple):
     """What is reported about a sampled piece."""
 
@@ -346,6 +357,8 @@ class Sampling(Protocol):
     """Frames to draw for each piece."""
     primer: "NDArray[Any]"
     """(P, F), what the model reads first; P may be 0."""
+    filling: Filling | None = None
+    """What is to be drawn instead of a piece of this length after the primer, if anything."""
     remarks: Sequence[str]
     """Remarks on the primer, one line each."""
 

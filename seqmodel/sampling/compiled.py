@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,22 +32,41 @@ def compiled_sampler(
     `steps` compiles the unit's layers, see `units.backends.stepper`. Weights may be float32;
     everything is computed in float64.
     """
-    layers = model.layers()
     arena = Arena()
-    inputs = model.encoder.compiled(arena)
     with torch.no_grad():
-        calls, states = steps(layers, inputs.x, arena, binary=model.encoder.binary)
-        h = states[-len(layers[-1].spec.state)]  # a layer's first state
-        if model.encoder.beside_size:
-            h, joining = beside(h, inputs.x, model.encoder.beside_size, arena)
-            calls.append(joining)
-        draw = model.output.compiled_draw(h, inputs.kept, arena, chunk, temperature)
+        step = compiled_step(model, steps, arena)
+        draw = model.output.compiled_draw(step.h, step.inputs.kept, arena, chunk, temperature)
     if draw is None:
         return None
-    calls = [*inputs.calls, *calls, draw.call]
+    calls = [*step.calls, draw.call]
     loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
     fields = CallFields(calls)
-    return CompiledSampler(model.encoder, arena, inputs, states, draw, chunk, fields, loop)
+    return CompiledSampler(
+        model.encoder, arena, step.inputs, step.states, draw, chunk, fields, loop
+    )
+
+
+class CompiledStep(NamedTuple):
+    """What comes before each draw, in compiled code."""
+
+    inputs: CompiledInputs
+    calls: Sequence[Call]
+    """The calls that compute the inputs, the unit's new state, and h."""
+    states: Sequence[Slot]
+    """Of the layers' states in the arena."""
+    h: Slot
+    """What the output reads."""
+
+
+def compiled_step(model: SequenceModel, steps: Steps, arena: Arena) -> CompiledStep:
+    """Compile a model's step up to the draw; see `compiled_sampler`."""
+    layers, inputs = model.layers(), model.encoder.compiled(arena)
+    calls, states = steps(layers, inputs.x, arena, binary=model.encoder.binary)
+    h = states[-len(layers[-1].spec.state)]  # a layer's first state
+    if model.encoder.beside_size:
+        h, joining = beside(h, inputs.x, model.encoder.beside_size, arena)
+        calls.append(joining)
+    return CompiledStep(inputs, [*inputs.calls, *calls], states, h)
 
 
 @dataclass(frozen=True)

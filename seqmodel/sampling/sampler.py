@@ -52,11 +52,11 @@ class Sampler:
         distribution given the past and that the piece goes on. That is the distribution of the
         frame alone, since given the past an end does not depend on the frame before it.
         """
-        carry, steps = self._start if prime is None else self._after(prime), self._steps
+        carry, steps = self._start if prime is None else self.after(prime), self._steps
         if self._compiled is not None:
             return self._compiled.draw(carry, uniforms, shortest * steps)
         numbers = (self._chunk, self._temperature, shortest * steps)
-        return _draw_plainly(self._double, carry, uniforms, *numbers)
+        return _draw_plainly(self.double, carry, uniforms, *numbers)
 
     def piece(
         self,
@@ -88,17 +88,19 @@ class Sampler:
         return compiled_sampler(self._model, steps, self._chunk, self._temperature)
 
     @cached_property
-    def _double(self) -> SequenceModel:
+    def double(self) -> SequenceModel:
+        """The model in float64."""
         return copy.deepcopy(self._model).double().eval()
 
-    def _after(self, prime: NDArray[Any]) -> Carry:
-        carry = self._start
+    def after(self, prime: NDArray[Any], carry: Carry | None = None) -> Carry:
+        """The carry of one piece in float64 after frames (P, F) from its start or a carry."""
+        carry = carry or self._start
         window = self._model.window(1)
         for start in range(0, len(prime), window):
             frames = np.asarray(prime[start : start + window], np.float64)
             with torch.inference_mode():
                 line = torch.from_numpy(frames).unsqueeze(1).to(carry.past.numbers.device)
-                carry = self._double.read(line, carry).after
+                carry = self.double.read(line, carry).after
         return carry
 
 

@@ -151,7 +151,7 @@ def test_compiled_and_plain_sampling_read_the_same_echo(output):
     sampler = Sampler(model)
     compiled, _ = next(sampler.draw(Uniforms(3), prime=prime))
     with torch.no_grad():
-        start = sampler._double, sampler._after(prime)
+        start = sampler.double, sampler.after(prime)
         plain, _ = next(_draw_plainly(*start, Uniforms(3), CHUNK, 1.0, 0))
     np.testing.assert_array_equal(compiled, plain)
     other, _ = next(sampler.draw(Uniforms(3), prime=prime[:-1]))

@@ -26,6 +26,11 @@ def places_of(image, colour):
     return rows / len(image), columns / image.shape[1]
 
 
+def until(roll, frame):
+    """The notes before a frame."""
+    return np.broadcast_to((np.arange(len(roll)) < frame)[:, None], roll.shape)
+
+
 def test_time_goes_right_and_pitch_up():
     """A roll drawn upside down or back to front still looks like music."""
     roll = np.zeros((40, 88), np.uint8)
@@ -40,7 +45,7 @@ def test_time_goes_right_and_pitch_up():
 def test_the_primer_stands_out():
     roll = np.zeros((40, 88), np.uint8)
     roll[:, 40] = 1
-    image = pixels(piano_roll_png(roll, 21, title="t", primer=10))
+    image = pixels(piano_roll_png(roll, 21, title="t", given=until(roll, 10)))
     _, given = places_of(image, ACCENT)
     _, drawn = places_of(image, PRIMARY)
     assert given.max() <= drawn.min()
@@ -53,7 +58,7 @@ def test_a_note_begins_dark():
     roll, struck = np.zeros((2, 40, 88), np.uint8)
     roll[:, 40] = 1
     struck[[0, 10, 20, 30], 40] = 1
-    image = pixels(piano_roll_png(roll, 21, title="t", primer=20, struck=struck))
+    image = pixels(piano_roll_png(roll, 21, title="t", given=until(roll, 20), struck=struck))
     left, right = (places_of(image, colour)[1] for colour in (DARK_ACCENT, DARK_PRIMARY))
     assert left.max() < right.min()
     for dark, held in ((left, ACCENT), (right, PRIMARY)):
@@ -67,7 +72,7 @@ def test_the_roll_is_left_unchanged_and_silence_can_be_drawn(frames):
     roll = np.zeros((frames, 88), np.uint8)
     for notes in (0, 1):
         roll[:, :] = notes
-        picture = piano_roll_png(roll, 21, title="$5 & _x_ é", primer=1)
+        picture = piano_roll_png(roll, 21, title="$5 & _x_ é", given=until(roll, 1))
         assert (roll == notes).all()
         pixels(picture)
 
@@ -109,7 +114,7 @@ def test_a_long_piece_is_drawn_in_the_memory_of_a_short_one():
     roll[250_000:, 60] = 1
     piano_roll_png(roll[:100], 21, title="t")  # loads fonts
     tracemalloc.start()
-    image = pixels(piano_roll_png(roll, 21, title="t", primer=260_000))
+    image = pixels(piano_roll_png(roll, 21, title="t", given=until(roll, 260_000)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.5 * roll.nbytes

@@ -20,6 +20,7 @@ from seqmodel.cli.options import (
     chosen_run,
     exclude,
 )
+from seqmodel.cli.sample.filling import fill_pieces
 from seqmodel.cli.sample.targets import Targets
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option, SampleRequest
@@ -131,7 +132,8 @@ def sample(
     gives back exactly what was drawn. Audio has the run's rate, in 16 bits; with - as wav or raw it
     plays while it grows: seqmodel sample - --format wav | aplay. Music as sound is played by a
     small synthesizer at 44,100 Hz. A run trained with --end stops by itself; whether it did, or
-    was cut off at the limit, is reported.
+    was cut off at the limit, is reported. With --fill a part of a file is drawn anew, so that it
+    fits the rest: a bar, some notes, or the voices under a melody.
     """
     kind = _format(out, output_format)
     targets = Targets(out, number)
@@ -148,6 +150,17 @@ def sample(
         if value and prime is None:
             raise UsageError(f"{option} needs --prime FILE")
     check_temperature(temperature)
+    excluded_by_fill = {
+        "--length": length,
+        "--seconds": seconds,
+        "--min-length": min_length > 1,
+        "--no-end": no_end,
+        "--prime": prime,
+        "--temperature 0": temperature == 0,
+        "--device cuda": device == "cuda",
+    }
+    for option, given in excluded_by_fill.items():
+        exclude({"--fill": media_options.get("fill"), option: given})
 
     from seqmodel.runs.folder import load_run
     from seqmodel.sampling.sampler import Sampler
@@ -184,7 +197,16 @@ def sample(
         message(remark, quiet=quiet)
     # A step of one piece is too small for a GPU to be faster.
     place = loaded.model.choose_device("cpu" if device == "auto" else device, 1)
-    sampler = Sampler(loaded.model.to(place), temperature=temperature)
+    loaded.model.to(place)
+    if sampling.filling is not None:
+        filled = fill_pieces(
+            loaded, sampling, sampling.filling, targets, seed=seed, temperature=temperature,
+            quiet=quiet, as_json=as_json,
+        )  # fmt: skip
+        if as_json:
+            print_json({"run": str(loaded.folder), "seed": seed, "pieces": filled})
+        return
+    sampler = Sampler(loaded.model, temperature=temperature)
     shortest = math.inf if no_end else min_length
     pieces = []
     for k, target in enumerate(targets):

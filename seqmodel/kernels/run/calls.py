@@ -32,6 +32,13 @@ class Slot:
         """The array in one user's arena."""
         return np.ndarray(self.shape, _numpy(self.dtype), memory, self.start)
 
+    def of_all(self, memories: NDArray[np.uint8]) -> NDArray[Any]:
+        """The arrays (N, ...) in the arenas of N users."""
+        kind = _numpy(self.dtype)
+        inner = np.empty(self.shape, np.uint8).strides
+        strides = (memories.strides[0], *(step * kind.itemsize for step in inner))
+        return np.ndarray((len(memories), *self.shape), kind, memories, self.start, strides)
+
     def reshaped(self, *shape: int) -> "Slot":
         """The same numbers in another shape."""
         return Slot(self.start, shape, self.dtype)
@@ -59,9 +66,19 @@ class Arena:
         self._size += -(-size // _ALIGNED) * _ALIGNED
         return slot
 
+    @property
+    def size(self) -> int:
+        """The bytes of an arena."""
+        return self._size
+
     def memory(self) -> NDArray[np.uint8]:
         """Memory for one more user, uninitialised."""
-        memory: NDArray[np.uint8] = torch.empty(self._size, dtype=torch.uint8).numpy()
+        memory: NDArray[np.uint8] = self.memories(1)[0]
+        return memory
+
+    def memories(self, users: int) -> NDArray[np.uint8]:
+        """The same for several users, a row each."""
+        memory: NDArray[np.uint8] = torch.empty(users, self._size, dtype=torch.uint8).numpy()
         return memory
 
 

@@ -35,6 +35,8 @@ class LoadedPiece:
     transposed: int
     """Semitones by which it was moved to C."""
     repairs: tuple[str, ...]
+    score: Score | None = None
+    """What it was read from, if that is MIDI."""
 
 
 class MusicCorpus:
@@ -117,8 +119,11 @@ class MusicCorpus:
         return Work(source, piece.content, digest, split, pieces, len(packed), piece.repairs)
 
 
-def load_midi(path: Path, frame: PianoRollFrames) -> LoadedPiece:
-    """Read one MIDI file; SourceError says why it cannot be used."""
+def load_midi(path: Path, frame: PianoRollFrames, *, onsets: bool | None = None) -> LoadedPiece:
+    """Read one MIDI file, with onsets or without, by default as `frame` has them.
+
+    SourceError says why it cannot be used.
+    """
     data = read_whole(path)
     suffix = path.suffix.lower()
     if suffix and suffix not in MIDI_SUFFIXES and b"MThd" not in data[:64]:
@@ -129,11 +134,12 @@ def load_midi(path: Path, frame: PianoRollFrames) -> LoadedPiece:
     score = read_score(data, restrike=frame.restrike)
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
     frames = piano_roll(
-        score, frame.grid, drums=frame.drums, transpose=transposed, onsets=frame.onsets
-    )
+        score, frame.grid, drums=frame.drums, transpose=transposed,
+        onsets=frame.onsets if onsets is None else onsets,
+    )  # fmt: skip
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
-    return LoadedPiece(frames, content_of(content), transposed, score.remarks)
+    return LoadedPiece(frames, content_of(content), transposed, score.remarks, score)
 
 
 def load_roll(path: Path) -> tuple[NDArray[np.uint8], Grid | None]:

@@ -7,5 +7,8 @@ PUBLISHED_STEPS_PER_BEAT = 2
 LENGTH = 256
 """Frames in a sampled piece."""
 
+PARTICLES, SWEEPS = 64, 2
+"""See `sampling.filling`; chosen by the figures in its README."""
+
 TEMPO = 120.0
 """Beats per minute."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.music.grid import NOTES, Grid
 from seqmodel.media.music.onsets import after_silence
-from seqmodel.media.music.pianoroll import pack, transpose_roll, unpack
+from seqmodel.media.music.pianoroll import pack, transposed, unpack
 from seqmodel.plain_json import Fields
 
 if TYPE_CHECKING:
@@ -91,10 +91,7 @@ class PianoRollFrames(FrameDefinition):
 
     def vary(self, frames: NDArray[np.uint8], variant: int) -> NDArray[np.uint8]:
         """Frames transposed by `variant` semitones, any number, their onsets with them."""
-        if not self.onsets:
-            return transpose_roll(frames, variant)
-        halves = [transpose_roll(half, variant) for half in np.split(frames, 2, axis=1)]
-        return np.concatenate(halves, axis=1)
+        return transposed(frames, variant)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for the manifest; "onsets" only if there are any."""

@@ -15,14 +15,13 @@ from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.formats import DRUM_CHANNEL
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.notes import NOTE_NAMES, note_name
 from seqmodel.media.music.onsets import has_onsets, sounding, struck
 from seqmodel.media.music.pianoroll import piano_roll
 from seqmodel.media.music.plots import piano_roll_png, plot_note_frequencies
 from seqmodel.media.music.published import read_published
 from seqmodel.media.music.tonic import semitones_to_c
 from seqmodel.media.words import plural
-
-NOTE_NAMES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
 
 
 def inspect_midi(path: Path, grid: Grid | None, plot: Path | None) -> dict[str, Any]:
@@ -167,11 +166,6 @@ def density_text(notes_per_frame: float, struck_share: float | None) -> str:
     """Such as "3.62 notes per frame, 28.3% of them struck"."""
     of_them = "" if struck_share is None else f", {struck_share:.1%} of them struck"
     return f"{notes_per_frame:.2f} notes per frame{of_them}"
-
-
-def note_name(pitch: int) -> str:
-    """C4 for 60."""
-    return f"{NOTE_NAMES[pitch % 12]}{pitch // 12 - 1}"
 
 
 def _notes(values: Mapping[str, Any]) -> str:

@@ -11,9 +11,10 @@ from seqmodel.files import new_file
 from seqmodel.media.input import named, read_whole
 from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_roll
+from seqmodel.media.music.dynamics import LOUDEST, velocities
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.notes import ON_BEAT, notes_of, velocities
+from seqmodel.media.music.notes import notes_of
 from seqmodel.media.music.pianoroll import piano_roll
 from seqmodel.media.music.synthesizer import RATE, render, sample_count
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
@@ -31,16 +32,17 @@ def check_sound(kind: str, seconds: float) -> None:
 
 
 def write_music(
-    kind: str, file: BinaryIO, frames: NDArray[np.uint8], times: NDArray[np.float64], grid: Grid
-) -> float:
+    kind: str, file: BinaryIO, frames: NDArray[np.uint8], times: NDArray[np.float64], grid: Grid,
+    *, flat: bool = False,
+) -> float:  # fmt: skip
     """Write frames (T, 88), or (T, 176) with onsets, as sound; returns its length in seconds.
 
-    `times` (T + 1,) holds when each frame begins, and the last one ends, in seconds; beats of
-    `grid` are stressed.
+    `times` (T + 1,) holds when each frame begins, and the last one ends, in seconds; notes are as
+    loud as `dynamics` says, or all alike if `flat`.
     """
     samples = sample_count(float(times[-1]))
     notes = notes_of(frames)
-    sound = render(notes, times, velocities(notes, grid) / ON_BEAT)
+    sound = render(notes, times, velocities(notes, frames, grid, flat=flat) / LOUDEST)
     write_sound(kind, file, sound, RATE, samples)
     return samples / RATE
 

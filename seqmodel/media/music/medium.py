@@ -90,6 +90,51 @@ class Music(Medium):
             least=-60,
             most=60,
         ),
+        Option("key", str, "Move the estimated tonic to this note, such as Eb.", metavar="NOTE"),
+        Option("flat", bool, "Play all notes equally loud."),
+        Option(
+            "fill",
+            Path,
+            "Draw a part of this file anew, given all the rest: what --bars to --above say, "
+            "together if there are several.",
+            metavar="FILE",
+        ),
+        Option(
+            "bars",
+            str,
+            "With --fill: these bars, the last included; the first is 1.",
+            metavar="FROM:TO",
+        ),
+        Option(
+            "frames",
+            str,
+            "With --fill: frames, the last not included; the first is 0.",
+            metavar="FROM:TO",
+        ),
+        Option("time", str, "With --fill: the time between, in seconds.", metavar="FROM:TO"),
+        Option("notes", str, "With --fill: these notes, such as C2:B3.", metavar="LOW:HIGH"),
+        Option(
+            "below", bool, "With --fill: all below its highest voice, as to harmonise a melody."
+        ),
+        Option(
+            "above", bool, "With --fill: all above its lowest voice; with --below, between these."
+        ),
+        Option(
+            "particles",
+            int,
+            "With --fill: how many drafts compete; more fit better and take longer.  "
+            f"[default: {defaults.PARTICLES}]",
+            least=1,
+            most=100_000,
+        ),
+        Option(
+            "sweeps",
+            int,
+            "With --fill: how often it is drawn once more, in stretches that see what follows.  "
+            f"[default: {defaults.SWEEPS}, or 0 if something is given in every frame to the end]",
+            least=0,
+            most=1000,
+        ),
     )
     formats = ("mid", *SOUND_FORMATS, "npy", "png")
     listen_formats = SOUND_FORMATS

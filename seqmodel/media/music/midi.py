@@ -7,7 +7,7 @@ data bytes above 127, wrong track lengths, truncated files. `Score.remarks` list
 
 import struct
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from operator import add
 from pathlib import Path
 from typing import Literal
@@ -31,6 +31,9 @@ from seqmodel.media.music.midi_events import (
 
 Restrike = Literal["close", "discard"]
 
+SHORTEST_BEAT = 6
+"""A time signature may count notes of one over two to this power, or longer ones."""
+
 TIME_TOO_LATE = "has a time too late to be music (a damaged delta)"
 
 
@@ -50,6 +53,7 @@ class Score:
         smpte: whether ticks are real time, so that the file has no beats.
         tempo_tick: int64 (M,), increasing from 0: where each tempo begins.
         tempo: int64 (M,), microseconds per `ticks_per_unit`.
+        meters: the time signatures, 4 over 4 if there is none; each differs from that before.
         format: 0, 1 or 2, or an unknown one read as 1, as stated in the file.
         tracks: number of tracks found.
         last_tick: where the longest track ends.
@@ -65,6 +69,7 @@ class Score:
     smpte: bool
     tempo_tick: NDArray[np.int64]
     tempo: NDArray[np.int64]
+    meters: tuple[tuple[int, int], ...]
     format: int
     tracks: int
     last_tick: int
@@ -208,7 +213,7 @@ class _Reader:
             self.record_repair("format 2, its patterns read one after the other")
         elif self.format > 2:
             self.record_repair(f"unknown format {self.format} read as format 1")
-        ticks, notes, tempos = read_events(
+        ticks, notes, tempos, meters = read_events(
             np.frombuffer(self.data, np.uint8), self.tracks, self.close
         )
         counts = [len(track.lengths) for track in self.tracks]
@@ -234,6 +239,7 @@ class _Reader:
             smpte=smpte_tempo is not None,
             tempo_tick=tempo_tick,
             tempo=tempo,
+            meters=self.meters(meters, ticks),
             format=self.format,
             tracks=len(self.tracks),
             last_tick=last_tick,
@@ -242,6 +248,14 @@ class _Reader:
                 for what, times in self.repairs.items()
             ),
         )
+
+    @staticmethod
+    def meters(meters: NDArray[np.int64], ticks: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+        """The possible time signatures in order of time, each once while it lasts."""
+        possible = meters[(meters[:, 1] > 0) & (meters[:, 2] <= SHORTEST_BEAT)]
+        possible = possible[np.argsort(ticks[possible[:, 0]], kind="stable")]
+        found = [(numerator, 2**power) for _, numerator, power in possible.tolist()]
+        return tuple(meter for meter, _ in groupby(found)) or ((4, 4),)
 
     def tempo_map(
         self, tempos: NDArray[np.int64], starts: list[int], smpte_tempo: int | None

@@ -24,7 +24,7 @@ LOST = 3
 TOO_LATE = 4
 """A delta exceeds what the format allows."""
 
-SET_TEMPO = 0x51
+SET_TEMPO, TIME_SIGNATURE = 0x51, 0x58
 END_OF_TRACK = 0x2F
 
 # A delta of at most four bytes; a tempo, or a status or none and one or two data bytes.
@@ -120,7 +120,7 @@ def _quantity(data: bytes, position: int, stop: int) -> tuple[int, int, bool]:
 
 def read_events(
     data: NDArray[np.uint8], tracks: Sequence[Track], close: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Decode the events of all tracks.
 
     Args:
@@ -133,6 +133,7 @@ def read_events(
         notes: (N, 3), rows of (number of the event that begins it, of the one that ends it,
             track << 11 | channel << 7 | pitch).
         tempos: (M, 2), rows of (number of the event, microseconds per beat).
+        meters: (K, 3), rows of (number of the event, beats in a bar, n for a beat of 2**-n notes).
     """
     counts = [len(track.lengths) for track in tracks]
     track = np.repeat(np.arange(len(tracks)), counts)
@@ -148,13 +149,11 @@ def read_events(
 
     event = data[at]
     explicit = event > 127
-    set_tempo = np.flatnonzero(event == 0xFF)
-    set_tempo = set_tempo[data[at[set_tempo] + 1] == SET_TEMPO]
-    value, _ = _quantities(data, at[set_tempo] + 2)
-    long_enough = value + 3 <= end[set_tempo]
-    set_tempo, value = set_tempo[long_enough], value[long_enough]
-    bytes_of_tempo = data[value[:, None] + np.arange(3)].astype(np.int64)
+    meta = np.flatnonzero(event == 0xFF)
+    set_tempo, bytes_of_tempo = _metas(data, at, end, meta, SET_TEMPO, 3)
     tempos = np.stack([set_tempo, bytes_of_tempo @ (1 << 16, 1 << 8, 1)], axis=1)
+    signature, bytes_of_meter = _metas(data, at, end, meta, TIME_SIGNATURE, 2)
+    meters = np.column_stack([signature, bytes_of_meter])
 
     channel = explicit & (event < 0xF0)
     status = event[np.maximum.accumulate(np.where(channel, np.arange(len(event)), 0))]
@@ -170,7 +169,19 @@ def read_events(
     order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
     key, begins, number = key[order], begins[order], number[order]
     ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
-    return ticks, np.stack([number[ends], number[ends + 1], key[ends]], axis=1), tempos
+    return ticks, np.stack([number[ends], number[ends + 1], key[ends]], axis=1), tempos, meters
+
+
+def _metas(
+    data: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64],
+    meta: NDArray[np.int64], kind: int, size: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
+    """Those of the events `meta` (M,) that are of this kind, and their first bytes (M, size)."""
+    found = meta[data[at[meta] + 1] == kind]
+    value, _ = _quantities(data, at[found] + 2)
+    long_enough = value + size <= end[found]
+    value = value[long_enough]
+    return found[long_enough], data[value[:, None] + np.arange(size)].astype(np.int64)
 
 
 def _quantities(

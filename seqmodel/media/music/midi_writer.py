@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
+from seqmodel.media.music.dynamics import velocities
 from seqmodel.media.music.formats import LARGEST_DIVISION, LARGEST_QUANTITY, MAX_TICK
 from seqmodel.media.music.grid import LOWEST_PITCH, Grid
-from seqmodel.media.music.notes import notes_of, velocities
+from seqmodel.media.music.notes import notes_of
 
 FINE_DIVISION = 480
 """Ticks per beat by default, as in most sequencers."""
@@ -20,14 +21,16 @@ SMOOTH_TICKS = 16
 PIANO = 0
 
 
-def midi_bytes(frames: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.0) -> bytes:
+def midi_bytes(
+    frames: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.0, flat: bool = False
+) -> bytes:
     """Return a MIDI file of frames (T, 88), 1 where a pitch from 21 to 108 sounds.
 
     Consecutive frames of a pitch are one piano note; with onsets, (T, 176), each onset begins a new
-    one. Notes on a beat are stressed. Reading the bytes on the same grid restores the frames
-    exactly: frame t begins at the tick nearest to its exact time, always less than half a step
-    away, and a piece that ends in silence ends with a note of length 0, which fills no frame but
-    counts towards the length. The same frames give the same bytes.
+    one. They are as loud as `dynamics` says, or all alike if `flat`. Reading the bytes on the same
+    grid restores the frames exactly: frame t begins at the tick nearest to its exact time, always
+    less than half a step away, and a piece that ends in silence ends with a note of length 0, which
+    fills no frame but counts towards the length. The same frames give the same bytes.
 
     Args:
         frames: zeros and ones, at least one frame; see `onsets` for those that are possible.
@@ -48,7 +51,7 @@ def midi_bytes(frames: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.
     track.append(mido.MetaMessage("set_tempo", tempo=tempo))
     track.append(mido.Message("program_change", program=PIANO))
     now = 0
-    for frame, kind, note, velocity in _events(frames, grid):
+    for frame, kind, note, velocity in _events(frames, grid, flat=flat):
         # Nearest tick, in integers: no drift however long the piece.
         tick = (2 * frame * numerator + denominator) // (2 * denominator)
         while tick - now > LARGEST_QUANTITY:
@@ -79,11 +82,13 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
     return division, numerator, beat
 
 
-def _events(frames: NDArray[np.uint8], grid: Grid) -> list[tuple[int, str, int, int]]:
+def _events(
+    frames: NDArray[np.uint8], grid: Grid, *, flat: bool
+) -> list[tuple[int, str, int, int]]:
     """(Frame, "note_off" or "note_on", pitch, velocity) in order, "note_off" first in a frame."""
     events, notes = [], notes_of(frames)
     for (begin, end, pitch), velocity in zip(
-        notes.tolist(), velocities(notes, grid).tolist(), strict=True
+        notes.tolist(), velocities(notes, frames, grid, flat=flat).tolist(), strict=True
     ):
         events += [(begin, "note_on", pitch, velocity), (end, "note_off", pitch, velocity)]
     events.sort()

@@ -1,13 +1,37 @@
 """Piano-rolls as lists of notes."""
 
+import re
+
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.grid import LOWEST_PITCH, Grid
+from seqmodel.media.music.grid import LOWEST_PITCH
 from seqmodel.media.music.onsets import sounded, sounding, struck
 
-ON_BEAT, OFF_BEAT, NO_BEAT = 92, 72, 80
-"""MIDI velocities: a player stresses beats; frames of real time have none."""
+NOTE_NAMES = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
+
+
+def note_name(pitch: int) -> str:
+    """C4 for 60."""
+    return f"{NOTE_NAMES[pitch % 12]}{pitch // 12 - 1}"
+
+
+def pitch_of(name: str) -> int:
+    """60 for C4, c4, B#3 or 60; ValueError for what is no note."""
+    if name.strip().isdecimal():
+        return int(name)
+    found = re.fullmatch(r"\s*(\D+?)(-?\d)\s*", name)
+    if found is None:
+        raise ValueError(f"{name!r} is no note")
+    return 12 * (int(found[2]) + 1) + semitones_above_c(found[1])
+
+
+def semitones_above_c(name: str) -> int:
+    """3 for Eb, eb or D#, from -1 for Cb to 12 for B#; ValueError for what names no note."""
+    found = re.fullmatch(r"([A-Ga-g])([#b]?)", name)
+    if found is None:
+        raise ValueError(f"{name!r} is no note")
+    return NOTE_NAMES.index(found[1].upper()) + {"#": 1, "b": -1, "": 0}[found[2]]
 
 
 def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -24,10 +48,3 @@ def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     _, end = np.nonzero(ends.T)
     notes = np.stack([begin, end, pitch + LOWEST_PITCH], axis=1)
     return notes[np.lexsort((pitch, begin))]
-
-
-def velocities(notes: NDArray[np.int64], grid: Grid) -> NDArray[np.int64]:
-    """The MIDI velocity (N,) of each of `notes_of`, louder where it begins on a beat."""
-    if grid.steps_per_beat is None:
-        return np.full(len(notes), NO_BEAT)
-    return np.where(notes[:, 0] % grid.steps_per_beat == 0, ON_BEAT, OFF_BEAT)

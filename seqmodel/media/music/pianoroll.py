@@ -75,7 +75,7 @@ def piano_roll(
     return roll
 
 
-def transpose_roll(roll: NDArray[np.uint8], semitones: int) -> NDArray[np.uint8]:
+def transpose_roll(roll: NDArray[Any], semitones: int) -> NDArray[Any]:
     """The roll (T, 88) transposed up by `semitones`, or down if negative.
 
     Notes that leave the piano's range are moved back into it by octaves, so none is lost.
@@ -88,6 +88,12 @@ def transpose_roll(roll: NDArray[np.uint8], semitones: int) -> NDArray[np.uint8]
     for note in (*range(min(first, NOTES)), *range(end, NOTES)):
         moved[:, target[note]] |= roll[:, note]
     return moved
+
+
+def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
+    """Frames (T, 88), or (T, 176) with onsets, transposed as a roll is."""
+    halves = np.split(frames, frames.shape[1] // NOTES, axis=1)
+    return np.concatenate([transpose_roll(half, semitones) for half in halves], axis=1)
 
 
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:

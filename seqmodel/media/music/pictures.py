@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.music import defaults
 from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.media.music.inspection import note_name
-from seqmodel.media.music.notes import notes_of
+from seqmodel.media.music.notes import note_name, notes_of
 from seqmodel.media.music.onsets import after_silence, has_onsets
 from seqmodel.media.pictures import Box, Level, Picture
 from seqmodel.media.words import plural

@@ -23,13 +23,13 @@ def piano_roll_png(
     *,
     title: str,
     unit: str = "frame",
-    primer: int = 0,
+    given: NDArray[np.bool_] | None = None,
     struck: NDArray[Any] | None = None,
 ) -> bytes:
     """The PNG of a piano-roll (T, D), time to the right, pitch upwards, Cs marked.
 
-    The first `primer` frames, given rather than sampled from the model, have another colour. Notes
-    are dark where `struck` (T, D) is set. Beyond the roll itself, memory does not grow with the
+    What is `given` (T, D), rather than drawn from the model, has another colour. Notes are dark
+    where `struck` (T, D) is set. Beyond the roll itself, memory does not grow with the
     piece: each column of a long one shows all notes in its stretch of time.
     """
     from matplotlib.colors import ListedColormap
@@ -40,7 +40,7 @@ def piano_roll_png(
     frames, notes = roll.shape
     hop = max(1, -(-frames // COLUMNS))
     shades = [
-        _shade(roll, struck, slice(start, start + hop), primer) for start in range(0, frames, hop)
+        _shade(roll, struck, slice(start, start + hop), given) for start in range(0, frames, hop)
     ]
     axes.imshow(
         np.array(shades, np.uint8).reshape(-1, notes).T,
@@ -68,11 +68,15 @@ def piano_roll_png(
 
 
 def _shade(
-    roll: NDArray[Any], struck: NDArray[Any] | None, stretch: slice, primer: int
+    roll: NDArray[Any],
+    struck: NDArray[Any] | None,
+    stretch: slice,
+    given: NDArray[np.bool_] | None,
 ) -> NDArray[np.uint8]:
     """The colour indices (D,) of a column: the highest among its frames."""
     shade = np.array(roll[stretch], np.uint8)
-    shade[: max(0, primer - stretch.start)] *= 2
+    if given is not None:
+        shade[given[stretch]] *= 2
     if struck is not None:
         shade[np.asarray(struck[stretch]) > 0] += 2
     column: NDArray[np.uint8] = shade.max(axis=0)

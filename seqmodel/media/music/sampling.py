@@ -2,23 +2,28 @@
 
 import io
 import json
-from collections.abc import Callable, Iterable
-from typing import BinaryIO
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
+from seqmodel.errors import UsageError
+from seqmodel.media.definitions import Filling, FrameDefinition, SampleRequest, Sampling, Written
 from seqmodel.media.input import named
 from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_midi, load_roll
+from seqmodel.media.music.filling import FilledPiece, filled_piece
 from seqmodel.media.music.formats import SOUND_FORMATS
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import LOWEST_PITCH, MAX_FRAMES, NOTES
 from seqmodel.media.music.listening import check_sound, steady_times, write_music
 from seqmodel.media.music.midi_writer import midi_bytes
+from seqmodel.media.music.notes import semitones_above_c
 from seqmodel.media.music.onsets import after_silence, has_onsets, sounding, states, with_onsets
+from seqmodel.media.music.pianoroll import transposed
 from seqmodel.media.music.plots import piano_roll_png
+from seqmodel.media.music.tonic import semitones_to_key
 from seqmodel.media.npy import with_comment
 from seqmodel.media.words import plural
 
@@ -30,6 +35,10 @@ class MusicSampling(Sampling):
         assert isinstance(frame, PianoRollFrames)
         self._frame, self._request = frame, request
         self._tempo = request.options.get("tempo") or defaults.TEMPO
+        self._tonic = _tonic(request.options)
+        self._around = filled_piece(frame, request.options)
+        if self._around is not None:
+            self._tempo = request.options.get("tempo") or self._around.tempo
         per_second = 1 / self._seconds_per_frame
         default = request.longest_piece or defaults.LENGTH
         what = f"the {MAX_FRAMES:,} frames a piece may have"
@@ -37,6 +46,9 @@ class MusicSampling(Sampling):
         self.remarks: list[str] = []
         self.primer = self._read_primer()[: request.frames_of_prime(MAX_FRAMES, per_second)]
         self._heard = len(self.primer) if request.include_prime else 0
+        if self._around is not None:
+            self.filling = self._filling(self._around)
+            self.length = len(self.filling.piece)
         if request.kind in SOUND_FORMATS:
             check_sound(request.kind, (self._heard + self.length) * self._seconds_per_frame)
 
@@ -58,15 +70,20 @@ class MusicSampling(Sampling):
         frames = frames[:end]
         if self._frame.onsets and not heard:
             frames[:1] = after_silence(frames[:1])
-        if self._request.options.get("transpose"):
-            frames = self._frame.vary(frames, self._request.options["transpose"])
+        if self._around is not None:
+            frames = self._around.played(frames)
+        semitones = self._semitones(frames)
+        if semitones:
+            frames = transposed(frames, semitones)
         size = plural(len(frames), "frame")
         if self._request.kind in SOUND_FORMATS:
             times = steady_times(len(frames), self._seconds_per_frame)
-            seconds = write_music(self._request.kind, file, frames, times, self._frame.grid)
+            seconds = write_music(
+                self._request.kind, file, frames, times, self._frame.grid, flat=self._flat
+            )
             size += f", {seconds:,.1f} s"
         else:
-            file.write(self._encode(frames))
+            file.write(self._encode(frames, semitones))
         return Written(size, "" if frames.any() else "silent: try a higher --temperature")
 
     @property
@@ -100,19 +117,68 @@ class MusicSampling(Sampling):
         )
         return with_onsets(frames)
 
-    def _encode(self, frames: NDArray[np.uint8]) -> bytes:
-        grid, onsets = self._frame.grid, self._frame.onsets
+    def _filling(self, around: FilledPiece) -> Filling:
+        options = self._request.options
+        self.remarks += around.remarks
+        return Filling(
+            around.frames,
+            around.free,
+            options.get("particles") or defaults.PARTICLES,
+            _sweeps(options, around.free),
+        )
+
+    @property
+    def _flat(self) -> bool:
+        return bool(self._request.options.get("flat"))
+
+    def _semitones(self, frames: NDArray[np.uint8]) -> int:
+        """By which what was drawn is moved."""
+        if self._tonic is not None:
+            return semitones_to_key(sounding(frames), self._tonic)
+        asked: int = self._request.options.get("transpose") or 0
+        return asked if self._around is None else asked - self._around.transposed
+
+    def _given(self, frames: int, semitones: int) -> NDArray[np.bool_]:
+        """(T, 88), what of the music to be written was not drawn."""
+        if self._around is not None:
+            return transposed(~self._around.free, semitones)
+        return np.broadcast_to((np.arange(frames) < self._heard)[:, None], (frames, NOTES))
+
+    def _encode(self, frames: NDArray[np.uint8], semitones: int) -> bytes:
+        grid, onsets = self._frame.grid, has_onsets(frames)
         if self._request.kind == "mid":
-            return midi_bytes(frames, grid, tempo_bpm=self._tempo)
+            return midi_bytes(frames, grid, tempo_bpm=self._tempo, flat=self._flat)
         if self._request.kind == "png":
             return piano_roll_png(
                 sounding(frames),
                 LOWEST_PITCH,
                 title=self._request.title,
                 unit=f"frame ({grid})",
-                primer=self._heard,
+                given=self._given(len(frames), semitones),
                 struck=frames[:, NOTES:] if onsets else None,
             )
+        onsets = self._frame.onsets
+        frames = frames if onsets else sounding(frames)
         buffer = io.BytesIO()
         np.save(buffer, states(frames) if onsets else frames, allow_pickle=False)
         return with_comment(buffer.getvalue(), json.dumps(grid.to_json()))
+
+
+def _sweeps(options: Mapping[str, Any], free: NDArray[np.bool_]) -> int:
+    """Drafts are good without where something is given in every frame, the last one included."""
+    given: int | None = options.get("sweeps")
+    needed = free.all(axis=1).any() or not free[-1].any()
+    return (defaults.SWEEPS if needed else 0) if given is None else given
+
+
+def _tonic(options: Mapping[str, Any]) -> int | None:
+    """The pitch class of --key, 0 for C, if it is given."""
+    key = options.get("key")
+    if key is None:
+        return None
+    if options.get("transpose"):
+        raise UsageError("--key and --transpose exclude each other")
+    try:
+        return semitones_above_c(key) % 12
+    except ValueError:
+        raise UsageError(f"--key must be a note such as C, F# or Eb, not {key!r}") from None

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.music.formats import DRUM_CHANNEL
+from seqmodel.media.music.grid import LOWEST_PITCH, NOTES
 
 if TYPE_CHECKING:
     from seqmodel.media.music.midi import Score
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
 # Algorithm", Music Perception 31(1), 2013, table 1.
 MAJOR = (0.238, 0.006, 0.111, 0.006, 0.137, 0.094, 0.016, 0.214, 0.009, 0.080, 0.008, 0.081)
 MINOR = (0.220, 0.006, 0.104, 0.123, 0.019, 0.103, 0.012, 0.214, 0.062, 0.022, 0.061, 0.052)
+
+
+def semitones_to_key(roll: NDArray[np.uint8], tonic: int) -> int:
+    """The transposition, from -5 to 6, that moves the estimated tonic of a roll (T, 88) to `tonic`.
+
+    0 is C. Returns 0 for a roll without notes.
+    """
+    time = np.bincount(np.arange(LOWEST_PITCH, LOWEST_PITCH + NOTES) % 12, roll.sum(axis=0))
+    return (tonic - tonic_of(time) + 5) % 12 - 5 if roll.any() else 0
 
 
 def semitones_to_c(score: "Score") -> int:

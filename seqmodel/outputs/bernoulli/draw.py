@@ -14,15 +14,17 @@ _SIGNATURE = draw_signature("bernoulli_draw")
 
 
 def bernoulli_draw(
-    output: LinearNotesOutput, h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float
-) -> NotesDraw:
+    output: LinearNotesOutput, h: Slot, x: Slot, arena: Arena, chunk: int, temperature: float,
+    *, fills: bool,
+) -> NotesDraw:  # fmt: skip
     """The draw of a frame from h (H,)."""
-    library = _library(output.linear.weight.element_size(), temperature == 0, output.onsets)
-    return NotesDraw(output, h, x, arena, chunk, temperature, library, _SIGNATURE, {})
+    stored = output.linear.weight.element_size()
+    library = _library(stored, temperature == 0, output.onsets, fills)
+    return NotesDraw(output, h, x, arena, chunk, temperature, library, _SIGNATURE, {}, fills=fills)
 
 
 @compiled_once
-def _library(stored: int, at_zero: bool, onsets: bool) -> Library:
+def _library(stored: int, at_zero: bool, onsets: bool, fills: bool) -> Library:
     def write(frame: NotesWriter) -> None:
         draw, D = _Drawing(frame, at_zero=at_zero), frame.field["D"]
         if not onsets:
@@ -42,7 +44,7 @@ def _library(stored: int, at_zero: bool, onsets: bool) -> Library:
         draw.numbers(0, notes, draw.likely, as_bytes=True)
         draw.numbers(notes, D, if_sounding, as_bytes=True)
 
-    return compile_draw(_SIGNATURE, stored, write)
+    return compile_draw(_SIGNATURE, stored, write, fills=fills)
 
 
 class _Drawing:
@@ -70,7 +72,7 @@ class _Drawing:
         e, logit = self._e, self._frame.output(j, lanes)
         if self._at_zero:  # the likelier value
             return e.builder.fcmp_ordered(">", logit.value, e.zero())
-        return self._frame.below(logit * self._frame.factor, j)
+        return self._frame.below(logit * self._frame.factor, j, lanes)
 
     def ones(self, j: Any, lanes: Any) -> Any:
         """Which numbers of x from j on are one."""

@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 from seqmodel.config import Config
 from seqmodel.outputs.notes.linear import LinearNotesOutput
-from seqmodel.outputs.protocol import CompiledDraw, Drawn
+from seqmodel.outputs.notes.output import FillingDraw
+from seqmodel.outputs.protocol import Drawn
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
@@ -49,9 +50,10 @@ class BernoulliOutput(LinearNotesOutput):
         return Drawn(frame, self.ends(logits, uniforms))
 
     def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
-    ) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
+        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float,
+        *, fills: bool = False,
+    ) -> FillingDraw:  # fmt: skip
+        """See `NotesOutput.compiled_draw`."""
         from seqmodel.outputs.bernoulli.draw import bernoulli_draw  # loads the compiler
 
-        return bernoulli_draw(self, h, x, arena, chunk, temperature)
+        return bernoulli_draw(self, h, x, arena, chunk, temperature, fills=fills)

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Self
 from torch import Tensor
 
 from seqmodel.config import Config
+from seqmodel.outputs.notes.output import FillingDraw
 from seqmodel.outputs.notes.tied import TiedOutput
-from seqmodel.outputs.protocol import CompiledDraw, Drawn
+from seqmodel.outputs.protocol import Drawn
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
@@ -44,9 +45,10 @@ class TiedBernoulliOutput(TiedOutput):
         return Drawn(frame, self.ends(h, uniforms))
 
     def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
-    ) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
+        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float,
+        *, fills: bool = False,
+    ) -> FillingDraw:  # fmt: skip
+        """See `NotesOutput.compiled_draw`."""
         from seqmodel.outputs.notes.tied_draw import TiedDraw  # loads the compiler
 
-        return TiedDraw(self, h, x, arena, chunk, temperature)
+        return TiedDraw(self, h, x, arena, chunk, temperature, fills=fills)

@@ -1,5 +1,6 @@
 """The NADE's compiled draw."""
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -36,7 +37,7 @@ _SIGNATURE = draw_signature(
 
 def nade_draw(
     output: LinearNotesOutput, V: Tensor, U: Tensor, h: Slot, x: Slot, arena: Arena, chunk: int,
-    temperature: float,
+    temperature: float, *, fills: bool,
 ) -> NotesDraw:  # fmt: skip
     """The draw of a frame from h (H,), the hidden units having weights V and U (F, K)."""
     K, V, U = V.shape[1], _padded(V), _padded(U)
@@ -46,8 +47,9 @@ def nade_draw(
         "a": arena.take(P), "state": arena.take(P), "limits": arena.take(output.frame_size),
         "past": arena.take(output.frame_size) if output.onsets else None,
     }  # fmt: skip
-    library = _library(output.linear.weight.element_size(), temperature == 0, output.onsets)
-    return NotesDraw(output, h, x, arena, chunk, temperature, library, _SIGNATURE, own)
+    stored = output.linear.weight.element_size()
+    library = _library(stored, temperature == 0, output.onsets, fills)
+    return NotesDraw(output, h, x, arena, chunk, temperature, library, _SIGNATURE, own, fills=fills)
 
 
 def _padded(matrix: Tensor) -> Tensor:
@@ -56,9 +58,9 @@ def _padded(matrix: Tensor) -> Tensor:
 
 
 @compiled_once
-def _library(stored: int, at_zero: bool, onsets: bool) -> Library:
+def _library(stored: int, at_zero: bool, onsets: bool, fills: bool) -> Library:
     return compile_draw(
-        _SIGNATURE, stored, lambda frame: _write(frame, at_zero=at_zero, onsets=onsets)
+        _SIGNATURE, stored, lambda frame: _write(frame, at_zero=at_zero, onsets=onsets), fills=fills
     )
 
 
@@ -70,6 +72,8 @@ def _write(frame: NotesWriter, *, at_zero: bool, onsets: bool) -> None:
         """u < s(logit) where logit > log(u / (1 - u)). The log of 0 comes out as -709."""
         u = frame.uniforms(j)
         limits = u.log() - (1.0 - u).log()
+        if frame.fills:
+            limits = limits.replaced(u, "<", 0.0, -math.inf).replaced(u, ">", 1.0, math.inf)
         e.store(e.zero() if at_zero else limits.value, e.offset(f["limits"], j), lanes)
 
     def activate(a: Vector, k: Any) -> None:
@@ -90,7 +94,9 @@ def _write(frame: NotesWriter, *, at_zero: bool, onsets: bool) -> None:
             b.load(e.offset(f[name], d), typ=e.real) for name in ("product", "bias", "limits")
         )
         logit = b.fadd(e.sum(dot[0]), b.fadd(product, bias))
-        one = b.fcmp_ordered(">", b.fmul(logit, factor), limits)
+        scaled = b.fmul(logit, factor)
+        frame.tell(Vector(e, e.splat(scaled, e.vector)), d, e.first_lanes(e.int(1)))
+        one = b.fcmp_ordered(">", scaled, limits)
         if onsets:
             one = _as_it_must_be(frame, d, one)
         b.store(b.uitofp(one, e.real), e.offset(f["x"], d))

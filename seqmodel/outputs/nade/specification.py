@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.outputs.notes.linear import LinearNotesOutput
-from seqmodel.outputs.protocol import CompiledDraw, Drawn
+from seqmodel.outputs.notes.output import FillingDraw
+from seqmodel.outputs.protocol import Drawn
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
@@ -116,9 +117,10 @@ class NadeOutput(LinearNotesOutput):
         return Drawn(frame, self.ends(outputs, uniforms))
 
     def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
-    ) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
+        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float,
+        *, fills: bool = False,
+    ) -> FillingDraw:  # fmt: skip
+        """See `NotesOutput.compiled_draw`."""
         from seqmodel.outputs.nade.draw import nade_draw  # loads the compiler
 
-        return nade_draw(self, self.V, self.U, h, x, arena, chunk, temperature)
+        return nade_draw(self, self.V, self.U, h, x, arena, chunk, temperature, fills=fills)

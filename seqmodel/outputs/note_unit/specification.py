@@ -9,8 +9,9 @@ from seqmodel import units
 from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.outputs.notes.below import below_size, notes_below
+from seqmodel.outputs.notes.output import FillingDraw
 from seqmodel.outputs.notes.tied import TiedOutput
-from seqmodel.outputs.protocol import CompiledDraw, Drawn
+from seqmodel.outputs.protocol import Drawn
 from seqmodel.units.backends import stepper
 from seqmodel.units.dropout import Dropout
 from seqmodel.units.module import Stack, Unit
@@ -127,9 +128,10 @@ class NoteUnitOutput(TiedOutput):
         return Drawn(frame, self.ends(h, uniforms))
 
     def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
-    ) -> CompiledDraw | None:
-        """See `Output.compiled_draw`."""
+        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float,
+        *, fills: bool = False,
+    ) -> FillingDraw | None:  # fmt: skip
+        """See `NotesOutput.compiled_draw`."""
         layers = self.layers()
         steps = stepper(layers)
         if steps is None:
@@ -140,7 +142,7 @@ class NoteUnitOutput(TiedOutput):
         calls, states = steps(layers, note_x, arena)
         read = states[-len(layers[-1].spec.state)]  # a layer's first state
         of_notes = Steps(note_x, calls, states, read)
-        return TiedDraw(self, h, x, arena, chunk, temperature, of_notes)
+        return TiedDraw(self, h, x, arena, chunk, temperature, of_notes, fills=fills)
 
 
 def note_inputs(

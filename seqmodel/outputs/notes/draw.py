@@ -24,6 +24,11 @@ from seqmodel.outputs.notes.output import NotesOutput
 ITEMSIZE = 8
 """Bytes: float64 throughout."""
 BYTE = ir.IntType(8)
+FILLING = (
+    Array("forced", ("chunk", "D + 1"), optional=True),  # where not 0, the number's uniform
+    Array("logits", ("chunk", "D + 1"), optional=True),  # by which each number was drawn
+)
+"""What a draw that `fills` reads and writes, besides all that others do."""
 # D is the size of a frame, onsets included; `end` is 1 where the last column is the end's.
 _SIZES = ("H", "D", "columns", "end", "chunk")
 _ARRAYS = (
@@ -36,6 +41,7 @@ _ARRAYS = (
     Array("uniforms", ("1",), torch.int64),
     Array("frames", ("chunk", "D"), torch.uint8),  # with space for another vector at the end
     Array("x", ("D",)),  # the last frame drawn, for the unit
+    *FILLING,
 )
 
 
@@ -47,26 +53,35 @@ def draw_signature(
 
 
 class FramesDraw:
-    """What a `CompiledDraw` of notes writes: the frames of a chunk; and its place in the stream."""
+    """What a `FillingDraw` reads and writes besides the output's own fields."""
 
     call: Call
+    forced: Slot | None
+    logits: Slot | None
 
-    def __init__(self, output: NotesOutput, arena: Arena, chunk: int, temperature: float) -> None:
+    def __init__(
+        self, output: NotesOutput, arena: Arena, chunk: int, temperature: float, *, fills: bool
+    ) -> None:
         D = output.frame_size
-        self._frames = arena.take(chunk, D, dtype=torch.uint8, spare=vector_lanes(ITEMSIZE))
-        self._count, self._uniforms = chunk * (D + 1), arena.take(1, dtype=torch.int64)
+        self.frames = arena.take(chunk, D, dtype=torch.uint8, spare=vector_lanes(ITEMSIZE))
+        self._count, self.uniforms = chunk * (D + 1), arena.take(1, dtype=torch.int64)
         self.fields: dict[str, int | Tensor | Slot | None] = {
-            "D": D, "chunk": chunk, "uniforms": self._uniforms, "frames": self._frames,
+            "D": D, "chunk": chunk, "uniforms": self.uniforms, "frames": self.frames,
             "factor": torch.tensor([1 / temperature if temperature else 1.0], dtype=torch.float64),
         }  # fmt: skip
+        self.forced = self.logits = None
+        if fills:
+            self.forced = arena.take(chunk, D + 1, spare=vector_lanes(ITEMSIZE) * ITEMSIZE)
+            self.logits = arena.take(chunk, D + 1)
+            self.fields |= {"forced": self.forced, "logits": self.logits}
 
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
         """Take the uniforms of the next chunk of frames."""
-        self._uniforms.of(memory).view(np.uint64)[0] = uniforms.skip(self._count)
+        self.uniforms.of(memory).view(np.uint64)[0] = uniforms.skip(self._count)
 
     def drawn(self, memory: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
         """The first `count` frames (count, D), zeros and ones."""
-        return self._frames.of(memory)[:count].copy()
+        return self.frames.of(memory)[:count].copy()
 
 
 class NotesDraw(FramesDraw):
@@ -75,10 +90,10 @@ class NotesDraw(FramesDraw):
     def __init__(
         self, output: LinearNotesOutput, h: Slot, x: Slot, arena: Arena, chunk: int,
         temperature: float, library: Library, signature: Signature,
-        own: Mapping[str, int | Tensor | Slot | None],
+        own: Mapping[str, int | Tensor | Slot | None], *, fills: bool,
     ) -> None:  # fmt: skip
         """`own` are this output's own fields. At temperature 0 the factor is 1."""
-        super().__init__(output, arena, chunk, temperature)
+        super().__init__(output, arena, chunk, temperature, fills=fills)
         weight, bias = output.linear.weight, output.linear.bias.double()
         columns, H = weight.shape
         fields = self.fields | {
@@ -92,8 +107,8 @@ class NotesDraw(FramesDraw):
 class NotesWriter:
     """What the code that draws a frame works with."""
 
-    def __init__(self, e: Emitter, field: dict[str, Any], n: Any) -> None:
-        self.e, self.field = e, field
+    def __init__(self, e: Emitter, field: dict[str, Any], n: Any, *, fills: bool) -> None:
+        self.e, self.field, self.fills = e, field, fills
         self._first = e.mul(n, e.add(field["D"], 1))  # of the frame's uniforms
         self.bytes = e.builder.gep(field["frames"], [e.mul(n, field["D"])], source_etype=BYTE)
         """The address of the frame's notes."""
@@ -106,9 +121,23 @@ class NotesWriter:
         product, bias = (Vector(e, value) for value in both)
         return product + bias
 
-    def below(self, logit: Vector, j: Any) -> Any:
-        """Which of the frame's uniforms from `j` on are below the probabilities."""
+    def below(self, logit: Vector, j: Any, lanes: Any) -> Any:
+        """Which of the frame's uniforms from `j` on are below the probabilities.
+
+        The logits of the `lanes` are written where they are asked for.
+        """
+        self.tell(logit, j, lanes)
         return below(self.uniforms(j), logit)
+
+    def told(self, j: Any, *, of_first: bool = False) -> Vector:
+        """The logit that was told of number `j`, in all lanes; of the chunk's first frame's."""
+        place = self.e.int(0) if of_first else self._first
+        return Vector(self.e, self.e.broadcast(self.e.offset(self.field["logits"], place, j)))
+
+    def tell(self, logit: Vector, j: Any, lanes: Any) -> None:
+        """Write the logits by which the numbers from `j` on are drawn, if they are asked for."""
+        if self.fills:
+            self.e.store(logit.value, self.e.offset(self.field["logits"], self._first, j), lanes)
 
     def uniforms(self, j: Any) -> Vector:
         """A vector of the frame's uniforms, from `j` on."""
@@ -119,8 +148,11 @@ class NotesWriter:
         bits = b.add(e.splat(e.add(state, e.mul(n, GAMMA)), e.integers), lanes)
         for shift, factor in MIXING:
             bits = b.mul(b.xor(bits, b.lshr(bits, e.whole(shift))), e.whole(factor))
-        whole = b.uitofp(b.lshr(bits, e.whole(64 - BITS)), e.vector)
-        return Vector(e, whole) * 2.0**-BITS
+        drawn = Vector(e, b.uitofp(b.lshr(bits, e.whole(64 - BITS)), e.vector)) * 2.0**-BITS
+        if not self.fills:
+            return drawn
+        forced = e.load(e.offset(self.field["forced"], self._first, j))
+        return Vector(e, b.select(b.fcmp_ordered("==", forced, e.zero()), drawn.value, forced))
 
     def first(self, lanes: Any) -> Any:
         """The first of a vector of bits."""
@@ -128,7 +160,7 @@ class NotesWriter:
 
 
 def compile_draw(
-    signature: Signature, stored: int, write: Callable[[NotesWriter], None]
+    signature: Signature, stored: int, write: Callable[[NotesWriter], None], *, fills: bool
 ) -> Library:
     """A draw whose notes `write` stores in x and in the frame's bytes.
 
@@ -138,10 +170,11 @@ def compile_draw(
     with function(module, "draw", [POINTER, INT], ITEMSIZE, INT) as (e, fields, n):
         b, f = e.builder, signature.load(e, fields)
         row_matmul(e, stored, f["h"], f["weight"], f["product"], f["H"], f["columns"], False)
-        frame = NotesWriter(e, f, n)
+        frame = NotesWriter(e, f, n, fills=fills)
         write(frame)
         with b.if_then(b.icmp_signed(">", f["end"], e.int(0))):
-            end = frame.output(b.sub(f["columns"], e.int(1)), e.first_lanes(e.int(1)))
-            b.ret(b.zext(frame.first(frame.below(end, f["D"])), INT))
+            one = e.first_lanes(e.int(1))
+            end = frame.output(b.sub(f["columns"], e.int(1)), one)
+            b.ret(b.zext(frame.first(frame.below(end, f["D"], one)), INT))
         b.ret(e.int(0))
     return Library(module)

@@ -1,19 +1,20 @@
 """The compiled draw of a frame note by note, each from its own row of h."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from llvmlite import ir
 
-from seqmodel.kernels.code.emit import INT, POINTER
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.run.calls import Arena, Call, Nested, Slot
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.outputs.notes.below import below_size
 from seqmodel.outputs.notes.below_writer import WORK, NotesBelow
-from seqmodel.outputs.notes.draw import BYTE, ITEMSIZE, FramesDraw, NotesWriter
+from seqmodel.outputs.notes.draw import BYTE, FILLING, ITEMSIZE, FramesDraw, NotesWriter
 from seqmodel.outputs.notes.tied import TiedOutput
 
 _SIZES = ("H", "notes", "D", "R", "chunk")  # D is the size of a frame, onsets included
@@ -28,6 +29,7 @@ _ARRAYS = (
     Array("uniforms", ("1",), torch.int64),
     Array("frames", ("chunk", "D"), torch.uint8),
     Array("kept", ("D",)),  # the previous frame, then the one drawn
+    *FILLING,
 )
 
 
@@ -49,10 +51,10 @@ class TiedDraw(FramesDraw):
 
     def __init__(
         self, output: TiedOutput, h: Slot, kept: Slot, arena: Arena, chunk: int,
-        temperature: float, steps: Steps | None = None,
+        temperature: float, steps: Steps | None = None, *, fills: bool,
     ) -> None:  # fmt: skip
         """`steps` read each note's row of h; without them the output layer reads the row itself."""
-        super().__init__(output, arena, chunk, temperature)
+        super().__init__(output, arena, chunk, temperature, fills=fills)
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
         fields = self.fields | {
@@ -68,9 +70,11 @@ class TiedDraw(FramesDraw):
             inner = steps.calls
             fields |= {"note_x": steps.x, "read": steps.read, "work": arena.take(2 * notes + WORK)}
             fields |= {f"state{k}": slot for k, slot in enumerate(steps.states)}
+            if fills:
+                fields |= {f"trail{k}": arena.take(notes, size) for k, size in enumerate(states)}
         signature = _signature(tuple(states), output.onsets)
         addresses = tuple((call.function, len(call.fields)) for call in inner)
-        library = _library(signature, addresses, temperature == 0, output.onsets)
+        library = _library(signature, addresses, temperature == 0, output.onsets, fills)
         outer = Call(library.address("draw"), signature, ITEMSIZE, fields)
         self.call = Nested(outer, inner)
 
@@ -83,36 +87,37 @@ def _signature(states: tuple[int, ...], onsets: bool) -> Signature:
         Array("work", (f"2 * notes + {WORK}",)),
         Array("read", ("R",)),
         *(Array(f"state{k}", (str(size),)) for k, size in enumerate(states)),
+        *(Array(f"trail{k}", ("notes", str(size)), optional=True) for k, size in enumerate(states)),
     ]
     return Signature("tied_draw", _SIZES, (*_ARRAYS, *(of_unit if states else ())))
 
 
 @compiled_once
 def _library(
-    signature: Signature, calls: tuple[tuple[int, int], ...], at_zero: bool, onsets: bool
-) -> Library:
+    signature: Signature, calls: tuple[tuple[int, int], ...], at_zero: bool, onsets: bool,
+    fills: bool,
+) -> Library:  # fmt: skip
     """draw(fields, n), which makes `calls`, addresses and field counts, for each note."""
     module = ir.Module("tied_draw")
     with function(module, "draw", [POINTER, INT], ITEMSIZE, INT) as (e, fields, n):
         b, f = e.builder, signature.load(e, fields)
-        notes, H, frame = f["notes"], f["H"], NotesWriter(e, f, n)
-        below = None
-        if calls:
-            below = NotesBelow(e, f["work"], notes, onsets=onsets)
-            for array in signature.arrays:
-                if array.name.startswith("state"):
-                    e.clear(f[array.name], e.int(int(array.shape[0])))
+        notes, H, frame = f["notes"], f["H"], NotesWriter(e, f, n, fills=fills)
+        unit = _NoteUnit(e, signature, f, fields, calls, onsets=onsets) if calls else None
+        alike = _Alike(frame, n, unit) if fills and unit is not None else None
+
+        def logit(read: Any, column: int) -> Vector:
+            """The logit of a number, divided by the temperature, given what is read of its note."""
+            weight = e.offset(f["weight"], e.mul(f["R"], column))
+            product = Vector(e, e.splat(e.dot(read, weight, f["R"]), e.vector))
+            bias = Vector(e, e.broadcast(e.offset(f["bias"], column)))
+            return (product + bias) * frame.factor
 
         def drawn(read: Any, column: int, number: Any) -> Any:
-            """Whether this number of the frame is drawn as one, given what is read of its note."""
-            weight = e.offset(f["weight"], e.mul(f["R"], column))
-            logit = Vector(e, e.splat(e.dot(read, weight, f["R"]), e.vector))
-            logit = logit + Vector(e, e.broadcast(e.offset(f["bias"], column)))
+            """Whether this number of the frame is drawn as one."""
+            value = logit(read, column) if alike is None else frame.told(number)
             if at_zero:  # the likelier value
-                ones = b.fcmp_ordered(">", logit.value, e.zero())
-            else:
-                ones = frame.below(logit * frame.factor, number)
-            return frame.first(ones)
+                return frame.first(b.fcmp_ordered(">", value.value, e.zero()))
+            return frame.first(frame.below(value, number, e.first_lanes(e.int(1))))
 
         def put(one: Any, number: Any) -> Any:
             """Write this number of the frame, and return it."""
@@ -122,27 +127,112 @@ def _library(
             return value
 
         with e.loop(0, notes) as note:
+            numbers = [note, e.add(notes, note)] if onsets else [note]
             read = e.offset(f["h"], e.mul(note, H))
-            if below is not None:
-                e.copy(read, f["note_x"], H)
-                below.write(note, e.offset(f["note_x"], H))
-                start = len(signature.fields)
-                for address, size in calls:
-                    place = b.gep(fields, [e.int(start)], source_etype=INT)
-                    call_at(b, address, ir.VoidType(), [place])
-                    start += size
-                read = f["read"]
+            if alike is not None:
+                with alike.unless_known(numbers):
+                    read = alike.unit.read(note, read)
+                    for column, number in enumerate(numbers):
+                        frame.tell(logit(read, column), number, e.first_lanes(e.int(1)))
+            elif unit is not None:
+                read = unit.read(note, read)
             before = b.load(e.offset(f["kept"], note), typ=e.real)
             sounds = drawn(read, 0, note)
             sounding, struck = put(sounds, note), None
             if onsets:
-                again = e.add(notes, note)
                 silent = b.fcmp_ordered("==", before, ir.Constant(e.real, 0.0))
-                struck = put(b.and_(sounds, b.or_(silent, drawn(read, 1, again))), again)
-            if below is not None:
-                below.add(note, sounding, struck)
+                struck = put(b.and_(sounds, b.or_(silent, drawn(read, 1, numbers[1]))), numbers[1])
+            if unit is not None:
+                unit.below.add(note, sounding, struck)
+            if alike is not None:
+                alike.compare(note, numbers)
         _write_end(frame)
     return Library(module)
+
+
+class _NoteUnit:
+    """The unit over the notes of a frame, at its first note."""
+
+    def __init__(
+        self, e: Emitter, signature: Signature, field: dict[str, Any], fields: Any,
+        calls: Sequence[tuple[int, int]], *, onsets: bool,
+    ) -> None:  # fmt: skip
+        self._e, self._field, self._fields, self._calls = e, field, fields, calls
+        self._start = len(signature.fields)
+        self.below = NotesBelow(e, field["work"], field["notes"], onsets=onsets)
+        sizes = {array.name: array.shape[0] for array in signature.arrays}
+        self._states = [
+            (field[name], field[name.replace("state", "trail")], e.int(int(size)))
+            for name, size in sizes.items()
+            if name.startswith("state")
+        ]
+        for state, _, size in self._states:
+            e.clear(state, size)
+
+    def read(self, note: Any, h: Any) -> Any:
+        """Advance by a note, whose row of h is given, and return the address of its output."""
+        e, x, H = self._e, self._field["note_x"], self._field["H"]
+        e.copy(h, x, H)
+        self.below.write(note, e.offset(x, H))
+        start = self._start
+        for address, size in self._calls:
+            place = e.builder.gep(self._fields, [e.int(start)], source_etype=INT)
+            call_at(e.builder, address, ir.VoidType(), [place])
+            start += size
+        return self._field["read"]
+
+    def leave_trail(self, note: Any) -> None:
+        """Keep the state after this note."""
+        for state, trail, size in self._states:
+            self._e.copy(state, self._e.offset(trail, self._e.mul(note, size)), size)
+
+    def take_trail(self, note: Any) -> None:
+        """Return to the state that was kept after this note."""
+        for state, trail, size in self._states:
+            self._e.copy(self._e.offset(trail, self._e.mul(note, size)), state, size)
+
+
+class _Alike:
+    """Whether candidate `n` for a frame is so far like the first, whose logits then hold for it.
+
+    Many candidates are alike throughout, as where all notes are held.
+    """
+
+    def __init__(self, frame: NotesWriter, n: Any, unit: _NoteUnit) -> None:
+        self._frame, self.unit, b = frame, unit, frame.e.builder
+        self._first = b.icmp_signed("==", n, frame.e.int(0))
+        self._alike = b.alloca(ir.IntType(1))
+        b.store(b.not_(self._first), self._alike)
+
+    @contextmanager
+    def unless_known(self, numbers: Sequence[Any]) -> Iterator[None]:
+        """What computes the logits of these numbers, unless they are those of the first."""
+        b, frame = self._frame.e.builder, self._frame
+        with b.if_else(b.load(self._alike, typ=ir.IntType(1))) as (known, unknown):
+            with known:
+                for number in numbers:
+                    one = frame.e.first_lanes(frame.e.int(1))
+                    frame.tell(frame.told(number, of_first=True), number, one)
+            with unknown:
+                yield
+
+    def compare(self, note: Any, numbers: Sequence[Any]) -> None:
+        """Compare the numbers of a note, once they are drawn."""
+        b = self._frame.e.builder
+        with b.if_then(self._first):
+            self.unit.leave_trail(note)
+        alike = b.load(self._alike, typ=ir.IntType(1))
+        with b.if_then(alike):
+            same = ir.Constant(ir.IntType(1), 1)
+            for number in numbers:
+                ours, theirs = (
+                    b.load(b.gep(place, [number], source_etype=BYTE), typ=BYTE)
+                    for place in (self._frame.bytes, self._frame.field["frames"])
+                )
+                same = b.and_(same, b.icmp_signed("==", ours, theirs))
+            with b.if_then(b.not_(same)):
+                b.store(ir.Constant(ir.IntType(1), 0), self._alike)
+                self.unit.take_trail(note)
 
 
 def _write_end(frame: NotesWriter) -> None:
@@ -156,5 +246,5 @@ def _write_end(frame: NotesWriter) -> None:
             inside[0] = (Vector(e, inside[0]) + Vector(e, of_note).exp()).value
         notes = Vector(e, e.splat(b.sitofp(f["notes"], e.real), e.vector))
         logit = (Vector(e, total[0]).log() - notes.log()) + Vector(e, e.broadcast(f["end_bias"]))
-        b.ret(b.zext(frame.first(frame.below(logit, f["D"])), INT))
+        b.ret(b.zext(frame.first(frame.below(logit, f["D"], e.first_lanes(e.int(1)))), INT))
     b.ret(e.int(0))

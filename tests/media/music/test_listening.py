@@ -109,7 +109,7 @@ def test_a_note_off_the_beat_is_softer(tmp_path):
     roll = np.zeros((12, 88), np.uint8)
     roll[[0, 6], 50] = 1
     np.save(tmp_path / "roll.npy", roll)
-    for steps, ratio in ((4, 72 / 92), (3, 1)):
+    for steps, ratio in ((4, (68 + 2 + 10 + 2) / 92), (3, (68 + 9 + 10 + 3) / 92)):
         listen(tmp_path / "roll.npy", Grid.of_beats(steps), 60, tmp_path / f"{steps}.wav")
         sound, rate = soundfile.read(tmp_path / f"{steps}.wav")
         second = round(6 * rate / steps)

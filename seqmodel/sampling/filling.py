@@ -1,0 +1,309 @@
+"""Music around music: part of a piece is drawn anew, given all the rest.
+
+Sequential Monte Carlo (Gordon, Salmond, Smith 1993): particles advance frame by frame; free numbers
+are drawn, given ones scored, and the likelihood of what is given is a particle's weight. Each
+particle draws several candidates for a frame and keeps one by their weights, whose mean is then its
+own (Fearnhead, Papaspiliopoulos, Roberts 2008): voices under a given melody have seen it. Particles
+are resampled where their effective number falls below half.
+
+Sweeps of particle Gibbs (Andrieu, Doucet, Holenstein 2010) then draw one stretch after another once
+more. The piece as it is remains among the particles, given what comes before and after, so that
+each sweep leaves the model's conditional distribution unchanged.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.kernels.run.machine import available_memory
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.model.carry import Carry
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.outputs.notes.output import NotesOutput
+from seqmodel.sampling.particles import FREE, OFF, ON, Candidates, Particles, PlainParticles
+from seqmodel.sampling.sampler import Sampler
+from seqmodel.units.backends import stepper
+
+if TYPE_CHECKING:
+    from seqmodel.sampling.compiled_particles import CompiledModel
+
+CANDIDATES = 8
+"""Drafts of a frame by each particle."""
+STRETCH = 8
+"""Frames that a sweep draws anew at a time."""
+NEGLIGIBLE = 15.0
+"""Nats by which a particle is behind the best when it is given up, where nothing more is drawn."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A piece, part of which was drawn."""
+
+    frames: NDArray[np.uint8]
+    """(T, F)"""
+    effective: NDArray[np.float64]
+    """(n,), the effective number of particles at each frame from the first with anything free to
+    the last."""
+    fitting: float
+    """The effective number of distinct paths, once all that follows is scored."""
+    log_given: float
+    """An estimate of log p(what is given) from that frame on."""
+
+
+class Filler:
+    """Fills pieces by a model, whose weights must not change in the meantime.
+
+    The distribution is that of `sampler`'s frames at a temperature above 0, given the rest of the
+    piece and, where the model predicts ends, that it ends with its last frame.
+    """
+
+    def __init__(
+        self,
+        model: SequenceModel,
+        *,
+        particles: int,
+        candidates: int = CANDIDATES,
+        temperature: float = 1.0,
+        compiled: bool = True,
+    ) -> None:
+        assert isinstance(model.output, NotesOutput)
+        self._model, self.output = model, model.output
+        self.number, self.candidates = particles, candidates
+        self._temperature = temperature
+        self._sampler = Sampler(model, temperature=temperature)
+        self._steps = stepper(model.layers()) if compiled else None
+
+    def fill(
+        self,
+        piece: NDArray[np.uint8],
+        free: NDArray[np.bool_],
+        *,
+        seed: int,
+        number: int = 0,
+        sweeps: int = 0,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Filled:
+        """Draw those notes of `piece` (T, F) that are `free` (T, D), of which there are some.
+
+        With onsets a note that the piece holds over from a free one is struck anew where what is
+        drawn does not lead into it. `number` distinguishes pieces with the same seed.
+
+        Raises:
+            UsageError: if so many particles do not fit in memory.
+            SeqmodelError: if what is given is impossible with all that was drawn.
+        """
+        uniforms = Uniforms(seed, number)
+        free = self._free_numbers(piece, free)
+        (frames_to_draw,) = np.nonzero(free.any(1))
+        begin, end = int(frames_to_draw[0]), int(frames_to_draw[-1]) + 1
+        self._check_memory(end - begin)
+        total, done = (1 + sweeps) * (end - begin), 0
+
+        def drew() -> None:
+            nonlocal done
+            done += 1
+            progress(done, total)
+
+        filled = _Pass(self, piece, free, self._sampler.after(piece[:begin]), uniforms, drew).run()
+        for _ in range(sweeps):
+            heard, carry = 0, None
+            shift = int(uniforms.take(1)[0] * STRETCH)  # so that no frame is always at an edge
+            for start in range(begin - shift, end, STRETCH):
+                stretch = np.zeros_like(free)
+                stretch[max(begin, start) : start + STRETCH] = True
+                (drawn,) = np.nonzero((free & stretch).any(1))
+                if len(drawn):
+                    carry = self._sampler.after(filled.frames[heard : drawn[0]], carry)
+                    heard = int(drawn[0])
+                    again = _Pass(self, filled.frames, free & stretch, carry, uniforms, drew)
+                    filled = replace(filled, frames=again.run(retain=True).frames)
+        return filled
+
+    def _check_memory(self, frames: int) -> None:
+        each = frames * -(-self.output.frame_size // 8)  # the frames drawn, in bits
+        if self._compiled is not None:
+            each += self._compiled.arena.size
+        if self.number * each > available_memory() // 2:
+            most = available_memory() // 2 // each
+            raise UsageError(
+                f"{self.number:,} particles of {frames:,} frames do not fit in memory: take at "
+                f"most {most:,}, or fill a shorter part"
+            )
+
+    def _free_numbers(self, piece: NDArray[np.uint8], free: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The numbers (T, F) of a piece that are not given, from its notes (T, D)."""
+        if not self.output.onsets:
+            return free
+        sounding, struck = np.split(piece > 0, 2, axis=1)
+        from_free = np.pad(free[:-1], ((1, 0), (0, 0))) & sounding & ~struck
+        return np.concatenate([free, free | from_free], axis=1)
+
+    def particles(self, carry: Carry) -> Particles:
+        """Particles of a piece from its carry."""
+        if self._compiled is None:
+            return PlainParticles(self._sampler.double, carry, self.number, self._temperature)
+        from seqmodel.sampling.compiled_particles import CompiledParticles  # loads the compiler
+
+        return CompiledParticles(self._compiled, carry, self.number)
+
+    @cached_property
+    def _compiled(self) -> "CompiledModel | None":
+        if self._steps is None:
+            return None
+        from seqmodel.sampling.compiled_particles import CompiledModel  # as above
+
+        return CompiledModel(self._model, self._steps, self.candidates, self._temperature)
+
+
+class _Pass:
+    """One run of the particles over a piece, from the first frame with free numbers to the end."""
+
+    def __init__(
+        self,
+        filler: Filler,
+        piece: NDArray[np.uint8],
+        free: NDArray[np.bool_],
+        carry: Carry,
+        uniforms: Uniforms,
+        drew: Callable[[], None],
+    ) -> None:
+        """From the carry before the first frame with free numbers.
+
+        `drew` is called after each frame up to the last of them.
+        """
+        self._filler, self._output = filler, filler.output
+        self._piece, self._free, self._uniforms, self._drew = piece, free, uniforms, drew
+        (drawn,) = np.nonzero(free.any(1))
+        self._begin, self._end = int(drawn[0]), int(drawn[-1]) + 1
+        self._particles = filler.particles(carry)
+        before = piece[self._begin - 1] if self._begin else np.zeros_like(piece[0])
+        self._last = np.repeat(before[None], filler.number, 0)  # the particles' previous frames
+        self._history = list[tuple[NDArray[np.int64], NDArray[np.uint8]]]()
+
+    def run(self, *, retain: bool = False) -> Filled:
+        """Draw; with `retain` the piece as it is is one of the particles, the first.
+
+        `log_given` is then meaningless, as the rest is not scored once one particle is left.
+        """
+        weights = np.zeros(self._filler.number)  # logarithms
+        effective, log_given = [], 0.0
+        for t in range(self._begin, len(self._piece)):
+            frames, gained = self._advance(t, retain=retain)
+            weights = weights + gained
+            shares, evidence = self._shares(weights, t)
+            ancestors = np.arange(len(weights))
+            if t < self._end:
+                effective.append(1 / float((shares**2).sum()))
+                if effective[-1] < len(weights) / 2:
+                    ancestors = self._resampled(shares, retain=retain)
+                    log_given += evidence
+                    weights = np.zeros(len(weights))
+                self._history.append((ancestors, np.packbits(frames[ancestors], axis=1)))
+                self._drew()
+            elif retain and len(weights) == 1:
+                break
+            else:  # nothing more is drawn: equal paths have one future
+                if t == self._end:
+                    weights = self._merged(weights)
+                ancestors = np.flatnonzero(weights >= weights.max() - NEGLIGIBLE)
+                self._history.append((ancestors, np.empty((0, 0), np.uint8)))
+                weights = weights[ancestors]
+            self._last = frames[ancestors]
+            self._particles.keep(ancestors, self._last)
+        shares, evidence = self._shares(weights, len(self._piece) - 1)
+        piece, fitting = self._traced(self._one_of(shares)), 1 / float((shares**2).sum())
+        return Filled(piece, np.array(effective), fitting, log_given + evidence)
+
+    def _shares(self, weights: NDArray[np.float64], t: int) -> tuple[NDArray[np.float64], float]:
+        """The logarithmic weights as shares, and the log of their mean.
+
+        The mean is over all particles, those that were merged or given up included.
+        """
+        best = float(weights.max())
+        if best == -np.inf:
+            raise SeqmodelError(f"what is given is impossible from frame {t} on")
+        shares = np.exp(weights - best)
+        total = float(shares.sum())
+        return shares / total, best + math.log(total / self._filler.number)
+
+    def _merged(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The weights, those of equal paths summed in one of them, the others -inf."""
+        k, paths = np.arange(len(weights)), []
+        for ancestors, packed in reversed(self._history):
+            paths.append(packed[k])
+            k = ancestors[k]
+        _, firsts, which = np.unique(
+            np.hstack(paths), axis=0, return_index=True, return_inverse=True
+        )
+        merged = np.full(len(weights), -np.inf)
+        np.logaddexp.at(merged, firsts[which.ravel()], weights)
+        return merged
+
+    def _advance(self, t: int, *, retain: bool) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+        """The particles' frames at t (N, F), and what their weights gain, in logarithms (N,)."""
+        free, x, N = self._free[t], self._piece[t], len(self._last)
+        forced = np.where(free, FREE, np.where(x > 0, ON, OFF))
+        # Where nothing is given, or nothing drawn, all candidates would have the same weight.
+        candidates = self._filler.candidates if free.any() and not free.all() else 1
+        forced = np.broadcast_to(forced, (N, candidates, len(x))).copy()
+        if retain:
+            forced[0, 0] = np.where(x > 0, ON, OFF)
+        drawn = self._particles.draw(forced, self._uniforms)
+        gains = self._log_given(drawn, t)
+        best = gains.max(1, keepdims=True)
+        shares = np.exp(gains - np.where(best > -np.inf, best, 0))
+        gained = best[:, 0] + np.log(np.maximum(shares.mean(1), 1e-300))
+        if candidates == 1:
+            return drawn.frames[:, 0], gained + self._log_end(drawn.end, t)
+        reached = np.cumsum(shares, 1)
+        at = self._uniforms.take(N, 1) * reached[:, -1:]
+        chosen = (reached <= at).sum(1).clip(max=candidates - 1)
+        if retain:
+            chosen[0] = 0
+        return drawn.frames[np.arange(N), chosen], gained + self._log_end(drawn.end, t)
+
+    def _log_given(self, drawn: Candidates, t: int) -> NDArray[np.float64]:
+        """log p of the numbers given at t (N, M), by which candidates are weighed."""
+        x, D = self._piece[t].astype(np.float64), self._output.notes
+        given = np.broadcast_to(~self._free[t], drawn.frames.shape).copy()
+        wrong = (given & (drawn.frames != self._piece[t])).any(2)
+        if self._output.onsets:  # other strikes are determined
+            given[..., D:] &= (drawn.frames[..., :D] > 0) & (self._last[:, None, :D] > 0)
+        nats = np.where(given, np.logaddexp(0, (1 - 2 * x) * drawn.logits), 0).sum(2)
+        return np.where(wrong, -np.inf, -nats)
+
+    def _log_end(self, logits: NDArray[np.float64], t: int) -> NDArray[np.float64]:
+        """log p of the piece ending at t, or going on."""
+        if not self._output.end:
+            return np.zeros(len(logits))
+        ends = t == len(self._piece) - 1
+        return -np.logaddexp(0, -logits if ends else logits)
+
+    def _resampled(self, shares: NDArray[np.float64], *, retain: bool) -> NDArray[np.int64]:
+        """Ancestors by systematic resampling; with `retain` multinomial, the first stays."""
+        N = len(shares)
+        if not retain:
+            at = (self._uniforms.take(1) + np.arange(N)) / N
+            return np.searchsorted(np.cumsum(shares), at).clip(max=N - 1)
+        others = np.searchsorted(np.cumsum(shares), self._uniforms.take(N - 1)).clip(max=N - 1)
+        return np.append(0, others)
+
+    def _one_of(self, shares: NDArray[np.float64]) -> int:
+        reached = np.cumsum(shares)
+        return int(np.searchsorted(reached, self._uniforms.take(1)[0] * reached[-1]))
+
+    def _traced(self, k: int) -> NDArray[np.uint8]:
+        """The piece of particle k."""
+        frames = self._piece.copy()
+        for t in range(self._begin + len(self._history) - 1, self._begin - 1, -1):
+            ancestors, packed = self._history[t - self._begin]
+            if t < self._end:
+                frames[t] = np.unpackbits(packed[k], count=frames.shape[1])
+            k = int(ancestors[k])
+        return frames

@@ -1,0 +1,182 @@
+"""`sample --fill`: music around what is given, from the command line."""
+
+import json
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+from calling import Call, call_ok
+from PIL import Image
+
+MODEL = ("--model", "tied", "--hidden", 4, "--note-hidden", 3, "--epochs", 1)
+
+
+@pytest.fixture(scope="module")
+def struck_run(shared: Path, music: Path) -> Path:
+    """A run with onsets, transposed to C, that models ends."""
+    call_ok("prepare", music, "-o", shared / "c-struck", "--onsets", "--transpose-to-c")
+    call_ok("train", shared / "c-struck", *MODEL, "--end", "--run", shared / "c-run", "-q")
+    return shared / "c-run"
+
+
+@pytest.fixture
+def song(here: Path) -> Path:
+    """Two bars at 80 bpm: a melody in A that repeats notes, over a held bass."""
+    track = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(80))])
+    track.append(mido.Message("note_on", note=45, velocity=70))
+    for pitch in (69, 69, 71, 73, 73, 76, 74, 73):
+        track.append(mido.Message("note_on", note=pitch, velocity=70))
+        track.append(mido.Message("note_off", note=pitch, time=96))
+    track.append(mido.Message("note_off", note=45))
+    mido.MidiFile(type=0, ticks_per_beat=96, tracks=[track]).save(here / "song.mid")
+    return Path("song.mid")
+
+
+def notes_of(path: Path) -> set[tuple[float, float, int]]:
+    """(Begin, end in beats, pitch) of a file's notes, as mido reads it."""
+    file, now, open_notes, found = mido.MidiFile(path), 0, {}, set()
+    for message in mido.merge_tracks(file.tracks):
+        now += message.time
+        if message.type == "note_on" and message.velocity:
+            open_notes[message.note] = now
+        elif message.type in ("note_on", "note_off") and message.note in open_notes:
+            begin = open_notes.pop(message.note)
+            if now > begin:
+                found.add((begin / file.ticks_per_beat, now / file.ticks_per_beat, message.note))
+    return found
+
+
+@pytest.mark.parametrize("which", ["run", "struck_run"])
+def test_a_melody_is_harmonised_and_stays(
+    call: Call, request: pytest.FixtureRequest, song: Path, which: str
+):
+    """Note for note, in its key and tempo, also where a run knows nothing of strikes."""
+    run = request.getfixturevalue(which)
+    said = call_ok("sample", "out.mid", "--run", run, "--fill", song, "--below", "--temperature", 9)
+    assert f"out.mid: 32 frames from {run}, 32 of them drawn\n" in said.err
+    ours, theirs = notes_of(Path("out.mid")), notes_of(song)
+    melody = {note for note in theirs if note[2] > 45}
+    assert melody <= ours
+    assert len(ours) > len(melody) + 10
+    for begin, _, pitch in ours - melody:
+        (sung,) = {top for start, end, top in melody if start <= begin < end}
+        assert pitch < sung
+    tempos = [m.tempo for m in mido.MidiFile("out.mid").tracks[0] if m.type == "set_tempo"]
+    assert tempos == [mido.bpm2tempo(80)]
+    in_c = "song.mid was transposed by +3 semitones, its tonic to C as in training"
+    assert (in_c in said.err) == (which == "struck_run")
+
+
+def test_a_bar_is_drawn_anew_between_others(call: Call, song: Path, run: Path):
+    """The same seed gives the same bytes; pieces of -n and other seeds differ in the bar alone."""
+    options = ("--run", run, "--fill", song, "--bars", "2:2", "--particles", 5, "--temperature", 5)
+    call_ok("sample", "a.npy", *options, "-n", 2)
+    streamed = call("sample", "-", "--format", "npy", *options)
+    assert Path("a-1.npy").read_bytes() == streamed.raw
+    call_ok("sample", "b.npy", *options, "--seed", 7)
+    first, second, other = (np.load(name) > 0 for name in ("a-1.npy", "a-2.npy", "b.npy"))
+    for piece in (second, other):
+        np.testing.assert_array_equal(piece[:16], first[:16])
+        assert (piece[16:] != first[16:]).any()
+    given = np.zeros((16, 88), bool)
+    given[np.arange(16), np.repeat([69, 69, 71, 73], 4) - 21] = given[:, 45 - 21] = True
+    np.testing.assert_array_equal(first[:16], given)
+
+
+def test_it_tells_how_well_it_fits(call: Call, song: Path, run: Path):
+    told = json.loads(
+        call_ok(
+            "sample", "o.mid", "--run", run, "--fill", song, "--frames", "8:12", "--sweeps", 0,
+            "--particles", 9, "--json",
+        ).out
+    )  # fmt: skip
+    (piece,) = told["pieces"]
+    assert (piece["path"], piece["frames"], piece["drawn_frames"]) == ("o.mid", 32, 4)
+    assert piece["particles"] == 9
+    assert 1 <= piece["effective_least"] <= piece["effective_median"] <= 9 + 1e-9
+    assert 1 <= piece["effective_after"] <= 9 + 1e-9
+    call_ok("prepare", "o.mid", "-o", "o", "--split-by", "piece", "-q")
+    per_frame = call_ok("eval", run, "--data", "o.mid", "--per-frame", "-q").out.splitlines()
+    nats = np.array([float(line.split(",")[-1]) for line in per_frame[1:]])
+    drawn = np.zeros(32, bool)
+    drawn[8:12] = True
+    assert piece["nats_per_drawn_frame"] == pytest.approx(nats[drawn].mean(), abs=1e-4)
+    assert piece["nats_per_frame_around"] == pytest.approx(nats[~drawn].mean(), abs=1e-4)
+    # What is given, without the frames before: the sum of all but what was drawn, about.
+    assert -1.5 * nats[8:].sum() < piece["log_given"] < 0
+
+
+def test_the_picture_has_another_colour_for_what_was_drawn(call: Call, song: Path, run: Path):
+    call_ok("sample", "o.png", "--run", run, "--fill", song, "--bars", "2:2", "--temperature", 9)
+    pixels = np.asarray(Image.open("o.png").convert("RGB")).astype(int)
+    middle = pixels.shape[1] // 2
+    warm = (pixels[..., 0] > pixels[..., 2] + 60).sum(0)  # given
+    cold = (pixels[..., 2] > pixels[..., 0] + 60).sum(0)  # drawn
+    assert warm[:middle].sum() > 500
+    assert cold[middle:].sum() > 500
+    assert warm[middle + 50 :].sum() == cold[: middle - 50].sum() == 0
+
+
+MISTAKES = {
+    "--below": (2, "--below needs --fill FILE"),
+    "--sweeps 0": (2, "--sweeps needs --fill FILE"),
+    "--fill {song}": (
+        2,
+        "--fill {song}: say which part to draw, by --bars, --frames, --time, --notes, --below, "
+        "--above",
+    ),
+    "--fill nope.mid --below": (1, "--fill nope.mid: no such file or directory"),
+    "--fill {song} --bars 3:3": (2, "--bars 3:3 holds none of {song}'s bars, 1 to 2"),
+    "--fill {song} --below --length 9": (2, "--fill and --length exclude each other"),
+    "--fill {song} --below --seconds 9": (2, "--fill and --seconds exclude each other"),
+    "--fill {song} --below --prime {song}": (2, "--fill and --prime exclude each other"),
+    "--fill {song} --below --temperature 0": (2, "--fill and --temperature 0 exclude each other"),
+    "--key 5": (2, "--key must be a note such as C, F# or Eb, not '5'"),
+    "--fill {song} --below --device cuda": (2, "--fill and --device cuda exclude each other"),
+    "--key H": (2, "--key must be a note such as C, F# or Eb, not 'H'"),
+    "--key C --transpose 2": (2, "--key and --transpose exclude each other"),
+    "--fill {song} --below --particles 0": (
+        2,
+        "--particles must be at least 1 (see seqmodel sample --help)",
+    ),
+}
+
+
+@pytest.mark.parametrize("options", MISTAKES)
+def test_mistakes(call: Call, song: Path, run: Path, options: str):
+    """One line, the exit status, and nothing written."""
+    status, said = MISTAKES[options]
+    result = call("sample", "o.mid", "--run", run, *options.format(song=song).split())
+    assert (result.status, result.out) == (status, "")
+    assert result.err == f"seqmodel: {said.format(song=song)}\n"
+    assert not Path("o.mid").exists()
+
+
+def test_more_particles_than_memory_are_refused(call: Call, song: Path, run: Path, monkeypatch):
+    monkeypatch.setattr("seqmodel.sampling.filling.available_memory", lambda: 10**6)
+    options = ("--fill", song, "--below", "--particles", 10**5)
+    result = call("sample", "o.mid", "--run", run, *options)
+    assert result.status == 2
+    assert result.err.startswith(
+        "seqmodel: 100,000 particles of 32 frames do not fit in memory: take at most "
+    )
+    assert not Path("o.mid").exists()
+
+
+def test_sound_is_not_filled(call: Call, audio_run_folder: Path, song: Path):
+    result = call("sample", "o.wav", "--run", audio_run_folder, "--fill", song, "--below")
+    assert result.status == 2
+    assert result.err.startswith("seqmodel: --fill is for music, and ")
+
+
+@pytest.mark.parametrize(("key", "semitones"), [("A", 0), ("b", 2), ("Eb", 6), ("e", -5)])
+def test_music_is_written_in_a_key(call: Call, song: Path, run: Path, key: str, semitones: int):
+    """The nearest way; what was given goes along."""
+    options = ("--run", run, "--fill", song, "--time", "5:", "--notes", "C3:B3", "--flat")
+    call_ok("sample", "as-is.mid", *options)
+    call_ok("sample", "moved.mid", *options, "--key", key)
+    moved = {(on, off, pitch + semitones) for on, off, pitch in notes_of(Path("as-is.mid"))}
+    assert notes_of(Path("moved.mid")) == moved
+    velocities = {m.velocity for m in mido.MidiFile("moved.mid").tracks[0] if m.type == "note_on"}
+    assert velocities == {80}

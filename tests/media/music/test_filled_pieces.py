@@ -1,0 +1,181 @@
+"""Which part of a file `sample --fill` draws anew, and what is kept of the file."""
+
+from pathlib import Path
+
+import mido
+import numpy as np
+import pytest
+
+from seqmodel.errors import UsageError
+from seqmodel.media.music.filling import FilledPiece
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.notes import note_name, pitch_of
+
+BEATS = PianoRollFrames(Grid.of_beats(4))
+
+
+@pytest.fixture
+def melody(tmp_path: Path) -> Path:
+    """Two bars of 3/4 at 90 bpm over a bass: C5 struck twice, E5, rest, G5; C3 throughout."""
+    track = mido.MidiTrack(
+        [
+            mido.MetaMessage("time_signature", numerator=3, denominator=4),
+            mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(90)),
+        ]
+    )
+    events = [(0, 72, 48), (48, 72, 48), (96, 76, 96), (240, 79, 48), (0, 48, 288)]
+    times = [(on, "note_on", pitch) for on, pitch, _ in events]
+    times += [(on + length, "note_off", pitch) for on, pitch, length in events]
+    now = 0
+    for tick, kind, pitch in sorted(times, key=lambda event: (event[0], event[1] == "note_on")):
+        track.append(mido.Message(kind, note=pitch, velocity=64, time=tick - now))
+        now = tick
+    path = tmp_path / "melody.mid"
+    mido.MidiFile(type=0, ticks_per_beat=48, tracks=[track]).save(path)
+    return path
+
+
+def free_of(path: Path, **options: object) -> np.ndarray:
+    """The notes to be drawn: (24, 88), 4 frames a beat."""
+    return FilledPiece(path, BEATS, options).free
+
+
+@pytest.mark.parametrize(
+    ("options", "frames"),
+    [
+        ({"bars": "1:1"}, range(12)),
+        ({"bars": "2:"}, range(12, 24)),
+        ({"bars": ":2"}, range(24)),
+        ({"frames": "3:5"}, range(3, 5)),
+        ({"frames": ":99"}, range(24)),
+        ({"time": "1:2"}, range(6, 12)),  # a frame lasts a sixth of a second
+        ({"bars": "1:1", "frames": "8:20"}, range(8, 12)),
+    ],
+)
+def test_stretches_of_time(melody: Path, options: dict[str, str], frames: range):
+    """Bars follow the file's time signature, seconds its tempo; several intersect."""
+    expected = np.zeros((24, 88), bool)
+    expected[list(frames)] = True
+    np.testing.assert_array_equal(free_of(melody, **options), expected)
+
+
+def test_notes_and_what_lies_below_above_and_between(melody: Path):
+    free = free_of(melody, notes="C4:Eb5")
+    assert (np.flatnonzero(free.all(0)) + 21).tolist() == list(range(60, 76))
+    assert not free[:, free.any(0) & ~free.all(0)].any()
+    # The highest voice is C5 twice, E5, then the bass alone for a beat, and G5.
+    top = [72] * 8 + [76] * 8 + [48] * 4 + [79] * 4
+    below, above = free_of(melody, below=True), free_of(melody, above=True)
+    for t, pitch in enumerate(top):
+        assert np.flatnonzero(below[t]).tolist() == list(range(pitch - 21))
+        assert np.flatnonzero(above[t]).tolist() == list(range(48 - 21 + 1, 88))
+    np.testing.assert_array_equal(free_of(melody, below=True, above=True), below & above)
+
+
+def test_a_line_goes_on_where_the_file_rests(tmp_path: Path):
+    """At a rest the line is that of the note before; at first, of the first note."""
+    roll = np.zeros((5, 88), np.uint8)
+    roll[1, 40] = roll[3, 50] = 1
+    np.save(tmp_path / "x.npy", roll)
+    below = free_of(tmp_path / "x.npy", below=True)
+    assert below.sum(1).tolist() == [40, 40, 40, 50, 50]
+
+
+def test_the_files_own_notes_are_struck_as_they_were(melody: Path):
+    """Frames of a run without onsets do not tell that C5 is struck again on the second beat."""
+    piece = FilledPiece(melody, BEATS, {"bars": "2:2"})
+    assert (piece.frames.shape, piece.tempo) == ((24, 88), pytest.approx(90))
+    drawn = piece.frames.copy()
+    drawn[12:] = 0
+    drawn[14:20, 30] = 1
+    played = piece.played(drawn)
+    begins = {(int(t), int(n) + 21) for t, n in zip(*np.nonzero(played[:, 88:]), strict=True)}
+    assert begins == {(0, 48), (0, 72), (4, 72), (8, 76), (14, 51)}
+
+
+def test_what_is_not_kept_is_said(melody: Path):
+    coarse = PianoRollFrames(Grid.of_beats(1), transpose_to_c=True)
+    file = mido.MidiFile(melody)
+    for message in file.tracks[0]:
+        if message.type in ("note_on", "note_off"):
+            message.note += 2
+    file.tracks[0].insert(5, mido.MetaMessage("set_tempo", tempo=400_000, time=0))
+    file.tracks[0][4].time += 24
+    file.save(melody)
+    piece = FilledPiece(melody, coarse, {"below": True})
+    assert piece.transposed == -2
+    assert piece.remarks == [
+        f"{melody} was transposed by -2 semitones, its tonic to C as in training, and is written "
+        "in its own key",
+        f"{melody} changes its tempo, which the new file does not",
+        f"{melody} has notes off the run's grid (1 step per beat), moved onto it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "say which part to draw, by --bars, --frames, --time, --notes, --below, --above"),
+        ({"bars": "3:3"}, "--bars 3:3 holds none of {path}'s bars, 1 to 2"),
+        ({"bars": "0:1"}, "--bars 0:1 holds none of {path}'s bars, 1 to 2"),
+        ({"bars": "2"}, "--bars must be FROM:TO, not '2'"),
+        ({"frames": "4:4"}, "--frames 4:4 holds none of {path}'s frames, 0 to 23"),
+        ({"frames": "-1:4"}, "--frames must be FROM:TO, not '-1:4'"),
+        ({"time": "4:5"}, "--time 4:5 holds no frame of {path}, which lasts 4.0 s"),
+        ({"time": "nan:5"}, "--time must be FROM:TO, not 'nan:5'"),
+        ({"time": "-3:1"}, "--time must be FROM:TO, not '-3:1'"),
+        ({"notes": ":C-1"}, "--notes :C-1 holds none of the keys, A0 to C8"),
+        ({"notes": "C2"}, "--notes must be LOW:HIGH, not 'C2'"),
+        ({"notes": "H2:"}, "--notes must be LOW:HIGH, not 'H2:'"),
+        ({"notes": "C9:"}, "--notes C9: holds none of the keys, A0 to C8"),
+        ({"notes": "C4:C3"}, "--notes C4:C3 holds none of the keys, A0 to C8"),
+        (
+            {"notes": ":A1", "above": True},
+            "--fill {path}: there is nothing to draw in that part of it",
+        ),
+    ],
+)
+def test_a_part_that_cannot_be_is_a_mistake(melody: Path, options: dict[str, object], said: str):
+    with pytest.raises(UsageError) as raised:
+        free_of(melody, **options)
+    assert said.format(path=melody) in str(raised.value)
+
+
+def test_notes_are_those_of_the_file_and_seconds_too(melody: Path):
+    """A run in C reads the file elsewhere; its seconds go by its tempos."""
+    file = mido.MidiFile(melody)
+    for message in file.tracks[0]:
+        if message.type in ("note_on", "note_off"):
+            message.note += 2
+    file.tracks[0].insert(5, mido.MetaMessage("set_tempo", tempo=333_334, time=0))  # after C5
+    file.save(melody)
+    in_c = PianoRollFrames(Grid.of_beats(4), transpose_to_c=True)
+    piece = FilledPiece(melody, in_c, {"notes": "C4:Eb5"})
+    assert (np.flatnonzero(piece.free.all(0)) + 21 + 2).tolist() == list(range(60, 76))
+    timed = FilledPiece(melody, in_c, {"time": "1:"})  # a beat takes 2/3 s, then 1/3 s
+    assert int(timed.free.any(1).argmax()) == 8
+
+
+def test_bars_are_counted_in_the_first_metre(melody: Path):
+    file = mido.MidiFile(melody)
+    file.tracks[0].insert(5, mido.MetaMessage("time_signature", numerator=4, time=0))
+    file.save(melody)
+    piece = FilledPiece(melody, BEATS, {"bars": "2:2"})
+    assert int(piece.free.any(1).argmax()) == 12
+    assert piece.remarks == [
+        f"{melody} changes its metre: bars are counted in its first one, of 3 quarter notes"
+    ]
+
+
+def test_bars_need_beats(melody: Path):
+    with pytest.raises(UsageError, match="--bars needs a run on a grid of beats"):
+        FilledPiece(melody, PianoRollFrames(Grid.of_seconds("0.1")), {"bars": "1:1"})
+
+
+def test_names_of_notes():
+    for pitch in range(128):
+        assert pitch_of(note_name(pitch)) == pitch
+    assert [pitch_of(name) for name in ("c4", "B#3", "Cb4", "Db-1", "60", " A0 ")] == [
+        60, 60, 59, 1, 60, 21,
+    ]  # fmt: skip

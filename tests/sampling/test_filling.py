@@ -1,0 +1,137 @@
+"""Filling: what is given stays, what is drawn follows the model's conditional distribution."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from onsets import as_frames, random_states
+from scipy.stats import chisquare
+
+from seqmodel import units
+from seqmodel.model.encoder import WindowEncoder
+from seqmodel.model.notes import NoteEncoder
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.outputs.bernoulli.specification import BernoulliOutput
+from seqmodel.outputs.bernoulli.tied import TiedBernoulliOutput
+from seqmodel.outputs.nade.specification import NadeOutput
+from seqmodel.outputs.note_unit.specification import NoteUnitOutput
+from seqmodel.outputs.notes.below import below_size
+from seqmodel.sampling.filling import Filler
+
+KINDS = ("bernoulli", "nade", "tied-bernoulli", "note-unit")
+
+
+def build(kind, notes, *, end=False, onsets=False, seed=0):
+    """A model of random weights, in which both the past and the notes below matter."""
+    torch.manual_seed(seed)
+    if kind in ("bernoulli", "nade"):
+        encoder = WindowEncoder(2 * notes if onsets else notes, binary=True)
+        width = (7,) if kind == "nade" else ()
+        output = (NadeOutput if kind == "nade" else BernoulliOutput)(
+            6, notes, *width, end=end, onsets=onsets
+        )
+    else:
+        encoder = NoteEncoder(notes, onsets=onsets, echo=True, clock=end)
+        h_size = 6 + encoder.beside_size
+        if kind == "note-unit":
+            below = below_size(onsets=onsets)
+            unit = units.make("lstm", h_size + below, 5)
+            output = NoteUnitOutput(h_size, unit, notes, end=end, onsets=onsets)
+        else:
+            output = TiedBernoulliOutput(h_size, notes, end=end, onsets=onsets)
+    model = SequenceModel(encoder, units.make("gru", encoder.input_size, 6), output)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.normal_(0, 1.5 if name.startswith("output") else 0.3)
+    return model.double().eval()
+
+
+def log_p(model, piece):
+    """log p of each number of a piece (T, F) and, if the model predicts it, of its end."""
+    frames = torch.from_numpy(piece).double().unsqueeze(1)
+    with torch.no_grad():
+        reading = model.read(frames, model.start(1))
+        nats = model.output.score(reading.h, reading.frames, reading.past).sum()
+        if model.output.end:
+            last = torch.zeros(len(piece), 1, dtype=torch.float64)
+            last[-1] = 1
+            nats = nats + model.output.end_score(reading.h, last).sum()
+    return -float(nats)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("onsets", [False, True])
+@pytest.mark.parametrize("end", [False, True])
+def test_compiled_and_plain_filling_draw_the_same(kind, end, onsets):
+    """Given numbers, candidates, resampling and sweeps: every bit and every weight."""
+    model = build(kind, 9, end=end, onsets=onsets)
+    piece = random_states(1, 64, 9)
+    piece = as_frames(piece) if onsets else (piece > 0).astype(np.uint8)
+    free = np.zeros((len(piece), 9), bool)
+    free[3:-5, 2:6] = free[3:40, -2:] = True
+    filled = [
+        Filler(model, particles=7, candidates=3, temperature=0.9, compiled=compiled).fill(
+            piece, free, seed=5, number=2, sweeps=1
+        )
+        for compiled in (True, False)
+    ]
+    np.testing.assert_array_equal(filled[0].frames, filled[1].frames)
+    np.testing.assert_allclose(filled[0].effective, filled[1].effective, rtol=1e-9)
+    assert filled[0].log_given == pytest.approx(filled[1].log_given, rel=1e-9)
+    ours, theirs = filled[0].frames, piece
+    np.testing.assert_array_equal(ours[:, :9][~free], theirs[:, :9][~free])
+    if onsets:  # a held note may lose what it was held from
+        kept = ~free & ~np.pad(free[:-1], ((1, 0), (0, 0)))
+        np.testing.assert_array_equal(ours[:, 9:][kept], theirs[:, 9:][kept])
+        before = np.pad(ours[:-1, :9], ((1, 0), (0, 0)))
+        assert (ours[:, 9:] >= (ours[:, :9] & ~before & 1)).all()  # none is held from silence
+    assert (filled[0].frames != piece).any()
+    assert filled[0].effective.min() < 3.5  # some were resampled
+
+
+def outcomes(model, piece, free):
+    """Every possible piece, and its probability given what is given."""
+    pieces = []
+    for bits in product([0, 1], repeat=int(free.sum())):
+        made = piece.copy()
+        made[free] = bits
+        pieces.append(made)
+    logs = np.array([log_p(model, made) for made in pieces])
+    return np.array(pieces), logs
+
+
+@pytest.mark.parametrize(
+    ("kind", "particles", "candidates", "sweeps"),
+    [("nade", 24, 4, 0), ("nade", 12, 1, 1), ("note-unit", 24, 4, 0), ("note-unit", 2, 3, 8)],
+)
+def test_the_drawn_follow_the_exact_conditional(kind, particles, candidates, sweeps):
+    """By enumeration; with two particles alone the first pass is far from it."""
+    model = build(kind, 4, end=True, seed=3)
+    piece = (random_states(1, 6, 4) > 0).astype(np.uint8)
+    free = np.zeros(piece.shape, bool)
+    free[1:4, 0:2] = True
+    pieces, logs = outcomes(model, piece, free)
+    exact = np.exp(logs - np.logaddexp.reduce(logs))
+    filler, draws = Filler(model, particles=particles, candidates=candidates), 600
+    counts, given = np.zeros(len(pieces)), []
+    for number in range(draws):
+        filled = filler.fill(piece, free, seed=1, number=number, sweeps=sweeps)
+        counts[int("".join(map(str, filled.frames[free])), 2)] += 1
+        given.append(filled.log_given)
+    often = exact * draws > 5
+    seen = np.append(counts[often], counts[~often].sum())
+    expected = np.append(exact[often], exact[~often].sum()) * draws
+    assert often.sum() > 8
+    assert chisquare(seen, expected).pvalue > 0.001
+    # What precedes the first free frame is not part of the estimate.
+    before = log_p(model, piece[:1])
+    if model.output.end:
+        with torch.no_grad():
+            reading = model.read(torch.from_numpy(piece[:1]).double().unsqueeze(1), model.start(1))
+            ends = model.output.end_score(reading.h, torch.ones(1, 1, dtype=torch.float64))
+            goes_on = model.output.end_score(reading.h, torch.zeros(1, 1, dtype=torch.float64))
+        before += float(ends - goes_on)
+    ratios = np.exp(np.array(given) - (np.logaddexp.reduce(logs) - before))
+    error = ratios.std() / draws**0.5
+    assert abs(ratios.mean() - 1) < 4 * error
