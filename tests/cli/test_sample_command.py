@@ -171,3 +171,33 @@ def test_a_silent_sample_is_reported(call: Call, run: Path):
     result = call("sample", "o.npy", "--run", run, "--temperature", 0, "--length", 8)
     assert not np.load("o.npy").any()
     assert result.err == f"o.npy: 8 frames from {run}, silent: try a higher --temperature\n"
+
+
+def test_the_best_of_some_is_nearest_to_training(call: Call, run: Path):
+    """Of the same pieces that -n would draw, scored by `eval`; with a primer without its frames."""
+    call_ok("sample", "p.npy", "--run", run, "--length", 6, "--seed", 9)
+    (trained,) = (
+        line["train_nats_per_frame"]
+        for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+        if line["epoch"] == 2
+    )
+    for more in ((), ("--prime", "p.npy")):
+        options = ("--run", run, "--length", 8, "--force", *more)
+        call_ok("sample", "o.npy", "-n", 4, *options)
+        drawn = [np.load(f"o-{k}.npy") for k in (1, 2, 3, 4)]
+        before = np.load("p.npy") if more else np.empty((0, 88), np.uint8)
+        loaded = seqmodel.load_run(run)
+        nats = [
+            loaded.nll(np.concatenate([before, piece]))[len(before) :].mean() for piece in drawn
+        ]
+        best = int(np.argmin(np.abs(np.array(nats) - trained)))
+        told = call_ok("sample", "best.npy", "--best-of", 4, *options)
+        assert told.err == (
+            f"best.npy: 8 frames from {run}, {nats[best]:.3f} nats per frame "
+            f"(training {trained:.3f})\n"
+        )
+        assert np.array_equal(np.load("best.npy"), drawn[best])
+    (piece,) = json.loads(call_ok("sample", "best.npy", "--best-of", 4, "--json", *options).out)[
+        "pieces"
+    ]
+    assert piece["nats_per_frame"] == pytest.approx(nats[best])

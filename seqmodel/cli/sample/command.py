@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import counter, message, print_json
+from seqmodel.cli.common import message, print_json
 from seqmodel.cli.completion import one_of
 from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.options import (
@@ -20,6 +20,7 @@ from seqmodel.cli.options import (
     chosen_run,
     exclude,
 )
+from seqmodel.cli.sample.drawing import draw_pieces
 from seqmodel.cli.sample.filling import fill_pieces
 from seqmodel.cli.sample.targets import Targets
 from seqmodel.errors import UsageError
@@ -85,6 +86,14 @@ def sample(
     no_end: Annotated[
         bool, pieces_option("--no-end", help="The model may not end a piece at all.")
     ] = False,
+    best_of: Annotated[
+        int,
+        pieces_option(
+            min=1,
+            help="Draw as many for each, and keep the one whose nats per frame come nearest to "
+            "training's.",
+        ),
+    ] = 1,
     seed: Annotated[int, pieces_option(min=0, help="The same seed gives the same bytes.")] = 1,
     temperature: Annotated[
         float,
@@ -156,6 +165,7 @@ def sample(
         "--min-length": min_length > 1,
         "--no-end": no_end,
         "--prime": prime,
+        "--best-of": best_of > 1,
         "--temperature 0": temperature == 0,
         "--device cuda": device == "cuda",
     }
@@ -163,7 +173,6 @@ def sample(
         exclude({"--fill": media_options.get("fill"), option: given})
 
     from seqmodel.runs.folder import load_run
-    from seqmodel.sampling.sampler import Sampler
 
     if not targets.to_stdout:
         for target in targets:
@@ -198,31 +207,15 @@ def sample(
     # A step of one piece is too small for a GPU to be faster.
     place = loaded.model.choose_device("cpu" if device == "auto" else device, 1)
     loaded.model.to(place)
+    manner: dict[str, Any] = {
+        "seed": seed, "temperature": temperature, "quiet": quiet, "as_json": as_json,
+    }  # fmt: skip
     if sampling.filling is not None:
-        filled = fill_pieces(
-            loaded, sampling, sampling.filling, targets, seed=seed, temperature=temperature,
-            quiet=quiet, as_json=as_json,
-        )  # fmt: skip
-        if as_json:
-            print_json({"run": str(loaded.folder), "seed": seed, "pieces": filled})
-        return
-    sampler = Sampler(loaded.model, temperature=temperature)
-    shortest = math.inf if no_end else min_length
-    pieces = []
-    for k, target in enumerate(targets):
-        piece = sampler.piece(
-            sampling.length, seed=seed, number=k, prime=sampling.primer, shortest=shortest
-        )
-        with counter("sampling", quiet=quiet) as progress, targets.opened(target) as file:
-            written = sampling.write(file, piece, progress)
-        ended_by = "model" if piece.ended else "limit"
-        pieces.append({"path": str(target), "frames": piece.frames, "ended_by": ended_by})
-        facts = [f"{target}: {written.size} from {loaded.folder}"]
-        if loaded.config.end:
-            facts.append("ended by the model" if piece.ended else "cut off at the limit")
-        message(
-            ", ".join(filter(None, [*facts, written.hint])),
-            quiet=quiet or targets.to_stdout or as_json,
+        pieces = fill_pieces(loaded, sampling, sampling.filling, targets, **manner)
+    else:
+        shortest = math.inf if no_end else min_length
+        pieces = draw_pieces(
+            loaded, sampling, targets, shortest=shortest, best_of=best_of, **manner
         )
     if as_json:
         print_json({"run": str(loaded.folder), "seed": seed, "pieces": pieces})
