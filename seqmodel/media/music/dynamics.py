@@ -1,12 +1,12 @@
 """How loud notes are, by rule: nobody plays every note alike.
 
 A note's MIDI velocity is 68, plus
-- its place in the bar, of four beats: 14 on the first beat, 9 on the third, 6 on the others, and
-  2 halfway between two beats; none of it where frames are of real time;
+- its place in the bar: 14 on the first beat, 9 in the middle of a bar of four quarter notes, 6 on
+  the other beats, and 2 halfway between two; none of it where frames are of real time;
 - its voice: 10 if nothing sounds above it where it begins, else 4 if nothing sounds below it;
 - its place in the phrase, of four bars: 8 sin(pi p) where p goes from 0 to 1, an arch.
 
-Friberg, Bresin and Sundberg (2006) describe such rules, and measure them on performances.
+Friberg, Bresin and Sundberg (2006) describe such rules of performance.
 """
 
 import numpy as np
@@ -24,34 +24,40 @@ LOUDEST = QUIETEST + DOWNBEAT + MELODY + ARCH
 FLAT = 80
 """The velocity of all notes that are played alike."""
 
-BAR, PHRASE = 4, 16
-"""In beats."""
+COMMON_TIME = 4, 4
+PHRASE_BARS = 4
 PHRASE_SECONDS = 8.0
 """Of a phrase in real time."""
 
 
 def velocities(
-    notes: NDArray[np.int64], frames: NDArray[np.uint8], grid: Grid, *, flat: bool = False
+    notes: NDArray[np.int64],
+    frames: NDArray[np.uint8],
+    grid: Grid,
+    *,
+    meter: tuple[int, int] = COMMON_TIME,
+    flat: bool = False,
 ) -> NDArray[np.int64]:
-    """The MIDI velocity (N,) of each of `notes_of(frames)`."""
+    """The MIDI velocity (N,) of each of `notes_of(frames)`, in bars of this time signature."""
     if flat:
         return np.full(len(notes), FLAT)
     begin, key = notes[:, 0], notes[:, 2] - LOWEST_PITCH
     roll = sounding(frames)
     top, bottom = NOTES - 1 - roll[:, ::-1].argmax(axis=1), roll.argmax(axis=1)
     voice = np.where(key == top[begin], MELODY, np.where(key == bottom[begin], BASS, 0))
-    per_phrase = PHRASE_SECONDS / grid.seconds_per_frame(1.0)
-    metre: int | NDArray[np.int64] = 0
-    if grid.steps_per_beat is not None:
-        per_phrase = PHRASE * grid.steps_per_beat
-        metre = _metre(begin, grid.steps_per_beat)
+    if grid.steps_per_beat is None:
+        metre, per_phrase = np.zeros_like(begin), PHRASE_SECONDS / grid.seconds_per_frame(1.0)
+    else:
+        bar = 4 * meter[0] / meter[1] * grid.steps_per_beat
+        metre, per_phrase = _metre(begin, grid.steps_per_beat, bar), PHRASE_BARS * bar
     arch = np.rint(ARCH * np.sin(np.pi * (begin % per_phrase) / per_phrase))
     louder: NDArray[np.int64] = QUIETEST + metre + voice + arch.astype(np.int64)
     return louder
 
 
-def _metre(begin: NDArray[np.int64], steps: int) -> NDArray[np.int64]:
-    """What the place in the bar adds, for notes that begin at these frames."""
-    beat, within = begin // steps % BAR, begin % steps
-    on_beat = np.select([beat == 0, beat == BAR // 2], [DOWNBEAT, MIDDLE], BEAT)
-    return np.select([within == 0, 2 * within == steps], [on_beat, HALFWAY], 0)
+def _metre(begin: NDArray[np.int64], steps: int, bar: float) -> NDArray[np.int64]:
+    """What the place in a bar of so many frames adds, for notes that begin at these."""
+    place = begin % bar
+    middle = (2 * place == bar) & (bar == 4 * steps)
+    places = [place == 0, middle, place % steps == 0, 2 * (place % steps) == steps]
+    return np.select(places, [DOWNBEAT, MIDDLE, BEAT, HALFWAY], 0)

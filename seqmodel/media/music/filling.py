@@ -13,6 +13,7 @@ from seqmodel.errors import UsageError
 from seqmodel.media.input import named
 from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_midi, load_roll
+from seqmodel.media.music.dynamics import COMMON_TIME
 from seqmodel.media.music.formats import DRUM_CHANNEL
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import HIGHEST_PITCH, LOWEST_PITCH, NOTES
@@ -44,6 +45,7 @@ class FilledPiece:
         free: (T, 88), the notes to be drawn.
         transposed: semitones by which it was moved, its tonic to C.
         tempo: beats per minute.
+        meter: its first time signature, if it states one.
         remarks: what is not kept of the file, one line each.
     """
 
@@ -58,7 +60,7 @@ class FilledPiece:
         self._path, self._frame = path, frame
         self.transposed, self.remarks = 0, list[str]()
         self.tempo = defaults.TEMPO
-        self._bar = 4.0  # in beats
+        self.meter: tuple[int, int] | None = None
         self._score: Score | None = None
         with named(f"--fill {path}"):
             if path.suffix.lower() == ".npy":
@@ -90,8 +92,7 @@ class FilledPiece:
         assert score is not None
         if not score.smpte:
             self.tempo = 60e6 / int(score.tempo[0])
-        numerator, denominator = score.meters[0]
-        self._bar = 4 * numerator / denominator
+        self.meter = next(iter(score.meters), None)
         moved = score.pitch.astype(int) + self.transposed
         for odd, what in (
             (piece.repairs, f"was repaired: {', '.join(piece.repairs)}"),
@@ -159,7 +160,8 @@ class FilledPiece:
             raise UsageError(
                 f"--bars needs a run on a grid of beats, not {self._frame.grid}: use --time"
             )
-        bar, T = steps * self._bar, len(self.frames)
+        beats, of = self.meter or COMMON_TIME
+        bar, T = 4 * beats / of * steps, len(self.frames)
         bars = max(1, -int(-T // bar))
         begin, end = _span("bars", text, _whole)
         begin, end = 1 if begin is None else begin, bars if end is None else end
@@ -167,8 +169,7 @@ class FilledPiece:
             raise UsageError(f"--bars {text} holds none of {self._path}'s bars, 1 to {bars:,}")
         if self._score is not None and len(self._score.meters) > 1:
             self.remarks.append(
-                f"{self._path} changes its metre: bars are counted in its first one, of "
-                f"{self._bar:g} quarter notes"
+                f"{self._path} changes its metre: bars are counted in its first one, {beats}/{of}"
             )
         return round((begin - 1) * bar), round(end * bar)
 

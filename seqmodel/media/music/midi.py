@@ -53,7 +53,7 @@ class Score:
         smpte: whether ticks are real time, so that the file has no beats.
         tempo_tick: int64 (M,), increasing from 0: where each tempo begins.
         tempo: int64 (M,), microseconds per `ticks_per_unit`.
-        meters: the time signatures, 4 over 4 if there is none; each differs from that before.
+        meters: the time signatures, if any; each differs from the one before.
         format: 0, 1 or 2, or an unknown one read as 1, as stated in the file.
         tracks: number of tracks found.
         last_tick: where the longest track ends.
@@ -255,7 +255,7 @@ class _Reader:
         possible = meters[(meters[:, 1] > 0) & (meters[:, 2] <= SHORTEST_BEAT)]
         possible = possible[np.argsort(ticks[possible[:, 0]], kind="stable")]
         found = [(numerator, 2**power) for _, numerator, power in possible.tolist()]
-        return tuple(meter for meter, _ in groupby(found)) or ((4, 4),)
+        return tuple(meter for meter, _ in groupby(found))
 
     def tempo_map(
         self, tempos: NDArray[np.int64], starts: list[int], smpte_tempo: int | None

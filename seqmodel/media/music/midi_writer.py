@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
-from seqmodel.media.music.dynamics import velocities
+from seqmodel.media.music.dynamics import COMMON_TIME, velocities
 from seqmodel.media.music.formats import LARGEST_DIVISION, LARGEST_QUANTITY, MAX_TICK
 from seqmodel.media.music.grid import LOWEST_PITCH, Grid
 from seqmodel.media.music.notes import notes_of
@@ -22,12 +22,17 @@ PIANO = 0
 
 
 def midi_bytes(
-    frames: NDArray[np.uint8], grid: Grid, *, tempo_bpm: float = 120.0, flat: bool = False
+    frames: NDArray[np.uint8],
+    grid: Grid,
+    *,
+    tempo_bpm: float = 120.0,
+    meter: tuple[int, int] | None = None,
+    flat: bool = False,
 ) -> bytes:
     """Return a MIDI file of frames (T, 88), 1 where a pitch from 21 to 108 sounds.
 
     Consecutive frames of a pitch are one piano note; with onsets, (T, 176), each onset begins a new
-    one. They are as loud as `dynamics` says, or all alike if `flat`. Reading the bytes on the same
+    one. They are as loud as `dynamics` says. Reading the bytes on the same
     grid restores the frames exactly: frame t begins at the tick nearest to its exact time, always
     less than half a step away, and a piece that ends in silence ends with a note of length 0, which
     fills no frame but counts towards the length. The same frames give the same bytes.
@@ -37,6 +42,8 @@ def midi_bytes(
         grid: the length of a frame.
         tempo_bpm: beats per minute, at least 3.6, the format's slowest. Frames of a grid in
             seconds keep their length in seconds.
+        meter: the time signature; without, none is written, and accents are those of 4 over 4.
+        flat: whether all notes are equally loud.
 
     Raises:
         UsageError: if a step is shorter than the shortest tick at this tempo, or the piece is too
@@ -49,9 +56,12 @@ def midi_bytes(
 
     track = mido.MidiTrack()
     track.append(mido.MetaMessage("set_tempo", tempo=tempo))
+    if meter is not None:
+        beats, of = meter
+        track.append(mido.MetaMessage("time_signature", numerator=beats, denominator=of))
     track.append(mido.Message("program_change", program=PIANO))
     now = 0
-    for frame, kind, note, velocity in _events(frames, grid, flat=flat):
+    for frame, kind, note, velocity in _events(frames, grid, meter or COMMON_TIME, flat=flat):
         # Nearest tick, in integers: no drift however long the piece.
         tick = (2 * frame * numerator + denominator) // (2 * denominator)
         while tick - now > LARGEST_QUANTITY:
@@ -83,12 +93,14 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
 
 
 def _events(
-    frames: NDArray[np.uint8], grid: Grid, *, flat: bool
+    frames: NDArray[np.uint8], grid: Grid, meter: tuple[int, int], *, flat: bool
 ) -> list[tuple[int, str, int, int]]:
     """(Frame, "note_off" or "note_on", pitch, velocity) in order, "note_off" first in a frame."""
     events, notes = [], notes_of(frames)
     for (begin, end, pitch), velocity in zip(
-        notes.tolist(), velocities(notes, frames, grid, flat=flat).tolist(), strict=True
+        notes.tolist(),
+        velocities(notes, frames, grid, meter=meter, flat=flat).tolist(),
+        strict=True,
     ):
         events += [(begin, "note_on", pitch, velocity), (end, "note_off", pitch, velocity)]
     events.sort()

@@ -128,6 +128,10 @@ class MusicSampling(Sampling):
         )
 
     @property
+    def _meter(self) -> tuple[int, int] | None:
+        return None if self._around is None else self._around.meter
+
+    @property
     def _flat(self) -> bool:
         return bool(self._request.options.get("flat"))
 
@@ -147,7 +151,9 @@ class MusicSampling(Sampling):
     def _encode(self, frames: NDArray[np.uint8], semitones: int) -> bytes:
         grid, onsets = self._frame.grid, has_onsets(frames)
         if self._request.kind == "mid":
-            return midi_bytes(frames, grid, tempo_bpm=self._tempo, flat=self._flat)
+            return midi_bytes(
+                frames, grid, tempo_bpm=self._tempo, meter=self._meter, flat=self._flat
+            )
         if self._request.kind == "png":
             return piano_roll_png(
                 sounding(frames),

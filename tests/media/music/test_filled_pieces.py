@@ -86,6 +86,7 @@ def test_the_files_own_notes_are_struck_as_they_were(melody: Path):
     """Frames of a run without onsets do not tell that C5 is struck again on the second beat."""
     piece = FilledPiece(melody, BEATS, {"bars": "2:2"})
     assert (piece.frames.shape, piece.tempo) == ((24, 88), pytest.approx(90))
+    assert piece.meter == (3, 4)
     drawn = piece.frames.copy()
     drawn[12:] = 0
     drawn[14:20, 30] = 1
@@ -163,9 +164,7 @@ def test_bars_are_counted_in_the_first_metre(melody: Path):
     file.save(melody)
     piece = FilledPiece(melody, BEATS, {"bars": "2:2"})
     assert int(piece.free.any(1).argmax()) == 12
-    assert piece.remarks == [
-        f"{melody} changes its metre: bars are counted in its first one, of 3 quarter notes"
-    ]
+    assert piece.remarks == [f"{melody} changes its metre: bars are counted in its first one, 3/4"]
 
 
 def test_bars_need_beats(melody: Path):

@@ -172,21 +172,37 @@ def test_impossible_rolls_and_tempos_are_refused(roll, tempo_bpm, reason):
 
 
 @pytest.mark.parametrize(
-    ("grid", "flat", "expected"),
+    ("grid", "meter", "flat", "expected"),
     [
         # Downbeat; bass and melody off the beat; beats 2 and 3; downbeat at the top of the arch.
-        (Grid.of_beats(4), False, [92, 68 + 4 + 1, 68 + 10 + 1, 74 + 10 + 2, 77 + 10 + 3, 100]),
-        (Grid.of_beats(1), False, [92, 74 + 4 + 4, 74 + 10 + 4, 82 + 10 + 6, 100, 92]),
-        (Grid.of_seconds("0.5"), False, [78, 72 + 4, 78 + 4, 78 + 6, 78 + 8, 78]),
-        (Grid.of_beats(4), True, [80] * 6),
+        (
+            Grid.of_beats(4),
+            None,
+            False,
+            [92, 68 + 4 + 1, 68 + 10 + 1, 74 + 10 + 2, 77 + 10 + 3, 100],
+        ),
+        (Grid.of_beats(1), None, False, [92, 74 + 4 + 4, 74 + 10 + 4, 82 + 10 + 6, 100, 92]),
+        (Grid.of_seconds("0.5"), None, False, [78, 72 + 4, 78 + 4, 78 + 6, 78 + 8, 78]),
+        # In waltz time frame 8 is the third beat, 32 the ninth; the phrase has 48 frames.
+        (
+            Grid.of_beats(4),
+            (3, 4),
+            False,
+            [92, 68 + 4 + 2, 68 + 10 + 2, 74 + 10 + 2, 88, 74 + 10 + 7],
+        ),
+        (Grid.of_beats(4), None, True, [80] * 6),
     ],
 )
-def test_notes_are_as_loud_as_the_rule_says(grid, flat, expected):
+def test_notes_are_as_loud_as_the_rule_says(grid, meter, flat, expected):
     """Metre, voice and phrase; a note held over a beat is as loud as it began."""
     roll = np.zeros((40, 88), np.uint8)
     notes = [(0, 1), (3, 4), (3, 4), (4, 6), (8, 9), (32, 40)]
     for pitch, (begin, end) in enumerate(notes):
         roll[begin:end, 40 + pitch] = 1
-    messages = mido.MidiFile(file=io.BytesIO(midi_bytes(roll, grid, flat=flat))).tracks[0]
+    messages = mido.MidiFile(
+        file=io.BytesIO(midi_bytes(roll, grid, meter=meter, flat=flat))
+    ).tracks[0]
     found = {m.note: m.velocity for m in messages if m.type == "note_on"}
+    signatures = [(m.numerator, m.denominator) for m in messages if m.type == "time_signature"]
+    assert signatures == ([meter] if meter else [])
     assert [found[61 + pitch] for pitch in range(6)] == expected
