@@ -1,6 +1,7 @@
 """`sample --fill`: music around what is given, from the command line."""
 
 import json
+import re
 from pathlib import Path
 
 import mido
@@ -105,6 +106,26 @@ def test_it_tells_how_well_it_fits(call: Call, song: Path, run: Path):
     assert piece["nats_per_frame_around"] == pytest.approx(nats[~drawn].mean(), abs=1e-4)
     # What is given, without the frames before: the sum of all but what was drawn, about.
     assert -1.5 * nats[8:].sum() < piece["log_given"] < 0
+
+
+@pytest.mark.parametrize(
+    ("part", "what"),
+    [
+        ("16:20", "what is given, which may be unlike the training data"),
+        ("31:32", "the end of the piece"),
+    ],
+)
+def test_what_few_particles_fit_is_said(
+    call: Call, song: Path, struck_run: Path, monkeypatch: pytest.MonkeyPatch, part: str, what: str
+):
+    monkeypatch.setattr("seqmodel.cli.sample.filling.FEW", 39.9999)
+    options = ("--fill", song, "--notes", "C2:C4", "--particles", 40, "--temperature", 2)
+    told = call_ok("sample", "o.mid", "--run", struck_run, *options, "--frames", part)
+    said = re.search(r"^at frame (\d+) only \d+\.\d particles fit (.*): try", told.err, re.M)
+    assert said is not None
+    begin, end = map(int, part.split(":"))
+    assert begin <= int(said[1]) <= end  # a note held over from there may be struck
+    assert said[2] == what
 
 
 def test_the_picture_has_another_colour_for_what_was_drawn(call: Call, song: Path, run: Path):

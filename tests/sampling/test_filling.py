@@ -17,7 +17,7 @@ from seqmodel.outputs.bernoulli.tied import TiedBernoulliOutput
 from seqmodel.outputs.nade.specification import NadeOutput
 from seqmodel.outputs.note_unit.specification import NoteUnitOutput
 from seqmodel.outputs.notes.below import below_size
-from seqmodel.sampling.filling import Filler
+from seqmodel.sampling.filling import Filler, _Pass
 
 KINDS = ("bernoulli", "nade", "tied-bernoulli", "note-unit")
 
@@ -103,7 +103,12 @@ def outcomes(model, piece, free):
 
 @pytest.mark.parametrize(
     ("kind", "particles", "candidates", "sweeps"),
-    [("nade", 24, 4, 0), ("nade", 12, 1, 1), ("note-unit", 24, 4, 0), ("note-unit", 2, 3, 8)],
+    [
+        ("nade", 24, 4, 0),
+        ("nade", 12, 1, 1),
+        ("note-unit", 24, 4, 0),
+        ("note-unit", 2, 3, 8),
+    ],
 )
 def test_the_drawn_follow_the_exact_conditional(kind, particles, candidates, sweeps):
     """By enumeration; with two particles alone the first pass is far from it."""
@@ -135,3 +140,26 @@ def test_the_drawn_follow_the_exact_conditional(kind, particles, candidates, swe
     ratios = np.exp(np.array(given) - (np.logaddexp.reduce(logs) - before))
     error = ratios.std() / draws**0.5
     assert abs(ratios.mean() - 1) < 4 * error
+
+
+def test_what_is_retained_survives_every_resampling(monkeypatch):
+    """Were it lost, a sweep would be a first draft again: its first particle is the old piece."""
+    model = build("nade", 9, seed=4)
+    piece = (random_states(1, 64, 9) > 0).astype(np.uint8)
+    free = np.zeros(piece.shape, bool)
+    free[:, 2:6] = True
+    resampled = []
+    resample = _Pass._resampled
+
+    def counted(self, shares, *, retain):
+        resampled.append(retain)
+        return resample(self, shares, retain=retain)
+
+    monkeypatch.setattr(_Pass, "_resampled", counted)
+    monkeypatch.setattr(_Pass, "_one_of", lambda self, shares: 0)
+    monkeypatch.setattr("seqmodel.sampling.filling.NEGLIGIBLE", np.inf)
+    filler = Filler(model, particles=6, candidates=2)
+    first, swept = (filler.fill(piece, free, seed=1, sweeps=n).frames for n in (0, 3))
+    np.testing.assert_array_equal(first, swept)
+    assert (first != piece).any()
+    assert sum(resampled) > 10

@@ -71,9 +71,12 @@ def fill_pieces(
             message(line, quiet=quiet or targets.to_stdout or as_json)
         if filled.effective[least] < FEW < filling.particles:
             frame = int(np.argmax(drawn)) + least
+            given = "what is given, which may be unlike the training data"
+            if frame == len(nats) - 1 and run.config.end:
+                given = "the end of the piece"
             message(
-                f"at frame {frame:,} only {filled.effective[least]:.1f} particles fit what is "
-                "given, which may be unlike the training data: try more --particles",
+                f"at frame {frame:,} only {filled.effective[least]:.1f} particles fit {given}: "
+                "try more --particles",
                 quiet=quiet,
             )
     return pieces
