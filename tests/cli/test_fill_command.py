@@ -201,3 +201,26 @@ def test_music_is_written_in_a_key(call: Call, song: Path, run: Path, key: str, 
     assert notes_of(Path("moved.mid")) == moved
     velocities = {m.velocity for m in mido.MidiFile("moved.mid").tracks[0] if m.type == "note_on"}
     assert velocities == {80}
+
+
+def test_accents_are_those_of_the_files_metre(call: Call, song: Path, run: Path):
+    """In MIDI and in sound, which once had those of 4/4."""
+    file = mido.MidiFile(song)
+    file.tracks[0].insert(0, mido.MetaMessage("time_signature", numerator=3, denominator=4))
+    file.save("waltz.mid")
+    options = ("--run", run, "--bars", "2:2", "--sweeps", 0, "--particles", 3)
+    written = {}
+    for name in ("song", "waltz"):
+        call_ok("sample", f"{name}-out.mid", *options, "--fill", f"{name}.mid", "--notes", "C2:C2")
+        call_ok("sample", f"{name}-out.wav", *options, "--fill", f"{name}.mid", "--notes", "C2:C2")
+        track, now, loud = mido.MidiFile(f"{name}-out.mid").tracks[0], 0, {}
+        for message in track:
+            now += message.time
+            if message.type == "note_on" and message.note > 60:
+                loud[now / 480] = message.velocity
+        signatures = [(m.numerator, m.denominator) for m in track if m.type == "time_signature"]
+        written[name] = (signatures, loud, Path(f"{name}-out.wav").read_bytes())
+    assert (written["song"][0], written["waltz"][0]) == ([], [(3, 4)])
+    assert written["waltz"][1][3.0] > written["song"][1][3.0]  # a downbeat
+    assert written["waltz"][1][4.0] < written["song"][1][4.0]  # none
+    assert written["waltz"][2] != written["song"][2]

@@ -35,10 +35,10 @@ def velocities(
     frames: NDArray[np.uint8],
     grid: Grid,
     *,
-    meter: tuple[int, int] = COMMON_TIME,
+    meter: tuple[int, int] | None = None,
     flat: bool = False,
 ) -> NDArray[np.int64]:
-    """The MIDI velocity (N,) of each of `notes_of(frames)`, in bars of this time signature."""
+    """The MIDI velocity (N,) of each of `notes_of(frames)`, in bars of `meter`, else 4 over 4."""
     if flat:
         return np.full(len(notes), FLAT)
     begin, key = notes[:, 0], notes[:, 2] - LOWEST_PITCH
@@ -48,7 +48,8 @@ def velocities(
     if grid.steps_per_beat is None:
         metre, per_phrase = np.zeros_like(begin), PHRASE_SECONDS / grid.seconds_per_frame(1.0)
     else:
-        bar = 4 * meter[0] / meter[1] * grid.steps_per_beat
+        beats, of = meter or COMMON_TIME
+        bar = 4 * beats / of * grid.steps_per_beat
         metre, per_phrase = _metre(begin, grid.steps_per_beat, bar), PHRASE_BARS * bar
     arch = np.rint(ARCH * np.sin(np.pi * (begin % per_phrase) / per_phrase))
     louder: NDArray[np.int64] = QUIETEST + metre + voice + arch.astype(np.int64)

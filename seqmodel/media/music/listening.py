@@ -11,7 +11,7 @@ from seqmodel.files import new_file
 from seqmodel.media.input import named, read_whole
 from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_roll
-from seqmodel.media.music.dynamics import COMMON_TIME, LOUDEST, velocities
+from seqmodel.media.music.dynamics import LOUDEST, velocities
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.notes import notes_of
@@ -33,7 +33,7 @@ def check_sound(kind: str, seconds: float) -> None:
 
 def write_music(
     kind: str, file: BinaryIO, frames: NDArray[np.uint8], times: NDArray[np.float64], grid: Grid,
-    *, meter: tuple[int, int] = COMMON_TIME, flat: bool = False,
+    *, meter: tuple[int, int] | None = None, flat: bool = False,
 ) -> float:  # fmt: skip
     """Write frames (T, 88), or (T, 176) with onsets, as sound; returns its length in seconds.
 

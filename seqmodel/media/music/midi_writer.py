@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
-from seqmodel.media.music.dynamics import COMMON_TIME, velocities
+from seqmodel.media.music.dynamics import velocities
 from seqmodel.media.music.formats import LARGEST_DIVISION, LARGEST_QUANTITY, MAX_TICK
 from seqmodel.media.music.grid import LOWEST_PITCH, Grid
 from seqmodel.media.music.notes import notes_of
@@ -61,7 +61,7 @@ def midi_bytes(
         track.append(mido.MetaMessage("time_signature", numerator=beats, denominator=of))
     track.append(mido.Message("program_change", program=PIANO))
     now = 0
-    for frame, kind, note, velocity in _events(frames, grid, meter or COMMON_TIME, flat=flat):
+    for frame, kind, note, velocity in _events(frames, grid, meter, flat=flat):
         # Nearest tick, in integers: no drift however long the piece.
         tick = (2 * frame * numerator + denominator) // (2 * denominator)
         while tick - now > LARGEST_QUANTITY:
@@ -93,7 +93,7 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
 
 
 def _events(
-    frames: NDArray[np.uint8], grid: Grid, meter: tuple[int, int], *, flat: bool
+    frames: NDArray[np.uint8], grid: Grid, meter: tuple[int, int] | None, *, flat: bool
 ) -> list[tuple[int, str, int, int]]:
     """(Frame, "note_off" or "note_on", pitch, velocity) in order, "note_off" first in a frame."""
     events, notes = [], notes_of(frames)

@@ -79,8 +79,9 @@ class MusicSampling(Sampling):
         if self._request.kind in SOUND_FORMATS:
             times = steady_times(len(frames), self._seconds_per_frame)
             seconds = write_music(
-                self._request.kind, file, frames, times, self._frame.grid, flat=self._flat
-            )
+                self._request.kind, file, frames, times, self._frame.grid,
+                meter=self._meter, flat=self._flat,
+            )  # fmt: skip
             size += f", {seconds:,.1f} s"
         else:
             file.write(self._encode(frames, semitones))
