@@ -127,6 +127,10 @@ class NotesWriter:
         The logits of the `lanes` are written where they are asked for.
         """
         self.tell(logit, j, lanes)
+        return self.chosen(logit, j)
+
+    def chosen(self, logit: Vector, j: Any) -> Any:
+        """The same, once the logits are written."""
         return below(self.uniforms(j), logit)
 
     def told(self, j: Any, *, of_first: bool = False) -> Vector:

@@ -114,7 +114,9 @@ def _library(
 
         def drawn(read: Any, column: int, number: Any) -> Any:
             """Whether this number of the frame is drawn as one."""
-            value = logit(read, column) if alike is None else frame.told(number)
+            if alike is not None:
+                return frame.first(frame.chosen(frame.told(number), number))
+            value = logit(read, column)
             if at_zero:  # the likelier value
                 return frame.first(b.fcmp_ordered(">", value.value, e.zero()))
             return frame.first(frame.below(value, number, e.first_lanes(e.int(1))))
