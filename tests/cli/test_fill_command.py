@@ -7,6 +7,7 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
+import soundfile
 from calling import Call, call_ok
 from PIL import Image
 
@@ -39,10 +40,13 @@ def notes_of(path: Path) -> set[tuple[float, float, int]]:
     file, now, open_notes, found = mido.MidiFile(path), 0, {}, set()
     for message in mido.merge_tracks(file.tracks):
         now += message.time
+        if message.type not in ("note_on", "note_off"):
+            continue
+        key = message.channel, message.note
         if message.type == "note_on" and message.velocity:
-            open_notes[message.note] = now
-        elif message.type in ("note_on", "note_off") and message.note in open_notes:
-            begin = open_notes.pop(message.note)
+            open_notes[key] = now
+        elif key in open_notes:
+            begin = open_notes.pop(key)
             if now > begin:
                 found.add((begin / file.ticks_per_beat, now / file.ticks_per_beat, message.note))
     return found
@@ -128,8 +132,15 @@ def test_what_few_particles_fit_is_said(
     assert said[2] == what
 
 
-def test_the_picture_has_another_colour_for_what_was_drawn(call: Call, song: Path, run: Path):
-    call_ok("sample", "o.png", "--run", run, "--fill", song, "--bars", "2:2", "--temperature", 9)
+@pytest.mark.parametrize("inspected", [False, True])
+def test_pictures_have_another_colour_for_what_was_drawn(
+    call: Call, song: Path, run: Path, inspected: bool
+):
+    """Also those of the MIDI file, which knows it by its tracks."""
+    options = ("--run", run, "--fill", song, "--bars", "2:2", "--temperature", 9)
+    call_ok("sample", "o.mid" if inspected else "o.png", *options)
+    if inspected:
+        call_ok("inspect", "o.mid", "--plot", "o.png")
     pixels = np.asarray(Image.open("o.png").convert("RGB")).astype(int)
     middle = pixels.shape[1] // 2
     warm = (pixels[..., 0] > pixels[..., 2] + 60).sum(0)  # given
@@ -137,6 +148,19 @@ def test_the_picture_has_another_colour_for_what_was_drawn(call: Call, song: Pat
     assert warm[:middle].sum() > 500
     assert cold[middle:].sum() > 500
     assert warm[middle + 50 :].sum() == cold[: middle - 50].sum() == 0
+
+
+def test_what_was_given_sounds_hollow(call: Call, song: Path, run: Path):
+    """It has no even partials, both as it is sampled and as its MIDI file is rendered."""
+    options = ("--run", run, "--fill", song, "--bars", "2:2", "--flat", "--temperature", 9)
+    call_ok("sample", "o.wav", *options)
+    call_ok("sample", "o.mid", *options)
+    call_ok("inspect", "o.mid", "--listen", "again.wav")
+    for name in ("o.wav", "again.wav"):
+        sound, rate = soundfile.read(name)
+        spectrum = np.abs(np.fft.rfft(sound[: round(0.7 * rate)] * np.hanning(round(0.7 * rate))))
+        bass, octave, twelfth = (spectrum[round(0.7 * 110 * k)] for k in (1, 2, 3))
+        assert bass > twelfth > 30 * octave
 
 
 MISTAKES = {
@@ -199,7 +223,7 @@ def test_music_is_written_in_a_key(call: Call, song: Path, run: Path, key: str, 
     call_ok("sample", "moved.mid", *options, "--key", key)
     moved = {(on, off, pitch + semitones) for on, off, pitch in notes_of(Path("as-is.mid"))}
     assert notes_of(Path("moved.mid")) == moved
-    velocities = {m.velocity for m in mido.MidiFile("moved.mid").tracks[0] if m.type == "note_on"}
+    velocities = {m.velocity for m in mido.MidiFile("moved.mid") if m.type == "note_on"}
     assert velocities == {80}
 
 
@@ -213,12 +237,13 @@ def test_accents_are_those_of_the_files_metre(call: Call, song: Path, run: Path)
     for name in ("song", "waltz"):
         call_ok("sample", f"{name}-out.mid", *options, "--fill", f"{name}.mid", "--notes", "C2:C2")
         call_ok("sample", f"{name}-out.wav", *options, "--fill", f"{name}.mid", "--notes", "C2:C2")
-        track, now, loud = mido.MidiFile(f"{name}-out.mid").tracks[0], 0, {}
-        for message in track:
+        merged = mido.merge_tracks(mido.MidiFile(f"{name}-out.mid").tracks)
+        now, loud = 0, {}
+        for message in merged:
             now += message.time
             if message.type == "note_on" and message.note > 60:
                 loud[now / 480] = message.velocity
-        signatures = [(m.numerator, m.denominator) for m in track if m.type == "time_signature"]
+        signatures = [(m.numerator, m.denominator) for m in merged if m.type == "time_signature"]
         written[name] = (signatures, loud, Path(f"{name}-out.wav").read_bytes())
     assert (written["song"][0], written["waltz"][0]) == ([], [(3, 4)])
     assert written["waltz"][1][3.0] > written["song"][1][3.0]  # a downbeat

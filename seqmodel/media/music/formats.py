@@ -11,6 +11,9 @@ SOUND_FORMATS = ("wav", "flac", "ogg", "mp3")
 DRUM_CHANNEL = 9
 """Channel 10 to musicians, who count from 1."""
 
+GIVEN, DRAWN = "given", "drawn"
+"""The names of the tracks of music that was drawn around what was there."""
+
 DEFAULT_TEMPO = 500_000
 """Microseconds per beat before the first tempo event: 120 beats per minute."""
 

@@ -17,7 +17,7 @@ from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.notes import NOTE_NAMES, note_name
 from seqmodel.media.music.onsets import has_onsets, sounding, struck
-from seqmodel.media.music.pianoroll import piano_roll
+from seqmodel.media.music.pianoroll import given_part, piano_roll
 from seqmodel.media.music.plots import piano_roll_png, plot_note_frequencies
 from seqmodel.media.music.published import read_published
 from seqmodel.media.music.tonic import semitones_to_c
@@ -31,7 +31,8 @@ def inspect_midi(path: Path, grid: Grid | None, plot: Path | None) -> dict[str, 
         score = read_score(read_whole(path))
         frames = piano_roll(score, grid, drums=False, onsets=True)
     if plot is not None:
-        _plot(plot, frames, title=str(path), unit=f"frame ({grid})")
+        given = given_part(score, grid)
+        _plot(plot, frames, title=str(path), unit=f"frame ({grid})", given=given)
     lasting = score.off_tick > score.on_tick  # a note of length 0 only marks a sample's end
     drums = score.channel == DRUM_CHANNEL
     pitches = score.pitch[lasting & ~drums]
@@ -176,11 +177,16 @@ def _span(values: Mapping[str, Any]) -> str:
     return f" from {values['lowest']} to {values['highest']}" if values["lowest"] else ""
 
 
-def _plot(path: Path, frames: NDArray[np.uint8], *, title: str, unit: str) -> None:
+def _plot(
+    path: Path, frames: NDArray[np.uint8], *, title: str, unit: str,
+    given: NDArray[np.bool_] | None = None,
+) -> None:  # fmt: skip
     """Draw frames; notes begin dark where onsets are known."""
-    begins = frames[:, NOTES:] if has_onsets(frames) else None
-    roll = sounding(frames)
-    write_file(path, piano_roll_png(roll, LOWEST_PITCH, title=title, unit=unit, struck=begins))
+    begins, roll = frames[:, NOTES:] if has_onsets(frames) else None, sounding(frames)
+    picture = piano_roll_png(
+        roll, LOWEST_PITCH, title=title, unit=unit, given=given, struck=begins
+    )  # fmt: skip
+    write_file(path, picture)
 
 
 def _density(frames: NDArray[np.uint8]) -> float:

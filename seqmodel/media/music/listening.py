@@ -14,8 +14,8 @@ from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.dynamics import LOUDEST, velocities
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.notes import notes_of
-from seqmodel.media.music.pianoroll import piano_roll
+from seqmodel.media.music.notes import given_notes, notes_of
+from seqmodel.media.music.pianoroll import given_part, piano_roll
 from seqmodel.media.music.synthesizer import RATE, render, sample_count
 from seqmodel.media.sound import MAX_SAMPLES, check_encoder, write_sound
 from seqmodel.media.words import clock
@@ -34,15 +34,19 @@ def check_sound(kind: str, seconds: float) -> None:
 def write_music(
     kind: str, file: BinaryIO, frames: NDArray[np.uint8], times: NDArray[np.float64], grid: Grid,
     *, meter: tuple[int, int] | None = None, flat: bool = False,
+    given: NDArray[np.bool_] | None = None,
 ) -> float:  # fmt: skip
     """Write frames (T, 88), or (T, 176) with onsets, as sound; returns its length in seconds.
 
     `times` (T + 1,) holds when each frame begins, and the last one ends, in seconds; notes are as
-    loud as `dynamics` says, or all alike if `flat`.
+    loud as `dynamics` says, or all alike if `flat`, and hollow where they were `given` (T, 88), not
+    drawn by a model.
     """
     samples = sample_count(float(times[-1]))
     notes = notes_of(frames)
-    sound = render(notes, times, velocities(notes, frames, grid, meter=meter, flat=flat) / LOUDEST)
+    loudness = velocities(notes, frames, grid, meter=meter, flat=flat) / LOUDEST
+    hollow = None if given is None else given_notes(notes, given)
+    sound = render(notes, times, loudness, hollow)
     write_sound(kind, file, sound, RATE, samples)
     return samples / RATE
 
@@ -64,26 +68,27 @@ def listen(path: Path, grid: Grid | None, tempo: float | None, target: Path) -> 
     """
     kind = target.suffix.lower().lstrip(".")
     with named(path):
-        frames, times, grid = _read(path, grid, tempo)
+        frames, times, grid, given = _read(path, grid, tempo)
     check_sound(kind, float(times[-1]))
     with new_file(target) as file:
-        write_music(kind, file, frames, times, grid)
+        write_music(kind, file, frames, times, grid, given=given)
 
 
 def _read(
     path: Path, grid: Grid | None, tempo: float | None
-) -> tuple[NDArray[np.uint8], NDArray[np.float64], Grid]:
-    """The frames, with onsets where the file states them, their times and their grid."""
+) -> tuple[NDArray[np.uint8], NDArray[np.float64], Grid, NDArray[np.bool_] | None]:
+    """The frames, with onsets where the file states them, their times, grid and given part."""
     default = Grid.of_beats(defaults.STEPS_PER_BEAT)
     if path.suffix.lower() == ".npy":
         frames, stated = load_roll(path)
         grid = grid or stated or default
         seconds = grid.seconds_per_frame(tempo or defaults.TEMPO)
-        return frames, steady_times(len(frames), seconds), grid
+        return frames, steady_times(len(frames), seconds), grid, None
     grid, score = grid or default, read_score(read_whole(path))
     frames = piano_roll(score, grid, drums=False, onsets=True)
+    given = given_part(score, grid)
     if tempo is not None:
-        return frames, steady_times(len(frames), grid.seconds_per_frame(tempo)), grid
+        return frames, steady_times(len(frames), grid.seconds_per_frame(tempo)), grid, given
     assert grid.steps_per_beat is not None
     ticks = np.arange(len(frames) + 1) * (score.ticks_per_unit / grid.steps_per_beat)
-    return frames, score.seconds_at(ticks), grid
+    return frames, score.seconds_at(ticks), grid, given

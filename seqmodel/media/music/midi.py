@@ -56,6 +56,7 @@ class Score:
         meters: the time signatures, if any; each differs from the one before.
         format: 0, 1 or 2, or an unknown one read as 1, as stated in the file.
         tracks: number of tracks found.
+        track_names: their names, "" for one that has none.
         last_tick: where the longest track ends.
         remarks: what was repaired, each a short phrase.
     """
@@ -72,6 +73,7 @@ class Score:
     meters: tuple[tuple[int, int], ...]
     format: int
     tracks: int
+    track_names: tuple[str, ...]
     last_tick: int
     remarks: tuple[str, ...]
 
@@ -213,7 +215,7 @@ class _Reader:
             self.record_repair("format 2, its patterns read one after the other")
         elif self.format > 2:
             self.record_repair(f"unknown format {self.format} read as format 1")
-        ticks, notes, tempos, meters = read_events(
+        ticks, notes, tempos, meters, names = read_events(
             np.frombuffer(self.data, np.uint8), self.tracks, self.close
         )
         counts = [len(track.lengths) for track in self.tracks]
@@ -242,6 +244,9 @@ class _Reader:
             meters=self.meters(meters, ticks),
             format=self.format,
             tracks=len(self.tracks),
+            track_names=tuple(
+                names.get(track, b"").decode(errors="replace") for track in range(len(self.tracks))
+            ),
             last_tick=last_tick,
             remarks=tuple(
                 what if times == 1 else f"{what} ({times} times)"

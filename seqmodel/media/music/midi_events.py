@@ -24,7 +24,7 @@ LOST = 3
 TOO_LATE = 4
 """A delta exceeds what the format allows."""
 
-SET_TEMPO, TIME_SIGNATURE = 0x51, 0x58
+TRACK_NAME, SET_TEMPO, TIME_SIGNATURE = 0x03, 0x51, 0x58
 END_OF_TRACK = 0x2F
 
 # A delta of at most four bytes; a tempo, or a status or none and one or two data bytes.
@@ -118,22 +118,29 @@ def _quantity(data: bytes, position: int, stop: int) -> tuple[int, int, bool]:
     return value, position, False
 
 
-def read_events(
-    data: NDArray[np.uint8], tracks: Sequence[Track], close: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+class Events(NamedTuple):
+    """The events of all tracks, E in all, decoded."""
+
+    ticks: NDArray[np.int64]
+    """(E,), the time of each event from the beginning of its track."""
+    notes: NDArray[np.int64]
+    """(N, 3), rows of (number of the event that begins it, of the one that ends it,
+    track << 11 | channel << 7 | pitch)."""
+    tempos: NDArray[np.int64]
+    """(M, 2), rows of (number of the event, microseconds per beat)."""
+    meters: NDArray[np.int64]
+    """(K, 3), rows of (number of the event, beats in a bar, n for a beat of 2**-n notes)."""
+    names: dict[int, bytes]
+    """By track, the first one it states."""
+
+
+def read_events(data: NDArray[np.uint8], tracks: Sequence[Track], close: bool) -> Events:
     """Decode the events of all tracks.
 
     Args:
         data: the file's bytes.
         tracks: with E events in all.
         close: whether a restruck note ends there; otherwise the earlier one is discarded.
-
-    Returns:
-        ticks: (E,), the time of each event from the beginning of its track.
-        notes: (N, 3), rows of (number of the event that begins it, of the one that ends it,
-            track << 11 | channel << 7 | pitch).
-        tempos: (M, 2), rows of (number of the event, microseconds per beat).
-        meters: (K, 3), rows of (number of the event, beats in a bar, n for a beat of 2**-n notes).
     """
     counts = [len(track.lengths) for track in tracks]
     track = np.repeat(np.arange(len(tracks)), counts)
@@ -150,10 +157,16 @@ def read_events(
     event = data[at]
     explicit = event > 127
     meta = np.flatnonzero(event == 0xFF)
-    set_tempo, bytes_of_tempo = _metas(data, at, end, meta, SET_TEMPO, 3)
-    tempos = np.stack([set_tempo, bytes_of_tempo @ (1 << 16, 1 << 8, 1)], axis=1)
-    signature, bytes_of_meter = _metas(data, at, end, meta, TIME_SIGNATURE, 2)
-    meters = np.column_stack([signature, bytes_of_meter])
+    set_tempo, value = _metas(data, at, end, meta, SET_TEMPO, 3)
+    tempos = np.stack([set_tempo, _bytes(data, value, 3) @ (1 << 16, 1 << 8, 1)], axis=1)
+    signature, value = _metas(data, at, end, meta, TIME_SIGNATURE, 2)
+    meters = np.column_stack([signature, _bytes(data, value, 2)])
+    named, value = _metas(data, at, end, meta, TRACK_NAME, 0)
+    of_track, first_name = np.unique(track[named], return_index=True)
+    names = {
+        int(number): data[value[k] : end[named[k]]].tobytes()
+        for number, k in zip(of_track, first_name, strict=True)
+    }
 
     channel = explicit & (event < 0xF0)
     status = event[np.maximum.accumulate(np.where(channel, np.arange(len(event)), 0))]
@@ -169,19 +182,25 @@ def read_events(
     order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
     key, begins, number = key[order], begins[order], number[order]
     ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
-    return ticks, np.stack([number[ends], number[ends + 1], key[ends]], axis=1), tempos, meters
+    notes = np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
+    return Events(ticks, notes, tempos, meters, names)
 
 
 def _metas(
     data: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64],
     meta: NDArray[np.int64], kind: int, size: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
-    """Those of the events `meta` (M,) that are of this kind, and their first bytes (M, size)."""
+    """Those of the events `meta` (M,) of this kind and at least this size; where their data are."""
     found = meta[data[at[meta] + 1] == kind]
     value, _ = _quantities(data, at[found] + 2)
     long_enough = value + size <= end[found]
-    value = value[long_enough]
-    return found[long_enough], data[value[:, None] + np.arange(size)].astype(np.int64)
+    return found[long_enough], value[long_enough]
+
+
+def _bytes(data: NDArray[np.uint8], starts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """The bytes (M, size) from each of the positions (M,)."""
+    read: NDArray[np.int64] = data[starts[:, None] + np.arange(size)].astype(np.int64)
+    return read
 
 
 def _quantities(

@@ -8,9 +8,15 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
 from seqmodel.media.music.dynamics import velocities
-from seqmodel.media.music.formats import LARGEST_DIVISION, LARGEST_QUANTITY, MAX_TICK
+from seqmodel.media.music.formats import (
+    DRAWN,
+    GIVEN,
+    LARGEST_DIVISION,
+    LARGEST_QUANTITY,
+    MAX_TICK,
+)
 from seqmodel.media.music.grid import LOWEST_PITCH, Grid
-from seqmodel.media.music.notes import notes_of
+from seqmodel.media.music.notes import given_notes, notes_of
 
 FINE_DIVISION = 480
 """Ticks per beat by default, as in most sequencers."""
@@ -28,6 +34,7 @@ def midi_bytes(
     tempo_bpm: float = 120.0,
     meter: tuple[int, int] | None = None,
     flat: bool = False,
+    given: NDArray[np.bool_] | None = None,
 ) -> bytes:
     """Return a MIDI file of frames (T, 88), 1 where a pitch from 21 to 108 sounds.
 
@@ -37,6 +44,8 @@ def midi_bytes(
     less than half a step away, and a piece that ends in silence ends with a note of length 0, which
     fills no frame but counts towards the length. The same frames give the same bytes.
 
+    Where something was `given`, the notes that begin in it have a track and a channel of their own.
+
     Args:
         frames: zeros and ones, at least one frame; see `onsets` for those that are possible.
         grid: the length of a frame.
@@ -44,6 +53,7 @@ def midi_bytes(
             seconds keep their length in seconds.
         meter: the time signature; without, none is written, and accents are those of 4 over 4.
         flat: whether all notes are equally loud.
+        given: (T, 88), what was not drawn by a model.
 
     Raises:
         UsageError: if a step is shorter than the shortest tick at this tempo, or the piece is too
@@ -54,22 +64,29 @@ def midi_bytes(
     if len(frames) * numerator // denominator > MAX_TICK:
         raise UsageError("the piece is too long for a MIDI file at this tempo; lower --tempo")
 
-    track = mido.MidiTrack()
-    track.append(mido.MetaMessage("set_tempo", tempo=tempo))
+    head = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=tempo)])
     if meter is not None:
         beats, of = meter
-        track.append(mido.MetaMessage("time_signature", numerator=beats, denominator=of))
-    track.append(mido.Message("program_change", program=PIANO))
-    now = 0
-    for frame, kind, note, velocity in _events(frames, grid, meter, flat=flat):
-        # Nearest tick, in integers: no drift however long the piece.
-        tick = (2 * frame * numerator + denominator) // (2 * denominator)
-        while tick - now > LARGEST_QUANTITY:
-            track.append(mido.MetaMessage("text", time=LARGEST_QUANTITY))
-            now += LARGEST_QUANTITY
-        track.append(mido.Message(kind, note=note, velocity=velocity, time=tick - now))
-        now = tick
-    file = mido.MidiFile(type=0, ticks_per_beat=division, tracks=[track])
+        head.append(mido.MetaMessage("time_signature", numerator=beats, denominator=of))
+    tracks, events = [head], _events(frames, grid, meter, given, flat=flat)
+    if given is not None:
+        names = (GIVEN, DRAWN)
+        tracks += [mido.MidiTrack([mido.MetaMessage("track_name", name=name)]) for name in names]
+    for channel, track in enumerate(tracks[-2:]):
+        track.append(mido.Message("program_change", channel=channel, program=PIANO))
+        now = 0
+        for frame, kind, note, velocity, of_channel in events:
+            if of_channel != channel:
+                continue
+            # Nearest tick, in integers: no drift however long the piece.
+            tick = (2 * frame * numerator + denominator) // (2 * denominator)
+            while tick - now > LARGEST_QUANTITY:
+                track.append(mido.MetaMessage("text", time=LARGEST_QUANTITY))
+                now += LARGEST_QUANTITY
+            struck = {"note": note, "velocity": velocity, "time": tick - now}
+            track.append(mido.Message(kind, channel=channel, **struck))
+            now = tick
+    file = mido.MidiFile(type=int(len(tracks) > 1), ticks_per_beat=division, tracks=tracks)
     stream = io.BytesIO()
     file.save(file=stream)
     return stream.getvalue()
@@ -93,18 +110,23 @@ def _ticks_per_step(grid: Grid, tempo: int) -> tuple[int, int, int]:
 
 
 def _events(
-    frames: NDArray[np.uint8], grid: Grid, meter: tuple[int, int] | None, *, flat: bool
-) -> list[tuple[int, str, int, int]]:
-    """(Frame, "note_off" or "note_on", pitch, velocity) in order, "note_off" first in a frame."""
+    frames: NDArray[np.uint8], grid: Grid, meter: tuple[int, int] | None,
+    given: NDArray[np.bool_] | None, *, flat: bool,
+) -> list[tuple[int, str, int, int, int]]:  # fmt: skip
+    """(Frame, "note_off" or "note_on", pitch, velocity, channel), "note_off" first in a frame.
+
+    The channel is 0, or 1 for what is drawn where something is given.
+    """
     events, notes = [], notes_of(frames)
-    for (begin, end, pitch), velocity in zip(
-        notes.tolist(),
-        velocities(notes, frames, grid, meter=meter, flat=flat).tolist(),
-        strict=True,
+    loudness = velocities(notes, frames, grid, meter=meter, flat=flat)
+    channels = np.zeros(len(notes), int) if given is None else ~given_notes(notes, given)
+    for (begin, end, pitch), velocity, channel in zip(
+        notes.tolist(), loudness.tolist(), channels.astype(int).tolist(), strict=True
     ):
-        events += [(begin, "note_on", pitch, velocity), (end, "note_off", pitch, velocity)]
+        events.append((begin, "note_on", pitch, velocity, channel))
+        events.append((end, "note_off", pitch, velocity, channel))
     events.sort()
     if not frames[-1].any():
         last = len(frames)
-        events += [(last, kind, LOWEST_PITCH, 1) for kind in ("note_on", "note_off")]
+        events += [(last, kind, LOWEST_PITCH, 1, 0) for kind in ("note_on", "note_off")]
     return events

@@ -34,6 +34,11 @@ def semitones_above_c(name: str) -> int:
     return NOTE_NAMES.index(found[1].upper()) + {"#": 1, "b": -1, "": 0}[found[2]]
 
 
+def given_notes(notes: NDArray[np.int64], given: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which of `notes_of` frames (N, 3) begin in what is given (T, 88): (N,)."""
+    return given[notes[:, 0], notes[:, 2] - LOWEST_PITCH]
+
+
 def notes_of(frames: NDArray[np.uint8]) -> NDArray[np.int64]:
     """The notes of frames (T, 88) as rows (N, 3): first frame, frame after the last, MIDI pitch.
 

@@ -1,12 +1,13 @@
 """Notes to piano-rolls, in exact integer arithmetic, and rolls to bytes."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError
-from seqmodel.media.music.formats import DRUM_CHANNEL
+from seqmodel.media.music.formats import DRAWN, DRUM_CHANNEL, GIVEN
 from seqmodel.media.music.grid import HIGHEST_PITCH, LOWEST_PITCH, MAX_FRAMES, NOTES, Grid
 
 if TYPE_CHECKING:
@@ -73,6 +74,20 @@ def piano_roll(
     roll = np.concatenate([sounding, np.zeros_like(sounding)], axis=1).view(np.uint8)
     roll[begin[filling], NOTES + row[filling]] = 1
     return roll
+
+
+def given_part(score: "Score", grid: Grid) -> NDArray[np.bool_] | None:
+    """Where in its roll (T, 88) a file has notes of its track "given", if it also has one "drawn".
+
+    Otherwise None; for errors see `piano_roll`.
+    """
+    names = np.array(score.track_names)
+    if not {GIVEN, DRAWN} <= set(score.track_names):
+        return None
+    given = (names == GIVEN)[score.track]
+    # A note of length 0 fills no frame, and counts towards the length.
+    score = replace(score, on_tick=np.where(given, score.on_tick, score.off_tick))
+    return piano_roll(score, grid, drums=False) > 0
 
 
 def transpose_roll(roll: NDArray[Any], semitones: int) -> NDArray[Any]:

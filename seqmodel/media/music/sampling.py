@@ -75,16 +75,17 @@ class MusicSampling(Sampling):
         semitones = self._semitones(frames)
         if semitones:
             frames = transposed(frames, semitones)
+        given = self._given(len(frames), semitones)
         size = plural(len(frames), "frame")
         if self._request.kind in SOUND_FORMATS:
             times = steady_times(len(frames), self._seconds_per_frame)
             seconds = write_music(
                 self._request.kind, file, frames, times, self._frame.grid,
-                meter=self._meter, flat=self._flat,
+                meter=self._meter, flat=self._flat, given=given,
             )  # fmt: skip
             size += f", {seconds:,.1f} s"
         else:
-            file.write(self._encode(frames, semitones))
+            file.write(self._encode(frames, given))
         return Written(size, "" if frames.any() else "silent: try a higher --temperature")
 
     @property
@@ -143,25 +144,28 @@ class MusicSampling(Sampling):
         asked: int = self._request.options.get("transpose") or 0
         return asked if self._around is None else asked - self._around.transposed
 
-    def _given(self, frames: int, semitones: int) -> NDArray[np.bool_]:
-        """(T, 88), what of the music to be written was not drawn."""
+    def _given(self, frames: int, semitones: int) -> NDArray[np.bool_] | None:
+        """(T, 88), what of the music to be written was not drawn; None: all of it was."""
         if self._around is not None:
             return transposed(~self._around.free, semitones)
+        if not self._heard:
+            return None
         return np.broadcast_to((np.arange(frames) < self._heard)[:, None], (frames, NOTES))
 
-    def _encode(self, frames: NDArray[np.uint8], semitones: int) -> bytes:
+    def _encode(self, frames: NDArray[np.uint8], given: NDArray[np.bool_] | None) -> bytes:
         grid, onsets = self._frame.grid, has_onsets(frames)
         if self._request.kind == "mid":
             return midi_bytes(
-                frames, grid, tempo_bpm=self._tempo, meter=self._meter, flat=self._flat
-            )
+                frames, grid, tempo_bpm=self._tempo, meter=self._meter, flat=self._flat,
+                given=given,
+            )  # fmt: skip
         if self._request.kind == "png":
             return piano_roll_png(
                 sounding(frames),
                 LOWEST_PITCH,
                 title=self._request.title,
                 unit=f"frame ({grid})",
-                given=self._given(len(frames), semitones),
+                given=given,
                 struck=frames[:, NOTES:] if onsets else None,
             )
         onsets = self._frame.onsets

@@ -6,7 +6,8 @@ The tone of a pitch of frequency f in equal temperament is, t seconds after it w
 
 with a_k proportional to k^-1.5 and summing to 1; partials above half the sampling rate are left
 out. tau is 1.3 s at middle C and halves every 18 semitones upwards, so high notes fade sooner, as
-do high partials. A note fades in over 5 ms and, from its end, out over 100 ms, both along half a
+do high partials. A hollow tone, such as a stopped pipe's or a clarinet's, has the odd partials
+alone. A note fades in over 5 ms and, from its end, out over 100 ms, both along half a
 cosine, so that nothing clicks.
 
 Loudness depends on nothing but the sample itself, so a passage sounds the same whatever else the
@@ -56,8 +57,9 @@ def sample_count(seconds: float) -> int:
 
 
 def render(
-    notes: NDArray[np.int64], times: NDArray[np.float64], loudness: NDArray[np.float64]
-) -> Iterator[NDArray[np.float32]]:
+    notes: NDArray[np.int64], times: NDArray[np.float64], loudness: NDArray[np.float64],
+    hollow: NDArray[np.bool_] | None = None,
+) -> Iterator[NDArray[np.float32]]:  # fmt: skip
     """Mono sound at `RATE` in blocks (n,), in (-1, 1), `sample_count(times[-1])` samples in all.
 
     The same notes give the same samples.
@@ -67,6 +69,7 @@ def render(
             frame; notes do not interact, they only add up.
         times: (T + 1,), when each frame begins, and the last one ends, in seconds.
         loudness: (N,), of each note, at most 1.
+        hollow: (N,), which have a hollow tone; none without it.
     """
     borders = np.rint(times * RATE).astype(np.int64)
     samples = sample_count(float(times[-1]))
@@ -85,14 +88,15 @@ def render(
             first = int(begin[note])
             low, high = max(start, first), min(stop, int(last[note]))
             held = int(end[note]) - first
-            sound = _note(int(pitch[note]), held, low - first, high - first)
+            tone = int(pitch[note]), hollow is not None and bool(hollow[note])
+            sound = _note(*tone, held, low - first, high - first)
             block[low - start : high - start] += loudness[note] * sound
         yield _bent(block).astype(np.float32)
 
 
-def _note(pitch: int, held: int, low: int, high: int) -> NDArray[np.float64]:
+def _note(pitch: int, hollow: bool, held: int, low: int, high: int) -> NDArray[np.float64]:
     """Samples `low` to `high`, from its beginning, of a note held for `held` samples."""
-    sound = _tone(pitch, low, high)
+    sound = _tone(pitch, hollow, low, high)
     if low < ATTACK:
         fade = FADE_IN[low:high]
         sound[: len(fade)] *= fade
@@ -102,25 +106,25 @@ def _note(pitch: int, held: int, low: int, high: int) -> NDArray[np.float64]:
     return sound
 
 
-def _tone(pitch: int, low: int, high: int) -> NDArray[np.float64]:
+def _tone(pitch: int, hollow: bool, low: int, high: int) -> NDArray[np.float64]:
     """Samples `low` to `high` of a pitch struck at sample 0.
 
     A partial is the imaginary part of z^n, and z^(low + i STRIDE + j) is z^(low + i STRIDE) z^j, so
     a table over i and one over j suffice, and summing the partials is a matrix product.
     """
-    exponents, near = _tables(pitch)
+    exponents, near = _tables(pitch, hollow)
     rows = low + STRIDE * np.arange(-(-(high - low) // STRIDE))
     far = np.exp(np.outer(rows, exponents))
     return (np.hstack([far.real, far.imag]) @ near).reshape(-1)[: high - low]
 
 
-@lru_cache(maxsize=128)  # every MIDI pitch
-def _tables(pitch: int) -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
+@lru_cache(maxsize=256)  # every MIDI pitch, with either tone
+def _tables(pitch: int, hollow: bool) -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
     """(K,) log z of each partial; (2K, STRIDE) factors of `_tone`'s real and imaginary parts.
 
     The factors include the partials' loudness.
     """
-    k = np.arange(1.0, PARTIALS + 1)
+    k = np.arange(1.0, PARTIALS + 1, 2 if hollow else 1)
     loudness = LOUDEST_NOTE * k**-ROLL_OFF / (k**-ROLL_OFF).sum()
     frequency = CONCERT_FREQUENCY * 2 ** ((pitch - CONCERT_PITCH) / 12)
     heard = k * frequency < RATE / 2

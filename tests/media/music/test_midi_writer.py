@@ -14,7 +14,7 @@ from seqmodel.errors import UsageError
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.midi_writer import midi_bytes
-from seqmodel.media.music.pianoroll import piano_roll
+from seqmodel.media.music.pianoroll import given_part, piano_roll
 
 
 def read_again(data, grid, restrike="close"):
@@ -83,6 +83,45 @@ def test_every_strike_reads_back(seed, length, density, grid, tempo_bpm, restrik
         raise
     again = piano_roll(read_score(data, restrike=restrike), grid, drums=False, onsets=True)
     assert np.array_equal(again, frames)
+
+
+@settings(deadline=None, database=None, derandomize=True, max_examples=100)
+@given(
+    seed=st.integers(0, 2**32),
+    length=st.integers(1, 20),
+    density=st.sampled_from([0, 0.02, 0.5, 0.95]),
+    grid=grids,
+)
+def test_what_was_given_reads_back(seed, length, density, grid):
+    """Guards notes of both kinds that follow each other at one pitch, and tracks without notes."""
+    frames = as_frames(random_states(seed, length, 88, density=density))
+    part = np.random.default_rng(seed).random((length, 88)) < 0.5
+    try:
+        score = read_score(midi_bytes(frames, grid, given=part))
+    except UsageError as error:
+        assume("finer than a MIDI tick" not in str(error))
+        raise
+    assert np.array_equal(piano_roll(score, grid, drums=False, onsets=True), frames)
+    expected = np.zeros((length, 88), bool)  # a note is of the kind of its first frame
+    for t in range(length):
+        goes_on = (frames[t, :88] > 0) & (frames[t, 88:] == 0)
+        expected[t] = np.where(goes_on, expected[t - 1], part[t] & (frames[t, :88] > 0))
+    assert np.array_equal(given_part(score, grid), expected)
+
+
+def test_what_was_given_has_a_track_and_a_channel_of_its_own():
+    roll = np.zeros((4, 88), np.uint8)
+    roll[:, 39] = roll[2:, 43] = roll[1, 46] = 1
+    file = mido.MidiFile(
+        file=io.BytesIO(midi_bytes(roll, Grid.of_beats(4), given=np.arange(88) < 41 + 0 * roll))
+    )
+    notes = [
+        (track.name, [(m.note, m.channel) for m in track if m.type == "note_on"])
+        for track in file.tracks
+    ]
+    assert file.type == 1
+    assert notes == [("", []), ("given", [(60, 0)]), ("drawn", [(67, 1), (64, 1)])]
+    assert [message.type for message in file.tracks[0]] == ["set_tempo", "end_of_track"]
 
 
 def test_mido_reads_a_repeated_note_as_often_as_it_is_struck():

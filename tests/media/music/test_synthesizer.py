@@ -13,26 +13,26 @@ TAIL = 0.1
 """Seconds in which a note fades out after its end."""
 
 
-def rendered(notes, frames, step=STEP):
+def rendered(notes, frames, step=STEP, hollow=None):
     times = np.arange(frames + 1) * step
     rows = np.array(notes, np.int64).reshape(-1, 3)
-    return np.concatenate(list(render(rows, times, np.ones(len(rows)))))
+    return np.concatenate(list(render(rows, times, np.ones(len(rows)), hollow)))
 
 
 def at(seconds):
     return round(seconds * RATE)
 
 
-def by_the_equation(notes, frames, step=STEP):
+def by_the_equation(notes, frames, step=STEP, hollow=()):
     """The sum of all notes as the module's docstring has it, sine by sine, before soft clipping."""
     total = np.zeros(round(frames * step * RATE) + 4410)
-    k = np.arange(1, 9)[:, None]
-    for begin, end, pitch in notes:
+    for note, (begin, end, pitch) in enumerate(notes):
+        k = (np.array([1, 3, 5, 7]) if note in hollow else np.arange(1, 9))[:, None]
         start, stop = round(begin * step * RATE), round(end * step * RATE)
         n = np.arange(stop + 4410 - start)
         t, frequency = n / RATE, 440 * 2 ** ((pitch - 69) / 12)
         tau = 1.3 * 2 ** ((60 - pitch) / 18)
-        loudness = np.where(k * frequency < 22_050, k**-1.5 / (np.arange(1, 9) ** -1.5).sum(), 0)
+        loudness = np.where(k * frequency < 22_050, k**-1.5 / (k**-1.5).sum(), 0)
         sines = loudness * np.exp(-k * t / tau) * np.sin(2 * np.pi * k * frequency * t)
         rise = np.sin(np.pi / 2 * np.minimum(n / 220, 1)) ** 2
         fall = np.cos(np.pi / 2 * np.clip((n - (stop - start)) / 4410, 0, 1)) ** 2
@@ -77,6 +77,9 @@ def test_the_sound_is_what_the_equation_says(step, block, monkeypatch):
     expected = by_the_equation(NOTES, 30, step)
     assert np.abs(expected).max() < 0.8
     np.testing.assert_allclose(rendered(NOTES, 30, step), expected, atol=1e-7)
+    hollow = np.isin(np.arange(len(NOTES)), [1, 4, 6])
+    expected = by_the_equation(NOTES, 30, step, {1, 4, 6})
+    np.testing.assert_allclose(rendered(NOTES, 30, step, hollow), expected, atol=1e-7)
 
 
 def test_a_note_held_for_long_ends_inaudibly():
