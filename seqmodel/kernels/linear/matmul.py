@@ -62,7 +62,9 @@ def _library(itemsize: int) -> Library:
         with e.loop(0, columns, width) as j, e.loop(0, blocks) as block:
             first = builder.sdiv(e.mul(rows, block), blocks)
             count = builder.sub(builder.sdiv(e.mul(rows, e.add(block, 1)), blocks), first)
+            # A tile of few rows could span more than this: rows of 5 in tiles of 4 are 2 and 3.
             left = builder.sub(columns, j)
+            left = builder.select(builder.icmp_signed("<", left, width), left, width)
             places = [
                 e.offset(a, e.mul(first, a_stride)), a_stride,
                 e.offset(b, e.mul(j, k)),

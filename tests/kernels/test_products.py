@@ -1,0 +1,97 @@
+"""The matrix products inside the loops, against torch's own, with vectors of every width."""
+
+import ctypes
+import os
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from llvmlite import binding, ir
+
+from seqmodel.kernels.code.emit import INT, POINTER
+from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.linear.matmul import matmul, row_matmul
+from seqmodel.kernels.linear.packing import pack
+
+BIT = ir.IntType(1)
+GUARD = 3
+"""Columns beside a product that must stay as they are."""
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+
+
+@compiled_once
+def library(itemsize: int, adds: bool) -> Library:
+    """The products, each of its sizes as an argument."""
+    module = ir.Module("products")
+    kinds = [POINTER, INT, POINTER, POINTER, INT, INT, INT, INT]
+    with function(module, "matmul", kinds, itemsize) as (e, *arguments):
+        matmul(e, *arguments, adds)
+    with function(module, "row_matmul", kinds, itemsize) as (e, a, _, b, c, *sizes):
+        row_matmul(e, itemsize, a, b, c, *sizes[2:], adds)
+    return Library(module)
+
+
+def check(name: str, dtype: torch.dtype, rows: int, k: int, columns: int, *, adds: bool) -> None:
+    a, b = torch.randn(rows, k + GUARD, dtype=dtype), torch.randn(columns, k, dtype=dtype)
+    c = torch.randn(rows, columns + GUARD, dtype=dtype)
+    expected = c.clone()
+    expected[:, :columns] = a[:, :k] @ b.t() + (c[:, :columns] if adds else 0)
+    kinds = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
+    call = ctypes.CFUNCTYPE(None, *kinds, *[ctypes.c_int64] * 4)
+    packed = pack(b)
+    call(library(dtype.itemsize, adds).address(name))(
+        a.data_ptr(), k + GUARD, packed.data_ptr(), c.data_ptr(), columns + GUARD, rows, k, columns
+    )
+    torch.testing.assert_close(c, expected, msg=lambda m: f"{rows} x {k} x {columns}: {m}")
+
+
+@DTYPES
+@pytest.mark.parametrize("adds", [False, True])
+def test_products_of_any_size(dtype: torch.dtype, adds: bool) -> None:
+    """Any split of rows into tiles; wide tiles that reach into the next panel once added twice."""
+    for rows, k, columns in product([*range(1, 20), 33], [1, 2, 5, 17], [1, 4, 8, 9, 31, 40, 67]):
+        check("matmul", dtype, rows, k, columns, adds=adds)
+
+
+@DTYPES
+@pytest.mark.parametrize("adds", [False, True])
+def test_products_of_a_row(dtype: torch.dtype, adds: bool) -> None:
+    for k, columns in product([1, 2, 5, 17], [1, 4, 8, 9, 31, 67, 96, 100, 201]):
+        check("row_matmul", dtype, 1, k, columns, adds=adds)
+
+
+LIMITED = """
+import sys, pytest
+from llvmlite import binding
+features = binding.get_host_cpu_features()
+for name in features:
+    if name.startswith({without!r}):
+        features[name] = False
+binding.get_host_cpu_features = lambda: features
+from seqmodel.kernels.code import emit
+assert emit._BYTES == {width}, emit._BYTES
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("without", "width"), [("avx512", 32), (("avx512", "avx2"), 16)])
+def test_kernels_on_processors_with_narrower_vectors(
+    without: str | tuple[str, ...], width: int, tmp_path: Path
+) -> None:
+    """Which tiles there are depends on the registers: each machine tests them for its own."""
+    if not binding.get_host_cpu_features().get("avx2"):
+        pytest.skip("has no wider vectors")
+    folder = Path(__file__).parent
+    files = [folder / "test_products.py", folder / "test_matrices.py"]
+    tests = [*map(str, files), "-k", "not narrower", "-q", "-p", "no:cacheprovider", "-n", "0"]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED.format(without=without, width=width), *tests],
+        env={**os.environ, "SEQMODEL_CACHE": str(tmp_path)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
