@@ -3,8 +3,9 @@
 import ctypes
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,88 +25,111 @@ from seqmodel.sampling.compiled import Steps, compiled_step
 from seqmodel.sampling.particles import Candidates
 
 
-class CompiledModel:
-    """A model's step and draw, compiled once for all particles.
-
-    Attributes:
-        candidates: the most that can be drawn at a time.
-    """
+class CompiledParticles:
+    """See `particles.Particles`; `candidates` is the most that can be drawn at a time."""
 
     def __init__(
-        self, model: SequenceModel, steps: Steps, candidates: int, temperature: float
+        self,
+        model: SequenceModel,
+        steps: Steps,
+        number: int,
+        *,
+        candidates: int,
+        temperature: float,
     ) -> None:
         output = model.output
         assert isinstance(output, NotesOutput)
-        self.candidates, self.end = candidates, output.end
-        self.arena = Arena()
+        self._end, self._number = output.end, number
+        self._arena = arena = Arena()
         with torch.no_grad():
-            self.step = compiled_step(model, steps, self.arena)
-            kept = self.step.inputs.kept
+            self._step = compiled_step(model, steps, arena)
+            kept = self._step.inputs.kept
             draw = output.compiled_draw(
-                self.step.h, kept, self.arena, candidates, temperature, fills=True
+                self._step.h, kept, arena, candidates, temperature, fills=True
             )
         assert draw is not None
-        self.draw = draw
-        self.before = self.arena.take(*kept.shape)
-        """A copy of what is kept, which a draw replaces."""
-        (size,) = kept.shape
+        self._draw = draw
+        self._copy_of_kept = arena.take(*kept.shape)  # a draw replaces what is kept
+        (length,) = kept.shape
         restore = Call(
             _restore().address("step"), _RESTORE, 8,
-            {"F": size, "before": self.before, "kept": kept},
+            {"F": length, "before": self._copy_of_kept, "kept": kept},
         )  # fmt: skip
-        calls = [*self.step.calls, restore, draw.call]
-        self.fields = CallFields(calls)
-        self.team = ThreadPoolExecutor()  # compiled code runs without the interpreter's lock
-        self.loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
+        self._calls = [*self._step.calls, restore, draw.call]
+        self._team = ThreadPoolExecutor()  # compiled code runs without the interpreter's lock
+        self._loop = _loop(tuple((call.function, len(call.fields)) for call in self._calls))
 
+    @property
+    def size(self) -> int:
+        """See `Particles`."""
+        return self._arena.size
 
-class CompiledParticles:
-    """See `particles.Particles`."""
-
-    def __init__(self, model: CompiledModel, carry: Carry, number: int) -> None:
-        """`number` particles from the carry of a piece."""
-        self._model, step = model, model.step
-        memories = model.arena.memories(number)
-        self._fields = np.stack([model.fields.over(memory) for memory in memories])
-        self._states = [slot.of_all(memories) for slot in step.states]
-        for ours, state in zip(
-            self._states, (state for layer in carry.layers() for state in layer), strict=True
-        ):
-            ours[:] = state.view(ours.shape[1:]).numpy()
-        if step.inputs.memory is not None and carry.past.memory is not None:
-            self._states.append(step.inputs.memory.of_all(memories))
-            self._states[-1][:] = carry.past.memory.numpy()
-        self._before = model.before.of_all(memories)
-        self._kept = step.inputs.kept.of_all(memories)
-        self._kept[:] = self._before[:] = carry.past.numbers.numpy()
-        draw = model.draw
+    @cached_property
+    def _arenas(self) -> "_Arenas":
+        """Made when they are first needed, so that their size may be checked before."""
+        memories, step, draw = self._arena.memories(self._number), self._step, self._draw
+        fields = CallFields(self._calls)
+        kept = [slot for slot in (*step.states, step.inputs.memory) if slot is not None]
         assert draw.forced is not None
         assert draw.logits is not None
-        self._forced, self._logits = draw.forced.of_all(memories), draw.logits.of_all(memories)
-        self._frames = draw.frames.of_all(memories)
-        self._uniforms = draw.uniforms.of_all(memories).view(np.uint64)
-        self._memories = memories
+        return _Arenas(
+            np.stack([fields.over(memory) for memory in memories]),
+            [slot.of_all(memories) for slot in kept],
+            step.inputs.kept.of_all(memories),
+            self._copy_of_kept.of_all(memories),
+            draw.forced.of_all(memories),
+            draw.uniforms.of_all(memories).view(np.uint64),
+            draw.frames.of_all(memories),
+            draw.logits.of_all(memories),
+        )
+
+    def begin(self, carry: Carry) -> None:
+        """See `Particles`."""
+        arenas, past = self._arenas, carry.past
+        states = [state for layer in carry.layers() for state in layer]
+        if past.memory is not None:
+            states.append(past.memory)
+        for ours, state in zip(arenas.states, states, strict=True):
+            ours[:] = state.view(ours.shape[1:]).numpy()
+        arenas.kept[:] = arenas.before[:] = past.numbers.numpy()
 
     def draw(self, forced: NDArray[np.float64], uniforms: Uniforms) -> Candidates:
         """See `Particles`."""
-        N, M, F = forced.shape
-        self._forced[:N, :M, :F] = forced
-        self._forced[:N, :M, F] = 0
+        arenas, (N, M, F) = self._arenas, forced.shape
+        arenas.forced[:N, :M, :F] = forced
+        arenas.forced[:N, :M, F] = 0
         step = M * (F + 1) * GAMMA % 2**64
         first = np.uint64(uniforms.skip(N * M * (F + 1)))
-        self._uniforms[:N, 0] = first + np.arange(N, dtype=np.uint64) * np.uint64(step)
-        shares = np.array_split(self._fields[:N], thread_count(N))
-        list(self._model.team.map(self._model.loop.run, shares, repeat(M)))
-        end = self._logits[:N, 0, F].copy() if self._model.end else np.full(N, -np.inf)
-        return Candidates(self._frames[:N, :M].copy(), self._logits[:N, :M, :F].copy(), end)
+        arenas.uniforms[:N, 0] = first + np.arange(N, dtype=np.uint64) * np.uint64(step)
+        shares = np.array_split(arenas.fields[:N], thread_count(N))
+        list(self._team.map(self._loop.run, shares, repeat(M)))
+        end = arenas.logits[:N, 0, F].copy() if self._end else np.full(N, -np.inf)
+        frames, logits = arenas.frames[:N, :M].copy(), arenas.logits[:N, :M, :F].copy()
+        return Candidates(frames, logits, end)
 
     def keep(self, ancestors: NDArray[np.int64], frames: NDArray[np.uint8]) -> None:
         """See `Particles`."""
-        n = len(ancestors)
+        arenas, n = self._arenas, len(ancestors)
         moved = np.flatnonzero(ancestors != np.arange(n))
-        for state in self._states:
+        for state in arenas.states:
             state[moved] = state[ancestors[moved]]
-        self._kept[:n] = self._before[:n] = frames
+        arenas.kept[:n] = arenas.before[:n] = frames
+
+
+class _Arenas(NamedTuple):
+    """What N particles have in their arenas; each array but the first is in them."""
+
+    fields: NDArray[np.int64]
+    """(N, ...), of the calls."""
+    states: list[NDArray[np.float64]]
+    """The units', and the encoder's memory if it has one."""
+    kept: NDArray[Any]
+    before: NDArray[Any]
+    """What is kept, before a draw."""
+    forced: NDArray[np.float64]
+    uniforms: NDArray[np.uint64]
+    frames: NDArray[np.uint8]
+    logits: NDArray[np.float64]
 
 
 class _Loop:

@@ -14,8 +14,6 @@ each sweep leaves the model's conditional distribution unchanged.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +28,12 @@ from seqmodel.sampling.particles import FREE, OFF, ON, Candidates, Particles, Pl
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units.backends import stepper
 
-if TYPE_CHECKING:
-    from seqmodel.sampling.compiled_particles import CompiledModel
-
 CANDIDATES = 8
 """Drafts of a frame by each particle."""
 STRETCH = 8
 """Frames that a sweep draws anew at a time."""
+BYTES = 50
+"""What a number of a candidate takes up for a while, all in all."""
 NEGLIGIBLE = 15.0
 """Nats by which a particle is behind the best when it is given up, where nothing more is drawn."""
 
@@ -73,11 +70,9 @@ class Filler:
         compiled: bool = True,
     ) -> None:
         assert isinstance(model.output, NotesOutput)
-        self._model, self.output = model, model.output
-        self.number, self.candidates = particles, candidates
-        self._temperature = temperature
+        self.output, self.candidates, self.number = model.output, candidates, particles
         self._sampler = Sampler(model, temperature=temperature)
-        self._steps = stepper(model.layers()) if compiled else None
+        self.particles = self._particles(model, temperature, compiled=compiled)
 
     def fill(
         self,
@@ -103,7 +98,7 @@ class Filler:
         (frames_to_draw,) = np.nonzero(free.any(1))
         begin, end = int(frames_to_draw[0]), int(frames_to_draw[-1]) + 1
         self._check_memory(end - begin)
-        total, done = (1 + sweeps) * (end - begin), 0
+        total, done = (1 + sweeps) * len(frames_to_draw), 0
 
         def drew() -> None:
             nonlocal done
@@ -126,9 +121,9 @@ class Filler:
         return filled
 
     def _check_memory(self, frames: int) -> None:
-        each = frames * -(-self.output.frame_size // 8)  # the frames drawn, in bits
-        if self._compiled is not None:
-            each += self._compiled.arena.size
+        size = self.output.frame_size
+        drawn = frames * -(-size // 8)  # in bits
+        each = self.particles.size + drawn + BYTES * self.candidates * size
         if self.number * each > available_memory() // 2:
             most = available_memory() // 2 // each
             raise UsageError(
@@ -144,21 +139,15 @@ class Filler:
         from_free = np.pad(free[:-1], ((1, 0), (0, 0))) & sounding & ~struck
         return np.concatenate([free, free | from_free], axis=1)
 
-    def particles(self, carry: Carry) -> Particles:
-        """Particles of a piece from its carry."""
-        if self._compiled is None:
-            return PlainParticles(self._sampler.double, carry, self.number, self._temperature)
+    def _particles(self, model: SequenceModel, temperature: float, *, compiled: bool) -> Particles:
+        steps = stepper(model.layers()) if compiled else None
+        if steps is None:
+            return PlainParticles(self._sampler.double, self.number, temperature)
         from seqmodel.sampling.compiled_particles import CompiledParticles  # loads the compiler
 
-        return CompiledParticles(self._compiled, carry, self.number)
-
-    @cached_property
-    def _compiled(self) -> "CompiledModel | None":
-        if self._steps is None:
-            return None
-        from seqmodel.sampling.compiled_particles import CompiledModel  # as above
-
-        return CompiledModel(self._model, self._steps, self.candidates, self._temperature)
+        return CompiledParticles(
+            model, steps, self.number, candidates=self.candidates, temperature=temperature
+        )
 
 
 class _Pass:
@@ -175,13 +164,14 @@ class _Pass:
     ) -> None:
         """From the carry before the first frame with free numbers.
 
-        `drew` is called after each frame up to the last of them.
+        `drew` is called after each frame that has some.
         """
         self._filler, self._output = filler, filler.output
         self._piece, self._free, self._uniforms, self._drew = piece, free, uniforms, drew
         (drawn,) = np.nonzero(free.any(1))
         self._begin, self._end = int(drawn[0]), int(drawn[-1]) + 1
-        self._particles = filler.particles(carry)
+        self._particles = filler.particles
+        self._particles.begin(carry)
         before = piece[self._begin - 1] if self._begin else np.zeros_like(piece[0])
         self._last = np.repeat(before[None], filler.number, 0)  # the particles' previous frames
         self._history = list[tuple[NDArray[np.int64], NDArray[np.uint8]]]()
@@ -205,7 +195,8 @@ class _Pass:
                     log_given += evidence
                     weights = np.zeros(len(weights))
                 self._history.append((ancestors, np.packbits(frames[ancestors], axis=1)))
-                self._drew()
+                if self._free[t].any():
+                    self._drew()
             elif retain and len(weights) == 1:
                 break
             else:  # nothing more is drawn: equal paths have one future

@@ -34,6 +34,13 @@ class Candidates(NamedTuple):
 class Particles(Protocol):
     """N drafts of a piece of music."""
 
+    @property
+    def size(self) -> int:
+        """The bytes that each takes up."""
+
+    def begin(self, carry: Carry) -> None:
+        """All particles go on from the carry of a piece, its tensors in double precision."""
+
     def draw(self, forced: NDArray[np.float64], uniforms: Uniforms) -> Candidates:
         """Draw candidates for the next frame; `forced` is (N, M, F)."""
 
@@ -42,13 +49,22 @@ class Particles(Protocol):
 
 
 class PlainParticles:
-    """The reference implementation."""
+    """The reference implementation, for models in double precision."""
 
-    def __init__(self, model: SequenceModel, carry: Carry, number: int, temperature: float) -> None:
-        """`number` particles from the carry of a piece, its tensors in the model's dtype."""
+    def __init__(self, model: SequenceModel, number: int, temperature: float) -> None:
         assert isinstance(model.output, NotesOutput)
-        self._model, self._output, self._temperature = model, model.output, temperature
-        self._carry = _of_particles(carry, np.zeros(number, np.int64), model.encoder.rows)
+        self._model, self._output = model, model.output
+        self._number, self._temperature = number, temperature
+
+    @property
+    def size(self) -> int:
+        """Of no account: slow long before it is large."""
+        return 0
+
+    def begin(self, carry: Carry) -> None:
+        """See `Particles`."""
+        all_of_one = np.zeros(self._number, np.int64)
+        self._carry = _of_particles(carry, all_of_one, self._model.encoder.rows)
 
     def draw(self, forced: NDArray[np.float64], uniforms: Uniforms) -> Candidates:
         """See `Particles`."""

@@ -70,12 +70,21 @@ def test_compiled_and_plain_filling_draw_the_same(kind, end, onsets):
     piece = as_frames(piece) if onsets else (piece > 0).astype(np.uint8)
     free = np.zeros((len(piece), 9), bool)
     free[3:-5, 2:6] = free[3:40, -2:] = True
-    filled = [
-        Filler(model, particles=7, candidates=3, temperature=0.9, compiled=compiled).fill(
-            piece, free, seed=5, number=2, sweeps=1
-        )
+    fillers = [
+        Filler(model, particles=7, candidates=3, temperature=0.9, compiled=compiled)
         for compiled in (True, False)
     ]
+    fillers[0].fill(piece[:20], free[:20], seed=6)  # another piece leaves nothing behind
+    filled, told = [], []
+    for filler in fillers:
+        told.append([])
+        filled.append(
+            filler.fill(
+                piece, free, seed=5, number=2, sweeps=1,
+                progress=lambda done, total: told[-1].append((done, total)),
+            )
+        )  # fmt: skip
+    assert told == [[(n, 2 * 56) for n in range(1, 113)]] * 2
     np.testing.assert_array_equal(filled[0].frames, filled[1].frames)
     np.testing.assert_allclose(filled[0].effective, filled[1].effective, rtol=1e-9)
     assert filled[0].log_given == pytest.approx(filled[1].log_given, rel=1e-9)
