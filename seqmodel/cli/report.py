@@ -3,15 +3,23 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from seqmodel.cli.common import counter, message, plural
+from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.options import Force, Quiet, check_target, chosen_run
 from seqmodel.errors import UsageError
+from seqmodel.media.definitions import Medium, Option
+from seqmodel.media.registry import medium_of
 
 
+def _rows(medium: Medium) -> tuple[Option, ...]:
+    return medium.page_options
+
+
+@with_media_options(_rows)
 def report(
     runs: Annotated[
         list[Path] | None, typer.Argument(metavar="RUN", help="Run folders.  [default: the newest]")
@@ -26,11 +34,13 @@ def report(
     *,
     force: Force = False,
     quiet: Quiet = False,
+    **media_options: Any,
 ) -> None:
     """Write an HTML page on runs: figures, curves, playable samples.
 
     It is one file that needs no network: figures on every split beside trivial baselines, curves
-    over updates or time, samples drawn with --seed, and what all of it comes from.
+    over updates or time, samples drawn with --seed, and what all of it comes from. With --fill each
+    run draws a part of a file anew instead, as `sample` does.
     """
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
@@ -42,12 +52,18 @@ def report(
 
     check_target(out, force=force)
     subjects = load_subjects(runs or [chosen_run(None, quiet=quiet)])
+    for subject in subjects:
+        medium = medium_of(subject.run.frame)
+        trained = f"{subject.run.folder} was trained on {medium.name}"
+        options_of(medium, media_options, _rows, trained)
     with counter("scoring", quiet=quiet) as progress:
         scored = score(subjects, progress)
     with counter("sampling", quiet=quiet) as progress:
-        drawn = draw(subjects, number=samples, seed=seed, progress=progress)
+        drawn = draw(subjects, number=samples, seed=seed, progress=progress, options=media_options)
     command = shlex.join(["seqmodel", *sys.argv[1:]])
-    page = render(run_page(scored, drawn, seed=seed, command=command)).encode()
+    page = render(
+        run_page(scored, drawn, seed=seed, command=command, options=media_options)
+    ).encode()
     write_file(out, page)
     what = str(subjects[0].run.folder) if len(subjects) == 1 else plural(len(subjects), "run")
     message(f"{out}: {what}, {len(page) / 1000:,.0f} kB", quiet=quiet)

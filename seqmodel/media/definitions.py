@@ -373,6 +373,9 @@ class Sampling(Protocol):
         Reports to `progress` how much of the piece is done.
         """
 
+    def picture(self, frames: "NDArray[Any]") -> Picture:
+        """A piece (T, F) as it is written, in another colour what of it was given."""
+
 
 class Comparison(Protocol):
     """How sampled pieces are compared with the data, in the medium's own terms."""
@@ -411,6 +414,8 @@ class Medium(Protocol):
     listen_options: tuple[Option, ...] = ()
     """Options of `inspect --listen`."""
     sample_options: tuple[Option, ...] = ()
+    page_options: tuple[Option, ...] = ()
+    """Those of `sample_options` that samples on report pages may have too."""
     formats: tuple[str, ...]
     """What `sample` can write."""
     listen_formats: tuple[str, ...] = ()
@@ -521,7 +526,7 @@ class Medium(Protocol):
         return None
 
     def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:
-        """A sampled piece (T, F) as report pages show it, if there is a `page_format`."""
+        """A piece (T, F) as report pages show it, if there is a `page_format`."""
         raise NotImplementedError(f"{self.name} is not shown on report pages")
 
 

@@ -41,9 +41,12 @@ class Picture:
     bottom: float
     top: float
     boxes: tuple[Box, ...]
+    """What was drawn, or all there is."""
     levels: tuple[Level, ...]
     apart: bool
     """Whether touching boxes are separate, as restruck notes are."""
     summary: str
     """A text alternative for those who cannot see the picture."""
     shades: Shades | None = None
+    given: tuple[Box, ...] = ()
+    """What was there before."""

@@ -1,11 +1,12 @@
 """The page of `seqmodel report`: how runs learned, how well they predict, their samples."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from seqmodel.config import to_yaml
 from seqmodel.media.words import listed, plural, spaced, spent
+from seqmodel.report.drawing import NONE, real_piece
 from seqmodel.report.drawing import command as sample_command
-from seqmodel.report.drawing import real_piece
 from seqmodel.report.origin import came_from
 from seqmodel.report.page.parts import (
     Column,
@@ -36,7 +37,12 @@ NO_FIGURES = {"run", "data", "split", "epoch", "standardisation", "pieces", "fra
 
 
 def run_page(
-    runs: Sequence[Scored], samples: Mapping[str, Sequence[Sample]], *, seed: int, command: str
+    runs: Sequence[Scored],
+    samples: Mapping[str, Sequence[Sample]],
+    *,
+    seed: int,
+    command: str,
+    options: Mapping[str, Any] = NONE,
 ) -> Page:
     """A section for each dataset, and one on where the figures come from.
 
@@ -45,7 +51,7 @@ def run_page(
 
     Args:
         runs: with their figures.
-        samples: by run name, drawn with `seed`.
+        samples: by run name, drawn with `seed` and `options`.
         command: as typed.
     """
     groups = _groups(runs)
@@ -53,7 +59,7 @@ def run_page(
     what = listed(names)
     if len(runs) > 1 and len(what) > TITLE:
         what = plural(len(runs), "run")
-    sections = [_section(name, group, samples, seed) for name, group in groups.items()]
+    sections = [_section(name, group, samples, seed, options) for name, group in groups.items()]
     return Page(
         title=f"{what} on {listed([*groups])}",
         lead=tuple(_lead(name, group) for name, group in groups.items()),
@@ -88,7 +94,11 @@ def _lead(name: str, group: Sequence[Scored]) -> str:
 
 
 def _section(
-    name: str, group: Sequence[Scored], samples: Mapping[str, Sequence[Sample]], seed: int
+    name: str,
+    group: Sequence[Scored],
+    samples: Mapping[str, Sequence[Sample]],
+    seed: int,
+    options: Mapping[str, Any],
 ) -> Section:
     subjects = [scored.subject for scored in group]
     datasets = [scored.dataset for scored in group if scored.dataset is not None]
@@ -98,9 +108,14 @@ def _section(
     if drawn:
         pieces = tuple(sample for subject in drawn for sample in samples[subject.name])
         number = len(samples[drawn[0].name])
-        how = sample_command([subject.run for subject in drawn], number=number, seed=seed)
+        how = sample_command(
+            [subject.run for subject in drawn], number=number, seed=seed, options=options
+        )
         pieces += tuple(real_piece(group[0].subject.run, group[0].dataset))
-        parts.append(Samples(pieces, notes=(f"Drawn with seed {seed}; to reproduce: {how}",)))
+        said = [f"Drawn with seed {seed}; to reproduce: {how}"]
+        if any(piece.picture.given for piece in pieces):
+            said.append("What was given is grey.")
+        parts.append(Samples(pieces, notes=tuple(said)))
     notes = []
     if datasets:
         splits = [

@@ -7,6 +7,7 @@ import sys
 from io import BytesIO
 from pathlib import Path
 
+import mido
 import numpy as np
 import pytest
 import soundfile
@@ -99,6 +100,45 @@ def test_samples_are_those_of_sample(call: Call, seconds_run: Path, here: Path):
             assert height == 1
             notes[int(x) : int(x) + round(width + 0.15), round(top - y - 0.5)] += 1
         np.testing.assert_array_equal(notes, roll)
+
+
+def test_music_around_a_file_is_that_of_sample(call: Call, run: Path, here: Path):
+    """Sound, and notes in their two colours: the file at 60 bpm, in its own key."""
+    track = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=10**6)])
+    for pitch in (70, 72, 74, 70):
+        track.append(mido.Message("note_on", note=pitch, velocity=70))
+        track.append(mido.Message("note_off", note=pitch, time=96))
+    mido.MidiFile(type=0, ticks_per_beat=96, tracks=[track]).save("a song.mid")
+    options = ("--fill", "a song.mid", "--frames", "4:12", "--below")
+    call_ok("report", run, "--out", "r.html", *options)
+    page = page_of("r.html")
+    text = page.one("main").text
+    how = f"sample OUT.mp3 --run {run} --fill 'a song.mid' --frames 4:12 --below --seed 1"
+    assert how in text
+    assert "What was given is grey." in text
+    for name in ("s.mp3", "s.mid"):
+        call_ok("sample", name, "--run", run, *options, "--seed", 1)
+    assert sounds(page)[0] == Path("s.mp3").read_bytes()
+    shown, given, _ = page.all("path", "boxes")  # the last is a real piece
+    assert given.classes == {"boxes", "given"}
+    assert [(x, round(width + 0.15)) for x, _, width, _ in boxes(given)] == [
+        (0, 4), (4, 4), (8, 4), (12, 4),
+    ]  # fmt: skip
+    seek = next(one for one in page.all("input") if one.attributes["type"] == "range")
+    assert seek.attributes["max"] == "4.000"  # 16 frames at 60 bpm
+    written = mido.MidiFile("s.mid")
+    drawn = [m for m in written.tracks[2] if m.type == "note_on" and m.note < 70]
+    assert len(list(boxes(shown))) == len(drawn)
+
+
+def test_filling_needs_a_file_and_music(call: Call, run: Path, audio_run_folder: Path):
+    result = call("report", run, "--out", "r.html", "--below")
+    said = f"seqmodel: cannot sample {run}: --below needs --fill FILE\n"
+    assert (result.status, result.err) == (2, said)
+    result = call("report", audio_run_folder, "--out", "r.html", "--fill", "x.mid", "--below")
+    assert result.status == 2
+    assert "is for music, and " in result.err
+    assert not Path("r.html").exists()
 
 
 def test_several_runs_share_a_page(call: Call, run: Path, seconds_run: Path, data: Path):

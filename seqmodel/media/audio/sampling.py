@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.audio import defaults
 from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.audio.pictures import spectrogram_picture
 from seqmodel.media.audio.plots import recording_png
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.audio.statistics import check_finite
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
 from seqmodel.media.input import named, opened
 from seqmodel.media.npy import read_header
+from seqmodel.media.pictures import Picture
 from seqmodel.media.sound import (
     FULL_SCALE,
     MAX_FLAC_RATE,
@@ -86,6 +88,10 @@ class AudioSampling(Sampling):
             f"{samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at {frame.rate:,} Hz)",
             self._hint(piece),
         )
+
+    def picture(self, frames: NDArray[np.float32]) -> Picture:
+        """`Sampling.picture`."""
+        return spectrogram_picture(frames, self._frame)
 
     def _hint(self, piece: "_Measured") -> str:
         if piece.loudest_share > OVERDRIVEN:

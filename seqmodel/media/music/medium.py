@@ -80,18 +80,7 @@ class Music(Medium):
             f"With --listen: beats per minute.  [default: the file's; of a roll {defaults.TEMPO:g}]"
         ),
     )
-    sample_options = (
-        _tempo(f"Beats per minute, in the file and for --seconds.  [default: {defaults.TEMPO:g}]"),
-        Option(
-            "transpose",
-            int,
-            "Semitones to move the music by; notes off the keyboard are folded back by octaves.",
-            metavar="SEMITONES",
-            least=-60,
-            most=60,
-        ),
-        Option("key", str, "Move the estimated tonic to this note, such as Eb.", metavar="NOTE"),
-        Option("flat", bool, "Play all notes equally loud."),
+    page_options = (
         Option(
             "fill",
             Path,
@@ -135,6 +124,20 @@ class Music(Medium):
             least=0,
             most=1000,
         ),
+    )
+    sample_options = (
+        _tempo(f"Beats per minute, in the file and for --seconds.  [default: {defaults.TEMPO:g}]"),
+        Option(
+            "transpose",
+            int,
+            "Semitones to move the music by; notes off the keyboard are folded back by octaves.",
+            metavar="SEMITONES",
+            least=-60,
+            most=60,
+        ),
+        Option("key", str, "Move the estimated tonic to this note, such as Eb.", metavar="NOTE"),
+        Option("flat", bool, "Play all notes equally loud."),
+        *page_options,
     )
     formats = ("mid", *SOUND_FORMATS, "npy", "png")
     listen_formats = SOUND_FORMATS

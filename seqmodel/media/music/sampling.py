@@ -22,9 +22,11 @@ from seqmodel.media.music.midi_writer import midi_bytes
 from seqmodel.media.music.notes import semitones_above_c
 from seqmodel.media.music.onsets import after_silence, has_onsets, sounding, states, with_onsets
 from seqmodel.media.music.pianoroll import transposed
+from seqmodel.media.music.pictures import piano_roll_picture
 from seqmodel.media.music.plots import piano_roll_png
 from seqmodel.media.music.tonic import semitones_to_key
 from seqmodel.media.npy import with_comment
+from seqmodel.media.pictures import Picture
 from seqmodel.media.words import plural
 
 
@@ -67,15 +69,7 @@ class MusicSampling(Sampling):
             frames[end : end + len(chunk)] = chunk
             end += len(chunk)
             progress(end - heard, self.length)
-        frames = frames[:end]
-        if self._frame.onsets and not heard:
-            frames[:1] = after_silence(frames[:1])
-        if self._around is not None:
-            frames = self._around.played(frames)
-        semitones = self._semitones(frames)
-        if semitones:
-            frames = transposed(frames, semitones)
-        given = self._given(len(frames), semitones)
+        frames, given = self._written(frames[:end])
         size = plural(len(frames), "frame")
         if self._request.kind in SOUND_FORMATS:
             times = steady_times(len(frames), self._seconds_per_frame)
@@ -87,6 +81,24 @@ class MusicSampling(Sampling):
         else:
             file.write(self._encode(frames, given))
         return Written(size, "" if frames.any() else "silent: try a higher --temperature")
+
+    def picture(self, frames: NDArray[np.uint8]) -> Picture:
+        """`Sampling.picture`."""
+        frames, given = self._written(frames)
+        return piano_roll_picture(frames, self._frame, tempo=self._tempo, given=given)
+
+    def _written(
+        self, frames: NDArray[np.uint8]
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
+        """The frames in their key, and (T, 88) what of them was given, if anything."""
+        if self._frame.onsets and not self._heard:
+            frames = np.concatenate([after_silence(frames[:1]), frames[1:]])
+        if self._around is not None:
+            frames = self._around.played(frames)
+        semitones = self._semitones(frames)
+        if semitones:
+            frames = transposed(frames, semitones)
+        return frames, self._given(len(frames), semitones)
 
     @property
     def _seconds_per_frame(self) -> float:

@@ -2,7 +2,7 @@
 
 from base64 import b64encode
 
-from seqmodel.media.pictures import Picture
+from seqmodel.media.pictures import Box, Picture
 from seqmodel.plots.png import shades_png
 from seqmodel.report.page.charts import stretched
 from seqmodel.report.page.marks import Marks
@@ -67,7 +67,9 @@ def _drawing(picture: Picture) -> Markup:
         place = f"{100 * (picture.top - level.y) / height:.2f}%"
         parts.append(tag("line", class_="grid", x1="0", x2="100%", y1=place, y2=place))
         parts.append(tag("text", level.name, class_="y-tick", x="-8", y=place, dy="0.35em"))
-    drawn = [tag("path", class_="boxes", d=_boxes(picture))]
+    drawn = [tag("path", class_="boxes", d=_boxes(picture, picture.boxes))]
+    if picture.given:
+        drawn.append(tag("path", class_="boxes given", d=_boxes(picture, picture.given)))
     if picture.shades is not None:
         source = _embedded("image/png", shades_png(*picture.shades))
         size = {"width": f"{picture.shades.columns}", "height": f"{height:g}"}
@@ -77,11 +79,11 @@ def _drawing(picture: Picture) -> Markup:
     return tag("svg", *parts, class_="drawing", role="img", aria_label=picture.summary)
 
 
-def _boxes(picture: Picture) -> str:
-    """The boxes as one path, each M x y h width v height h -width z from its upper left corner."""
+def _boxes(picture: Picture, boxes: tuple[Box, ...]) -> str:
+    """Boxes as one path, each M x y h width v height h -width z from its upper left corner."""
     gap = GAP if picture.apart else 0.0
     written = []
-    for box in picture.boxes:
+    for box in boxes:
         width, top = box.width - gap, picture.top - box.y - box.height
         written.append(f"M{box.x:g} {top:.5g}h{width:g}v{box.height:.5g}h{-width:g}z")
     return "".join(written)
