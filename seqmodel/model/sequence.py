@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
+from seqmodel.kernels.dropout import Dropout
 from seqmodel.model.carry import Carry
 from seqmodel.model.encoder import Encoder
 from seqmodel.outputs.protocol import Output
 from seqmodel.units.backends import choose_device
-from seqmodel.units.dropout import Dropout
 from seqmodel.units.module import AnyState, Stack, Unit
 
 FRAMES_AT_ONCE = 8192

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from seqmodel.kernels.device import one_thread
+from seqmodel.kernels.dropout import dropout_factors
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.units.definition import TERMS
-from seqmodel.units.dropout import dropout_factors
 from seqmodel.units.module import Unit
 
 

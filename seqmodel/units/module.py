@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from seqmodel.errors import UsageError
+from seqmodel.kernels.dropout import Dropout
 from seqmodel.units.backends import backend_for, check_backend
 from seqmodel.units.contract import Case
 from seqmodel.units.definition import TERMS, UnitSpec
-from seqmodel.units.dropout import Dropout
 from seqmodel.units.language import Weight
 from seqmodel.units.registry import unit_spec
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS

@@ -8,12 +8,12 @@ from torch import Tensor
 from seqmodel import units
 from seqmodel.config import Config
 from seqmodel.kernels import device
+from seqmodel.kernels.dropout import Dropout
 from seqmodel.outputs.notes.below import below_size, notes_below
 from seqmodel.outputs.notes.output import FillingDraw
 from seqmodel.outputs.notes.tied import TiedOutput
 from seqmodel.outputs.protocol import Drawn
 from seqmodel.units.backends import stepper
-from seqmodel.units.dropout import Dropout
 from seqmodel.units.module import Stack, Unit
 
 if TYPE_CHECKING:

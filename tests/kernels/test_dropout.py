@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqmodel.units.dropout import Dropout
+from seqmodel.kernels.dropout import Dropout
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
