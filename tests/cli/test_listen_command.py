@@ -10,6 +10,11 @@ import pytest
 import soundfile
 from calling import Call, call_ok, start, write_piece
 
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.midi_writer import midi_bytes
+from seqmodel.media.music.pianoroll import piano_roll
+
 SOUNDS = ("wav", "flac", "ogg", "mp3")
 
 
@@ -87,7 +92,10 @@ def test_a_primer_comes_first_when_asked_for(call: Call, music: Path, run: Path)
     options = ["--run", run, "--length", 20, "--prime", primer]
     call_ok("sample", "new.wav", *options)
     call_ok("sample", "both.wav", *options, "--include-prime")
-    call_ok("inspect", primer, "--listen", "primer.wav")
+    frames = piano_roll(read_score(primer.read_bytes()), Grid.of_beats(4), drums=False)
+    everything = np.ones((32, 88), bool)
+    Path("given.mid").write_bytes(midi_bytes(frames, Grid.of_beats(4), given=everything))
+    call_ok("inspect", "given.mid", "--listen", "primer.wav")
     new, both, old = (soundfile.read(f"{name}.wav")[0] for name in ("new", "both", "primer"))
     border = 32 * 44_100 // 8
     assert len(new) == 20 * 44_100 / 8 + 4410
