@@ -100,7 +100,7 @@ def _sampling(run: Run, kind: str, options: Mapping[str, Any] = NONE) -> Samplin
     try:
         return medium.sampling(run.frame, request)
     except UsageError as error:
-        hint = "" if options else "; or add --samples 0"
+        hint = "" if any(options.values()) else "; or add --samples 0"
         raise UsageError(f"cannot sample {run.folder}: {error}{hint}") from error
 
 

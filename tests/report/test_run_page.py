@@ -11,6 +11,7 @@ import soundfile
 
 import seqmodel
 from seqmodel.data.dataset import open_dataset
+from seqmodel.errors import UsageError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.audio.medium import Audio
 from seqmodel.media.music.corpus import load_midi
@@ -115,6 +116,14 @@ def test_real_audio_is_as_long_as_a_sample(make_page, logistic_run_folder, monke
     heard, _ = soundfile.read(BytesIO(part.samples[1].sound), dtype="int16")
     pieces = np.concatenate([valid[0].reshape(-1), valid[1].reshape(-1)[:30]])
     np.testing.assert_array_equal(heard, np.rint(pieces * 32768))
+
+
+def test_how_to_do_without_samples_is_said(audio_run_folder, monkeypatch):
+    """Guards the hint where no option of samples was given, as far as the command line tells."""
+    monkeypatch.setattr(Audio, "page_seconds", 10.0**6)
+    subjects = load_subjects([audio_run_folder])
+    with pytest.raises(UsageError, match=r"--seconds asks for more than .*; or add --samples 0$"):
+        draw(subjects, number=1, seed=3, progress=ignore, options={"fill": None, "below": False})
 
 
 def test_music_can_be_saved_and_stands_beside_a_real_piece(make_page, run_folder, tmp_path):

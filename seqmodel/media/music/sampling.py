@@ -69,6 +69,8 @@ class MusicSampling(Sampling):
             frames[end : end + len(chunk)] = chunk
             end += len(chunk)
             progress(end - heard, self.length)
+        if self._frame.onsets and not heard:
+            frames[:1] = after_silence(frames[:1])
         frames, given = self._written(frames[:end])
         size = plural(len(frames), "frame")
         if self._request.kind in SOUND_FORMATS:
@@ -91,8 +93,6 @@ class MusicSampling(Sampling):
         self, frames: NDArray[np.uint8]
     ) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
         """The frames in their key, and (T, 88) what of them was given, if anything."""
-        if self._frame.onsets and not self._heard:
-            frames = np.concatenate([after_silence(frames[:1]), frames[1:]])
         if self._around is not None:
             frames = self._around.played(frames)
         semitones = self._semitones(frames)
