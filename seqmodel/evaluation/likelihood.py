@@ -1,7 +1,8 @@
 """How well a model predicts a split: exact likelihoods and its output's figures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -42,6 +43,16 @@ class Likelihood:
         return {**common, **self.figures}
 
 
+class Team(Protocol):
+    """Processes that score a split together, each with the same model."""
+
+    rank: int
+    size: int
+
+    def all(self, values: Any) -> list[Any]:
+        """The JSON values that each process gives, in order."""
+
+
 def likelihood(
     model: SequenceModel,
     split: Split,
@@ -49,41 +60,30 @@ def likelihood(
     batch_size: int = 32,
     each_frame: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    team: Team | None = None,
 ) -> Likelihood:
     """Score `model` on every frame of `split`; the batch size changes the speed, not the figures.
 
     `each_frame` asks for `Likelihood.frame_nats`, which takes memory. `progress` is called with the
-    frames scored so far and the frames in the split.
+    frames scored so far and the frames in the split. With a `team`, whose processes all call this,
+    each scores some of the batches, and all get the same figures as one alone would, to the bit.
     """
-    figures = model.output.figures()
-    nats, first = np.zeros(len(split)), np.zeros(len(split))
-    of_frames = [np.zeros(length) for length in split.lengths] if each_frame else []
-    done = 0
+    scoring = _Scoring(model, split, progress, each_frame=each_frame)
+    rank, size = (0, 1) if team is None else (team.rank, team.size)
     was_training = model.training
     model.eval()
+    # Very long frames are read one piece at a time: a window has at least a frame of each.
+    most = max(1, STEPS_AT_ONCE // model.encoder.steps)
+    plan = batches.in_order(split.lengths, min(batch_size, most))
     with torch.inference_mode():
-        # Very long frames are read one piece at a time: a window has at least a frame of each.
-        most = max(1, STEPS_AT_ONCE // model.encoder.steps)
-        for indices in batches.in_order(split.lengths, min(batch_size, most)):
-            carry = model.start(len(indices))
-            length = model.window(len(indices))
-            for begin in range(0, int(split.lengths[indices].max()), length):
-                batch = batches.load(split, indices, begin=begin, window=length)
-                window, carry = _read(model, batch, carry)
-                scores = model.output.score(window.h, window.frames, window.past)
-                scores = scores.double().masked_fill(~window.inside, 0.0)
-                nats[indices] += scores.sum(0).cpu().numpy()
-                if each_frame:
-                    for index, column in zip(indices, scores.T.cpu().numpy(), strict=True):
-                        place = of_frames[index][begin : begin + length]
-                        place[:] = column[: len(place)]
-                if begin == 0:
-                    first[indices] = scores[0].cpu().numpy()
-                figures.add(window)
-                done += int(window.inside.sum())
-                if progress is not None:
-                    progress(done, split.frames)
+        for turn in range(0, len(plan), size):
+            ours = plan[turn + rank : turn + rank + 1]
+            scored = scoring.score(ours[0]) if ours else None
+            told = [scored] if team is None else team.all(scored)
+            for indices, theirs in zip(plan[turn : turn + size], told, strict=False):
+                scoring.add(indices, theirs)
     model.train(was_training)
+    nats, first = scoring.nats, scoring.first
     total = float(nats.sum())
     others = split.frames - len(split)
     skip_first = (total - float(first.sum())) / others if others else 0.0
@@ -93,10 +93,64 @@ def likelihood(
         nats_per_frame=total / split.frames,
         nats_per_frame_skip_first=skip_first,
         piece_mean_nats_per_frame=float(np.mean(nats / split.lengths)),
-        figures=figures.values(nats=total, frames=split.frames, pieces=len(split)),
+        figures=model.output.figures().values(
+            scoring.sums, nats=total, frames=split.frames, pieces=len(split)
+        ),
         piece_nats=nats,
-        frame_nats=of_frames,
+        frame_nats=scoring.of_frames,
     )
+
+
+class _Scoring:
+    """The scores of a split's pieces, as they come in."""
+
+    def __init__(
+        self,
+        model: SequenceModel,
+        split: Split,
+        progress: Callable[[int, int], None] | None,
+        *,
+        each_frame: bool,
+    ) -> None:
+        self._model, self._split, self._progress = model, split, progress
+        self.nats, self.first = np.zeros(len(split)), np.zeros(len(split))
+        self.sums = dict[str, float]()
+        self.of_frames = [np.zeros(length) for length in split.lengths] if each_frame else []
+        self._done = 0
+
+    def score(self, indices: NDArray[np.int64]) -> list[Any]:
+        """The nats of these pieces, those of their first frames, and the sums of figures."""
+        model, split, length = self._model, self._split, self._model.window(len(indices))
+        carry, figures = model.start(len(indices)), model.output.figures()
+        nats, first, sums = np.zeros(len(indices)), np.zeros(len(indices)), dict[str, float]()
+        for begin in range(0, int(split.lengths[indices].max()), length):
+            batch = batches.load(split, indices, begin=begin, window=length)
+            window, carry = _read(model, batch, carry)
+            scores = model.output.score(window.h, window.frames, window.past)
+            scores = scores.double().masked_fill(~window.inside, 0.0)
+            nats += scores.sum(0).cpu().numpy()
+            if self.of_frames:
+                for index, column in zip(indices, scores.T.cpu().numpy(), strict=True):
+                    place = self.of_frames[index][begin : begin + length]
+                    place[:] = column[: len(place)]
+            if begin == 0:
+                first = scores[0].cpu().numpy()
+            _add(sums, figures.sums(window))
+            if self._progress is not None:
+                read = split.lengths[indices].clip(max=begin + length).sum()
+                self._progress(self._done + int(read), split.frames)
+        return [nats.tolist(), first.tolist(), sums]
+
+    def add(self, indices: NDArray[np.int64], scored: list[Any]) -> None:
+        """Add what `score` returned, here or elsewhere."""
+        self.nats[indices], self.first[indices], sums = scored
+        _add(self.sums, sums)
+        self._done += int(self._split.lengths[indices].sum())
+
+
+def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
+    for name, number in more.items():
+        sums[name] = sums.get(name, 0.0) + number
 
 
 def _read(model: SequenceModel, batch: batches.Batch, carry: Carry) -> tuple[Window, Carry]:

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.outputs.protocol import Loss, NoFigures, Output, Window
+from seqmodel.outputs.protocol import Loss, NoFigures, Output, Sums, Window
 
 FIGURE = "end_nats_per_piece"
 END_LABELS = {FIGURE: "end, nats per piece"}
@@ -41,17 +41,18 @@ class EndFigures(NoFigures):
     """What the ends of pieces cost, if the output predicts them."""
 
     def __init__(self, output: EndingOutput) -> None:
-        self._output, self._nats = output, 0.0
+        self._output = output
 
-    def add(self, window: Window) -> None:
-        """Add the frames of a window."""
-        if self._output.end:
-            nats = self._output.end_score(window.h, window.ends.to(window.h)).double()
-            self._nats += float(nats[window.inside].sum())
+    def sums(self, window: Window) -> Sums:
+        """See `Figures`."""
+        if not self._output.end:
+            return {}
+        nats = self._output.end_score(window.h, window.ends.to(window.h)).double()
+        return {"end_nats": float(nats[window.inside].sum())}
 
-    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """The figure by name."""
-        return {FIGURE: self._nats / pieces} if self._output.end else {}
+        return {FIGURE: sums["end_nats"] / pieces} if self._output.end else {}
 
 
 def log_odds(counts: NDArray[np.int64], chances: NDArray[np.int64] | int) -> Tensor:

@@ -61,14 +61,18 @@ class Window(NamedTuple):
     """(T, B) booleans: whether the frame belongs to the piece, rather than to padding."""
 
 
+Sums = Mapping[str, float]
+"""By name, sums over the frames of windows, which may be added up."""
+
+
 class Figures(Protocol):
-    """Accumulates, window by window, what an output reports besides its nats."""
+    """What an output reports of a split besides its nats."""
 
-    def add(self, window: Window) -> None:
-        """Add the frames of a window; padding must not count."""
+    def sums(self, window: Window) -> Sums:
+        """What the figures need, summed over the frames of a window; padding must not count."""
 
-    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """The figures by name, given the split's total nats and its numbers of frames and pieces.
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The figures by name, given the split's sums, total nats, frames and pieces.
 
         The names appear in `eval --json`, and as `valid_NAME` in metrics.jsonl.
         """
@@ -77,10 +81,11 @@ class Figures(Protocol):
 class NoFigures:
     """The figures of an output that reports nothing but its nats."""
 
-    def add(self, window: Window) -> None:
+    def sums(self, window: Window) -> Sums:
         """See `Figures`."""
+        return {}
 
-    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """See `Figures`."""
         return {}
 
@@ -91,16 +96,15 @@ class Together:
     def __init__(self, *parts: Figures) -> None:
         self._parts = parts
 
-    def add(self, window: Window) -> None:
+    def sums(self, window: Window) -> Sums:
         """See `Figures`."""
-        for part in self._parts:
-            part.add(window)
+        return {name: n for part in self._parts for name, n in part.sums(window).items()}
 
-    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """See `Figures`."""
         found: dict[str, float] = {}
         for part in self._parts:
-            found |= part.values(nats=nats, frames=frames, pieces=pieces)
+            found |= part.values(sums, nats=nats, frames=frames, pieces=pieces)
         return found
 
 
@@ -183,7 +187,7 @@ class Output(nn.Module, ABC):
         return Loss(total, total.detach())
 
     def figures(self) -> Figures:
-        """A fresh accumulator of this output's figures; by default, none besides the nats."""
+        """What this output reports of a split; by default, nothing besides the nats."""
         return NoFigures()
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:

@@ -410,8 +410,8 @@ def test_ends_are_scored_at_the_last_sample_of_each_frame():
     inside = weights > 0
     last = torch.arange(4)[:, None] == torch.from_numpy(lengths) - 1
     with torch.no_grad():
-        figures.add(Window(h, frames, frames, torch.from_numpy(lengths), last, inside))
-    values = figures.values(nats=nats.item(), frames=6, pieces=2)
+        sums = figures.sums(Window(h, frames, frames, torch.from_numpy(lengths), last, inside))
+    values = figures.values(sums, nats=nats.item(), frames=6, pieces=2)
     assert values["end_nats_per_piece"] == pytest.approx(ends / 2, rel=1e-10)
     assert values["nats_per_sample"] == pytest.approx(nats.item() / 18)
     assert output.describe(values)[-1] == f"end, nats per piece      {ends / 2:9.4f}"

@@ -13,7 +13,7 @@ from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
 from seqmodel.media.audio import mu_law
 from seqmodel.outputs.ends import END_LABELS, EndFigures
-from seqmodel.outputs.protocol import CompiledDraw, Together, Window, labelled
+from seqmodel.outputs.protocol import CompiledDraw, Sums, Together, Window, labelled
 from seqmodel.outputs.samples.blocks import choose
 from seqmodel.outputs.samples.figures import LevelFigures
 from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
@@ -137,26 +137,26 @@ class SilenceFigures(LevelFigures):
     def __init__(self, output: CategoricalOutput) -> None:
         super().__init__(output.steps)
         self._output = output
-        self._silent, self._nats = 0, 0.0
 
-    def add(self, window: Window) -> None:
-        """Add the frames of a window."""
+    def sums(self, window: Window) -> Sums:
+        """See `Figures`."""
         output = self._output
         levels = output.levels(window.frames)
         inside = window.inside.repeat_interleave(output.steps, 0)
         silent = inside & torch.isin(levels, torch.tensor(SILENT, device=levels.device))
-        self._silent += int(silent.sum())
-        self._nats += float(output.step_nats(window.h, levels).double()[silent].sum())
+        nats = output.step_nats(window.h, levels).double()[silent]
+        return {"silent": float(silent.sum()), "silent_nats": float(nats.sum())}
 
-    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """The figures by name."""
         samples = frames * self._output.steps
-        others = samples - self._silent
+        silent, silent_nats = sums["silent"], sums["silent_nats"]
+        others = samples - silent
         return {
-            **super().values(nats=nats, frames=frames, pieces=pieces),
-            "silent_share": self._silent / samples,
-            "bits_per_silent_sample": self._nats / max(self._silent, 1) / math.log(2),
-            "bits_per_other_sample": (nats - self._nats) / max(others, 1) / math.log(2),
+            **super().values(sums, nats=nats, frames=frames, pieces=pieces),
+            "silent_share": silent / samples,
+            "bits_per_silent_sample": silent_nats / max(silent, 1) / math.log(2),
+            "bits_per_other_sample": (nats - silent_nats) / max(others, 1) / math.log(2),
         }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
-from seqmodel.outputs.protocol import CompiledDraw, Window
+from seqmodel.outputs.protocol import CompiledDraw, Sums, Window
 from seqmodel.outputs.samples.blocks import (
     STEP,
     SampleBlocksOutput,
@@ -182,16 +182,16 @@ class DensityFigures:
     """Nats per sample, and the share of samples whose density is decided by the scale's floor."""
 
     def __init__(self, output: GaussianMixtureOutput) -> None:
-        self._output, self._at_floor = output, 0.0
+        self._output = output
 
-    def add(self, window: Window) -> None:
-        """Add the frames of a window."""
+    def sums(self, window: Window) -> Sums:
+        """See `Figures`."""
         share = self._output.floor_share(self._output(window.h), window.frames, window.past)
-        self._at_floor += float(share.double()[window.inside].sum())
+        return {"at_floor": float(share.double()[window.inside].sum())}
 
-    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """The figures by name."""
         return {
             "nats_per_sample": nats / (frames * self._output.frame_size),
-            "floor_share": self._at_floor / frames,
+            "floor_share": sums["at_floor"] / frames,
         }

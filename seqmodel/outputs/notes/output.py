@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqmodel.outputs.ends import END_LABELS, EndFigures, EndingOutput
 from seqmodel.outputs.notes.onsets import as_drawn, needed, onset_nats
-from seqmodel.outputs.protocol import CompiledDraw, Loss, Together, Window, labelled
+from seqmodel.outputs.protocol import CompiledDraw, Loss, Sums, Together, Window, labelled
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Slot
@@ -143,35 +143,36 @@ class NoteFigures:
 
     def __init__(self, output: NotesOutput) -> None:
         self._output = output
-        self._true = self._false = self._missed = 0
-        self._onset_nats = 0.0
 
-    def add(self, window: Window) -> None:
-        """Add the frames of a window."""
+    def sums(self, window: Window) -> Sums:
+        """See `Figures`."""
         output = self._output
         logits = output.note_logits(window.h, window.frames)
         predicted = logits[window.inside][:, : output.notes] > 0
         sounding = window.frames[window.inside][:, : output.notes] > 0
-        self._true += int((predicted & sounding).sum())
-        self._false += int((predicted & ~sounding).sum())
-        self._missed += int((~predicted & sounding).sum())
+        sums = {
+            "true": float((predicted & sounding).sum()),
+            "false": float((predicted & ~sounding).sum()),
+            "missed": float((~predicted & sounding).sum()),
+        }
         if output.onsets:
             nats = output.onset_nats(logits, window.frames, window.past).double()
-            self._onset_nats += float(nats[window.inside].sum())
+            sums["onset_nats"] = float(nats[window.inside].sum())
+        return sums
 
-    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """The figures by name."""
-        true, false, missed = self._true, self._false, self._missed
+        true, false, missed = sums["true"], sums["false"], sums["missed"]
         figures = {
             "accuracy": _ratio(true, true + false + missed),
             "precision": _ratio(true, true + false),
             "recall": _ratio(true, true + missed),
         }
         if self._output.onsets:
-            figures["onset_nats_per_frame"] = self._onset_nats / frames
+            figures["onset_nats_per_frame"] = sums["onset_nats"] / frames
         return figures
 
 
-def _ratio(part: int, whole: int) -> float:
+def _ratio(part: float, whole: float) -> float:
     """part / whole, or 0 where no note sounds and none is predicted."""
     return part / whole if whole else 0.0

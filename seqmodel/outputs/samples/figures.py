@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from seqmodel.outputs.ends import END_LABELS
-from seqmodel.outputs.protocol import NoFigures, labelled
+from seqmodel.outputs.protocol import NoFigures, Sums, labelled
 
 
 class LevelFigures(NoFigures):
@@ -13,7 +13,7 @@ class LevelFigures(NoFigures):
     def __init__(self, frame_size: int) -> None:
         self._frame_size = frame_size
 
-    def values(self, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """The figures by name."""
         per_sample = nats / (frames * self._frame_size)
         return {"nats_per_sample": per_sample, "bits_per_sample": per_sample / math.log(2)}
