@@ -233,6 +233,14 @@ class Config:
         0.995, "Decay of the weights' mean, which is saved; 0: none.", TRAINING, least=0, below=1
     )
     batch_size: int = setting(4, "Pieces in a batch.", DATA, least=1)
+    parts: int = setting(
+        1,
+        "Share each batch out among this many parts, a power of two: what --processes divide.",
+        DATA,
+        least=1,
+        most=1024,
+        neutral=1,
+    )
     truncate: int = setting(
         0,
         "Backpropagate through windows of this many steps, frames or samples; 0: whole pieces.",
@@ -413,6 +421,11 @@ def resolve(
     for name, value in asdict(config).items():
         for must in _objections(name, value):
             raise UsageError(f"--{name.replace('_', '-')} must be {must}")
+    if config.parts > config.batch_size:
+        raise UsageError(
+            f"--parts {config.parts} needs as many pieces in a batch: --batch-size is "
+            f"{config.batch_size}"
+        )
     return config
 
 
@@ -432,6 +445,8 @@ def _objections(name: str, value: Any, kind: type = Config) -> Iterator[str]:
         yield f"{most} or less, not {value}"
     if below is not None and value >= below:
         yield f"below {below}, not {value}"
+    if name == "parts" and value & (value - 1):
+        yield f"a power of two, not {value}"
     if (name, value) == ("truncate", 1):
         yield "0 or at least 2, not 1: nothing would be remembered"
 

@@ -46,6 +46,24 @@ def _cut(order: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
     return [order[k : k + batch_size] for k in range(0, len(order), batch_size)]
 
 
+def parted(lengths: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
+    """The numbers of a batch's pieces in each of `parts` parts, as even as can be.
+
+    From the longest to the shortest they are dealt out to two halves, to and fro, and so on within
+    each, so that any neighbouring parts that a process may have are even, too. How many pieces a
+    part has depends on their number alone; one part has them in order.
+    """
+    shares = [np.argsort(-lengths, kind="stable")]
+    while len(shares) < parts:
+        shares = [half for share in shares for half in _halves(share)]
+    return [np.sort(share) for share in shares]
+
+
+def _halves(pieces: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    second = np.isin(np.arange(len(pieces)) % 4, (1, 2))
+    return pieces[~second], pieces[second]
+
+
 def goes_on(
     plan: Sequence[NDArray[np.int64]], share: float, seed: int, epoch: int, batch: int
 ) -> bool:

@@ -4,10 +4,10 @@ All randomness is a function of (seed, epoch, update), so that no generator's st
 resumed run continues exactly as if it had never stopped.
 """
 
-import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,21 +17,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seqmodel.config import Config, to_yaml
+from seqmodel.config import Config
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
 from seqmodel.data.dataset import Dataset
 from seqmodel.data.shard import LostError
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.files import write_file
-from seqmodel.model.carry import Carry
-from seqmodel.plots.curves import plot_learning_curve
+from seqmodel.kernels.device import one_thread
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
+from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.content import PROGRESS, check_fit, checkpoint_content, is_over, model_tensors
 from seqmodel.training.free_running import run_free
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.pace import Pace
+from seqmodel.training.processes import Alone, Group, Watch, check_alike
 from seqmodel.training.state import (
     DATA_HASH,
     DivergedError,
@@ -42,15 +41,13 @@ from seqmodel.training.state import (
 )
 from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.training.update import update, window_gradient
+from seqmodel.training.writer import RunWriter
 from seqmodel.unit_setting import is_text, unit_name
 
 CPU = torch.device("cpu")
 
 LOUD_NOISE = 1.0
 """Weight noise above this drowns the weights, most of which are smaller."""
-
-SAVE_EVERY = 60.0
-"""Seconds between two saves of the last checkpoint: what a power cut can cost."""
 
 
 @dataclass(frozen=True)
@@ -97,23 +94,26 @@ def train_run(
     listener: Listener | None = None,
     stop: StopRequest | None = None,
     again: str | None = None,
+    group: Group | None = None,
 ) -> Progress:
     """Train the run that `config` describes in `folder`, at its one learning rate.
 
     With `resume`, continue the run in `folder` from its last checkpoint; else, with `init_from`,
     start from the weights of another run. `again` is what errors tell the user to do in order to
-    continue, if the run is one of many; by default to resume it.
+    continue, if the run is one of many; by default to resume it. `group` are the processes that
+    train it together, this one the first.
 
     Returns how far the run has come; its `metrics` hold every epoch.
 
     Raises:
         InterruptError, LostError: after `stop` was set, or the dataset was changed or removed; the
             work is saved.
+        PeerError: when another process is gone or stuck; the last checkpoint remains.
         DivergedError: when a loss, a gradient or a valid figure is not finite. The epochs before
             are kept, the best checkpoint among them.
         SeqmodelError: when the run cannot be resumed with this config and dataset.
     """
-    trainer = Trainer(config, dataset, folder, device, again)
+    trainer = Trainer(config, dataset, folder, device, again, group)
     if resume:
         trainer.resume()
     elif init_from is not None:
@@ -126,8 +126,8 @@ def begin_run(
     config: Config, dataset: Dataset, folder: Path, init_from: runs.Run | None = None
 ) -> "Trainer":
     """Write a run to `folder`, for `train_run` to resume; returns its trainer, before updates."""
-    write_file(folder / runs.CONFIG, to_yaml(config).encode())
     trainer = Trainer(config, dataset, folder)
+    trainer.writer.config(config)
     if init_from is not None:
         trainer.init_from(init_from)
     trainer.save()
@@ -135,77 +135,86 @@ def begin_run(
 
 
 class Trainer:
-    """One run: its state, its data and its folder."""
+    """One run: its state, its data and its folder.
+
+    Of a run that a `group` of processes trains, each has its own; the first has the folder.
+    """
 
     def __init__(
         self,
         config: Config,
         dataset: Dataset,
-        folder: Path,
+        folder: Path | None,
         device: torch.device = CPU,
         again: str | None = None,
+        group: Group | None = None,
     ) -> None:
-        self.config, self.folder = config, folder
+        self.config, self.folder, self._watch = config, folder, Watch(group or Alone())
+        self.writer = RunWriter(folder)
         self._again = again or f"continue with `seqmodel train --resume --run {folder}`"
         self.train, self.valid = dataset["train"], dataset["valid"]
         self._device = device
         self._data_hash = dataset.fingerprint()
         self._pace, self._is_warm = Pace(), False
-        self._saved_at = time.monotonic()
 
     @cached_property
     def state(self) -> TrainingState:
         """Built on first use: it is as large as the config says, which may be untrusted."""
-        return TrainingState(self.config, self.train, self._device)
+        share = self.config.parts // self._watch.size
+        first = self._watch.rank * share
+        return TrainingState(self.config, self.train, self._device, range(first, first + share))
 
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights and nothing else of it."""
         self.state.load_weights(model_tensors(run.model), self.train)
 
-    def resume(self) -> None:
-        """Continue from the folder's last checkpoint."""
-        path = self.folder / runs.LAST
+    def resume(self, path: Path | None = None) -> None:
+        """Continue from the last checkpoint, by default the folder's."""
+        path = path or (self.folder or Path()) / runs.LAST
         tensors, values = load_checkpoint(path)
         check_resumable(self.config, self._data_hash, values, path)
         check_fit(self.config, self.train.frame, tensors, path)
         self.state.load(tensors, values.get(PROGRESS), path)
-        self._write_metrics()  # drops the epochs that ended after the checkpoint
+        # Drops the epochs that ended after the checkpoint.
+        self.writer.metrics(self.state.progress.metrics)
 
     def run(self, listener: Listener, stop: StopRequest) -> None:
         """Train until the epochs or the patience run out; see `train_run` for the errors."""
-        progress = self.state.progress
+        progress, self._watch.stop = self.state.progress, stop
         if not progress.update:
-            for name in (runs.METRICS, runs.BEST, runs.CURVE):  # of a run that this one replaces
-                (self.folder / name).unlink(missing_ok=True)
+            self.writer.clear()
             self.save()  # from here on a run that is killed can be resumed
-        write_file(self.folder / runs.CONFIG, to_yaml(self.config).encode())
+        self.writer.config(self.config)
         stop.at_once = self._stopped()  # until an update has been made
         try:
-            ended = bool(progress.metrics and listener.resumed(progress.metrics))
-            while not (ended or is_over(self.config, progress.epoch, progress.best_epoch)):
-                ended = self._epoch(listener, stop)
+            # The last bits depend on the number of threads: processes take their place.
+            with one_thread() if self.config.parts > 1 else nullcontext():
+                ended = bool(progress.metrics and listener.resumed(progress.metrics))
+                while not (ended or is_over(self.config, progress.epoch, progress.best_epoch)):
+                    ended = self._epoch(listener, stop)
         except DivergedError:
-            self._plot()
+            self.writer.curve(progress.metrics)
             if not progress.update:  # nothing to resume
-                for name in (runs.LAST, runs.CONFIG):
-                    (self.folder / name).unlink()
+                self.writer.forget()
             raise
         except LostError as error:  # between two updates, where batches are read
+            if self._watch.size > 1:  # the others make the update
+                raise
             self.save()
             raise LostError(
                 f"{error}; the work is saved: once the data is back, {self._again}"
             ) from error
         finally:
             stop.at_once = None
-        self._plot()
+        self.writer.curve(progress.metrics)
 
     def _epoch(self, listener: Listener, stop: StopRequest) -> bool:
         """Finish the epoch and score valid; returns whether the listener ends the run."""
         for _ in self._updates():
             stop.at_once = None
             listener.tick(self._tick())
-            self._save_if_due(stop)
-        metrics, is_best = self._score(listener, stop)
+            self._save_if_due()
+        metrics, is_best = self._score(listener)
         return bool(listener.epoch(metrics, is_best))
 
     def _warm_up(self, indices: NDArray[np.int64]) -> None:
@@ -214,57 +223,70 @@ class Trainer:
         So no epoch's time depends on what the process has trained before. Nothing else changes: the
         gradient is dropped, and each update seeds all that is random.
         """
-        carry, self.state.carry = self.state.carry, None
+        carries, self.state.carries = self.state.carries, {}
         window_gradient(self.state, batches.load(self.train, indices, None, begin=0, window=2), 0)
-        self.state.carry, self._is_warm = carry, True
+        self.state.carries, self._is_warm = carries, True
 
     def _updates(self) -> Iterator[None]:
         """Make the updates that the epoch lacks, yielding after each."""
         config, progress = self.config, self.state.progress
         plan = batches.shuffled(self.train.lengths, config.batch_size, config.seed, progress.epoch)
         if not self._is_warm and progress.batch < len(plan):
-            self._warm_up(plan[progress.batch])
+            some = batches.parted(self.train.lengths[plan[progress.batch]], config.parts)[0]
+            self._warm_up(plan[progress.batch][some])
         while progress.batch < len(plan):
             indices = plan[progress.batch]
             variants = None
             if config.augment_keys:
                 place = config.seed, progress.epoch, progress.batch
                 variants = batches.random_variants(self.train.frame, len(indices), *place)
-            longest = int(self.train.lengths[indices].max())
+            lengths = self.train.lengths[indices]
+            longest, parts = int(lengths.max()), batches.parted(lengths, config.parts)
             steps = self.state.model.encoder.steps
             window = -(-config.truncate // steps) or longest
             share_done = (progress.epoch + progress.batch / len(plan)) / config.epochs
             rate = learning_rate_at(config, share_done)
             for begin in range(progress.window * window, longest, window):
-                started, before = time.monotonic(), progress.frames
-                batch = batches.load(self.train, indices, variants, begin=begin, window=window)
-                after = self._update(batch, rate)
+                started = time.monotonic()
+                windows = {
+                    part: batches.load(
+                        self.train,
+                        indices[parts[part]],
+                        None if variants is None else variants[parts[part]],
+                        begin=begin,
+                        window=window,
+                    )
+                    for part in self.state.parts
+                    if lengths[parts[part]].max(initial=0) > begin
+                }
+                frames = int((lengths - begin).clip(0, window).sum())
+                self._update(windows, frames, rate)
                 if begin + window < longest:
                     progress.window += 1
-                    self.state.carry = _copied(after)
                 else:
                     progress.batch, progress.window = progress.batch + 1, 0
                     place = config.seed, progress.epoch, progress.batch
                     goes_on = batches.goes_on(plan, config.carry_over, *place)
-                    self.state.carry = self.state.model.joined(_copied(after)) if goes_on else None
+                    carries = self.state.carries if goes_on else {}
+                    joined = self.state.model.joined
+                    self.state.carries = {part: joined(carry) for part, carry in carries.items()}
                 seconds = time.monotonic() - started
                 progress.seconds += seconds
-                self._pace.updated(progress.frames - before, seconds)
+                self._pace.updated(frames, seconds)
                 yield
 
-    def _update(self, batch: Batch, rate: float) -> Carry:
+    def _update(self, windows: Mapping[int, Batch], frames: int, rate: float) -> None:
         progress = self.state.progress
-        sums, norm = update(self.state, batch, rate)
-        if not math.isfinite(sums.nats + norm):
+        nats, norm = update(self.state, windows, frames, rate, self._watch)
+        if not math.isfinite(nats + norm):
             raise DivergedError(
                 f"training diverged at update {progress.update} of epoch {progress.epoch + 1} "
-                f"(loss {sums.nats / sums.frames}); {self._advice(rate)}"
+                f"(loss {nats / frames}); {self._advice(rate)}"
             )
         progress.update += 1
         progress.learning_rate = rate
-        progress.nats += sums.nats
-        progress.frames += sums.frames
-        return sums.after
+        progress.nats += nats
+        progress.frames += frames
 
     def _advice(self, rate: float) -> str:
         """What may have made a loss infinite; before the first step it is not the learning rate."""
@@ -288,7 +310,7 @@ class Trainer:
         mean, speed = progress.nats / progress.frames, self._pace.frames_per_second
         return Tick(progress.epoch + 1, progress.frames, total, mean, speed, left)
 
-    def _score(self, listener: Listener, stop: StopRequest) -> tuple[dict[str, Any], bool]:
+    def _score(self, listener: Listener) -> tuple[dict[str, Any], bool]:
         """Correct the encoder, score valid and end the epoch.
 
         Returns its metrics, and whether it is the best so far.
@@ -297,14 +319,15 @@ class Trainer:
 
         def scored(done: int, total: int) -> None:
             listener.tick(Tick(progress.epoch + 1, done, total, None))
-            self._save_if_due(stop)
+            self._save_if_due()
 
         started = time.monotonic()
         if not progress.corrected:
             seed, epoch = self.config.seed, progress.epoch
-            run_free(model, self.train, seed, epoch, lambda: self._save_if_due(stop))
+            run_free(model, self.train, seed, epoch, self._save_if_due)
             progress.corrected = model.encoder.free_frames is not None
-        valid = likelihood(model, self.valid, progress=scored)
+        check_alike(self._watch, model)
+        valid = likelihood(model, self.valid, progress=scored, team=self._watch)
         self._pace.scored(self.valid.frames, time.monotonic() - started)
         check_valid_figure(valid.nats_per_frame, progress.epoch + 1, progress.learning_rate)
         metrics = {
@@ -323,16 +346,17 @@ class Trainer:
         is_best = valid.nats_per_frame < progress.best_nats
         if is_best:
             progress.best_nats, progress.best_epoch = valid.nats_per_frame, progress.epoch
-            save_checkpoint(self.folder / runs.BEST, model_tensors(model), self._content())
+            self.writer.checkpoint(runs.BEST, model_tensors(model), self._content())
         self.save()
-        self._write_metrics()
+        self.writer.metrics(progress.metrics)
         return metrics, is_best
 
-    def _save_if_due(self, stop: StopRequest) -> None:
-        if stop.signal is not None:
+    def _save_if_due(self) -> None:
+        signal = self._watch.signal
+        if signal is not None:
             self.save()
-            raise InterruptError(self._stopped(), stop.signal)
-        if time.monotonic() - self._saved_at > SAVE_EVERY:
+            raise InterruptError(self._stopped(), signal)
+        if self._watch.save_due:
             self.save()
 
     def _stopped(self) -> str:
@@ -345,8 +369,9 @@ class Trainer:
             DATA_HASH: self._data_hash,
             PROGRESS: self.state.progress.to_json(),
         }
-        save_checkpoint(self.folder / runs.LAST, self.state.tensors(), content)
-        self._saved_at = time.monotonic()
+        carried = self._watch.gathered(self.state.carried())
+        self.writer.checkpoint(runs.LAST, self.state.tensors() | carried, content)
+        self._watch.saved()
 
     def _content(self) -> dict[str, Any]:
         return checkpoint_content(
@@ -355,17 +380,3 @@ class Trainer:
             epoch=self.state.progress.epoch,
             longest_piece=int(self.train.lengths.max()),
         )
-
-    def _write_metrics(self) -> None:
-        metrics = self.state.progress.metrics
-        lines = "".join(json.dumps(line, allow_nan=False) + "\n" for line in metrics)
-        write_file(self.folder / runs.METRICS, lines.encode())
-
-    def _plot(self) -> None:
-        if self.state.progress.metrics:
-            plot_learning_curve(self.folder / runs.CURVE, self.state.progress.metrics)
-
-
-def _copied(carry: Carry) -> Carry:
-    """The carry without its graph, and copied: a view would keep the whole window in memory."""
-    return carry.like([tensor.detach().clone() for tensor in carry.tensors()])

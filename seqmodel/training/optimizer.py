@@ -124,7 +124,7 @@ def load_optimizer(
             if value.shape != shapes[slot] or len(given) != len(shapes):
                 raise ValueError(f"optimizer.{name}:{slot} is {tuple(value.shape)}")
         if given:
-            # Copied for their alignment, see `TrainingState._load_carry`.
+            # Copied for their alignment, see `TrainingState._load_carries`.
             optimizer.state[weight] = {
                 slot: value.to(weight.device, copy=True) for slot, value in given.items()
             }

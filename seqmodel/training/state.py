@@ -111,10 +111,13 @@ def check_valid_figure(nats: float, epoch: int, learning_rate: float) -> None:
 class TrainingState:
     """A run's model, optimizer, average of the weights, carry and progress.
 
-    A new one is a function of the config and the training split, on any device.
+    A new one is a function of the config and the training split, on any device. Of a run that
+    several processes train, each has some of the `parts`, by default all.
     """
 
-    def __init__(self, config: Config, train: Split, device: torch.device) -> None:
+    def __init__(
+        self, config: Config, train: Split, device: torch.device, parts: range | None = None
+    ) -> None:
         torch.manual_seed(config.seed)
         self.config, self.device = config, device
         model = build_model(config, train.frame)
@@ -122,8 +125,10 @@ class TrainingState:
         self.model = model.to(device)
         self.optimizer = make_optimizer(self.model, config)
         self.average = Average(self.model, config.average) if config.average else None
-        self.carry: Carry | None = None
-        """Between two windows of a batch: what the next one starts from."""
+        self.parts = range(config.parts) if parts is None else parts
+        """The parts of a batch that this process trains on."""
+        self.carries: dict[int, Carry] = {}
+        """Between two windows of a batch: what the next one of each part starts from."""
         self.progress = Progress()
 
     @property
@@ -147,9 +152,18 @@ class TrainingState:
         tensors |= _named(OPTIMIZER, optimizer_tensors(self.model, self.optimizer))
         if self.average is not None:
             tensors |= _named(AVERAGE, self.average.state_dict())
-        if self.carry is not None:
-            tensors |= _named(CARRY, {str(k): t for k, t in enumerate(self.carry.tensors())})
-        return tensors
+        return tensors | self.carried()
+
+    def carried(self) -> dict[str, Tensor]:
+        """Those of the carries among them."""
+        return {
+            f"{self._prefix(part)}{k}": tensor
+            for part, carry in self.carries.items()
+            for k, tensor in enumerate(carry.tensors())
+        }
+
+    def _prefix(self, part: int) -> str:
+        return f"{CARRY}{part}." if self.config.parts > 1 else CARRY
 
     def load(self, tensors: Mapping[str, Tensor], progress: Any, origin: Path) -> None:
         """Restore what `tensors` and `progress.to_json` returned.
@@ -162,17 +176,24 @@ class TrainingState:
             load_optimizer(self.model, self.optimizer, _within(OPTIMIZER, tensors))
             if self.average is not None:
                 self.average.load(_within(AVERAGE, tensors))
-            self._load_carry(tensors)
+            self._load_carries(tensors)
         except (ValueError, KeyError, RuntimeError) as error:
             raise damaged(origin, str(error).splitlines()[0]) from error
 
-    def _load_carry(self, tensors: Mapping[str, Tensor]) -> None:
-        carried = _within(CARRY, tensors)
-        if carried:
-            # Copied, as every carry is: the alignment of a tensor in memory decides the last bits
-            # of the matrix products that read it, and a file's tensors may have any alignment.
-            copies = [carried[str(k)].to(self.device, copy=True) for k in range(len(carried))]
-            self.carry = self.model.start(len(copies[0])).like(copies)
+    def _load_carries(self, tensors: Mapping[str, Tensor]) -> None:
+        self.carries = {}
+        for part in self.parts:
+            carried = _within(self._prefix(part), tensors)
+            if carried:
+                # Copied, as every carry is: the alignment of a tensor in memory decides the last
+                # bits of the matrix products that read it, and a file's may have any alignment.
+                copies = [carried[str(k)].to(self.device, copy=True) for k in range(len(carried))]
+                self.carries[part] = self.model.start(len(copies[0])).like(copies)
+
+
+def copied(carry: Carry) -> Carry:
+    """The carry without its graph, and copied: a view would keep the whole window in memory."""
+    return carry.like([tensor.detach().clone() for tensor in carry.tensors()])
 
 
 def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

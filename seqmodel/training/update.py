@@ -1,12 +1,13 @@
 """One update of the weights from one window of a batch.
 
-Nats and frames are returned as sums, and the gradient divides by the number of frames that share
-the update: processes that each hold a part of a batch can add theirs up, which would be wrong for
-means over batches of different lengths.
+A batch is cut into `parts`, a setting, whose gradients are added up along a fixed tree: here, or by
+several processes that have some of the parts each. Each gradient is that of its sum of nats divided
+by the frames of all parts, and its randomness depends on its number alone.
 """
 
 import hashlib
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +21,12 @@ from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.training.noise import weight_dropout, weight_noise
 from seqmodel.training.optimizer import rescale_gradient
-from seqmodel.training.state import TrainingState
+from seqmodel.training.processes import Group, tree_sum
+from seqmodel.training.state import TrainingState, copied
 
 
 class Sums(NamedTuple):
-    """What a window adds to the figures of its epoch."""
+    """What a window of a part adds to the figures of its epoch."""
 
     nats: float
     """Over the window's frames, at the weights with noise."""
@@ -46,43 +48,95 @@ class WindowLoss(NamedTuple):
     after: Carry
 
 
-def update(state: TrainingState, batch: Batch, learning_rate: float) -> tuple[Sums, float]:
-    """Take one step down the gradient of the window's nats per frame.
+def update(
+    state: TrainingState,
+    windows: Mapping[int, Batch],
+    total_frames: int,
+    learning_rate: float,
+    group: Group,
+) -> tuple[float, float]:
+    """Take one step down the gradient of nats per frame; the carries move on.
+
+    Args:
+        state: of the run.
+        windows: the window of each of this process's parts that has frames left.
+        total_frames: of the windows of all parts.
+        learning_rate: of the step.
+        group: the processes that have the other parts.
 
     Returns:
-        The window's sums and the gradient's norm before rescaling. If either is not finite, the
-        weights are unchanged.
+        The nats of all parts, and the gradient's norm before rescaling. If either is not finite,
+        the weights are unchanged.
     """
-    sums = window_gradient(state, batch, update_seed(state.config.seed, state.progress.update))
-    norm = step(state, learning_rate) if math.isfinite(sums.nats) else math.nan
-    return sums, norm
+    seed = update_seed(state.config.seed, state.progress.update)
+    nats, gradients = dict[int, float](), list[Tensor]()
+    for part in state.parts:
+        if part in windows:
+            sums = window_gradient(state, windows[part], seed, total_frames, part)
+            nats[part], state.carries[part] = sums.nats, copied(sums.after)
+        if state.config.parts > 1:
+            gradients.append(_flat_gradient(state.model, given=part in windows))
+    told = [dict(part) for part in group.all(list(nats.items()))]
+    if gradients:
+        _set_gradient(state.model, group.summed(tree_sum(gradients)))
+    total = sum(each[part] for each in told for part in sorted(each))
+    return total, step(state, learning_rate) if math.isfinite(total) else math.nan
+
+
+def _flat_gradient(model: SequenceModel, *, given: bool) -> Tensor:
+    """The gradient of all weights in one vector; zeros where a weight, or all, have none."""
+    with one_thread():
+        flat = [
+            torch.zeros_like(weight) if weight.grad is None or not given else weight.grad
+            for weight in model.parameters()
+        ]
+        return torch.cat([gradient.flatten() for gradient in flat])
+
+
+def _set_gradient(model: SequenceModel, flat: Tensor) -> None:
+    weights = list(model.parameters())
+    parts = flat.split_with_sizes([weight.numel() for weight in weights])
+    for weight, gradient in zip(weights, parts, strict=True):
+        weight.grad = gradient.view_as(weight)
 
 
 def window_gradient(
-    state: TrainingState, batch: Batch, seed: int, total_frames: int | None = None
+    state: TrainingState,
+    batch: Batch,
+    seed: int,
+    total_frames: int | None = None,
+    part: int = 0,
 ) -> Sums:
     """Leave the gradient of (the window's nats) / `total_frames` on the weights.
 
     Args:
-        state: of the run; its carry is what came before the window, None at the start of a batch.
-        batch: the window.
-        seed: of the weight noise and all dropout, which depend on nothing else.
+        state: of the run; a part's carry is what came before its window, none at the start of a
+            batch.
+        batch: the window of the part.
+        seed: of the weight noise and, with the part, of all dropout, which depend on nothing else.
         total_frames: frames of all windows that share the update; by default this window's.
+        part: its number.
     """
     model, config = state.model, state.config
-    # Not torch.manual_seed, which also records a traceback for each device that is not in use.
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed_all(seed)
     for weight in model.parameters():
         weight.grad = None
     frames = torch.from_numpy(batch.frames).to(state.device)
-    carry = state.carry or model.start(frames.shape[1])
+    carry = state.carries.get(part) or model.start(frames.shape[1])
+    _seed(seed)
     with weight_noise(model, config.weight_noise), weight_dropout(model, config.weight_dropout):
+        if config.parts > 1:  # the same noise for all, but not the same dropout
+            _seed(update_seed(seed, part))
         loss = window_loss(model, frames, batch.lengths, carry, total_frames)
         loss.total.backward()  # type: ignore[no-untyped-call]
     nats = float(loss.nats) * (total_frames or loss.frames)
     return Sums(nats, loss.frames, loss.after)
+
+
+def _seed(seed: int) -> None:
+    # Not torch.manual_seed, which also records a traceback for each device that is not in use.
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.manual_seed_all(seed)
 
 
 def window_loss(
@@ -112,10 +166,7 @@ def window_loss(
 
 
 def step(state: TrainingState, learning_rate: float) -> float:
-    """Apply the gradient, unless it is not finite; returns its norm before rescaling.
-
-    Processes that share an update add up their gradients first.
-    """
+    """Apply the gradient, unless it is not finite; returns its norm before rescaling."""
     with one_thread():
         norm = rescale_gradient(state.optimizer.weights, state.config.clip)
         if math.isfinite(norm):

@@ -13,7 +13,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
-from seqmodel.training import loop
+from seqmodel.training import loop, processes
 from seqmodel.training.loop import Listener, Trainer, train_run
 from seqmodel.training.search import search
 from seqmodel.training.state import Progress
@@ -130,7 +130,7 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(
     tmp_path, make_config, train, whole, monkeypatch
 ):
     """kill -9 and power cuts leave no time to save: what was saved along the way must do."""
-    monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(processes, "SAVE_EVERY", 0.0)
     config = make_config(**EVERYTHING)
 
     def killed(tick):

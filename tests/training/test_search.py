@@ -22,6 +22,7 @@ from seqmodel.training.space import finals
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.training.trials import first_look, ranked, train_trial
+from seqmodel.training.writer import RunWriter
 
 
 @pytest.fixture
@@ -221,10 +222,10 @@ def test_trials_are_ranked_by_their_best_figure_and_equals_by_number():
     ("draw", "epoch", "method"),
     [
         (3, 2, "save"),
-        (3, 2, "_write_metrics"),
+        (3, 2, "metrics"),
         (4, 1, "save"),
         ("final", 5, "save"),
-        ("final", 8, "_plot"),
+        ("final", 8, "curve"),
     ],
 )
 def test_a_tpe_search_resumes_after_a_kill(
@@ -237,15 +238,18 @@ def test_a_tpe_search_resumes_after_a_kill(
     """
     kept = [d["draw"] for d in results(whole_tpe) if d["ended"] == "complete"]
     place = tmp_path / "run" / "draws" / str(kept[1] if draw == "final" else draw)
-    original = getattr(loop.Trainer, method)
+    saves = method == "save"
+    killer = loop.Trainer if saves else RunWriter
+    original = getattr(killer, method)
 
-    def killed(trainer, *arguments):
-        if trainer.folder == place and trainer.state.progress.epoch == epoch:
+    def killed(of, *metrics):
+        epochs = of.state.progress.epoch if saves else len(*metrics)
+        if of.folder == place and epochs == epoch:
             raise KeyboardInterrupt
-        original(trainer, *arguments)
+        original(of, *metrics)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop.Trainer, method, killed)
+        patch.setattr(killer, method, killed)
         with pytest.raises(KeyboardInterrupt):
             search(by_tpe, dataset, tmp_path / "run")
     search(by_tpe, dataset, tmp_path / "run", resume=True)

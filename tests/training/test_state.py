@@ -55,7 +55,7 @@ def test_all_tensors_are_restored(make_config, dataset, optimizer):
         state.optimizer.step(0.01)
         state.average.update()
     carry = state.model.start(7)
-    state.carry = carry.like([torch.randn_like(tensor) for tensor in carry.tensors()])
+    state.carries[0] = carry.like([torch.randn_like(tensor) for tensor in carry.tensors()])
     other.load(state.tensors(), state.progress.to_json(), ORIGIN)
     ours, theirs = state.tensors(), other.tensors()
     assert list(ours) == list(theirs)
@@ -72,7 +72,7 @@ def test_all_tensors_are_restored(make_config, dataset, optimizer):
 
 
 def test_the_optimizer_does_not_share_memory_with_a_checkpoint(make_config, dataset):
-    """Guards against state aligned like the file's bytes; see `TrainingState._load_carry`."""
+    """Guards against state aligned like the file's bytes; see `TrainingState._load_carries`."""
     state = TrainingState(make_config(), dataset["train"], torch.device("cpu"))
     for weight in state.model.parameters():
         weight.grad = torch.ones_like(weight)

@@ -9,6 +9,7 @@ import torch
 
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
+from seqmodel.training.processes import Alone
 from seqmodel.training.state import TrainingState
 from seqmodel.training.update import step, update, update_seed, window_gradient
 
@@ -32,6 +33,10 @@ def state(begin):
 def batch(dataset):
     """All pieces of train, of 1 to 30 frames."""
     return batches.load(dataset["train"], np.arange(11))
+
+
+def frames(batch):
+    return int(batch.lengths.sum())
 
 
 def gradients(model):
@@ -85,8 +90,8 @@ def test_an_update_is_a_function_of_its_arguments(begin, batch):
         state = begin(end=False, dropout=0.3, average=0.9, weight_noise=0.075, seed=seed)
         state.model.load_state_dict(weights)
         torch.randn(13)
-        sums, norm = update(state, batch, 0.01)
-        after[name] = sums.nats, norm, torch.nn.utils.parameters_to_vector(state.model.parameters())
+        nats, norm = update(state, {0: batch}, frames(batch), 0.01, Alone())
+        after[name] = nats, norm, torch.nn.utils.parameters_to_vector(state.model.parameters())
     for one, same in zip(after["a"], after["b"], strict=True):
         assert torch.equal(torch.as_tensor(one), torch.as_tensor(same))
     assert not any(
@@ -106,9 +111,9 @@ def test_an_update_that_is_not_finite_changes_nothing(state, batch, wrong):
     else:
         model.unit.U.register_hook(lambda gradient: gradient * math.inf)
     before = deepcopy(model.state_dict())
-    sums, norm = update(state, batch, 0.01)
-    assert not math.isfinite(sums.nats + norm)
-    assert math.isfinite(sums.nats) == (wrong == "gradient")
+    nats, norm = update(state, {0: batch}, frames(batch), 0.01, Alone())
+    assert not math.isfinite(nats + norm)
+    assert math.isfinite(nats) == (wrong == "gradient")
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(weight, before[name], rtol=0, atol=0, equal_nan=True)
     assert not state.optimizer.state
@@ -124,3 +129,13 @@ def test_gradients_that_processes_have_added_are_rescaled_together(begin, batch)
     left = gradients(state.model).values()
     scaled = math.sqrt(sum(float(g.double().square().sum()) for g in left))
     assert norm > scaled == pytest.approx(1e-3, rel=1e-4)
+
+
+def test_parts_share_noise_but_not_dropout(begin, batch):
+    """The same dropout in every part would drop the same of all pieces; other noise in each would
+    be no noise of the weights."""
+    for options, differ in (({"dropout": 0.5}, True), ({"weight_noise": 0.1}, False)):
+        state = begin(parts=2, **options)
+        nats = [window_gradient(state, batch, 1, part=part).nats for part in (0, 1)]
+        assert (nats[0] != nats[1]) == differ, options
+        assert window_gradient(state, batch, 2, part=0).nats != nats[0]

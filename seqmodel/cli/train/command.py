@@ -8,6 +8,7 @@ import typer
 
 from seqmodel.cli.common import message
 from seqmodel.cli.options import Device, Force, Json, Quiet
+from seqmodel.cli.train import ranks
 from seqmodel.cli.train.job import Job
 from seqmodel.cli.train.options import with_settings
 from seqmodel.cli.train.settings import of_new_run, of_stopped_run
@@ -60,6 +61,15 @@ def train(
     init_from: Annotated[
         Path | None, run_option(metavar="RUN", help="Start from the weights of another run.")
     ] = None,
+    processes: Annotated[
+        int | None,
+        run_option(
+            metavar="N",
+            min=1,
+            help="Processes on this machine that share each update: the same bits for any number "
+            "that divides --parts, which is as many unless given.",
+        ),
+    ] = None,
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
@@ -71,21 +81,30 @@ def train(
     --resume continues a stopped run (Ctrl-C will do), bit for bit. The frame-wise model and the
     paper preset have some defaults of their own, see --print-config.
     """
+    if ranks.place().rank:
+        ranks.follow(data)
+        return
+    size = ranks.processes_of(processes)
     given = {name: value for name, value in settings.items() if value is not None}
     given |= {name: read_unit(given[name]) for name in UNITS if name in given}
     if data is not None:
         given["data"] = str(data)
+    if run is not None and ranks.was_restarted() and (run / "last.safetensors").is_file():
+        resume, init_from, config, force = True, None, None, False
     if resume:
         if init_from is not None or config is not None or force:
             raise UsageError("--resume excludes --init-from, --config and --force")
         folder = run or _newest(data, quiet=quiet or print_config)
         resolved = of_stopped_run(folder, given, trials)
     else:
+        if size > 1:
+            given.setdefault("parts", size)
         resolved = of_new_run(given, config, trials)
+    ranks.check_processes(resolved, size)
     if print_config:
         typer.echo(to_yaml(resolved), nl=False)
         return
-    job = Job(resolved, device, as_json=as_json, quiet=quiet)
+    job = Job(resolved, device, size, as_json=as_json, quiet=quiet)
     if resume:
         job.resume(folder)
     else:

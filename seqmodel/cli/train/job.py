@@ -24,8 +24,10 @@ class Job:
 
     _dataset: "Dataset"
 
-    def __init__(self, settings: Config, device: str, *, as_json: bool, quiet: bool) -> None:
-        self._settings, self._device = settings, device
+    def __init__(
+        self, settings: Config, device: str, processes: int, *, as_json: bool, quiet: bool
+    ) -> None:
+        self._settings, self._device, self._processes = settings, device, processes
         self._as_json, self._quiet = as_json, quiet
 
     def resume(self, folder: Path) -> None:
@@ -118,6 +120,7 @@ class Job:
     def _train(self, folder: Path, device: "torch.device") -> None:
         """Resume the run in `folder`, train it to its end and report the result."""
         from seqmodel.cli.progress import training_progress
+        from seqmodel.cli.train.ranks import leading
         from seqmodel.runs.folder import read_metrics
         from seqmodel.training.stopping import stop_on_signals
 
@@ -129,8 +132,17 @@ class Job:
         if settings.note_unit is not None:
             units += f", {unit_name(settings.note_unit)} of {settings.note_hidden} along pitch,"
         title = f"{folder}: {units} on {dataset.folder}"
-        with stop_on_signals() as stop, training_progress(settings, title, quiet=quiet) as heard:
-            train(settings, dataset, folder, device=device, resume=True, listener=heard, stop=stop)
+        place = self._processes, settings, dataset, folder, device.type
+        with (
+            stop_on_signals() as stop,
+            leading(*place) as group,
+            training_progress(settings, title, quiet=quiet) as heard,
+        ):
+            together = {} if group is None else {"group": group}
+            train(
+                settings, dataset, folder, device=device, resume=True, listener=heard, stop=stop,
+                **together,
+            )  # fmt: skip
         metrics = read_metrics(folder)
         best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
         if self._as_json:

@@ -1,0 +1,230 @@
+"""The processes of `seqmodel train`: the first leads, the others follow.
+
+`--processes` starts the others on this machine; torchrun starts all of them, on many.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from seqmodel.cli.common import plural
+from seqmodel.config import Config
+from seqmodel.errors import SeqmodelError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from seqmodel.data.dataset import Dataset
+    from seqmodel.training.processes import Processes
+
+RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+LAUNCHED = ("TORCHELASTIC_RUN_ID", "SEQMODEL_MEETING")
+"""Set where this process is one of several: by torchrun; by the first of `--processes`, a port."""
+GRACE = 10.0
+"""Seconds that a process has to end by itself once all is done."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which of the processes this is."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    """Its number on this host."""
+    launched: bool = False
+    """Whether something else starts the other processes."""
+
+    def device(self, kind: str) -> "torch.device":
+        """Where it computes: on a GPU of its own, if on any."""
+        import torch
+
+        return torch.device(kind, self.local_rank) if kind == "cuda" else torch.device(kind)
+
+
+def place(environment: Mapping[str, str] = os.environ) -> Place:
+    """What the environment says of this process."""
+    if not any(name in environment for name in LAUNCHED):
+        return Place()
+    rank, size, local = (int(environment[n]) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    return Place(rank, size, local, launched=True)
+
+
+def was_restarted(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher has started this training again, which is then to go on."""
+    return any(int(environment.get(name, "0")) > 0 for name in RESTARTS)
+
+
+def processes_of(option: int | None) -> int:
+    """How many processes there are to be, for `--processes`; UsageError if that cannot be."""
+    here = place()
+    if here.launched and option not in (None, here.size):
+        raise UsageError(f"torchrun started {here.size} processes: leave --processes out")
+    size = here.size if here.launched else option or 1
+    if size & (size - 1):
+        raise UsageError(f"--processes must be a power of two, not {size}")
+    return size
+
+
+def check_processes(config: Config, size: int) -> None:
+    """UsageError unless so many processes can train this together."""
+    if size > 1 and config.trials:
+        raise UsageError("--lr search trains in one process: leave --processes out")
+    if config.parts % size:
+        parts = plural(config.parts, "part")
+        raise UsageError(f"{size} processes cannot share {parts}: --processes divides --parts")
+
+
+@contextmanager
+def leading(
+    size: int, config: Config, dataset: "Dataset", folder: Path, device: str
+) -> Iterator["Processes | None"]:
+    """The group of `size` processes within the block, which have been told to train this run.
+
+    None if there is only this one.
+    """
+    if size == 1:
+        yield None
+        return
+    from seqmodel.training.processes import PeerError, joined, torchruns_meeting
+
+    here = place()
+    others = _Others(0 if here.launched else size, dataset.folder)
+    try:
+        store = others.store or torchruns_meeting(here.rank, size)
+        with joined(here.rank, size, store) as group:
+            _send(group, config, dataset, folder, device)
+            yield group
+        others.wait()
+    except PeerError as error:
+        again = f"what is saved can go on: `seqmodel train --resume --run {folder}`"
+        raise PeerError(f"{others.ended() or error}; {again}") from error
+    finally:
+        others.kill()
+
+
+class _Others:
+    """The other processes on this host, if this one starts them."""
+
+    def __init__(self, size: int, data: Path) -> None:
+        self.store, self._started = None, list[subprocess.Popen[bytes]]()
+        if not size:
+            return
+        from seqmodel.training.processes import meeting
+
+        self.store = meeting()
+        common = {
+            LAUNCHED[1]: str(self.store.port), "WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1",
+            "TORCH_CPP_LOG_LEVEL": "ERROR",
+        }  # fmt: skip
+        command = [sys.executable, "-m", "seqmodel", "train", str(data.resolve())]
+        for rank in range(1, size):
+            named = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            # In a session of its own: Ctrl-C is for this process to handle.
+            process = subprocess.Popen(
+                command,
+                env=os.environ | common | named,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            self._started.append(process)
+
+    def ended(self) -> str | None:
+        """Which was killed or, failing that, has ended first; None if none has."""
+        told = list[tuple[bool, str]]()
+        for rank, process in enumerate(self._started, 1):
+            with suppress(subprocess.TimeoutExpired):
+                status = process.wait(1)
+                how = f"signal {-status}" if status < 0 else f"status {status}"
+                told.append((status >= 0, f"process {rank} has ended with {how}"))
+        return min(told)[1] if told else None
+
+    def wait(self) -> None:
+        """Until all have ended, or had time to."""
+        for process in self._started:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
+
+    def kill(self) -> None:
+        """All that are left, the frozen ones, too."""
+        for process in self._started:
+            process.kill()
+            process.wait()
+
+
+def follow(data: Path | None) -> None:
+    """Train as the first process says, with the dataset at `data`, or where that has it.
+
+    Raises:
+        SeqmodelError: where something fails; what concerns all is said once on each host.
+    """
+    from seqmodel.training.loop import Listener, Trainer
+    from seqmodel.training.processes import (
+        PeerError,
+        check_all,
+        joined,
+        meeting,
+        torchruns_meeting,
+    )
+    from seqmodel.training.state import DivergedError
+    from seqmodel.training.stopping import InterruptError, stop_on_signals
+
+    here, port = place(), os.environ.get(LAUNCHED[1])
+    try:
+        store = torchruns_meeting(here.rank, here.size) if port is None else meeting(int(port))
+        with stop_on_signals() as stop, joined(here.rank, here.size, store) as group:
+            told = json.loads(group.broadcast(b""))
+            checkpoint = group.broadcast(b"")
+            config = Config.from_json(told["config"], Path(told["folder"]))
+            dataset = check_all(group, lambda: _same_dataset(data, config, told["data"]))
+            device = here.device(told["device"])
+            again = f"continue with `seqmodel train --resume --run {told['folder']}`"
+            trainer = Trainer(config, dataset, None, device, again, group)
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(checkpoint)
+                file.flush()
+                trainer.resume(Path(file.name))
+            trainer.run(Listener(), stop)
+    except (PeerError, DivergedError, InterruptError) as error:
+        if here.local_rank:
+            raise typer.Exit(error.exit_status) from error
+        raise
+
+
+def _send(
+    group: "Processes", config: Config, dataset: "Dataset", folder: Path, device: str
+) -> None:
+    """Tell the others what to train: settings, data and the checkpoint to go on from."""
+    from seqmodel.runs.folder import LAST
+    from seqmodel.training.processes import check_all
+
+    told = {
+        "config": config.to_json(),
+        "data": dataset.fingerprint(),
+        "folder": str(folder),
+        "device": device,
+    }
+    group.broadcast(json.dumps(told).encode())
+    group.broadcast((folder / LAST).read_bytes())
+    check_all(group, lambda: None)
+
+
+def _same_dataset(data: Path | None, config: Config, fingerprint: str) -> "Dataset":
+    from seqmodel.data.dataset import open_dataset
+
+    dataset = open_dataset(data or str(config.data))
+    if dataset.fingerprint() != fingerprint:
+        raise SeqmodelError(
+            f"{dataset.folder} is another dataset than process 0 has: copy its folder here"
+        )
+    return dataset

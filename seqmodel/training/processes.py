@@ -1,0 +1,307 @@
+"""Processes that share each update of one model, on one machine or on many.
+
+Everything that they tell each other goes through a `Group`. Sums are taken along a fixed tree, so
+that no bit depends on how many processes there are: libraries' own reductions add up in an order
+that follows from their number.
+"""
+
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Protocol
+from uuid import uuid4
+
+import safetensors.torch
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.training.stopping import StopRequest
+
+SAVE_EVERY = 60.0
+"""Seconds between two saves of the last checkpoint: what a power cut can cost."""
+HOST = "127.0.0.1"
+PATIENCE = timedelta(seconds=50)
+"""How long one process waits for another, which may be saving, before it is taken for stuck."""
+POLL = 0.05
+_BLOCK = 1 << 10
+"""Bytes that are exchanged at once; more take a second exchange."""
+_HEAD = 8
+"""Bytes at the start of a block that hold the length of what is sent."""
+
+
+class PeerError(SeqmodelError):
+    """Another process has ended or does not answer."""
+
+
+class Group(Protocol):
+    """The processes that train one model.
+
+    Attributes:
+        rank: the number of this process; the first, 0, alone writes files.
+        size: how many there are.
+    """
+
+    rank: int
+    size: int
+
+    def all(self, values: Any) -> list[Any]:
+        """The JSON values that each process gives, in order; numbers arrive unchanged."""
+
+    def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors of all processes."""
+
+    def summed(self, numbers: Tensor) -> Tensor:
+        """The sum of what each process gives, (N,), added up as `tree_sum` does."""
+
+
+class Alone:
+    """A single process."""
+
+    rank, size = 0, 1
+
+    def all(self, values: Any) -> list[Any]:
+        """See `Group`."""
+        return [values]
+
+    def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See `Group`."""
+        return tensors
+
+    def summed(self, numbers: Tensor) -> Tensor:
+        """See `Group`."""
+        return numbers
+
+
+class Processes:
+    """The group that torch.distributed has been initialised with."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._ours = self._theirs = torch.empty(0)  # as fresh memory would cost more than a sum
+
+    def all(self, values: Any) -> list[Any]:
+        """See `Group`."""
+        return [json.loads(data) for data in self._all_bytes(json.dumps(values).encode())]
+
+    def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See `Group`."""
+        ours = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+        told = self._all_bytes(safetensors.torch.save(ours))
+        return {name: t for data in told for name, t in safetensors.torch.load(data).items()}
+
+    def broadcast(self, data: bytes) -> bytes:
+        """The bytes that the first process gives."""
+        length = self.all(len(data))[0]
+        sent = torch.frombuffer(bytearray(data.ljust(length)), dtype=torch.uint8)
+        with _peers():
+            dist.broadcast(sent, 0)
+        return bytes(sent.numpy())
+
+    def _all_bytes(self, data: bytes) -> list[bytes]:
+        head = len(data).to_bytes(_HEAD, "little")
+        told = self._gathered((head + data)[:_BLOCK].ljust(_BLOCK, b"\0"))
+        lengths = [int.from_bytes(block[:_HEAD], "little") for block in told]
+        longest = max(lengths)
+        if longest > _BLOCK - _HEAD:
+            told = self._gathered(head + data.ljust(longest, b"\0"))
+        return [block[_HEAD:][:n] for block, n in zip(told, lengths, strict=True)]
+
+    def _gathered(self, block: bytes) -> list[bytes]:
+        ours = torch.frombuffer(bytearray(block), dtype=torch.uint8)
+        told = [torch.empty_like(ours) for _ in range(self.size)]
+        with _peers():
+            dist.all_gather(told, ours)
+        return [bytes(tensor.numpy()) for tensor in told]
+
+    def summed(self, numbers: Tensor) -> Tensor:
+        """See `Group`: each process adds up one part of the numbers, then all get all parts."""
+        N, length = len(numbers), -(-len(numbers) // self.size)
+        if self._ours.shape != (self.size, length):
+            self._ours = numbers.new_zeros(self.size, length)
+            self._theirs = torch.zeros_like(self._ours)
+        self._ours.view(-1)[:N] = numbers
+        with _peers():
+            dist.all_to_all_single(self._theirs, self._ours)
+            dist.all_gather(list(self._ours), tree_sum(list(self._theirs)))
+        return self._ours.view(-1)[:N]
+
+
+class Watch:
+    """A group that also agrees when to save and when to stop.
+
+    Processes tell each other with all that they tell: if one stopped by itself, the others would
+    wait for it.
+
+    Attributes:
+        stop: what asks this process to stop.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group, self.rank, self.size = group, group.rank, group.size
+        self.stop, self._saved_at = StopRequest(), time.monotonic()
+        self._signal: int | None = None
+        self._due = False
+
+    def all(self, values: Any) -> list[Any]:
+        """See `Group`."""
+        told = self._group.all([values, self.stop.signal, self._is_late()])
+        signals = [signal for _, signal, _ in told if signal is not None]
+        self._signal, self._due = next(iter(signals), None), told[0][2]
+        return [theirs for theirs, _, _ in told]
+
+    def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See `Group`."""
+        return self._group.gathered(tensors)
+
+    def summed(self, numbers: Tensor) -> Tensor:
+        """See `Group`."""
+        return self._group.summed(numbers)
+
+    @property
+    def signal(self) -> int | None:
+        """The signal by which all are to stop, if there is one."""
+        return self.stop.signal if self.size == 1 else self._signal
+
+    @property
+    def save_due(self) -> bool:
+        """Whether it is time to save."""
+        return self._is_late() if self.size == 1 else self._due
+
+    def saved(self) -> None:
+        """The work is saved."""
+        self._saved_at, self._due = time.monotonic(), False
+
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._saved_at > SAVE_EVERY
+
+
+def tree_sum(terms: Sequence[Tensor]) -> Tensor:
+    """The sum of 2^n terms, added up in pairs: of any 2^k neighbours from a multiple of it on, too.
+
+    So processes may add up the terms that they have before they add up each other's.
+    """
+    while len(terms) > 1:
+        terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=True)]
+    return terms[0]
+
+
+@contextmanager
+def _peers() -> Iterator[None]:
+    """PeerError instead of what torch raises where another process is gone or stuck."""
+    try:
+        yield
+    except RuntimeError as error:
+        stuck = "imed out" in str(error)
+        what = f"has not answered for {PATIENCE.seconds} s" if stuck else "has ended"
+        raise PeerError(f"another process of this training {what}") from error
+
+
+def meeting(port: int | None = None) -> Any:
+    """Where the processes of this machine meet, a TCPStore: a new one, or that at `port`.
+
+    Raises:
+        PeerError: if there is none.
+    """
+    with _peers():
+        return dist.TCPStore(  # type: ignore[attr-defined]
+            HOST, port or 0, is_master=port is None, wait_for_workers=False, timeout=PATIENCE
+        )
+
+
+def torchruns_meeting(rank: int, size: int) -> Any:
+    """The store of torchrun's agents, for this start of the processes alone.
+
+    After a restart it still has what the processes before have left, such as their addresses. So
+    each process gives itself a new name, and the first tells each name that it finds the prefix of
+    what it writes, until all have confirmed it.
+
+    Raises:
+        PeerError: if the others do not come.
+    """
+    with _peers():
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        store = dist.TCPStore(  # type: ignore[attr-defined]
+            host, port, is_master=not hosted and rank == 0, wait_for_workers=False, timeout=PATIENCE
+        )
+        name = uuid4().hex
+        if rank:
+            store.set(f"name {rank}", name)
+            prefix = store.get(f"prefix for {name}").decode()
+            store.set(f"{rank} has {prefix}", "")
+            return dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
+        others, until = set(range(1, size)), time.monotonic() + PATIENCE.seconds
+        while others:
+            if time.monotonic() > until:
+                raise RuntimeError("timed out")
+            for other in [k for k in others if store.check([f"name {k}"])]:
+                store.set(f"prefix for {store.get(f'name {other}').decode()}", name)
+            others = {k for k in others if not store.check([f"{k} has {name}"])}
+            time.sleep(POLL)
+        return dist.PrefixStore(name, store)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def joined(rank: int, size: int, store: Any) -> Iterator[Processes]:
+    """Join the group within the block.
+
+    Args:
+        rank: the number of this process.
+        size: how many there are.
+        store: their meeting.
+
+    Raises:
+        PeerError: if the others do not come.
+    """
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    with _peers():
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    try:
+        yield Processes()
+    finally:
+        dist.destroy_process_group()
+
+
+def check_all(group: Group, check: Callable[[], Any]) -> Any:
+    """What `check` returns here, if it raises a SeqmodelError in none of the processes.
+
+    Raises:
+        PeerError: the first of these errors, with the host.
+    """
+    found = error = None
+    try:
+        found = check()
+    except SeqmodelError as problem:
+        error = str(problem)
+    for rank, (message, host) in enumerate(group.all([error, socket.gethostname()])):
+        if message is not None:
+            raise PeerError(f"process {rank} on {host}: {message}")
+    return found
+
+
+def check_alike(group: Group, model: nn.Module) -> None:
+    """Processors that round differently drift apart, in silence.
+
+    Raises:
+        SeqmodelError: unless all processes have the same weights, to the bit.
+    """
+    if group.size == 1:
+        return
+    digest = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    told = group.all([digest.hexdigest(), socket.gethostname()])
+    (first, here), *others = told
+    for rank, (weights, host) in enumerate(others, 1):
+        if weights != first:
+            raise SeqmodelError(
+                f"process {rank} on {host} has other weights than process 0 on {here}: their "
+                "processors or their versions of torch round differently; take hosts that are alike"
+            )

@@ -1,0 +1,230 @@
+"""`train --processes`, and torchrun: one line of result, one lock, and no fault that hangs."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from calling import ENVIRONMENT, Call, call_ok, start
+from safetensors.numpy import load_file
+
+from seqmodel.runs.checkpoint import load_checkpoint
+
+SMALL = ("--hidden", 4, "--epochs", 3, "--dropout", 0.2, "--parts", 2)
+LONG = ("--hidden", 4, "--epochs", 400, "--patience", 400, "--dropout", 0.2)
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+
+
+def same_weights(*runs: str) -> bool:
+    one, *others = ({**load_checkpoint(Path(r, "last.safetensors"))[0]} for r in runs)
+    return all(
+        one.keys() == other.keys() and all((one[k] == other[k]).all() for k in one)
+        for other in others
+    )
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(pid) for pid in found]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, be it as a zombie of the tests' container."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def epochs_of(run: str) -> int:
+    try:
+        return len(Path(run, "metrics.jsonl").read_text().splitlines())
+    except FileNotFoundError:
+        return 0
+
+
+def begun(run: str, process: subprocess.Popen[str], epochs: int = 1) -> None:
+    """Wait until a run has so many epochs."""
+    until = time.monotonic() + 60
+    while epochs_of(run) < epochs:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_two_processes_print_and_write_what_one_does(data: Path):
+    """Whatever the others say, the user sees one training."""
+    one = start("train", data, *SMALL, "--run", "one").communicate()
+    two = start("train", data, *SMALL, "--processes", 2, "--run", "two").communicate()
+    plain = [re.sub(r"one|two|[\d,]+ frames/s", "", text) for text in (*one, *two)]
+    assert plain[:2] == plain[2:]
+    assert Path("one/best.safetensors").read_bytes() == Path("two/best.safetensors").read_bytes()
+    assert same_weights("one", "two")
+    settings = Path("two/config.yaml").read_text()
+    assert "parts: 2\n" in settings
+    assert "processes" not in settings
+
+
+def test_ctrl_c_stops_all_and_one_process_goes_on(data: Path):
+    process = start("train", data, *LONG, "--processes", 2, "--run", "run")
+    begun("run", process, 3)
+    (other,) = children(process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert re.fullmatch(
+        r"seqmodel: stopped in epoch \d+; the work is saved: continue with "
+        r"`seqmodel train --resume --run run`",
+        err.splitlines()[-1],
+    )
+    assert gone(other)
+    shutil.copytree("run", "again")
+    for run, processes in (("run", 1), ("again", 2)):
+        # as if only some epochs had been asked for
+        text = Path(run, "config.yaml").read_text()
+        assert "parts: 2\n" in text
+        resumed = start("train", "--resume", "--run", run, "--processes", processes)
+        begun(run, resumed, 30)
+        resumed.kill()
+        resumed.communicate()
+    ours, theirs = (Path(run, "metrics.jsonl").read_text().splitlines() for run in ("run", "again"))
+    for one, other_line in zip(ours, theirs, strict=False):
+        assert re.sub(r'"(frames_per_)?second.*', "", one) == re.sub(
+            r'"(frames_per_)?second.*', "", other_line
+        )
+
+
+def test_a_killed_process_ends_the_others_with_one_line(data: Path):
+    process = start("train", data, *LONG, "--processes", 2, "--run", "run")
+    begun("run", process)
+    (other,) = children(process)
+    os.kill(other, signal.SIGKILL)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, "")
+    assert err.splitlines()[-1] == (
+        "seqmodel: process 1 has ended with signal 9; "
+        "what is saved can go on: `seqmodel train --resume --run run`"
+    )
+    assert "Traceback" not in err
+    call_ok("train", "--resume", "--run", "run", "--print-config")
+
+
+def test_when_the_first_is_killed_the_others_end(data: Path):
+    process = start("train", data, *LONG, "--processes", 2, "--run", "run")
+    begun("run", process)
+    (other,) = children(process)
+    process.kill()
+    _, err = process.communicate(timeout=30)
+    assert "Traceback" not in err
+    until = time.monotonic() + 20
+    while not gone(other):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_torchrun_on_two_hosts(data: Path):
+    """The line of the README; each host has the dataset in a place of its own, one the run."""
+    copies = [Path(host, "music") for host in ("a", "b")]
+    for copy in copies:
+        shutil.copytree(data, copy)
+    launched = [
+        subprocess.Popen(
+            [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
+             "--rdzv-endpoint", "localhost:29613", "-m", "--", "seqmodel", "train", "music",
+             *map(str, SMALL), "--run", "run"],
+            cwd=copy.parent, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for copy in copies
+    ]  # fmt: skip
+    said = [process.communicate(timeout=120) for process in launched]
+    assert [process.returncode for process in launched] == [0, 0], said
+    assert sorted(bool(out) for out, _ in said) == [False, True]
+    (run,) = Path().glob("*/run")
+    call_ok("train", data, *SMALL, "--run", "one", "-q")
+    assert same_weights("one", str(run))
+
+
+def test_torchrun_goes_on_after_a_process_was_killed(data: Path):
+    """--max-restarts starts the same command again, which then resumes."""
+    process = subprocess.Popen(
+        [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "-m", "--",
+         "seqmodel", "train", str(data), *map(str, SMALL[:-2]), "--epochs", "60", "--run", "run"],
+        env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    begun("run", process, 3)
+    os.kill(children(process)[-1], signal.SIGKILL)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "epoch 60/60" in err
+    assert len(out.splitlines()) == 1
+    call_ok("train", data, *SMALL, "--epochs", 60, "--run", "one", "-q")
+    assert same_weights("one", "run")
+
+
+@pytest.mark.parametrize("wrong", ["none", "other"])
+def test_a_host_with_the_wrong_data_is_named(data: Path, music: Path, wrong: str):
+    Path("b").mkdir()
+    if wrong == "other":
+        call_ok("prepare", music / "train", "--out", "b/music")
+    shutil.copytree(data, "a/music")
+    process = subprocess.run(
+        [*TORCHRUN, "--standalone", "--nproc-per-node", "2", "--no-python", "--", "sh", "-c",
+         f"cd $([ $RANK = 0 ] && echo a || echo b); exec {sys.executable} -m seqmodel train music "
+         f"{' '.join(map(str, SMALL))} --run run"],
+        env=ENVIRONMENT, text=True, capture_output=True, check=False, timeout=120,
+    )  # fmt: skip
+    said = [line for line in process.stderr.splitlines() if line.startswith("seqmodel: ")]
+    assert process.returncode == 1
+    assert len(said) == 1
+    what = (
+        "music is not a prepared dataset"
+        if wrong == "none"
+        else "music is another dataset than process 0"
+    )
+    assert re.match(rf"seqmodel: process 1 on \S+: .*{what}", said[0]), said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--processes", 3), "--processes must be a power of two, not 3"),
+        (("--processes", 2, "--parts", 1), "2 processes cannot share 1 part: "),
+        (("--processes", 4, "--parts", 2), "4 processes cannot share 2 parts: "),
+        (("--processes", 2, "--lr", "search"), "--lr search trains in one process: leave"),
+        (("--parts", 16), "--parts 16 needs as many pieces in a batch: --batch-size is 2"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_written(
+    call: Call, data: Path, options: tuple[object, ...], message: str
+):
+    result = call("train", data, *options, "--run", "run")
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"seqmodel: {message}")
+    assert len(result.err.splitlines()) == 1
+    assert not Path("run").exists()
+
+
+def test_a_full_disk_under_the_first_ends_all(data: Path):
+    """The last save before it stays whole."""
+    process = start("train", data, *LONG, "--processes", 2, "--run", "run")
+    begun("run", process, 2)
+    (other,) = children(process)
+    limit = subprocess.run(
+        ["prlimit", f"--pid={process.pid}", "--fsize=100:100"], check=False, capture_output=True
+    )
+    if limit.returncode:
+        process.kill()
+        process.communicate()
+        pytest.skip("no prlimit here")
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith("seqmodel: cannot write run/")
+    assert gone(other)
+    load_file("run/last.safetensors")

@@ -1,0 +1,196 @@
+"""One model on several processes: the same bits whatever their number."""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_resume import EVERYTHING, TIED, outcome
+
+from seqmodel.data import batches
+from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.training.processes import check_alike, meeting, torchruns_meeting, tree_sum
+
+PARTS = {"parts": 4, "batch_size": 5}
+"""The last batch of 11 pieces is a single one, which leaves three parts without any."""
+MUSIC = {
+    "plain": PARTS,
+    "all": {**EVERYTHING, **PARTS, "unit": "lstm"},
+    "tied": {**TIED, **PARTS},
+    "tanh": {**PARTS, "unit": "tanh", "truncate": 7, "output": "nade", "nade_hidden": 4},
+    "mgu": {**PARTS, "unit": "mgu", "weight_noise": 0.075, "average": 0.9},
+}
+SOUND = {
+    "gaussian": {**PARTS, "output": "gaussian", "weight_noise": 0.05},
+    "sample-wise": {
+        **PARTS, "model": "sample-wise", "truncate": 200, "unit": "gru", "epochs": 2,
+        "dropout": 0.2, "end": True,
+    },
+}  # fmt: skip
+
+
+class Peers:
+    """Four processes that wait for runs to train, some of them together."""
+
+    def __init__(self):
+        command = [sys.executable, str(Path(__file__).with_name("peer.py"))]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.processes = [
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            )
+            for _ in range(4)
+        ]
+
+    def train(self, size, config, folder, *, resume=False, stop_at=0, stopped_by=0):
+        """Train a run on `size` of them; returns what each says."""
+        store = meeting()
+        order = {
+            "size": size, "port": store.port, "config": config.to_json(), "data": config.data,
+            "folder": str(folder), "resume": resume, "stop_at": stop_at, "stopped_by": stopped_by,
+        }  # fmt: skip
+        for rank, process in enumerate(self.processes[:size]):
+            process.stdin.write(json.dumps(order | {"rank": rank}) + "\n")
+            process.stdin.flush()
+        return [process.stdout.readline().strip() for process in self.processes[:size]]
+
+
+@pytest.fixture(scope="module")
+def peers():
+    peers = Peers()
+    yield peers
+    for process in peers.processes:
+        process.stdin.close()
+        process.wait(30)
+        process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def config_of(make_config, make_audio_config):
+    def config_of(name):
+        if name in MUSIC:
+            return make_config(**MUSIC[name])
+        return make_audio_config(**SOUND[name])
+
+    return config_of
+
+
+@pytest.mark.parametrize("name", [*MUSIC, *SOUND])
+def test_the_number_of_processes_changes_no_bit(peers, config_of, tmp_path, name):
+    """Noise, dropout, truncation, ragged ends, transposition, figures on valid and all else."""
+    config = config_of(name)
+    for size in (1, 2, 4):
+        assert peers.train(size, config, tmp_path / str(size)) == ["done"] * size
+    ours = outcome(tmp_path / "1")
+    assert outcome(tmp_path / "2") == ours
+    assert outcome(tmp_path / "4") == ours
+
+
+@pytest.mark.parametrize("name", ["all", "tied", "sample-wise"])
+@pytest.mark.parametrize("stopped_by", [0, 1])
+def test_others_go_on_with_a_stopped_run(peers, config_of, tmp_path, name, stopped_by):
+    """All stop at the same update, wherever the signal comes, and any number of them resume."""
+    config = config_of(name)
+    assert peers.train(2, config, tmp_path / "whole") == ["done", "done"]
+    for resumed_by, stop_at in ((1, 1), (4, 2), (2, 3), (1, 4)):
+        folder = tmp_path / f"{stop_at}-{resumed_by}"
+        options = {"stop_at": stop_at, "stopped_by": stopped_by}
+        assert peers.train(2, config, folder, **options) == ["stopped"] * 2
+        assert set(peers.train(resumed_by, config, folder, resume=True)) == {"done"}
+        assert outcome(folder) == outcome(tmp_path / "whole"), stop_at
+
+
+def test_parts_add_up_to_the_batch(make_config, train, tmp_path):
+    """Without dropout, a batch in parts is that batch but for rounding."""
+    figures = [
+        [m["train_nats_per_frame"] for m in train(make_config(batch_size=5, **more), tmp_path / n)
+         .state.progress.metrics]
+        for n, more in (("one", {}), ("four", {"parts": 4}))
+    ]  # fmt: skip
+    assert figures[0] == pytest.approx(figures[1], rel=1e-5)
+    assert figures[0] != figures[1]  # else nothing was cut
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=40), st.sampled_from([1, 2, 4, 8]))
+def test_pieces_are_dealt_out_evenly(lengths, parts):
+    """Joined pieces need parts whose sizes follow from the batch's."""
+    dealt = batches.parted(np.array(lengths), parts)
+    assert sorted(np.concatenate(dealt).tolist()) == list(range(len(lengths)))
+    sizes = [len(part) for part in dealt]
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes == [len(p) for p in batches.parted(np.array(lengths[::-1]), parts)]
+    totals = [np.array(lengths)[part].sum() for part in dealt]
+    assert max(totals) - min(totals) <= max(lengths)
+
+
+@given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 2**32 - 1))
+def test_sums_do_not_depend_on_who_adds(levels, shared, seed):
+    """Some processes add up what they have, and then their sums, as one would add all."""
+    generator = torch.Generator().manual_seed(seed)
+    scale = 10.0 ** torch.randint(-6, 6, (2**levels, 1), generator=generator)
+    terms = list(torch.randn(2**levels, 5, generator=generator) * scale)
+    size = 2 ** min(levels, shared)
+    each = len(terms) // size
+    sums = [tree_sum(terms[k * each : (k + 1) * each]) for k in range(size)]
+    assert torch.equal(tree_sum(sums), tree_sum(terms))
+    assert torch.allclose(
+        tree_sum(terms), torch.stack(terms).double().sum(0).float(), rtol=1e-3, atol=1e-1
+    )
+
+
+def test_parts_are_a_power_of_two_and_no_more_than_pieces(make_config):
+    with pytest.raises(UsageError, match=r"^--parts must be a power of two, not 3$"):
+        make_config(parts=3)
+    with pytest.raises(UsageError, match=r"^--parts 8 needs as many pieces in a batch: --batch-s"):
+        make_config(parts=8)
+
+
+def test_after_a_restart_processes_do_not_meet_the_dead(monkeypatch):
+    """Guards against addresses that the processes before have left in torchrun's store."""
+    agents = meeting()
+    for name, value in (
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", str(agents.port)),
+        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+    ):
+        monkeypatch.setenv(name, value)
+    with ThreadPoolExecutor(3) as team:
+
+        def met():
+            # The first comes last: until then the others find only what the dead have left.
+            others = [team.submit(torchruns_meeting, rank, 3) for rank in (1, 2)]
+            return torchruns_meeting(0, 3), *(other.result() for other in others)
+
+        before, after = met(), met()
+    before[0].set("address", "of the dead")
+    assert before[2].get("address") == b"of the dead"
+    assert not any(store.check(["address"]) for store in after)
+    after[1].set("address", "new")
+    assert all(store.get("address") == b"new" for store in after)
+
+
+def test_processors_that_round_differently_are_named():
+    """Guards against processes that drift apart in silence."""
+    model = torch.nn.Linear(2, 2)
+    told = []
+
+    def all_of(values):
+        told.append(values)
+        return [values, ["another", "host-b"]]
+
+    with pytest.raises(SeqmodelError, match=r"^process 1 on host-b has other weights than process"):
+        check_alike(SimpleNamespace(size=2, all=all_of), model)
+    with torch.no_grad():
+        model.bias[1] += 1e-7
+    with pytest.raises(SeqmodelError):
+        check_alike(SimpleNamespace(size=2, all=all_of), model)
+    assert told[0][0] != told[1][0]
+    check_alike(SimpleNamespace(size=2, all=lambda values: [values, values]), model)
