@@ -15,7 +15,7 @@ from seqmodel.units import UNITS, unit_spec
 Row = dict[str, Any]
 Case = Callable[[], Row]
 
-PARTS = ("units", "models", "sampling", "sound")
+PARTS = ("units", "models", "sampling", "sound", "processes")
 
 
 def bench(
@@ -45,10 +45,11 @@ def bench(
 
     Units: a forward pass without autograd; a step, forward and backward with all gradients. Models:
     a training step on piano-rolls. Sound: one of the sample-wise model, the share of its features,
-    and sampling as a multiple of real time. All steps take turns with torch.nn, so that whatever
-    slows the machine down slows both. Still, ratios hold only on a quiet machine: on a busy one
-    threads wait for each other, most of all in torch's own layers. Figures are medians over the
-    rounds, followed by +- half the interquartile range. Rows are printed as they are measured, on
+    and sampling as a multiple of real time. Processes: an update that several share, and what of it
+    is exchange. All other steps take turns with torch.nn, so that whatever slows the machine down
+    slows both. Still, ratios hold only on a quiet machine: on a busy one threads wait for each
+    other, most of all in torch's own layers. Figures are medians over the rounds, followed by +-
+    half the interquartile range. Rows are printed as they are measured, on
     stderr with --json. --device is where units run; all else is measured on the CPU.
     """
     units = [read_unit(name) for name in dict.fromkeys(names or ())]
@@ -93,11 +94,13 @@ def bench(
 
 
 def _cases(part: str, units: list[str], device: str, seconds: float) -> Iterator[Case]:
-    from seqmodel.bench import models, sound
+    from seqmodel.bench import models, processes, sound
     from seqmodel.bench import units as layers
 
     if part == "units":
         return layers.cases(units, device, seconds)
+    if part == "processes":
+        return processes.cases(seconds)
     if part == "sound":
         return sound.cases(units, seconds)
     measure = models.measure_step if part == "models" else models.measure_sampling
@@ -140,11 +143,25 @@ def _sound(row: Row) -> tuple[str, str, str]:
     return title, f"{head}{'features':>10}{'real time':>11}", f"{line}{share:>10}{speed:>11}"
 
 
+def _processes(row: Row) -> tuple[str, str, str]:
+    title = f"an update on several processes, in {row['parts']} parts: T {row['frames']}"
+    head = f"  {'unit':15}{'weights':>11}{'B':>4}"
+    line = f"  {row['unit']:15}{row['weights']:11,}{row['batch']:4}"
+    for told in row["processes"]:
+        head += f"{told['processes']:5}: ms"
+        line += f"{told['update_ms']:9.1f}"
+        if told["processes"] > 1:
+            head += f"{'exchange':>10}{'ratio':>7}"
+            line += f"{told['exchange_ms']:10.1f}{_times(told['over_one']):>7}"
+    return title, head, line
+
+
 LINES: dict[str, Callable[[Row], tuple[str, str, str]]] = {
     "units": _unit,
     "models": _model,
     "sampling": _sampling,
     "sound": _sound,
+    "processes": _processes,
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from calling import Call
 
-from seqmodel.bench import clock, models, sound, units
+from seqmodel.bench import clock, models, processes, sound, units
 
 TINY = units.Size("paper", 3, 5, 2, 4)
 
@@ -21,6 +21,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(models, "BATCH", {"frame-wise": (6, 2), "tied": (3, 2)})
     monkeypatch.setattr(models, "DRAWN", {"frame-wise": 3, "tied": 1})
     monkeypatch.setattr(sound, "CHUNKS", 1)
+    tiny = {"hidden": 3, "note_hidden": 2, "batch_size": 4}
+    monkeypatch.setattr(processes, "MODELS", (tiny, {**tiny, "unit": "gru"}))
+    monkeypatch.setattr(processes, "PROCESSES", (1, 2))
 
 
 def test_bench_prints_a_table_for_each_part(call: Call):
@@ -37,6 +40,7 @@ def test_bench_prints_a_table_for_each_part(call: Call):
         "sampling one piece, frame-wise",
         "sampling one piece, tied",
         "sound, sample-wise: B 16, 200 samples",
+        "an update on several processes, in 4 parts: T 160",
     ]
     for table in tables:
         _, head, *rows = table.splitlines()
@@ -53,7 +57,13 @@ def test_the_widest_figures_fit(call: Call, monkeypatch: pytest.MonkeyPatch):
     row |= {**sizes, **both, "forward": both, "step": both}
     row["frames_per_second"] = {"ours": 1234567.8, "torch_nn": 48507.0}
     row |= {"rate": 16_000, "samples": 200, "features_percent": 12.3, "real_time": 100.2}
-    for module in (units, models, sound):
+    told = {"update_ms": 12345.6, "exchange_ms": 1234.5, "over_one": 16.0}
+    row |= {
+        "weights": 12345678,
+        "parts": 16,
+        "processes": [{"processes": n, **told} for n in (1, 2, 4)],
+    }
+    for module in (units, models, sound, processes):
         monkeypatch.setattr(module, "cases", lambda *args: [lambda: row])
     _, *tables = call("bench").out.rstrip("\n").split("\n\n")
     for table in tables:
@@ -64,6 +74,7 @@ def test_the_widest_figures_fit(call: Call, monkeypatch: pytest.MonkeyPatch):
         "lstm-nopeephole 1024, 512 12346 +- 99 % 12346 +- 99 % 999.9x",
         "lstm-nopeephole 1024, 512 1,234,568 48,507 999.9x",
         "lstm-nopeephole 1024 16000 12346 +- 99 % 12346 +- 99 % 999.9x 12 % 100.2x",
+        "lstm-nopeephole 12,345,678 32 12345.6 12345.6 1234.5 16.0x 12345.6 1234.5 16.0x",
     ]
 
 
