@@ -14,7 +14,7 @@ _KERNELS = Path(tempfile.gettempdir(), f"seqmodel-torture-{os.getuid()}")
 os.environ.setdefault("SEQMODEL_CACHE", str(_KERNELS))  # the user's own stays untouched
 sys.path.insert(0, str(Path(__file__).parent))
 
-KINDS = ("kills", "faults", "mutants", "flips")
+KINDS = ("kills", "faults", "mutants", "flips", "ranks")
 
 
 def _kills(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
@@ -52,6 +52,17 @@ def _flips(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
     found = flip_all(folder, seed, 40 if short else None)
     unnoticed = f"{found.hidden:,} hidden in text, {found.harmless} that change no value"
     said = f"{found.flipped:,} bytes flipped, {found.noticed:,} noticed, {unnoticed}"
+    return said, found.complaints
+
+
+def _ranks(folder: Path, seed: int, *, short: bool) -> tuple[str, list[str]]:
+    from ranks import hurt_all
+
+    found = hurt_all(folder, 2 if short else 50, seed)
+    said = (
+        f"{found.killed} processes of a training killed, {found.frozen} frozen, "
+        f"{found.delayed} delayed, {found.mid_work} trainings resumed"
+    )
     return said, found.complaints
 
 
