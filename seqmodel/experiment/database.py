@@ -12,7 +12,14 @@ from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.trial import FrozenTrial
 from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+)
 
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.experiment.processes import GRACE
@@ -22,6 +29,8 @@ HEARTBEAT = 10
 """Seconds between a process's heartbeats."""
 PATIENCE = 600
 """Seconds that a database may be away, as while it restarts, before the experiment stops."""
+OPENINGS = 10
+"""Attempts at opening a database in which other hosts make the tables at the same moment."""
 POOL = {"pool_size": 1, "max_overflow": 2, "pool_pre_ping": True}
 """One connection a process is kept, and tested before it is used; heartbeats may take another."""
 
@@ -74,14 +83,21 @@ class Database(RDBStorage):
             url = url.set(drivername="postgresql+psycopg")
         self._secrets = [url.password, *url.query.values()]
         self._say, self._stop, self._away = say, stop, -float(GRACE)
+        opening = partial(
+            super().__init__,
+            url.render_as_string(hide_password=False),
+            {**POOL},
+            heartbeat_interval=HEARTBEAT,
+            grace_period=GRACE,
+            heartbeat_stale_trial_callback=when_dead,
+        )
         try:
-            super().__init__(
-                url.render_as_string(hide_password=False),
-                {**POOL},
-                heartbeat_interval=HEARTBEAT,
-                grace_period=GRACE,
-                heartbeat_stale_trial_callback=when_dead,
-            )
+            for _ in range(OPENINGS - 1):
+                with suppress(IntegrityError, ProgrammingError):  # others were faster
+                    opening()
+                    return
+                time.sleep(0.5)
+            opening()
         except Exception as error:  # whatever the database's driver raises
             reason = self._reason(error)
             if isinstance(error, ImportError):

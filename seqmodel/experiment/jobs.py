@@ -15,6 +15,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.experiment.artifacts import Artifacts
 from seqmodel.experiment.plan import Plan
 from seqmodel.experiment.progress import Event
 from seqmodel.experiment.storage import open_storage
@@ -50,6 +51,8 @@ class Task:
     """It says where this host has the data."""
     storage: str | None
     """A database's address; None for the journal."""
+    artifacts: Path | None = None
+    """Where hosts leave the checkpoints of winners."""
 
 
 def work(
@@ -279,7 +282,7 @@ def _process(task: Task, heard: Connection) -> None:
             storage = open_storage(task.folder, task.storage, tell, stop)
             name = name_in(storage, task.folder, task.storage)
             studies = Studies(storage, name, task.plan)
-            Worker(studies, task.folder, tell, stop).work()
+            Worker(studies, task.folder, tell, stop, Artifacts(task.artifacts)).work()
             tell(DONE)
         except InterruptError:
             pass

@@ -48,7 +48,7 @@ class Studies:
     """The studies of one experiment in a storage, which several processes may share."""
 
     def __init__(self, storage: BaseStorage, name: str, plan: Plan) -> None:
-        self._storage, self._name, self.plan = storage, name, plan
+        self.storage, self._name, self.plan = storage, name, plan
         self._opened: dict[str, Study] = {}
         self._finalists: dict[str, list[int]] = {}
         self._seeds: dict[str, Study] = {}
@@ -180,7 +180,7 @@ class Studies:
     def _study(self, name: str, count: int) -> "Study":
         if name not in self._opened:
             full = f"{self._name}/{name}"
-            study = optuna.create_study(study_name=full, storage=self._storage, load_if_exists=True)
+            study = optuna.create_study(study_name=full, storage=self.storage, load_if_exists=True)
             self._opened[name] = Study(study, count)
         return self._opened[name]
 

@@ -11,6 +11,7 @@ from optuna.trial import Trial
 
 from seqmodel.data.dataset import Dataset
 from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.experiment.artifacts import Artifacts
 from seqmodel.experiment.plan import Cell
 from seqmodel.experiment.processes import is_dead, lock_of, new_name
 from seqmodel.experiment.progress import Event, write_event
@@ -39,7 +40,9 @@ class Worker:
         folder: Path,
         tell: Callable[[Event], None] = lambda event: None,
         stop: StopRequest | None = None,
+        artifacts: Artifacts | None = None,
     ) -> None:
+        self._artifacts = artifacts or Artifacts(None)
         self._studies, self._plan, self._folder = studies, studies.plan, folder
         self._tell, self._stop = tell, stop or StopRequest()
         self._name = new_name(folder)
@@ -131,6 +134,7 @@ class Worker:
             model, data = load_run(self._run(cell, run)).model, self._dataset(cell)
             nats = {s: likelihood(model, data[s]).piece_nats.tolist() for s in data.splits}
             trial.set_user_attr("scores", nats)  # of each piece, in order, at the best epoch
+            self._artifacts.give(trial, self._run(cell, run))
             return value
 
         study.run_next(objective, NO_SAMPLER)

@@ -1,5 +1,6 @@
 """Two hosts that share only a database arrive at the tables of a single process."""
 
+import json
 import os
 import pwd
 import random
@@ -142,6 +143,32 @@ def test_kills_change_nothing_and_no_password_is_told(
         f"seqmodel: there is another experiment e, which differs in data of {folder.name}: "
         "name a new folder with --out\n"
     )
+
+
+def test_every_host_gets_the_checkpoints_of_all_winners(server, dataset, tmp_path):
+    """Guards a page without the samples of what another host has trained."""
+    shared, word = tmp_path / "shared", server.address(f":{PASSWORD}")
+    options = [*OPTIONS, "--jobs", "1", "--storage", word, "--artifacts", str(shared)]
+    hosts = [tmp_path / host / "given" for host in ("first", "second", "third", "fourth")]
+    commands = [begin(dataset.folder, host, options) for host in hosts]
+    for command, host in zip(commands, hosts, strict=True):
+        assert command.wait(180) == 0, Path(f"{host}.log").read_text()
+    table = json.loads((hosts[0] / "table.json").read_text())
+    figures = [
+        [trial["valid_nats_per_frame"] for trial in variant["trials"]]
+        for variant in table["datasets"][0]["variants"]
+    ]
+    for host in hosts:
+        for unit, valid in zip(("tanh", "gru"), figures, strict=True):
+            winner = valid.index(min(valid))
+            runs = host / "runs" / dataset.folder.name / unit
+            for run in (f"trial-{winner}", "seed-1"):
+                ours = (runs / run / "best.safetensors").read_bytes()
+                first = hosts[0] / (runs / run).relative_to(host) / "best.safetensors"
+                assert first.read_bytes() == ours
+        assert (host / "report.html").read_text().count("<audio") >= 2
+    trained = [len(list(host.glob("runs/*/*/*/last.safetensors"))) for host in hosts]
+    assert max(trained) < 2 * 3 + 2  # else nothing was fetched
 
 
 def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tmp_path):

@@ -127,6 +127,14 @@ def compare(
             "password may be in PGPASSWORD or ~/.pgpass.  [default: a file in --out]",
         ),
     ] = None,
+    artifacts: Annotated[
+        Path | None,
+        of_run(
+            metavar="FOLDER",
+            help="With --storage: a folder that all hosts see, where each leaves the checkpoints "
+            "of its winners, so that every host's page has all samples.",
+        ),
+    ] = None,
     status: Annotated[
         bool, of_run("--status", help="Print how far the experiment is, and stop.")
     ] = False,
@@ -149,6 +157,8 @@ def compare(
         _print_status(folder, storage, as_json=as_json)
         return
 
+    if artifacts is not None and storage is None:
+        raise UsageError("--artifacts goes with --storage: without it all runs are in --out")
     given: dict[str, Any] = {"preset": preset} if preset else {}
     given |= dict(_setting(text) for text in setting or [])
     given |= {"params": params} if params else {}
@@ -181,7 +191,7 @@ def compare(
     in_file = read_config_file(config) if config else {}
     plan, folder, text = blaming(Path(config or ""), in_file, begin)
     if text is None:
-        text = _run(plan, folder, storage, jobs, quiet=quiet)
+        text = _run(plan, folder, storage, artifacts, jobs, quiet=quiet)
     if as_json:
         text = (folder / "table.json").read_text().removesuffix("\n")
     show(*text.split("\n"))
@@ -241,9 +251,18 @@ def _sample() -> Path:
     return sample_dataset(RUNS)
 
 
-def _run(plan: "Plan", folder: Path, storage: str | None, jobs: int | None, *, quiet: bool) -> str:
+def _run(
+    plan: "Plan",
+    folder: Path,
+    storage: str | None,
+    artifacts: Path | None,
+    jobs: int | None,
+    *,
+    quiet: bool,
+) -> str:
     """Run what is left of an experiment and write its results; returns what is to be printed."""
     from seqmodel.cli.compare.live import shown
+    from seqmodel.experiment.artifacts import Artifacts
     from seqmodel.experiment.finished import forget, remember
     from seqmodel.experiment.jobs import Task, work
     from seqmodel.experiment.output import write_results
@@ -257,6 +276,7 @@ def _run(plan: "Plan", folder: Path, storage: str | None, jobs: int | None, *, q
 
     command = _command(storage)
     check_place(folder)
+    given = Artifacts(artifacts)
     meeting = open_storage(folder, storage, lambda line: message(line, quiet=quiet))
     with held(folder / BEGIN, wait=True):
         studies = Studies.begin(meeting, name_in(meeting, folder, storage), plan)
@@ -270,7 +290,8 @@ def _run(plan: "Plan", folder: Path, storage: str | None, jobs: int | None, *, q
             forget(folder)
     if most:
         with stop_on_signals() as stop, shown(counts, quiet=quiet) as (take, say):
-            work(Task(folder, plan, storage), jobs, most, tell=take, say=say, stop=stop)
+            work(Task(folder, plan, storage, artifacts), jobs, most, tell=take, say=say, stop=stop)
+    given.collect(studies, folder)
     text, files = write_results(studies, folder, command)
     with held(folder / BEGIN, wait=True):
         now = Studies.begun(meeting, name_in(meeting, folder, storage))
