@@ -68,8 +68,10 @@ def likelihood(
     frames scored so far and the frames in the split. With a `team`, whose processes all call this,
     each scores some of the batches, and all get the same figures as one alone would, to the bit.
     """
-    scoring = _Scoring(model, split, progress, each_frame=each_frame)
     rank, size = (0, 1) if team is None else (team.rank, team.size)
+    # A team tells its progress where all its processes are, which may then agree to save or stop.
+    alone, together = (progress, None) if size == 1 else (None, progress)
+    scoring = _Scoring(model, split, alone, each_frame=each_frame)
     was_training = model.training
     model.eval()
     # Very long frames are read one piece at a time: a window has at least a frame of each.
@@ -82,6 +84,8 @@ def likelihood(
             told = [scored] if team is None else team.all(scored)
             for indices, theirs in zip(plan[turn : turn + size], told, strict=False):
                 scoring.add(indices, theirs)
+            if together is not None:
+                together(scoring.done, split.frames)
     model.train(was_training)
     nats, first = scoring.nats, scoring.first
     total = float(nats.sum())
@@ -116,7 +120,7 @@ class _Scoring:
         self.nats, self.first = np.zeros(len(split)), np.zeros(len(split))
         self.sums = dict[str, float]()
         self.of_frames = [np.zeros(length) for length in split.lengths] if each_frame else []
-        self._done = 0
+        self.done = 0
 
     def score(self, indices: NDArray[np.int64]) -> list[Any]:
         """The nats of these pieces, those of their first frames, and the sums of figures."""
@@ -138,14 +142,14 @@ class _Scoring:
             _add(sums, figures.sums(window))
             if self._progress is not None:
                 read = split.lengths[indices].clip(max=begin + length).sum()
-                self._progress(self._done + int(read), split.frames)
+                self._progress(self.done + int(read), split.frames)
         return [nats.tolist(), first.tolist(), sums]
 
     def add(self, indices: NDArray[np.int64], scored: list[Any]) -> None:
         """Add what `score` returned, here or elsewhere."""
         self.nats[indices], self.first[indices], sums = scored
         _add(self.sums, sums)
-        self._done += int(self._split.lengths[indices].sum())
+        self.done += int(self._split.lengths[indices].sum())
 
 
 def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:

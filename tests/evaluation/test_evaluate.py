@@ -1,6 +1,7 @@
 """Evaluation, recomputed from the checkpoint file alone: NumPy, float64, one piece at a time."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -161,3 +162,25 @@ def test_other_data_without_train_is_measured_against_the_runs_own(
     other = write_dataset(tmp_path, {"valid": rolls["valid"]})
     ours = evaluate(run, other, "valid")["baselines"]
     assert ours == baseline_nats_per_frame(dataset["train"], other["valid"])
+
+
+def test_all_processes_of_a_team_tell_their_progress_equally_often(run, dataset):
+    """Each may then save together with the others: also one that has nothing to score at last."""
+    events, last = [], None
+
+    def all_of(scored):
+        nonlocal last
+        last = scored or last  # as if the other process had scored as much
+        events.append("told")
+        return [last, last]
+
+    count = len(dataset["valid"])
+    assert count % 2 == 1
+    likelihood(
+        run.model,
+        dataset["valid"],
+        batch_size=1,
+        progress=lambda done, total: events.append("progress"),
+        team=SimpleNamespace(rank=1, size=2, all=all_of),
+    )
+    assert events == ["told", "progress"] * ((count + 1) // 2)

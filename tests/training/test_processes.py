@@ -108,6 +108,15 @@ def test_others_go_on_with_a_stopped_run(peers, config_of, tmp_path, name, stopp
         assert outcome(folder) == outcome(tmp_path / "whole"), stop_at
 
 
+def test_a_stop_while_valid_is_scored_stops_all(peers, config_of, tmp_path):
+    """Valid is a single batch here: three of four processes score nothing."""
+    config, folder = config_of("plain"), tmp_path / "run"
+    assert peers.train(1, config, tmp_path / "whole") == ["done"]
+    assert peers.train(4, config, folder, stop_at=4) == ["stopped"] * 4  # after three updates
+    assert peers.train(2, config, folder, resume=True) == ["done"] * 2
+    assert outcome(folder) == outcome(tmp_path / "whole")
+
+
 def test_parts_add_up_to_the_batch(make_config, train, tmp_path):
     """Without dropout, a batch in parts is that batch but for rounding."""
     figures = [
