@@ -55,5 +55,8 @@ UNITS_COMMAND = {
 }
 BENCH = {
     "bench gnu": (2, f"there is no unit 'gnu'; choose one of {UNITS}"),
-    "bench --part fun": (2, "there is no part 'fun'; choose one of units, models, sampling, sound"),
+    "bench --part fun": (
+        2,
+        "there is no part 'fun'; choose one of units, models, sampling, sound, processes",
+    ),
 }
