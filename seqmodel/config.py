@@ -423,8 +423,8 @@ def resolve(
             raise UsageError(f"--{name.replace('_', '-')} must be {must}")
     if config.parts > config.batch_size:
         raise UsageError(
-            f"--parts {config.parts} needs as many pieces in a batch: --batch-size is "
-            f"{config.batch_size}"
+            f"{config.parts} parts (by default one for each of --processes) need a --batch-size of "
+            f"{config.parts} or more, not {config.batch_size}"
         )
     return config
 

@@ -117,6 +117,7 @@ def main() -> None:
             status = _say(f"{said} (see {command} --help)", 2)
         else:
             raise
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to be removed
     sys.exit(status)
 
 

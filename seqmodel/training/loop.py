@@ -7,7 +7,6 @@ resumed run continues exactly as if it had never stopped.
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +22,6 @@ from seqmodel.data.batches import Batch
 from seqmodel.data.dataset import Dataset
 from seqmodel.data.shard import LostError
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.kernels.device import one_thread
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.content import PROGRESS, check_fit, checkpoint_content, is_over, model_tensors
@@ -38,6 +36,7 @@ from seqmodel.training.state import (
     TrainingState,
     check_resumable,
     check_valid_figure,
+    threads_of,
 )
 from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.training.update import update, window_gradient
@@ -187,8 +186,7 @@ class Trainer:
         self.writer.config(self.config)
         stop.at_once = self._stopped()  # until an update has been made
         try:
-            # The last bits depend on the number of threads: processes take their place.
-            with one_thread() if self.config.parts > 1 else nullcontext():
+            with threads_of(self.config):
                 ended = bool(progress.metrics and listener.resumed(progress.metrics))
                 while not (ended or is_over(self.config, progress.epoch, progress.best_epoch)):
                     ended = self._epoch(listener, stop)

@@ -203,6 +203,15 @@ def _peers() -> Iterator[None]:
         raise PeerError(f"another process of this training {what}") from error
 
 
+def _awaited(reached: Callable[[], bool]) -> None:
+    """Wait for it in Python, where a signal can end the process; torch's own waiting cannot."""
+    until = time.monotonic() + PATIENCE.seconds
+    while not reached():
+        if time.monotonic() > until:
+            raise RuntimeError("timed out")
+        time.sleep(POLL)
+
+
 def meeting(port: int | None = None) -> Any:
     """Where the processes of this machine meet, a TCPStore: a new one, or that at `port`.
 
@@ -234,17 +243,19 @@ def torchruns_meeting(rank: int, size: int) -> Any:
         name = uuid4().hex
         if rank:
             store.set(f"name {rank}", name)
+            _awaited(lambda: store.check([f"prefix for {name}"]))
             prefix = store.get(f"prefix for {name}").decode()
             store.set(f"{rank} has {prefix}", "")
             return dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
-        others, until = set(range(1, size)), time.monotonic() + PATIENCE.seconds
-        while others:
-            if time.monotonic() > until:
-                raise RuntimeError("timed out")
+        others = set(range(1, size))
+
+        def all_have_it() -> bool:
             for other in [k for k in others if store.check([f"name {k}"])]:
                 store.set(f"prefix for {store.get(f'name {other}').decode()}", name)
-            others = {k for k in others if not store.check([f"{k} has {name}"])}
-            time.sleep(POLL)
+            others.difference_update([k for k in others if store.check([f"{k} has {name}"])])
+            return not others
+
+        _awaited(all_have_it)
         return dist.PrefixStore(name, store)  # type: ignore[attr-defined]
 
 

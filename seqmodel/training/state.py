@@ -1,7 +1,8 @@
 """The state that changes while a run trains, which is saved so that the run can be resumed."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
@@ -120,8 +121,9 @@ class TrainingState:
     ) -> None:
         torch.manual_seed(config.seed)
         self.config, self.device = config, device
-        model = build_model(config, train.frame)
-        model.start_at(train)
+        with threads_of(config):  # on which the last bits of an orthogonal matrix depend, too
+            model = build_model(config, train.frame)
+            model.start_at(train)
         self.model = model.to(device)
         self.optimizer = make_optimizer(self.model, config)
         self.average = Average(self.model, config.average) if config.average else None
@@ -189,6 +191,23 @@ class TrainingState:
                 # bits of the matrix products that read it, and a file's may have any alignment.
                 copies = [carried[str(k)].to(self.device, copy=True) for k in range(len(carried))]
                 self.carries[part] = self.model.start(len(copies[0])).like(copies)
+
+
+@contextmanager
+def threads_of(config: Config) -> Iterator[None]:
+    """Within the block torch has one thread where processes take the place of threads.
+
+    The last bits of sums depend on the number of threads, so a batch in parts has one at any time.
+    """
+    if config.parts == 1:
+        yield
+        return
+    former = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(former)
 
 
 def copied(carry: Carry) -> Carry:

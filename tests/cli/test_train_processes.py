@@ -196,8 +196,11 @@ def test_a_host_with_the_wrong_data_is_named(data: Path, music: Path, wrong: str
         (("--processes", 3), "--processes must be a power of two, not 3"),
         (("--processes", 2, "--parts", 1), "2 processes cannot share 1 part: "),
         (("--processes", 4, "--parts", 2), "4 processes cannot share 2 parts: "),
-        (("--processes", 2, "--lr", "search"), "--lr search trains in one process: leave"),
-        (("--parts", 16), "--parts 16 needs as many pieces in a batch: --batch-size is 2"),
+        (("--processes", 2, "--lr", "search"), "a search for the learning rate, as of --lr search"),
+        (
+            ("--parts", 16),
+            "16 parts (by default one for each of --processes) need",
+        ),
     ],
 )
 def test_mistakes_are_refused_before_anything_is_written(

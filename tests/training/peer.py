@@ -37,9 +37,9 @@ def train(rank, size, group, config, data, folder, *, resume, stop_at, stopped_b
 
 
 def main():
-    torch.set_num_threads(1)
     for line in sys.stdin:
         order = json.loads(line)
+        torch.set_num_threads(order.pop("threads", 1))
         rank, size, port = (order.pop(name) for name in ("rank", "size", "port"))
         if size == 1:
             said = train(rank, size, Alone(), **order)

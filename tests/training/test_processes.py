@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -117,6 +118,27 @@ def test_a_stop_while_valid_is_scored_stops_all(peers, config_of, tmp_path):
     assert outcome(folder) == outcome(tmp_path / "whole")
 
 
+def test_the_number_of_threads_changes_no_bit(peers, config_of, tmp_path):
+    """torchrun sets it to one; even orthogonal matrices at the start depended on it."""
+    config = replace(config_of("plain"), hidden=64, epochs=1)
+    assert peers.train(2, config, tmp_path / "two") == ["done"] * 2
+    script = "import sys; sys.path.insert(0, sys.argv[1]); import peer; peer.main()"
+    order = {
+        "rank": 0, "size": 1, "port": 0, "config": config.to_json(), "data": config.data,
+        "folder": str(tmp_path / "one"), "resume": False, "stop_at": 0, "stopped_by": 0,
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(Path(__file__).parent)],
+        input=json.dumps(order | {"threads": 2}),
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "done"
+    assert outcome(tmp_path / "one") == outcome(tmp_path / "two")
+
+
 def test_parts_add_up_to_the_batch(make_config, train, tmp_path):
     """Without dropout, a batch in parts is that batch but for rounding."""
     figures = [
@@ -158,7 +180,7 @@ def test_sums_do_not_depend_on_who_adds(levels, shared, seed):
 def test_parts_are_a_power_of_two_and_no_more_than_pieces(make_config):
     with pytest.raises(UsageError, match=r"^--parts must be a power of two, not 3$"):
         make_config(parts=3)
-    with pytest.raises(UsageError, match=r"^--parts 8 needs as many pieces in a batch: --batch-s"):
+    with pytest.raises(UsageError, match=r"^8 parts .* need a --batch-size of 8 or more, not 4$"):
         make_config(parts=8)
 
 

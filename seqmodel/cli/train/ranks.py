@@ -78,7 +78,10 @@ def processes_of(option: int | None) -> int:
 def check_processes(config: Config, size: int) -> None:
     """UsageError unless so many processes can train this together."""
     if size > 1 and config.trials:
-        raise UsageError("--lr search trains in one process: leave --processes out")
+        raise UsageError(
+            "a search for the learning rate, as of --lr search or the paper preset, trains in one "
+            "process: leave --processes out"
+        )
     if config.parts % size:
         parts = plural(config.parts, "part")
         raise UsageError(f"{size} processes cannot share {parts}: --processes divides --parts")
