@@ -165,7 +165,9 @@ class FilledPiece:
         bars = max(1, -int(-T // bar))
         begin, end = _span("bars", text, _whole)
         begin, end = 1 if begin is None else begin, bars if end is None else end
-        if not 1 <= begin <= min(end, bars):
+        if begin < 1:
+            raise UsageError(f"--bars {text}: bars count from 1")
+        if begin > min(end, bars):
             raise UsageError(f"--bars {text} holds none of {self._path}'s bars, 1 to {bars:,}")
         if self._score is not None and len(self._score.meters) > 1:
             self.remarks.append(
@@ -223,10 +225,13 @@ def _span(option: str, text: str, read: Callable[[str], Any]) -> tuple[Any | Non
     try:
         if not colon or not (begin or end):
             raise ValueError
-        return read(begin) if begin else None, read(end) if end else None
+        first, last = read(begin) if begin else None, read(end) if end else None
     except ValueError:
-        form = "LOW:HIGH" if option == "notes" else "FROM:TO"
+        form = "LOW:HIGH, such as C2:B3" if option == "notes" else "FROM:TO"
         raise UsageError(f"--{option} must be {form}, not {text!r}") from None
+    if first is not None and last is not None and last < first:
+        raise UsageError(f"--{option} {text} is the wrong way round")
+    return first, last
 
 
 def _seconds(text: str) -> float:
