@@ -58,7 +58,10 @@ class Group(Protocol):
         """The tensors of all processes."""
 
     def summed(self, numbers: Tensor) -> Tensor:
-        """The sum of what each process gives, (N,), added up as `tree_sum` does."""
+        """The sum of what each process gives, (N,), added up as `tree_sum` does.
+
+        It may take the place of `numbers`.
+        """
 
 
 class Alone:
@@ -122,6 +125,10 @@ class Processes:
 
     def summed(self, numbers: Tensor) -> Tensor:
         """See `Group`: each process adds up one part of the numbers, then all get all parts."""
+        if self.size == 2:  # a + b is b + a, so the library's order is the tree's, and it is faster
+            with _peers():
+                dist.all_reduce(numbers)
+            return numbers
         N, length = len(numbers), -(-len(numbers) // self.size)
         if self._ours.shape != (self.size, length):
             self._ours = numbers.new_zeros(self.size, length)
