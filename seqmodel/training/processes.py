@@ -40,6 +40,10 @@ class PeerError(SeqmodelError):
     """Another process has ended or does not answer."""
 
 
+class UnfitError(PeerError):
+    """One of the processes cannot take part; nothing has been trained."""
+
+
 class Group(Protocol):
     """The processes that train one model.
 
@@ -291,7 +295,7 @@ def check_all(group: Group, check: Callable[[], Any]) -> Any:
     """What `check` returns here, if it raises a SeqmodelError in none of the processes.
 
     Raises:
-        PeerError: the first of these errors, with the host.
+        UnfitError: the first of these errors, with the host.
     """
     found = error = None
     try:
@@ -300,7 +304,7 @@ def check_all(group: Group, check: Callable[[], Any]) -> Any:
         error = str(problem)
     for rank, (message, host) in enumerate(group.all([error, socket.gethostname()])):
         if message is not None:
-            raise PeerError(f"process {rank} on {host}: {message}")
+            raise UnfitError(f"process {rank} on {host}: {message}")
     return found
 
 

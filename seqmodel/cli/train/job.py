@@ -93,6 +93,8 @@ class Job:
         """Train a new run in `folder`, in place of an existing one if it `replaces` one."""
         from seqmodel.files import new_folder, remove_empty
         from seqmodel.runs.folder import RUN_FOLDER
+        from seqmodel.training.processes import UnfitError
+        from seqmodel.training.writer import RunWriter
 
         begin, _ = self._ways()
         # The folder appears complete with all that --resume needs, whenever the process is killed.
@@ -104,6 +106,9 @@ class Job:
         del begun  # and the memory it takes
         try:
             self._train(folder, device)
+        except UnfitError:
+            RunWriter(folder).forget()
+            raise
         finally:
             remove_empty([folder])
 

@@ -71,7 +71,7 @@ def processes_of(option: int | None) -> int:
         raise UsageError(f"torchrun started {here.size} processes: leave --processes out")
     size = here.size if here.launched else option or 1
     if size & (size - 1):
-        raise UsageError(f"--processes must be a power of two, not {size}")
+        raise UsageError(f"the number of processes must be a power of two, not {size}")
     return size
 
 
@@ -80,11 +80,11 @@ def check_processes(config: Config, size: int) -> None:
     if size > 1 and config.trials:
         raise UsageError(
             "a search for the learning rate, as of --lr search or the paper preset, trains in one "
-            "process: leave --processes out"
+            f"process, not in {size}"
         )
     if config.parts % size:
         parts = plural(config.parts, "part")
-        raise UsageError(f"{size} processes cannot share {parts}: --processes divides --parts")
+        raise UsageError(f"{size} processes cannot share {parts}: their number must divide --parts")
 
 
 @contextmanager
@@ -94,11 +94,15 @@ def leading(
     """The group of `size` processes within the block, which have been told to train this run.
 
     None if there is only this one.
+
+    Raises:
+        UnfitError: if one of them cannot take part.
+        PeerError: when another process is gone or stuck.
     """
     if size == 1:
         yield None
         return
-    from seqmodel.training.processes import PeerError, joined, torchruns_meeting
+    from seqmodel.training.processes import PeerError, UnfitError, joined, torchruns_meeting
 
     here = place()
     others = _Others(0 if here.launched else size, dataset.folder)
@@ -108,6 +112,8 @@ def leading(
             _send(group, config, dataset, folder, device)
             yield group
         others.wait()
+    except UnfitError:
+        raise
     except PeerError as error:
         again = f"what is saved can go on: `seqmodel train --resume --run {folder}`"
         raise PeerError(f"{others.ended() or error}; {again}") from error
