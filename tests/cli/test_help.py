@@ -13,7 +13,7 @@ import pytest
 import yaml
 from calling import SEQMODEL, Call
 
-from seqmodel.cli import bench, prepare, report, units
+from seqmodel.cli import bench, export, prepare, report, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli import inspect as inspect_command
 from seqmodel.cli.compare import command as compare
@@ -29,6 +29,7 @@ FUNCTIONS = {
     "eval": eval_command.evaluate,
     "sample": sample.sample,
     "report": report.report,
+    "export": export.export,
     "compare": compare.compare,
     "inspect": inspect_command.inspect,
     "units": units.units,

@@ -1,0 +1,31 @@
+"""`seqmodel export`: a run as a file that others can use without seqmodel."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqmodel.cli.common import message
+from seqmodel.cli.options import Force, Quiet, check_target
+from seqmodel.errors import UsageError
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="What to write.")],
+    *,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a trained run to a file that works without seqmodel; the suffix decides which."""
+    from seqmodel.export.registry import EXPORTS
+    from seqmodel.files import write_file
+    from seqmodel.runs.folder import load_run
+
+    chosen = EXPORTS.get(out.suffix.lower())
+    if chosen is None:
+        raise UsageError(f"the suffix of {out} must be one of {', '.join(EXPORTS)}")
+    check_target(out, force=force)
+    written = chosen.load()(load_run(run))
+    write_file(out, written)
+    message(f"{out}: {chosen.title} of {run}, {len(written) / 1000:,.0f} kB", quiet=quiet)

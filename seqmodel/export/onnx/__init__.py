@@ -1,0 +1,1 @@
+"""A run as an ONNX graph."""

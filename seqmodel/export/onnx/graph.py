@@ -1,0 +1,237 @@
+"""A graph while it is being written.
+
+Its values are symbols: arithmetic with them, or slicing, adds nodes. Opset 17, which runtimes of
+the last years read.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+OPSET, IR_VERSION = 17, 8
+FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
+INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
+ROWS = "rows"
+"""The dimension of unknown size: how many frames, or samples, a call reads."""
+_REST = 2**31
+"""The end of a slice that goes to the end of its axis."""
+
+
+class Symbol:
+    """A value that the graph will have."""
+
+    __array_ufunc__ = None  # so that NumPy leaves arithmetic with its arrays to this class
+
+    def __init__(self, graph: "Graph", name: str, *, double: bool = False) -> None:
+        self._graph, self.name, self.double = graph, name, double
+
+    def __add__(self, other: "Value") -> "Symbol":
+        return self._graph("Add", self, other)
+
+    def __sub__(self, other: "Value") -> "Symbol":
+        return self._graph("Sub", self, other)
+
+    def __mul__(self, other: "Value") -> "Symbol":
+        return self._graph("Mul", self, other)
+
+    def __truediv__(self, other: "Value") -> "Symbol":
+        return self._graph("Div", self, other)
+
+    def __mod__(self, other: "Value") -> "Symbol":
+        return self._graph("Mod", self, other)
+
+    def __rsub__(self, other: "Value") -> "Symbol":
+        return self._graph("Sub", other, self)
+
+    def __rtruediv__(self, other: "Value") -> "Symbol":
+        return self._graph("Div", other, self)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __matmul__(self, other: "Value") -> "Symbol":
+        return self._graph("MatMul", self, other)
+
+    def __neg__(self) -> "Symbol":
+        return self._graph("Neg", self)
+
+    def __getitem__(self, key: slice | tuple[slice, ...]) -> "Symbol":
+        """A part of it, by slices without steps."""
+        slices = dict(enumerate(key if isinstance(key, tuple) else (key,)))
+        axes = [axis for axis, part in slices.items() if part != slice(None)]
+        starts = [slices[axis].start or 0 for axis in axes]
+        ends = [_REST if slices[axis].stop is None else slices[axis].stop for axis in axes]
+        return self._graph("Slice", self, *(np.array(each) for each in (starts, ends, axes)))
+
+
+Value = Symbol | float | NDArray[Any]
+"""A symbol or a constant. Those of reals are in float64 beside such symbols, else in float32."""
+Body = Callable[[list[Symbol], list[Symbol]], tuple[Sequence[Symbol], Sequence[Symbol]]]
+"""Writes one step of a scan, given the states before it and its rows: the states, what it told."""
+
+
+class Graph:
+    """Nodes, constants, inputs and outputs, with names that tell their place."""
+
+    def __init__(self) -> None:
+        self._nodes: list[NodeProto] = []  # of the scan's body, while one is being written
+        self._constants: dict[str, TensorProto] = {}
+        self._stored: dict[tuple[str, bytes], Symbol] = {}
+        self._inputs: list[ValueInfoProto] = []
+        self._outputs: list[ValueInfoProto] = []
+        self._counts: dict[str, int] = {}
+        self._scope: str = ""
+
+    @contextmanager
+    def within(self, part: str) -> Iterator[None]:
+        """Names within the block begin with `part`."""
+        former = self._scope
+        self._scope = f"{former}{part}/"
+        try:
+            yield
+        finally:
+            self._scope = former
+
+    # ---- what goes in and out ----
+
+    def input(self, name: str, shape: Sequence[int | str], kind: int = FLOAT) -> Symbol:
+        """Declare an input."""
+        self._inputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
+        return Symbol(self, name, double=kind == DOUBLE)
+
+    def output(
+        self, name: str, value: Symbol, shape: Sequence[int | str], kind: int = FLOAT
+    ) -> None:
+        """Give a value out under a name."""
+        self._nodes.append(helper.make_node("Identity", [value.name], [name], name))
+        self._outputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
+
+    def state(self, name: str, shape: Sequence[int], kind: int = FLOAT) -> Symbol:
+        """Declare a state; `keep` says what it is after the call."""
+        return self.input(f"state.{name}", shape, kind)
+
+    def keep(self, name: str, value: Symbol, shape: Sequence[int], kind: int = FLOAT) -> None:
+        """The new value of a state."""
+        self.output(f"new.{name}", value, shape, kind)
+
+    def finished(self, name: str) -> GraphProto:
+        """The graph."""
+        constants = list(self._constants.values())
+        return helper.make_graph(self._nodes, name, self._inputs, self._outputs, constants)
+
+    # ---- nodes ----
+
+    def __call__(self, op: str, *inputs: Value | None, **attributes: Any) -> Symbol:
+        """Add a node with one output; an input that is None is left out."""
+        return self.several(1, op, *inputs, **attributes)[0]
+
+    def several(
+        self, count: int, op: str, *inputs: Value | None, **attributes: Any
+    ) -> list[Symbol]:
+        """Add a node with `count` outputs."""
+        double = any(value.double for value in inputs if isinstance(value, Symbol))
+        names = ["" if value is None else self._value(value, double) for value in inputs]
+        name = self._named(op)
+        outputs = [name] if count == 1 else [f"{name}.{k}" for k in range(count)]
+        self._nodes.append(helper.make_node(op, names, outputs, name, **attributes))
+        return [Symbol(self, output, double=double) for output in outputs]
+
+    def constant(self, array: NDArray[Any], name: str) -> Symbol:
+        """Store an array."""
+        name = self._named(name)
+        self._constants[name] = numpy_helper.from_array(np.array(array, order="C"), name)
+        return Symbol(self, name, double=array.dtype == np.float64)
+
+    def scan(
+        self, body: Body, states: Sequence[Symbol], rows: Sequence[Symbol],
+        *, row_axes: Sequence[int] | None = None, told_axis: int = 0,
+    ) -> tuple[list[Symbol], list[Symbol]]:  # fmt: skip
+        """Apply `body` along an axis of each of the `rows`, the first unless `row_axes` says.
+
+        Returns the states at the end, and all that the body told, stacked along `told_axis`.
+        """
+        name, outside = self._named("Scan"), self._nodes
+        self._nodes = list[NodeProto]()
+        inputs = [Symbol(self, self._named("before"), double=s.double) for s in states]
+        inputs += [Symbol(self, self._named("row"), double=r.double) for r in rows]
+        new, told = body(inputs[: len(states)], inputs[len(states) :])
+        ends = [self("Identity", value) for value in (*new, *told)]
+        nodes, self._nodes = self._nodes, outside
+        # Types and shapes of what goes in and out follow from those of what the scan is given.
+        goes_in, comes_out = (
+            [helper.make_empty_tensor_value_info(symbol.name) for symbol in symbols]
+            for symbols in (inputs, ends)
+        )
+        graph = helper.make_graph(nodes, f"{name}.body", goes_in, comes_out)
+        results = [Symbol(self, f"{name}.{k}", double=s.double) for k, s in enumerate(ends)]
+        given, taken = ([symbol.name for symbol in each] for each in ((*states, *rows), results))
+        self._nodes.append(
+            helper.make_node(
+                "Scan", given, taken, name, body=graph, num_scan_inputs=len(rows),
+                scan_input_axes=list(row_axes or [0] * len(rows)),
+                scan_output_axes=[told_axis] * len(told),
+            )
+        )  # fmt: skip
+        return results[: len(states)], results[len(states) :]
+
+    # ---- shapes and types ----
+
+    def split(self, value: Symbol, sizes: Sequence[int], axis: int) -> list[Symbol]:
+        """Parts of these sizes."""
+        if len(sizes) == 1:
+            return [value]
+        return self.several(len(sizes), "Split", value, np.array(sizes), axis=axis)
+
+    def concat(self, values: Sequence[Value], axis: int) -> Symbol:
+        """Values side by side."""
+        return self("Concat", *values, axis=axis)
+
+    def reshape(self, value: Symbol, *shape: int) -> Symbol:
+        """In another shape, where 0 keeps a dimension and -1 follows from the others."""
+        return self("Reshape", value, np.array(shape))
+
+    def unsqueeze(self, value: Symbol, *axes: int) -> Symbol:
+        """With axes of size 1 added."""
+        return self("Unsqueeze", value, np.array(axes))
+
+    def squeeze(self, value: Symbol, axis: int) -> Symbol:
+        """Without an axis of size 1."""
+        return self("Squeeze", value, np.array([axis]))
+
+    def sum(self, value: Symbol, axis: int, *, keep: bool = True) -> Symbol:
+        """The sum over an axis."""
+        return self("ReduceSum", value, np.array([axis]), keepdims=int(keep))
+
+    def cast(self, value: Symbol, kind: int) -> Symbol:
+        """In another type."""
+        found = self("Cast", value, to=kind)
+        found.double = kind == DOUBLE
+        return found
+
+    def count(self, value: Symbol) -> Symbol:
+        """How many rows there are, (1,)."""
+        return self("Shape", value, start=0, end=1)
+
+    def repeated(self, value: Value, like: Symbol, *shape: int) -> Symbol:
+        """The same for each of the rows of `like`: (rows, *shape)."""
+        return self("Expand", value, self.concat([self.count(like), np.array(shape, np.int64)], 0))
+
+    def _value(self, value: Value, double: bool) -> str:
+        """The name of a value, stored if it is a constant."""
+        if isinstance(value, Symbol):
+            return value.name
+        array = np.asarray(value)
+        if array.dtype.kind == "f":
+            array = array.astype(np.float64 if double else np.float32)
+        key = f"{array.dtype}{array.shape}", array.tobytes()
+        if key not in self._stored:
+            self._stored[key] = self.constant(array, "constant")
+        return self._stored[key].name
+
+    def _named(self, what: str) -> str:
+        name = f"{self._scope}{what}"
+        number = self._counts[name] = self._counts.get(name, -1) + 1
+        return f"{name}.{number}" if number else name

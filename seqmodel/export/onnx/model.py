@@ -1,0 +1,97 @@
+"""A run as one ONNX graph: all that the model reads, remembers, predicts and draws.
+
+README.md of `seqmodel.export` tells what goes in and comes out.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from onnx import ModelProto, helper
+
+import seqmodel
+from seqmodel.errors import SeqmodelError
+from seqmodel.export.onnx import encoders, notes, samples, sound
+from seqmodel.export.onnx.graph import IR_VERSION, OPSET, ROWS, Graph
+from seqmodel.export.onnx.reading import COLDEST, Reading, Told
+from seqmodel.export.onnx.units import over_time
+from seqmodel.model.encoder import WindowEncoder
+from seqmodel.model.notes import NoteEncoder
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sound.encoder import SoundEncoder
+from seqmodel.outputs.registry import output_name
+from seqmodel.runs.folder import Run
+from seqmodel.units.registry import unit_spec
+
+ENCODERS: Mapping[type, Callable[..., encoders.Encoded]] = {
+    WindowEncoder: encoders.window,
+    NoteEncoder: encoders.notes,
+    SoundEncoder: sound.sound,
+}
+OUTPUTS: Mapping[type, Callable[..., Told]] = {**notes.OUTPUTS, **samples.OUTPUTS}
+
+
+def model_of(run: Run) -> ModelProto:
+    """The graph of a run, with what it is.
+
+    Raises:
+        SeqmodelError: if there are no operators for its output.
+    """
+    if type(run.model.output) not in OUTPUTS:
+        name = output_name(run.config, run.frame)
+        raise SeqmodelError(f"{run.folder} has the output {name}, which has no form in ONNX")
+    model = helper.make_model(
+        _graph(run.model).finished(run.folder.name or "model"),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="seqmodel",
+        producer_version=seqmodel.__version__,
+    )
+    helper.set_model_props(model, _facts(run))
+    return model
+
+
+def _graph(model: SequenceModel) -> Graph:
+    encoder, output = model.encoder, model.output
+    g, F = Graph(), output.frame_size
+    frames, given = (g.input(name, [ROWS, F]) for name in ("frames", "given"))
+    uniforms = g.input("uniforms", [ROWS, output.uniforms_per_frame])
+    temperature = g("Max", g.input("temperature", []), COLDEST)
+    with g.within("encoder"):
+        encoded = ENCODERS[type(encoder)](g, encoder, frames, F)
+    h = encoded.x
+    for k, layer in enumerate(model.layers()):
+        names = [f"unit.{k}.{name}" for name in layer.spec.state]
+        shape = [encoder.rows, layer.hidden_size]
+        with g.within(f"unit.{k}"):
+            h, after = over_time(g, layer, h, [g.state(name, shape) for name in names])
+        for name, value in zip(names, after, strict=True):
+            g.keep(name, value, shape)
+    if encoded.beside is not None:
+        h = g.concat([h, encoded.beside], 2)
+    with g.within("output"):
+        reading = Reading(h, encoded.past, given, uniforms, temperature, encoded.last)
+        tellings = OUTPUTS[type(output)](g, output, reading)
+    for name, telling in tellings.items():
+        g.output(name, telling.value, [ROWS, *telling.shape], telling.kind)
+    return g
+
+
+def _facts(run: Run) -> dict[str, str]:
+    """What the file says of the run; not where its data was."""
+    settings: dict[str, Any] = {**run.config.to_json()}
+    settings.pop("data", None)
+    units = {"unit": run.config.unit, "note_unit": run.config.note_unit}
+    equations = {
+        name: "\n".join(unit_spec(unit).statements) for name, unit in units.items() if unit
+    }
+    return {
+        "medium": run.frame.medium,
+        "frame": json.dumps(run.frame.to_json()),
+        "rows_per_frame": str(run.model.encoder.steps),
+        "longest_piece": str(run.longest_piece),
+        "output": output_name(run.config, run.frame),
+        **equations,
+        "epoch": str(run.epoch),
+        "settings": json.dumps(settings),
+    }

@@ -1,0 +1,28 @@
+"""What a run can be exported as, by the suffix of the file."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import NamedTuple
+
+from seqmodel.runs.folder import Run
+
+Exporter = Callable[[Run], bytes]
+"""The whole file for a run; SeqmodelError, in one line, for a run that it cannot hold."""
+
+
+class Export(NamedTuple):
+    """A format: what it is called, and `module:function` of its `Exporter`, imported when used."""
+
+    title: str
+    exporter: str
+
+    def load(self) -> Exporter:
+        """Import the function."""
+        module, _, name = self.exporter.partition(":")
+        exporter: Exporter = getattr(import_module(module), name)
+        return exporter
+
+
+EXPORTS: dict[str, Export] = {
+    ".onnx": Export("an ONNX graph", "seqmodel.export.onnx.exporter:exported"),
+}

@@ -1,0 +1,97 @@
+"""Runs with random weights, and sessions of onnxruntime on what they export."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+
+from seqmodel.config import Config
+from seqmodel.export.onnx.exporter import exported
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.onsets import with_onsets
+from seqmodel.model.build import build_model, with_sizes
+from seqmodel.runs.folder import Run
+
+TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int64)": np.int64}
+
+
+def music_frames(*, onsets: bool = False) -> PianoRollFrames:
+    return PianoRollFrames(Grid.of_beats(4), onsets=onsets)
+
+
+def run_of(frame, *, folder="runs/x", **options) -> Run:
+    """A run that was not trained; all its weights are random, none is 0."""
+    config = Config(**{"data": "/home/someone/music", "dropout": 0.0, "hidden": 7, **options})
+    config = with_sizes(config, frame)
+    torch.manual_seed(1)
+    model = build_model(config, frame).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.2 * torch.randn_like(weight))
+        if config.clock:
+            model.encoder.clock.start_at(np.array([40, 52, 90]))
+    return Run(Path(folder), config, frame, model, 3, 90)
+
+
+def song(length: int, *, onsets: bool = False) -> np.ndarray:
+    """Frames (T, 88 or 176), the same bar again and again with mistakes: work for the echo."""
+    random = np.random.default_rng(0)
+    bar = random.random((16, 88)) < 0.06
+    roll = np.concatenate([bar] * (length // 16 + 1))[:length]
+    frames = (roll ^ (random.random(roll.shape) < 0.001)).astype(np.uint8)
+    if onsets:
+        frames = with_onsets(frames)
+        held = frames[1:, :88] & frames[:-1, :88]
+        frames[1:, 88:] |= held & (random.random(held.shape) < 0.3)
+    return frames.astype(np.float32)
+
+
+def heard(frames: np.ndarray) -> np.ndarray:
+    """The frame before each."""
+    return np.concatenate([np.zeros_like(frames[:1]), frames[:-1]])
+
+
+class Session:
+    """onnxruntime, with the state of a piece."""
+
+    def __init__(self, run: Run) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(exported(run), options)
+        self._inputs = {each.name: each for each in self._session.get_inputs()}
+        self._outputs = [each.name for each in self._session.get_outputs()]
+        self.facts = self._session.get_modelmeta().custom_metadata_map
+        self.settings = json.loads(self.facts["settings"])
+        self.restart()
+
+    def restart(self) -> None:
+        """Before the first frame."""
+        states = (name for name in self._inputs if name.startswith("state."))
+        self.state = {
+            name: np.zeros(self._inputs[name].shape, TYPES[self._inputs[name].type])
+            for name in states
+        }
+
+    def __call__(self, frames, *, given=None, uniforms=None, temperature=1.0) -> dict:
+        rows, U = len(frames), self._inputs["uniforms"].shape[1]
+        feeds = {
+            "frames": frames,
+            "given": np.full_like(frames, np.nan) if given is None else given,
+            "uniforms": np.full((rows, U), 0.5) if uniforms is None else uniforms,
+            "temperature": np.array(temperature),
+        }
+        feeds = {name: value.astype(np.float32) for name, value in feeds.items()}
+        told = dict(zip(self._outputs, self._session.run(None, feeds | self.state), strict=True))
+        self.state = {name: told.pop(name.replace("state", "new", 1)) for name in self.state}
+        return told
+
+    def steps(self, frames, given=None, **options) -> dict:
+        """The same in as many calls as there are rows."""
+        given = np.full_like(frames, np.nan) if given is None else given
+        told = [
+            self(frames[t : t + 1], given=given[t : t + 1], **options) for t in range(len(frames))
+        ]
+        return {name: np.concatenate([each[name] for each in told]) for name in told[0]}

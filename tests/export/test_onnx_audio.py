@@ -1,0 +1,148 @@
+"""Runs on audio in onnxruntime: distributions and draws are seqmodel's own."""
+
+import numpy as np
+import pytest
+import torch
+from onnx_sessions import Session, heard, run_of
+
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.media.audio import mu_law
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.model.sound.known import unpacked
+from seqmodel.outputs.logistic.sample_wise import fine_share
+from seqmodel.sampling.sampler import Sampler
+
+SAMPLE_WISE = {"model": "sample-wise", "components": 3}
+MODELS = {
+    "gaussian": {"output": "gaussian", "components": 4},
+    "logistic": {"output": "logistic", "components": 4},
+    "sample-wise": {**SAMPLE_WISE, "steering": 1.0, "end": True},
+    "unsteered": {**SAMPLE_WISE, "unit": "gru"},
+    "on a grid, 22050 Hz": {**SAMPLE_WISE, "steering": 0.5, "layers": 2},
+    "mu-law": {**SAMPLE_WISE, "end": True},
+}
+
+
+def made(name):
+    """A run, and 120 frames (T, 10) that it might have heard."""
+    rate = 22050 if "22050" in name else 8000
+    levels = "mu-law" if name == "mu-law" else "int16"
+    frame = AudioFrames(rate, 10, 20, levels, mean=0.001, deviation=0.11)
+    run = run_of(frame, **MODELS[name])
+    random, t = np.random.default_rng(0), np.arange(1200)
+    sound = 9000 * np.exp(-(t % 700) / 300) * np.sin(2 * np.pi * 150 * t / rate)
+    samples = np.rint(sound + random.normal(0, 150, 1200))
+    samples[:90] = 0
+    if "grid" in name:
+        samples = np.rint(samples / 64) * 64
+    frames = (samples / 32768).astype(np.float32).reshape(-1, 10)
+    output, encoder = run.model.output, run.model.encoder
+    with torch.no_grad():  # near where training starts, as far as it matters
+        output.linear.weight.mul_(0.1)
+    if name == "gaussian":
+        output.start_at_data(frames)
+    elif name == "logistic":
+        line = np.lib.stride_tricks.sliding_window_view(frames.ravel(), 21)
+        output.start_at_data(line[:, :20], line[:, 20])
+    else:
+        known = unpacked(encoder.known)
+        low, high = -0.3 * random.random((2, *known.ranges.shape))
+        M = low.shape[1] // 2
+        ranges = np.concatenate([low[:, :M], -high[:, :M]], 1)
+        pushes, voices = random.normal(0, 0.1, 16), random.random(16)
+        known = known._replace(
+            share=0.3, usual=4.0, sharpest=3000.0, pushes=torch.from_numpy(pushes),
+            voices=torch.from_numpy(voices), ranges=torch.from_numpy(ranges),
+        )  # fmt: skip
+        encoder.known.copy_(known.packed())
+    return run, mu_law.decode(mu_law.encode(frames)) if name == "mu-law" else frames
+
+
+def parameters(name, run, frames):
+    """By the output's specification."""
+    model, output = run.model, run.model.output
+    with torch.inference_mode():
+        read = model.read(torch.from_numpy(frames).unsqueeze(1), model.start(1))
+        found, scale = output(read.h).squeeze(1), output.deviation
+        if name == "mu-law":
+            return {"logits": found}
+        if name == "gaussian":
+            logits, means, log_scales = output._parts(found)
+            scales = output._log_sigmas(log_scales).exp()
+        elif name == "logistic":
+            windows = output._windows(read.frames, read.past).squeeze(1)
+            logits, means, log_scales = output._mixture(found, windows)
+            scales = log_scales.exp()
+        else:
+            (logits, means, log_scales), certainty, spacing, anchor = output._mixture(found)
+            told = {"means": means.T + anchor, "spacing": spacing.unsqueeze(0)}
+            told["fine_share"] = fine_share(certainty, spacing).unsqueeze(0)
+            rows = {name: value.T for name, value in told.items()}
+            return {"logits": logits, "scales": log_scales.exp(), **rows}
+    return {"logits": logits, "means": scale * means + output.mean, "scales": scale * scales}
+
+
+def rows(run, frames):
+    """What the graph reads: frames, or samples."""
+    return frames.reshape(-1, run.model.output.frame_size)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_distributions_are_the_outputs(name):
+    """Guards every predictor and feature, the mixtures, and the memory between calls."""
+    run, frames = made(name)
+    session, line = Session(run), rows(run, frames)
+    told = session(heard(line), given=line)
+    np.testing.assert_array_equal(told["drawn"], line)
+    for parameter, value in parameters(name, run, frames).items():
+        np.testing.assert_allclose(told[parameter], value, rtol=1e-5, atol=1e-5)
+    session.restart()
+    halves = [session(heard(line)[part], given=line[part]) for part in (slice(77), slice(77, None))]
+    for parameter, value in told.items():
+        joined = np.concatenate([half[parameter] for half in halves])
+        np.testing.assert_allclose(joined, value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
+@pytest.mark.parametrize("name", MODELS)
+def test_draws_are_those_of_sample(name, temperature):
+    """Guards the draw; of the samples that float32 rounds differently, few, none is far off.
+
+    Each is drawn after what `seqmodel sample` drew: otherwise the first such one would change all
+    that follow.
+    """
+    run, _ = made(name)
+    sampler, output = Sampler(run.model, temperature=temperature), run.model.output
+    wanted = np.concatenate(list(sampler.piece(64, seed=5, shortest=np.inf)))
+    line = rows(run, wanted)
+    uniforms = Uniforms(5).take(len(line), output.uniforms_per_frame)
+    session = Session(run)
+    # Where numbers depend on each other, those before each must be the same as well.
+    drawn = np.empty_like(line)
+    for column in range(line.shape[1]):
+        given = line.copy()
+        given[:, column] = np.nan
+        session.restart()
+        told = session(heard(line), given=given, uniforms=uniforms, temperature=temperature)
+        drawn[:, column] = told["drawn"][:, column]
+    differences = np.abs(drawn - line)
+    assert (differences > 0).mean() < 0.02
+    if name == "mu-law":
+        assert (differences > 0).mean() == 0
+    assert differences.max() <= (1 / 32768 if "grid" not in name else 1 / 512)
+
+
+@pytest.mark.parametrize("name", ["sample-wise", "mu-law"])
+def test_pieces_end_with_frames(name):
+    """Guards the end, which only the last sample of a frame decides."""
+    run, frames = made(name)
+    line = rows(run, frames)
+    told = Session(run)(
+        heard(line), uniforms=np.full((len(line), 4 if name != "mu-law" else 2), 0.4)
+    )
+    with torch.inference_mode():
+        read = run.model.read(torch.from_numpy(frames).unsqueeze(1), run.model.start(1))
+        logits = run.model.output.end_logits(read.h).squeeze(1).numpy()
+    np.testing.assert_allclose(told["end_logits"], logits, rtol=1e-5, atol=1e-5)
+    last = np.arange(len(line)) % 10 == 9
+    np.testing.assert_array_equal(told["ended"], last & (logits > np.log(0.4 / 0.6)))

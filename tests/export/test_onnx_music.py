@@ -1,0 +1,99 @@
+"""Runs on music in onnxruntime: likelihoods, draws and ends are seqmodel's own."""
+
+import numpy as np
+import pytest
+import torch
+from onnx_sessions import Session, heard, music_frames, run_of, song
+
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.sampling.sampler import Sampler
+
+MODELS = {
+    "bernoulli": {"end": True},
+    "nade": {"output": "nade", "nade_hidden": 9, "end": True},
+    "tied bernoulli": {"model": "tied", "output": "bernoulli", "echo": True},
+    "tied": {"model": "tied", "echo": True, "clock": True, "end": True},
+    "tied without memory": {"model": "tied", "unit": "gru"},
+    "tied by clock": {"model": "tied", "clock": True, "end": True, "note_unit": "mgu"},
+    "tied in layers": {"model": "tied", "layers": 2, "note_layers": 2, "note_unit": "sru"},
+}
+
+
+def nats(logits, frames):
+    """-log p of frames, by NumPy, as the README of the room says."""
+    cost = np.logaddexp(0, logits.astype(np.float64)) - frames * logits
+    if frames.shape[1] == 88:
+        return cost.sum(1)
+    free = (frames[:, :88] > 0) & (heard(frames)[:, :88] > 0)
+    return cost[:, :88].sum(1) + (cost[:, 88:] * free).sum(1)
+
+
+@pytest.mark.parametrize("onsets", [False, True], ids=["", "onsets"])
+@pytest.mark.parametrize("name", MODELS)
+def test_likelihoods_are_those_of_nll(name, onsets):
+    """Guards every input of notes, and which numbers of a frame each logit depends on."""
+    run, frames = run_of(music_frames(onsets=onsets), **MODELS[name]), song(200, onsets=onsets)
+    session = Session(run)
+    told = session(heard(frames), given=frames)
+    np.testing.assert_array_equal(told["drawn"], frames)
+    np.testing.assert_allclose(nats(told["logits"], frames), run.nll(frames), rtol=0, atol=1e-4)
+    read = run.model.read(torch.from_numpy(frames).unsqueeze(1), run.model.start(1))
+    with torch.inference_mode():
+        logits = run.model.output.note_logits(read.h, read.frames).squeeze(1)
+    np.testing.assert_allclose(told["logits"], logits, rtol=0, atol=1e-5)
+    session.restart()
+    steps = session.steps(heard(frames)[:60], frames[:60])
+    np.testing.assert_allclose(steps["logits"], told["logits"][:60], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("onsets", [False, True], ids=["", "onsets"])
+@pytest.mark.parametrize("name", MODELS)
+def test_draws_are_those_of_sample(name, onsets):
+    """Guards the draw: the same uniforms give the same 64 frames as `seqmodel sample`."""
+    run = run_of(music_frames(onsets=onsets), **MODELS[name])
+    for temperature in (1.0, 0.0):
+        sampler = Sampler(run.model, temperature=temperature)
+        wanted = np.concatenate(list(sampler.piece(64, seed=5, shortest=np.inf)))
+        uniforms = Uniforms(5).take(64, run.model.output.uniforms_per_frame)
+        session, frame = Session(run), np.zeros((1, wanted.shape[1]))
+        for t in range(64):
+            told = session(frame, uniforms=uniforms[t : t + 1], temperature=temperature)
+            frame = told["drawn"]
+            np.testing.assert_array_equal(frame[0], wanted[t])
+
+
+@pytest.mark.parametrize("name", [name for name, options in MODELS.items() if "end" in options])
+def test_ends_are_the_outputs(name):
+    """Guards the end's logit, and the last of the uniforms."""
+    run, frames = run_of(music_frames(), **MODELS[name]), song(50)
+    told = Session(run)(heard(frames), given=frames, uniforms=np.full((50, 89), 0.3))
+    read = run.model.read(torch.from_numpy(frames).unsqueeze(1), run.model.start(1))
+    last = torch.ones(50, 1)
+    with torch.inference_mode():
+        score = run.model.output.end_score(read.h, last).squeeze(1).numpy()
+    np.testing.assert_allclose(np.logaddexp(0, -told["end_logits"]), score, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(told["ended"], np.exp(-score) > 0.3)
+
+
+@pytest.mark.parametrize("name", ["nade", "tied"])
+def test_a_part_may_be_given(name):
+    """Guards the notes above a given melody, which must depend on it as on drawn ones."""
+    run, frames = run_of(music_frames(onsets=True), **MODELS[name]), song(30, onsets=True)
+    given, uniforms = frames.copy(), np.random.default_rng(2).random((30, 177))
+    given[:, 30:50] = given[:, 118:138] = np.nan
+    session = Session(run)
+    told = session(heard(frames), given=given, uniforms=uniforms)
+    known = ~np.isnan(given)
+    np.testing.assert_array_equal(told["drawn"][known], frames[known])
+    assert (told["drawn"] != frames).any()
+    session.restart()
+    again = session(heard(frames), given=told["drawn"])
+    np.testing.assert_allclose(again["logits"], told["logits"], rtol=0, atol=1e-6)
+
+
+def test_the_echo_forgets_what_ours_forgets():
+    """Guards a piece longer than the memory, where a place is taken again by an equal frame."""
+    run = run_of(music_frames(), hidden=2, model="tied", output="bernoulli", echo=True)
+    frames = song(4300)
+    told = Session(run)(heard(frames), given=frames)
+    np.testing.assert_allclose(nats(told["logits"], frames), run.nll(frames), rtol=0, atol=1e-4)
