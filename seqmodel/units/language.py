@@ -178,7 +178,7 @@ class _Parser:
         self._target = name.text
         value = self._sum()
         if self._rest[0].kind != "end":
-            self._expected("an operator or the end of the line")
+            self._expected_operator("the end of the line")
         written = plain(self.lines.lines[self._line - 1])
         self._equations[name.text] = Equation(name.text, value, self._line, written)
         if self._is_number(value):
@@ -264,7 +264,7 @@ class _Parser:
     def _closed(self) -> Node:
         inside = self._sum()
         if self._rest[0].text != ")":
-            self._expected("an operator or )")
+            self._expected_operator(")")
         self._next()
         return inside
 
@@ -276,6 +276,11 @@ class _Parser:
 
     def _next(self) -> Token:
         return self._rest.popleft()
+
+    def _expected_operator(self, other: str) -> NoReturn:
+        operand = self._rest[0].kind in ("name", "number") or self._rest[0].text == "("
+        why = "a product is written with (.)" if operand else ""
+        self._expected(f"an operator or {other}", why)
 
     def _expected(self, what: str, why: str = "") -> NoReturn:
         token = self._rest[0]

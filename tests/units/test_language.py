@@ -59,6 +59,12 @@ def test_what_a_text_defines():
         ),
         ("h = U x", "expected a state after U, not 'x': a matrix that multiplies x is a W", "U ^"),
         ("h = W x + U (1 + 1)", "U needs a vector to multiply, not a number", "+ ^"),
+        (
+            "h = 2 h' + W x",
+            "expected an operator or the end of the line, not 'h': a product is written with (.)",
+            "= 2 ^",
+        ),
+        ("h = s(W x b)", "expected an operator or ), not 'b': a product is written", "x ^"),
         ("h = W x + x", "x has as many numbers as a frame: project it, as in W x", "+ ^"),
         ("h = W x @ 2", "unexpected '@'", "x ^"),
         ("h = W x\nh = W1 x", "h has two equations", "^"),
