@@ -288,14 +288,15 @@ class Trainer:
 
     def _advice(self, rate: float) -> str:
         """What may have made a loss infinite; before the first step it is not the learning rate."""
-        first = not self.state.progress.update
-        if first and is_text(self.config.unit):
-            return f"does h of {unit_name(self.config.unit)} grow from step to step without bound?"
+        first, unit = not self.state.progress.update, self.config.unit
+        grows = f"does h of {unit_name(unit)} grow from step to step without bound?"
+        if first and is_text(unit):
+            return grows
         if self.config.weight_noise > (0 if first else LOUD_NOISE):
             return f"lower --weight-noise, now {self.config.weight_noise:.2g}"
         if first:
             return "look for damaged pieces in train with `seqmodel inspect`"
-        return f"lower --learning-rate, now {rate:.2g}"
+        return f"lower --learning-rate, now {rate:.2g}" + f"; or {grows}" * is_text(unit)
 
     def try_update(self) -> None:
         """Make the first update without saving it; DivergedError if it diverges."""

@@ -137,3 +137,12 @@ def test_a_unit_that_explodes_ends_with_a_clear_message(call: Call, data: Path, 
         "does h of mine grow from step to step without bound\\?\n",
         result.err.splitlines(keepends=True)[-1],
     )
+
+
+def test_a_unit_that_explodes_after_some_updates_is_suspected_too(call: Call, data: Path):
+    """Guards against advice on the learning rate alone, which may not be what is wrong."""
+    result = call("train", data, *OPTIONS, "--learning-rate", 1e38, "--clip", 0)
+    assert result.status == 1
+    assert result.err.splitlines()[-1].endswith(
+        "lower --learning-rate, now 1e+38; or does h of mine grow from step to step without bound?"
+    )
