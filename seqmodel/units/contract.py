@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seqmodel.units.definition import UnitSpec
-from seqmodel.units.weights import StackedWeights
+from seqmodel.units.weights import Weights
 
 
 class Case(NamedTuple):
@@ -45,16 +45,14 @@ class Run(Protocol):
 
     def __call__(
         self,
-        spec: UnitSpec,
-        weights: StackedWeights,
+        case: Case,
+        weights: Weights,
         x: Tensor,
         state: tuple[Tensor, ...],
         lengths: Tensor | None,
-        gate_activation: str,
-        activation: str,
         /,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Run over x (T, B, I), T >= 1, from `state`, each (B, H) in the order of `spec.state`.
+        """Run over x (T, B, I), T >= 1, from `state`, each (B, H) in the order of the unit's.
 
         Returns the output h (T, B, H) and the final state, each (B, H).
 
@@ -71,20 +69,14 @@ class Run(Protocol):
 class Layer(Protocol):
     """What a backend that compiles single steps reads of a `module.Unit`."""
 
-    spec: UnitSpec
-    input_size: int
-    hidden_size: int
-    gate_activation: str
-    activation: str
-    bias: bool
     backend: str
 
     def case(self, batch_size: int) -> Case:
         """The case to choose a backend for."""
         ...
 
-    def weights(self) -> dict[str, Tensor | None]:
-        """The stacked weights of each term; None for those that it lacks."""
+    def weights(self) -> Weights:
+        """Its weights, in the order of `definition.TERMS`."""
         ...
 
 

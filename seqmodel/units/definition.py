@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -50,20 +51,24 @@ class UnitSpec(Text):
         gates = dict.fromkeys(gate for _, gate in self.weights)
         return {gate: tuple(t for t in TERMS if Weight(t, gate) in self.weights) for gate in gates}
 
-    def gates_with(self, term: str) -> list[str]:
+    def gates_with(self, term: str, *, bias: bool = True) -> list[str]:
         """The gates that have `term`, in the order in which their weights are stacked."""
-        return [gate for gate, terms in self.gates.items() if term in terms]
+        there = bias or term not in BIASES
+        return [gate for gate, terms in self.gates.items() if there and term in terms]
+
+    def shapes(self, I: int, H: int, *, bias: bool = True) -> dict[str, tuple[int, ...]]:  # noqa: E741
+        """The shape of each term's weights, all gates stacked; terms that it lacks are left out."""
+        of_gate = {"W": (H, I), "U": (H, H), "V": (1, H), "b": (H,), "bU": (H,)}
+        counts = {term: len(self.gates_with(term, bias=bias)) for term in TERMS}
+        return {
+            term: (counts[term] * rows, *columns)
+            for term, (rows, *columns) in of_gate.items()
+            if counts[term]
+        }
 
     def parameter_count(self, input_size: int, hidden_size: int, *, bias: bool = True) -> int:
         """The number of weights of one layer, excluding the output layer."""
-        size = {
-            "W": hidden_size * input_size,
-            "U": hidden_size * hidden_size,
-            "V": hidden_size,
-            "b": hidden_size if bias else 0,
-            "bU": hidden_size if bias else 0,
-        }
-        return sum(size[term] for terms in self.gates.values() for term in terms)
+        return sum(map(math.prod, self.shapes(input_size, hidden_size, bias=bias).values()))
 
 
 @cache

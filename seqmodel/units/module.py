@@ -16,7 +16,7 @@ from seqmodel.units.definition import TERMS, UnitSpec
 from seqmodel.units.language import Weight
 from seqmodel.units.registry import unit_spec
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
-from seqmodel.units.weights import StackedWeights
+from seqmodel.units.weights import Weights, by_gate
 
 UnitState = tuple[Tensor, ...]
 """A named tuple: h (B, H), then a unit's other states (B, H), such as c."""
@@ -65,15 +65,10 @@ class Unit(nn.Module):
         self.input_size, self.hidden_size = input_size, hidden_size
         self.gate_activation, self.activation, self.bias = gate_activation, activation, bias
         self.backend = check_backend(backend)
+        shapes = self.spec.shapes(input_size, hidden_size, bias=bias)
         for term in TERMS:
-            count = len(self.spec.gates_with(term))
-            shape = {
-                "W": (count * hidden_size, input_size),
-                "U": (count * hidden_size, hidden_size),
-                "V": (count, hidden_size),
-            }.get(term, (count * hidden_size,))
-            exists = count > 0 and (bias or term not in ("b", "bU"))
-            self.register_parameter(term, nn.Parameter(torch.empty(shape)) if exists else None)
+            weight = nn.Parameter(torch.empty(shapes[term])) if term in shapes else None
+            self.register_parameter(term, weight)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -90,18 +85,12 @@ class Unit(nn.Module):
                         weight.fill_(self.spec.starts.get(Weight(term, gate), 0.0))
 
     def gates(self) -> dict[str, dict[str, Tensor | None]]:
-        """Gate -> {"W": (H, I), "U": (H, H), "V": (H,), "b": (H,)}, None for terms it lacks.
+        """See `weights.by_gate`; views of the parameters."""
+        return by_gate(self.spec, self.weights())
 
-        The tensors are views of the parameters.
-        """
-        return {gate: dict(terms) for gate, terms in self._stacked().items()}
-
-    def weights(self) -> dict[str, Tensor | None]:
+    def weights(self) -> Weights:
         """The stacked weights of each term; None for those that the unit lacks."""
         return {term: getattr(self, term) for term in TERMS}
-
-    def _stacked(self) -> StackedWeights:
-        return StackedWeights(self.spec, self.weights())
 
     def parameter_count(self) -> int:
         """The number of weights."""
@@ -130,11 +119,8 @@ class Unit(nn.Module):
         case = self.case(B)
         start = self.zero_state(B) if state is None else state
         self._check(case, x, start)
-        backend = backend_for(self.backend, case)
-        h, final = backend.run(
-            self.spec, self._stacked(), x, start, _checked_lengths(lengths, T, B),
-            self.gate_activation, self.activation,
-        )  # fmt: skip
+        run = backend_for(self.backend, case).run
+        h, final = run(case, self.weights(), x, start, _checked_lengths(lengths, T, B))
         return h, self._state(final)
 
     def step(self, x: Tensor, state: UnitState | None = None) -> tuple[Tensor, UnitState]:

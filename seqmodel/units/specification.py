@@ -6,7 +6,6 @@ and every gradient. It goes through the equations of a unit's text one by one.
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -15,10 +14,7 @@ from torch.nn import functional as F
 from seqmodel.units.contract import Backend, Case
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.language import Node
-from seqmodel.units.weights import StackedWeights
-
-Weights = Mapping[str, Mapping[str, Tensor | None]]
-"""Gate -> term -> weight, None where the gate has no such term."""
+from seqmodel.units.weights import Weights, by_gate
 
 
 def _hard_sigmoid(x: Tensor) -> Tensor:
@@ -64,7 +60,7 @@ class _Step:
     ) -> None:
         self._spec, self._like = spec, x
         self._operations: Mapping[str, Callable[..., Tensor]] = {**OPERATIONS, **functions}
-        self._weights = {gate: dict(terms) for gate, terms in weights.items()}  # split only once
+        self._weights = by_gate(spec, weights)
         self._inputs: dict[str, Sequence[Tensor]] = {
             gate: F.linear(x, terms["W"]).unbind(0)
             for gate, terms in self._weights.items()
@@ -96,28 +92,23 @@ class _Step:
         if node.op == "vector":
             weight = self._weights[args[0].gate][args[0].term]
             return old["h"].new_zeros(old["h"].shape[1]) if weight is None else weight
+        values: list[Tensor | None]
         values = [self._value(arg, t, old, now) for arg in args if isinstance(arg, Node)]
         if node.op == "U":
-            values.append(cast(Tensor, self._weights[args[0].gate]["U"]))
+            values.append(self._weights[args[0].gate]["U"])
         return self._operations[node.op](*values)
 
 
 def run(
-    spec: UnitSpec,
-    weights: StackedWeights,
-    x: Tensor,
-    state: tuple[Tensor, ...],
-    lengths: Tensor | None,
-    gate_activation: str,
-    activation: str,
+    case: Case, weights: Weights, x: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Run one layer over x (T, B, I) from `state`; see `contract.Run`."""
-    chosen = {"s": GATE_ACTIVATIONS[gate_activation], "phi": ACTIVATIONS[activation]}
+    chosen = {"s": GATE_ACTIVATIONS[case.gate_activation], "phi": ACTIVATIONS[case.activation]}
     running = None
     if lengths is not None:
         running = (torch.arange(len(x)).unsqueeze(1) < lengths).unsqueeze(2).to(x.device)
-        x = _where(running, x)
-    step = _Step(spec, weights, x, {**FUNCTIONS, **chosen})
+        x = torch.where(running, x, 0)  # unlike multiplying by 0, this stops nan
+    step = _Step(case.spec, weights, x, {**FUNCTIONS, **chosen})
     outputs = []
     for t in range(len(x)):
         if running is None:
@@ -132,11 +123,6 @@ def run(
             )
             outputs.append(torch.zeros_like(state[0]).index_copy(0, rows, after[0]))
     return torch.stack(outputs), state
-
-
-def _where(condition: Tensor, values: Tensor) -> Tensor:
-    """The values, or 0 where the condition is false; unlike multiplying by 0, this stops nan."""
-    return torch.where(condition, values, 0)
 
 
 def cost(case: Case) -> float:

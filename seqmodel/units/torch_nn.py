@@ -1,6 +1,6 @@
 """torch's own layers (cuDNN on a GPU) as a backend, for the three units that torch.nn has.
 
-Our stacked weights are rearranged into torch's flat ones:
+Our stacked weights are rearranged into torch's flat ones, and theirs into ours:
 
 | unit            | our gates  | torch's    | torch's biases b_ih and b_hh   |
 |-----------------|------------|------------|--------------------------------|
@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 from torch.backends.cudnn import rnn as cudnn_rnn
 from torch.backends.cudnn.rnn import get_cudnn_mode
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqmodel.units import specification
 from seqmodel.units.contract import Backend, Case
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.registry import UNITS
-from seqmodel.units.weights import StackedWeights
+from seqmodel.units.weights import Weights
 
 _LAYERS = {"tanh": "RNN", "lstm-nopeephole": "LSTM", "gru-reset-after": "GRU"}
 _FLOATS = (torch.float32, torch.float64)
@@ -63,20 +64,15 @@ def cost(case: Case) -> float:
 
 
 def run(
-    spec: UnitSpec,
-    weights: StackedWeights,
-    x: Tensor,
-    state: tuple[Tensor, ...],
-    lengths: Tensor | None,
-    gate_activation: str,
-    activation: str,
+    case: Case, weights: Weights, x: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """See `contract.Run`. First derivatives only: cuDNN has no others."""
     frames = x.shape[1] if lengths is None else int(lengths.sum())
     if not frames:  # torch's layers reject an empty batch
-        return specification.run(spec, weights, x, state, lengths, gate_activation, activation)
-    mode = f"rnn_{activation}" if spec.name == "tanh" else _LAYERS[spec.name].lower()
-    flat = _flat_weights(spec, weights)
+        return specification.run(case, weights, x, state, lengths)
+    name = case.spec.name
+    mode = f"rnn_{case.activation}" if name == "tanh" else _LAYERS[name].lower()
+    flat = flat_weights(case.spec, weights)
     if lengths is None or int(lengths.min()) > 0:
         h, *final = _layer(mode, lengths, x, *state, *flat)
         return h, tuple(final)
@@ -94,21 +90,21 @@ def run(
 BACKEND = Backend("torch-nn", why_not, cost, run)
 
 
-def _flat_weights(spec: UnitSpec, weights: StackedWeights) -> list[Tensor]:
+def flat_weights(spec: UnitSpec, weights: Weights) -> list[Tensor]:
     """w_ih, w_hh and any biases b_ih and b_hh, as differentiable functions of our weights."""
-    w, u, b, b_u = (weights.stacked[term] for term in ("W", "U", "b", "bU"))
-    assert w is not None
-    assert u is not None
-    flat = [w, u]
-    if b is not None:
-        H = u.shape[1]
-        zeros = b.new_zeros(len(b) - (0 if b_u is None else H))
-        flat += [b, zeros if b_u is None else torch.cat([zeros, b_u])]
+    b, b_u = weights["b"], weights["bU"]
+    flat = [in_other_order(spec, w) for w in (weights["W"], weights["U"], b) if w is not None]
+    if b is not None:  # b_hh is zero but for a bU, that of the last gate
+        flat.append(torch.zeros_like(b) if b_u is None else F.pad(b_u, (len(b) - len(b_u), 0)))
+    return flat
+
+
+def in_other_order(spec: UnitSpec, stacked: Tensor) -> Tensor:
+    """The weights of all gates in torch's order, from ours, or the other way round."""
     if spec.name != "gru-reset-after":
-        return flat
-    b_hh = flat.pop() if b is not None else None  # zero for z and r: order is irrelevant
-    flat = [torch.cat([part[1], part[0], part[2]]) for part in (t.chunk(3) for t in flat)]
-    return flat if b_hh is None else [*flat, b_hh]
+        return stacked
+    first, second, third = stacked.chunk(3)
+    return torch.cat([second, first, third])
 
 
 def _layer(mode: str, lengths: Tensor | None, x: Tensor, *tensors: Tensor) -> Sequence[Tensor]:

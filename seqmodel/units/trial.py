@@ -7,7 +7,7 @@ import torch
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.lines import UnitError
 from seqmodel.units.module import Unit
-from seqmodel.units.weights import StackedWeights
+from seqmodel.units.weights import by_gate
 
 
 @cache
@@ -28,7 +28,7 @@ def try_unit(
         h, _ = unit(5 * torch.randn(16, 32, 3, dtype=torch.float64))
         (h * torch.randn_like(h)).sum().backward()
         gradients = {term: None if w is None else w.grad for term, w in unit.weights().items()}
-        for gate, terms in StackedWeights(spec, gradients).items():
+        for gate, terms in by_gate(spec, gradients).items():
             for term, gradient in terms.items():
                 if gradient is not None and not torch.isfinite(gradient).all():
                     raise UnitError(f"{spec.name}: the gradient of its {term}{gate} is not finite")

@@ -16,8 +16,9 @@ from seqmodel.kernels.linear.sparse import SparseFrames
 from seqmodel.kernels.run import memory, team
 from seqmodel.kernels.run.memory import buffer
 from seqmodel.units import UNITS, backends, make, specification
+from seqmodel.units.contract import Case
 from seqmodel.units.cpu import recurrence
-from seqmodel.units.weights import StackedWeights
+from seqmodel.units.definition import TERMS
 
 __all__ = ["guarded"]  # buffers are guarded in every test here
 
@@ -56,17 +57,20 @@ def threads_for(backend: object) -> Iterator[None]:
 
 def random_weights(
     name: str, inputs: int, H: int, dtype: torch.dtype, bias: bool
-) -> StackedWeights:
-    spec = UNITS[name]
-    shapes = {"W": (H, inputs), "U": (H, H), "V": (1, H), "b": (H,), "bU": (H,)}
-    stacked: dict[str, Tensor | None] = {}
-    for term, (first, *rest) in shapes.items():
-        count = len(spec.gates_with(term))
-        there = count and (bias or term not in ("b", "bU"))
+) -> dict[str, Tensor | None]:
+    shapes = UNITS[name].shapes(inputs, H, bias=bias)
+    stacked: dict[str, Tensor | None] = dict.fromkeys(TERMS)
+    for term, shape in shapes.items():
         scale = H**-0.5 if term == "U" else inputs**-0.5 if term == "W" else 1.0
-        weight = torch.randn(count * first, *rest, dtype=dtype) * scale
-        stacked[term] = weight.requires_grad_() if there else None
-    return StackedWeights(spec, stacked)
+        stacked[term] = (torch.randn(shape, dtype=dtype) * scale).requires_grad_()
+    return stacked
+
+
+def case_of(
+    name: str, x: Tensor, H: int, *, s: str = "sigmoid", phi: str = "tanh", bias: bool = True
+) -> Case:
+    _, B, inputs = x.shape
+    return Case(UNITS[name], x.dtype, x.device, B, inputs, H, s, phi, bias)
 
 
 def compare(
@@ -86,13 +90,14 @@ def compare(
     weights = random_weights(name, inputs, H, dtype, bias)
     x = (scale * torch.randn(T, B, inputs, dtype=dtype)).requires_grad_()
     state = tuple(torch.randn(B, H, dtype=dtype, requires_grad=True) for _ in spec.state)
-    leaves = {"x": x, **{term: w for term, w in weights.stacked.items() if w is not None}}
+    leaves = {"x": x, **{term: w for term, w in weights.items() if w is not None}}
     leaves |= dict(zip(("h0", "c0"), state, strict=False))
     given = [torch.randn(T, B, H, dtype=dtype) for _ in range(1 + len(state))]
 
     def run(backend: Any) -> Sequence[Tensor | None]:
         with threads_for(backend):
-            h, final = backend(spec, weights, x, state, None, s, phi)
+            case = case_of(name, x, H, s=s, phi=phi, bias=bias)
+            h, final = backend(case, weights, x, state, None)
             reached, *of_final = given
             outputs, gradients = (h, *final), (reached, *(g[0] for g in of_final))
             found = torch.autograd.grad(
@@ -138,12 +143,12 @@ def test_piano_rolls(name: str, size: tuple[int, int, int, int], dtype: torch.dt
     x[1, 0], x[2, 0] = 0, 1
     assert listed(x, 2) is not None
     state = tuple(torch.zeros(B, H, dtype=dtype) for _ in UNITS[name].state)
-    leaves = [w for w in weights.stacked.values() if w is not None]
+    leaves = [w for w in weights.values() if w is not None]
     given = torch.randn(T, B, H, dtype=dtype)
     results = []
     for backend in (recurrence.run, specification.run):
         with threads_for(backend):
-            h, _ = backend(UNITS[name], weights, x, state, None, "sigmoid", "tanh")
+            h, _ = backend(case_of(name, x, H), weights, x, state, None)
             results.append([h, *torch.autograd.grad(h, leaves, given)])
     for ours, right in zip(*results, strict=True):
         bound = BOUND[dtype] * (5 if T > 100 else 1)
@@ -225,14 +230,12 @@ def test_finite_differences(name: str) -> None:
     state = tuple(
         torch.randn(2, 5, dtype=torch.float64, requires_grad=True) for _ in UNITS[name].state
     )
-    there = {term: w for term, w in weights.stacked.items() if w is not None}
+    there = {term: w for term, w in weights.items() if w is not None}
+    case = case_of(name, x, 5, s="hard-sigmoid", phi="sigmoid")
 
     def run(x: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        stacked = {**weights.stacked, **dict(zip(there, tensors[len(state) :], strict=True))}
-        given = StackedWeights(UNITS[name], stacked)
-        h, final = recurrence.run(
-            UNITS[name], given, x, tensors[: len(state)], None, "hard-sigmoid", "sigmoid"
-        )
+        given = {**weights, **dict(zip(there, tensors[len(state) :], strict=True))}
+        h, final = recurrence.run(case, given, x, tensors[: len(state)], None)
         return h, *final
 
     assert torch.autograd.gradcheck(run, (x, *state, *there.values()))
@@ -286,18 +289,19 @@ def test_ragged_rows_equal_rows_run_alone(
             x[length:, row] = float("nan") if row % 2 else float("inf")
     x.requires_grad_(kind == "input with gradient")
     state = tuple(torch.randn(B, H, dtype=dtype, requires_grad=True) for _ in spec.state)
-    leaves = [*state, *(w for w in weights.stacked.values() if w is not None)]
+    leaves = [*state, *(w for w in weights.values() if w is not None)]
     leaves += [x] if x.requires_grad else []
     d_h = torch.randn(T, B, H, dtype=dtype)
     d_final = [torch.randn(B, H, dtype=dtype) for _ in state]
-    h, final = recurrence.run(spec, weights, x, state, torch.tensor(lengths), "sigmoid", "tanh")
+    h, final = recurrence.run(case_of(name, x, H), weights, x, state, torch.tensor(lengths))
     ours = [h, *final, *gradients([h, *final], [d_h, *d_final], leaves)]
     right_h, ends, sums = torch.zeros_like(d_h), [], [torch.zeros_like(leaf) for leaf in leaves]
     for row, length in enumerate(lengths):
         of_row = [part[row : row + 1] for part in state]
         if length:
+            alone = x[:length, row : row + 1]
             outputs, of_row = specification.run(
-                spec, weights, x[:length, row : row + 1], of_row, None, "sigmoid", "tanh"
+                case_of(name, alone, H), weights, alone, of_row, None
             )
             right_h[:length, row : row + 1] = outputs.detach()
             reached, given = [outputs, *of_row], [d_h[:length, row : row + 1]]

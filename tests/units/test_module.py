@@ -202,7 +202,7 @@ def test_the_requested_backend_runs(monkeypatch):
     ran = []
 
     def probe(*arguments):
-        ran.append(arguments[0].name)
+        ran.append(arguments[0].spec.name)
         return reference.run(*arguments)
 
     reference = BACKENDS["reference"]

@@ -19,7 +19,7 @@ from seqmodel.kernels.code.vectors import (
     Function,
     Vector,
 )
-from seqmodel.kernels.linear.matmul import matmul
+from seqmodel.kernels.linear.matmul import matmul, row_matmul
 from seqmodel.kernels.linear.outer import scratch_length, write_outer
 from seqmodel.kernels.linear.sparse import INDEX, list_rows, sum_columns
 from seqmodel.kernels.run.team import compile_kernels
@@ -35,52 +35,77 @@ _ARITHMETIC = {"+": add, "-": sub, "*": mul, "/": truediv}
 
 
 class Addresses:
-    """A kernel's fields, and addresses within its arrays."""
+    """A kernel's fields, addresses within its arrays, and the products of its thread's rows.
+
+    Where the batch is one row, the packed matrices may take `stored` bytes per number.
+    """
 
     def __init__(
-        self, layout: Layout, e: Emitter, field: dict[str, Any], thread: Any, threads: Any
-    ) -> None:
+        self, layout: Layout, e: Emitter, field: dict[str, Any], thread: Any, threads: Any,
+        stored: int | None = None,
+    ) -> None:  # fmt: skip
         self.layout, self.e, self.field, self.thread = layout, e, field, thread
         self.first, self.last = e.share(self.field["B"], thread, threads)
+        self.rows, self.stored = e.builder.sub(self.last, self.first), stored
+        self.width = e.mul(field["H"], len(layout.slots))
 
-    def place(self, name: str, row: Any, width: int = 1, part: int = 0, j: Any = 0) -> Any:
-        """The address of number `j` in `part` of a row of `width` parts of H numbers."""
-        H = self.field["H"]
-        return self.e.offset(self.field[name], self.e.mul(row, width, H), self.e.mul(part, H), j)
+    def row(self, t: Any, r: Any) -> Any:
+        """The index of row `r` at step t."""
+        return self.e.add(self.e.mul(t, self.field["B"]), r)
 
-    def slot(self, name: str, row: Any, slot: str, j: Any = 0) -> Any:
-        """The address of number `j` of a row's slot, in `slots` or `d_slots`."""
-        return self.place(name, row, len(self.layout.slots), self.layout.slot(slot), j)
+    def place(self, name: str, row: Any, j: Any = 0) -> Any:
+        """The address of number `j` of a row of H numbers."""
+        return self.e.offset(self.field[name], self.e.mul(row, self.field["H"]), j)
 
-    def of_step(self, place: Place, t: Any, r: Any, j: Any) -> Any:
+    def of_step(self, place: Place, t: Any, r: Any, j: Any = 0) -> Any:
         """The address of number `j` of a place at step t of row r."""
         e, kind, name = self.e, *place
-        row = e.add(e.mul(t, self.field["B"]), r)
+        if kind in ("slot", "d_slot"):
+            before = e.mul(self.field["H"], self.layout.slot(name))
+            step = self.field["B" if kind == "slot" else "d_step"]
+            row = e.add(e.mul(t, step), r)
+            return e.offset(self.field[f"{kind}s"], e.mul(row, self.width), before, j)
         if kind == "old":
-            return self.place(f"all_{name}", row, j=j)
+            return self.place(f"all_{name}", self.row(t, r), j)
         if kind == "now":
-            return self.place(f"all_{name}", e.add(row, self.field["B"]), j=j)
+            return self.place(f"all_{name}", self.row(e.add(t, 1), r), j)
         if kind == "carried":
-            return self.place(f"carried_{name}", r, j=j)
-        if kind == "slot":
-            return self.slot("slots", row, name, j)
-        return self.slot("d_slots", e.add(e.mul(t, self.field["d_step"]), r), name, j)
+            return self.place(f"carried_{name}", r, j)
+        return e.offset(self.field[kind], e.mul(self.row(t, r), self.size(place)), j)
 
-    def source(self, p: Projection, start: Any) -> tuple[Any, Any]:
-        """The address and stride of what a projection multiplies, from row `start` on."""
-        if p.source.kind == "old":
-            return self.place(f"all_{p.source.name}", start), self.stride(1)
-        return self.slot("slots", start, p.source.name), self.stride(len(self.layout.slots))
+    def size(self, place: Place) -> Any:
+        """How many numbers a place holds of a row."""
+        return self.field["I" if place.kind in ("x", "d_x") else "H"]
+
+    def rows_of(self, place: Place, t: Any) -> tuple[Any, Any]:
+        """The address of a place in the thread's rows at step t, and the rows' distance."""
+        stride = self.width if place.kind in ("slot", "d_slot") else self.size(place)
+        return self.of_step(place, t, self.first), stride
+
+    def outputs(self, p: Projection) -> Any:
+        """How many numbers a projection makes of a row."""
+        return self.e.mul(self.field["H"], len(p.gates))
+
+    def project(self, p: Projection, t: Any) -> None:
+        """Take a projection of the thread's rows at step t."""
+        source, into = self.rows_of(p.source, t), self.rows_of(Place("slot", p.into), t)
+        sizes = self.size(p.source), self.outputs(p), p.adds
+        if self.stored is None:
+            matmul(self.e, *source, self.field[p.name], *into, self.rows, *sizes)
+        else:
+            row_matmul(self.e, self.stored, source[0], self.field[p.name], into[0], *sizes)
+
+    def project_back(self, p: Projection, t: Any, adds: bool) -> None:
+        """The same transposed: from the gradients of the projection's slots to its source's."""
+        d, into = self.rows_of(Place("d_slot", p.into), t), self.rows_of(p.source.gradient, t)
+        sizes = self.rows, self.outputs(p), self.size(p.source), adds
+        matmul(self.e, *d, self.field[p.name], *into, *sizes)
 
     def sum_place(self, n: int, j: Any) -> Any:
         """The address of number `j` of the thread's sum `n`."""
         H = self.field["H"]
         sums = self.e.padded(self.e.mul(H, len(self.layout.summed)))
         return self.e.offset(self.field["sums"], self.e.mul(self.thread, sums), self.e.mul(H, n), j)
-
-    def stride(self, width: int) -> Any:
-        """The distance between rows of `width` parts."""
-        return self.e.mul(self.field["H"], width)
 
     def length(self, r: Any) -> Any:
         """The length of row `r`, in a batch with a row shorter than T."""
@@ -132,7 +157,7 @@ class Columns:
         for kind, weight in step.loads.values():
             if kind == "vector":
                 number = kernel.layout.owners(weight.term).index(weight.gate)
-                self._weights[weight] = self._load(kernel.place(weight.term, 0, 1, number, j))
+                self._weights[weight] = self._load(kernel.place(weight.term, number, j))
 
     def run(self, t: Any, r: Any, sums: list[Any]) -> None:
         """The pass at step `t` of row `r`; adds this row's part to `sums`, those of the pass."""
@@ -186,25 +211,23 @@ class Columns:
         return Vector(self.kernel.e, self.kernel.e.load(address, self.lanes))
 
 
-def _write_forward(k: Addresses, passes: list[Pass], functions: Functions) -> None:
-    e, layout, width = k.e, k.layout, len(k.layout.slots)
-    b, H, rows = e.builder, k.field["H"], e.builder.sub(k.last, k.first)
+def write_forward(k: Addresses, passes: list[Pass], functions: Functions) -> None:
+    """The forward loops over the thread's rows."""
+    e, b, layout, H = k.e, k.e.builder, k.layout, k.field["H"]
     for state in layout.states:
         first = k.place(f"first_{state}", k.first)
-        e.copy(first, k.place(f"all_{state}", k.first), e.mul(rows, H))
+        e.copy(first, k.place(f"all_{state}", k.first), e.mul(k.rows, H))
     may_list = b.icmp_unsigned("!=", k.field["indices"], POINTER(None))
     of_loop = [may_list, e.int(0)]  # whether all frames so far are listed; how many ones they have
     with e.carrying(0, k.field["T"], 1, of_loop) as (t, inside):
-        start = e.add(e.mul(t, k.field["B"]), k.first)
-        inside[:] = _write_input(k, start, rows, *inside)
+        inside[:] = _write_input(k, t, *inside)
         with k.rows_whose_length("<=", t) as r:  # x is arbitrary there
-            net = k.place("slots", e.add(e.mul(t, k.field["B"]), r), width)
-            e.clear(net, e.mul(H, layout.inputs))
+            e.clear(
+                k.of_step(Place("slot", layout.of_input.into), t, r), k.outputs(layout.of_input)
+            )
         for step in passes:
             for p in step.projections:
-                u = k.field[f"U{layout.projections.index(p)}"]
-                target = k.slot("slots", start, p.into), k.stride(width)
-                matmul(e, *k.source(p, start), u, *target, rows, H, e.mul(H, len(p.gates)), p.adds)
+                k.project(p, t)
 
             def place(j: Any, lanes: Lanes | None, t: Any = t, step: Pass = step) -> None:
                 columns = Columns(k, step, j, lanes, functions)
@@ -213,59 +236,55 @@ def _write_forward(k: Addresses, passes: list[Pass], functions: Functions) -> No
 
             e.columns(H, place)
         with k.rows_whose_length("<=", t) as r:
-            for state in layout.states:
-                e.clear(k.place(f"all_{state}", e.add(e.mul(e.add(t, 1), k.field["B"]), r)), H)
-            for name in layout.sources.values():  # the gradient of U would be 0 times their nan
-                e.clear(k.slot("slots", e.add(e.mul(t, k.field["B"]), r), name), H)
+            ended = [Place("now", state) for state in layout.states]
+            # The gradient of U would be 0 times their nan.
+            ended += [Place("slot", name) for name in layout.sources.values()]
+            for place_of_row in ended:
+                e.clear(k.of_step(place_of_row, t, r), H)
     with k.rows_whose_length("<=", k.field["T"]) as r:
         for state in layout.states:
-            last = k.place(f"all_{state}", e.add(e.mul(k.length(r), k.field["B"]), r))
+            last = k.of_step(Place("old", state), k.length(r), r)
             e.copy(last, k.place(f"final_{state}", r), H)
     with b.if_then(may_list):
         place = b.gep(k.field["listed"], [k.thread], source_etype=INDEX)
         b.store(b.zext(of_loop[0], INDEX), place)
 
 
-def _write_input(k: Addresses, start: Any, rows: Any, listing: Any, ones: Any) -> tuple[Any, Any]:
-    """W x of one step's rows from `start` on; returns the new `listing` and `ones`.
+def _write_input(k: Addresses, t: Any, listing: Any, ones: Any) -> tuple[Any, Any]:
+    """W x at step t; returns the new `listing` and `ones`.
 
     As long as x is binary and sparse, the indices of its ones are listed and columns of W summed.
     """
-    e, layout, I = k.e, k.layout, k.field["I"]  # noqa: E741
-    b, itemsize, width = e.builder, e.precision.itemsize, len(layout.slots)
-    x = e.offset(k.field["x"], e.mul(start, I))
-    net, stride = k.place("slots", start, width), k.stride(width)
-    N = e.mul(k.field["H"], layout.inputs)
+    e, b, p, start = k.e, k.e.builder, k.layout.of_input, k.row(t, k.first)
+    x, I = k.rows_of(p.source, t)  # noqa: E741
     indices, counts = (
         b.gep(k.field[name], [e.mul(start, size)], source_etype=INDEX)
         for name, size in (("indices", I), ("counts", 1))
     )
     found = [listing, ones]
     with e.when(listing, found) as tried:
-        tried[1] = e.add(ones, list_rows(e, x, rows, I, indices, counts))
+        tried[1] = e.add(ones, list_rows(e, x, k.rows, I, indices, counts))
         tried[0] = b.icmp_signed("<=", tried[1], k.field["sparse_limit"])
     listed, so_far = found
     with b.if_else(listed) as (summed, dense):
         with summed:
-            sum_columns(e, itemsize, indices, counts, rows, k.field["W"], I, N, net, stride)
+            target = k.outputs(p), *k.rows_of(Place("slot", p.into), t)
+            stored = k.stored or e.precision.itemsize
+            sum_columns(e, stored, indices, counts, k.rows, k.field["W"], I, *target)
         with dense:
-            matmul(e, x, I, k.field["W"], net, stride, rows, I, N, False)
+            k.project(p, t)
     return listed, so_far
 
 
 def _write_backward(k: Addresses, passes: list[Pass], functions: Functions) -> None:
-    e, layout, width = k.e, k.layout, len(k.layout.slots)
-    H, rows = k.field["H"], e.builder.sub(k.last, k.first)
-    k.start_gradients(k.first, rows)
+    e, b, layout, H = k.e, k.e.builder, k.layout, k.field["H"]
+    k.start_gradients(k.first, k.rows)
     e.clear(k.sum_place(0, 0), e.mul(H, len(layout.summed)))
     with e.loop(0, k.field["T"]) as i:
-        t = e.builder.sub(k.field["T"], e.add(i, 1))
-        start = e.add(e.mul(t, k.field["B"]), k.first)
-        d_start = e.add(e.mul(t, k.field["d_step"]), k.first)
+        t = b.sub(k.field["T"], e.add(i, 1))
         with k.rows_whose_length("<=", t) as r:
-            row = e.add(e.mul(t, k.field["d_step"]), r)
-            e.clear(k.place("d_slots", row, width), k.stride(width))
-        dense = e.builder.icmp_signed("<", t, k.field["shortest"])
+            e.clear(k.of_step(Place("d_slot", layout.slots[0]), t, r), k.width)
+        dense = b.icmp_signed("<", t, k.field["shortest"])
         for step in passes:
 
             def place(
@@ -284,44 +303,25 @@ def _write_backward(k: Addresses, passes: list[Pass], functions: Functions) -> N
 
             e.columns(H, place)
             for p, adds in zip(step.projections, step.adds, strict=True):
-                u = k.field[f"U{layout.projections.index(p)}"]
-                source = k.slot("d_slots", d_start, p.into), k.stride(width)
-                if p.source.kind == "old":
-                    target = k.place(f"carried_{p.source.name}", k.first), k.stride(1)
-                else:
-                    target = k.slot("d_slots", d_start, p.source.name), k.stride(width)
-                matmul(e, *source, u, *target, rows, e.mul(H, len(p.gates)), H, adds)
-        with e.builder.if_then(e.builder.icmp_unsigned("!=", k.field["d_x"], POINTER(None))):
-            d_net = k.place("d_slots", d_start, width)
-            d_x = e.offset(k.field["d_x"], e.mul(start, k.field["I"]))
-            matmul(
-                e, d_net, k.stride(width), k.field["W"], d_x, k.field["I"],
-                rows, e.mul(H, layout.inputs), k.field["I"], False,
-            )  # fmt: skip
-        with e.builder.if_then(e.builder.icmp_signed("==", k.field["d_step"], e.int(0))):
-            _write_products(k, start, rows, e.builder.icmp_signed(">", i, e.int(0)))
+                k.project_back(p, t, adds)
+        with b.if_then(b.icmp_unsigned("!=", k.field["d_x"], POINTER(None))):
+            k.project_back(layout.of_input, t, False)
+        with b.if_then(b.icmp_signed("==", k.field["d_step"], e.int(0))):
+            _write_products(k, t, b.icmp_signed(">", i, e.int(0)))
         with k.rows_whose_length("==", t) as r:  # their last frame comes next
             k.start_gradients(r, 1)
 
 
-def _write_products(k: Addresses, start: Any, rows: Any, adds: Any) -> None:
+def _write_products(k: Addresses, t: Any, adds: Any) -> None:
     """Add one step's part to the thread's sums for the gradients of W and U, transposed."""
-    e, layout, width = k.e, k.layout, len(k.layout.slots)
-    H, I = k.field["H"], k.field["I"]  # noqa: E741
-    scratch_size = scratch_length(e, e.mul(H, layout.widest))
+    e = k.e
+    scratch_size = scratch_length(e, e.mul(k.field["H"], k.layout.widest))
     scratch = e.offset(k.field["scratch"], e.mul(k.thread, scratch_size))
-    x = e.offset(k.field["x"], e.mul(start, I))
-    products = [("d_W", x, I, I, layout.slots[0], layout.inputs)]
-    for n, p in enumerate(layout.projections):
-        products.append((f"d_U{n}", *k.source(p, start), H, p.into, len(p.gates)))
-    for name, source, stride, M, into, gates in products:
-        columns = e.mul(H, gates)
-        table = e.offset(k.field[name], e.mul(k.thread, e.padded(e.mul(M, columns))))
-        d = k.slot("d_slots", k.first, into)
-        write_outer(
-            e, rows, source, stride, d, k.stride(width), table, columns,
-            M, columns, scratch, adds,
-        )  # fmt: skip
+    for p in k.layout.projections:
+        M, N = k.size(p.source), k.outputs(p)
+        table = e.offset(k.field[f"d_{p.name}"], e.mul(k.thread, e.padded(e.mul(M, N))))
+        source, d = k.rows_of(p.source, t), k.rows_of(Place("d_slot", p.into), t)
+        write_outer(e, k.rows, *source, *d, table, N, M, N, scratch, adds)
 
 
 class CompiledUnit:
@@ -330,13 +330,12 @@ class CompiledUnit:
     def __init__(
         self, spec: UnitSpec, itemsize: int, gate_activation: str, activation: str, bias: bool
     ) -> None:
-        self.activations = gate_activation, activation
         schedule = Schedule(spec, bias=bias)
         self.layout = schedule.layout
         module = ir.Module(spec.name)
         functions = functions_of(gate_activation, activation)
         written = (
-            (fields.forward(self.layout), _write_forward, schedule.forward),
+            (fields.forward(self.layout), write_forward, schedule.forward),
             (fields.backward(self.layout), _write_backward, schedule.backward),
         )
         for signature, write, passes in written:

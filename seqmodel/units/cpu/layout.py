@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from seqmodel.units.cpu.graph import Id
 from seqmodel.units.cpu.step import step_of
-from seqmodel.units.definition import BIASES, UnitSpec
+from seqmodel.units.definition import UnitSpec
 from seqmodel.units.language import FUNCTIONS, Weight
 
 
@@ -19,26 +19,44 @@ class Place(NamedTuple):
 
     | kind | name |
     |---|---|
+    | x | None: the input, I numbers |
     | old, now | a state before and after the step |
     | slot | a slot: its sum of products, or what has replaced it |
     | vector, sum | a weight; the sum of its gradients |
     | d_now, carried | a state: its gradient after and before the step |
-    | d_slot | a slot: its gradient |
+    | d_slot, d_x | a slot, the input: its gradient |
     """
 
     kind: str
     name: Any
 
+    @property
+    def gradient(self) -> "Place":
+        """Where its gradient is."""
+        return Place(_GRADIENTS[self.kind], self.name)
+
+
+_GRADIENTS = {"x": "d_x", "old": "carried", "slot": "d_slot", "vector": "sum"}
+
 
 class Projection(NamedTuple):
-    """U of some gates times a state before the step or a slot, into the slots from `into` on."""
+    """W, or U of some gates, times x, a state before the step or a slot: into some slots."""
 
-    gates: tuple[str, ...]
+    name: str
+    """Of its packed matrix: W, U0, U1 and so on."""
+    gates: range
+    """In the order in which the term's weights are stacked."""
     source: Place
     into: str
+    """The first of the slots, one for each gate."""
     adds: bool
     """Whether to what the slots hold already."""
     level: int
+
+    @property
+    def term(self) -> str:
+        """W or U."""
+        return "W" if self.source.kind == "x" else "U"
 
 
 class Layout:
@@ -57,20 +75,24 @@ class Layout:
         stacked = self.owners("U")
         slots = [args[0] for op, *args in self.graph.nodes if op == "slot"]
         self._products = sorted(
-            ((gate, slot.name, v) for slot in slots for gate, v in slot.recurrent),
-            key=lambda product: (self._taken_at(product[2]), stacked.index(product[0])),
+            (self._taken_at(v), stacked.index(gate), slot.name, v)
+            for slot in slots
+            for gate, v in slot.recurrent
         )
-        made = [v for _, _, v in self._products if self.graph.nodes[v][0] != "old"]
+        made = [v for *_, v in self._products if self.graph.nodes[v][0] != "old"]
         self.sources = {v: f"v{k}" for k, v in enumerate(dict.fromkeys(made))}
         """The nodes that are multiplied by a U and are no states before the step: their slots."""
         self.slots = self._ordered_slots()
         self.places = self._places()
         self.kept = self._kept()
-        self.projections = self._projections()
+        gates = range(len(self.owners("W")))
+        self.of_input = Projection("W", gates, Place("x", None), self.slots[0], False, 0)
+        self.recurrent = self._recurrent()
+        self.projections = self.of_input, *self.recurrent
 
     def owners(self, term: str) -> list[str]:
         """The gates that have `term`, in the order in which their weights are stacked."""
-        return self.spec.gates_with(term) if self.bias or term not in BIASES else []
+        return self.spec.gates_with(term, bias=self.bias)
 
     @cached_property
     def summed(self) -> list[Weight]:
@@ -78,25 +100,9 @@ class Layout:
         return [Weight(term, gate) for term in ("b", "V", "bU") for gate in self.owners(term)]
 
     @cached_property
-    def gate_spans(self) -> list[tuple[int, int]]:
-        """Each projection's gates as a span [first, last) of the gates stacked in U."""
-        starts = [(self.owners("U").index(p.gates[0]), len(p.gates)) for p in self.projections]
-        return [(start, start + count) for start, count in starts]
-
-    @cached_property
-    def inputs(self) -> int:
-        """How many slots W x fills, from the first on."""
-        return len(self.owners("W"))
-
-    @cached_property
-    def products(self) -> list[str]:
-        """Names of the gradients of W and of each projection's rows of U, as the loops sum them."""
-        return ["d_W", *(f"d_U{k}" for k in range(len(self.projections)))]
-
-    @cached_property
     def widest(self) -> int:
-        """The most gates that W or a projection fills at once."""
-        return max(self.inputs, *(len(p.gates) for p in self.projections), 1)
+        """The most gates of a projection."""
+        return max(len(p.gates) for p in self.projections)
 
     @cached_property
     def level_count(self) -> int:
@@ -104,8 +110,8 @@ class Layout:
         return max(self.levels) + 1
 
     def taken(self, level: int) -> tuple[Projection, ...]:
-        """The products of a level."""
-        return tuple(p for p in self.projections if p.level == level)
+        """The products of U of a level."""
+        return tuple(p for p in self.recurrent if p.level == level)
 
     def slot(self, name: str) -> int:
         """A slot's index."""
@@ -125,7 +131,7 @@ class Layout:
 
     def _ordered_slots(self) -> list[str]:
         of_inputs = [f"W{gate}" for gate in self.owners("W")]
-        others = dict.fromkeys(into for _, into, _ in self._products if into not in of_inputs)
+        others = dict.fromkeys(into for *_, into, _ in self._products if into not in of_inputs)
         return [*of_inputs, *others, *self.sources.values()]
 
     def _places(self) -> dict[Id, Place]:
@@ -160,21 +166,19 @@ class Layout:
                 kept[value] = place
         return kept
 
-    def _projections(self) -> list[Projection]:
-        """The products, by level; neighbours in U and in memory of one source are taken at once."""
-        found, filled, owners = list[Projection](), set(self.slots[: self.inputs]), self.owners("U")
-        for gate, into, v in self._products:
+    def _recurrent(self) -> list[Projection]:
+        """The products of U, by level; neighbours in U and in memory of one source are one."""
+        found, filled = list[Projection](), set(self.slots[: len(self.of_input.gates)])
+        for level, row, into, v in self._products:
             op, *args = self.graph.nodes[v]
             source = Place("old", args[0]) if op == "old" else Place("slot", self.sources[v])
-            new = Projection((gate,), source, into, into in filled, self._taken_at(v))
+            gates, adds = range(row, row + 1), into in filled
             filled.add(into)
-            if found and self._follows(found[-1], new, owners):
-                found[-1] = found[-1]._replace(gates=(*found[-1].gates, gate))
+            last = found[-1] if found else self.of_input
+            next_to = last.gates.stop, self.slot(last.into) + len(last.gates)
+            alike = (last.source, last.adds, last.level) == (source, adds, level)
+            if alike and next_to == (row, self.slot(into)):
+                found[-1] = last._replace(gates=range(last.gates.start, row + 1))
             else:
-                found.append(new)
+                found.append(Projection(f"U{len(found)}", gates, source, into, adds, level))
         return found
-
-    def _follows(self, last: Projection, new: Projection, owners: list[str]) -> bool:
-        alike = last._replace(gates=new.gates, into=new.into) == new
-        stacked = owners.index(new.gates[0]) == owners.index(last.gates[-1]) + 1
-        return alike and stacked and self.slot(new.into) == self.slot(last.into) + len(last.gates)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -15,11 +15,12 @@ from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import NEW, KernelFields
 from seqmodel.kernels.run.team import Job, parallel_for, thread_count
 from seqmodel.units import specification
+from seqmodel.units.contract import Case
 from seqmodel.units.cpu.fields import LISTED
-from seqmodel.units.cpu.kernels import CompiledUnit, compiled_unit
-from seqmodel.units.cpu.layout import Layout
-from seqmodel.units.definition import BIASES, UnitSpec
-from seqmodel.units.weights import StackedWeights
+from seqmodel.units.cpu.kernels import compiled_unit
+from seqmodel.units.cpu.layout import Layout, Projection
+from seqmodel.units.definition import TERMS
+from seqmodel.units.weights import Weights
 
 WIDE = 64
 """Rows per thread from which the gradients of W and U are summed step by step.
@@ -30,12 +31,19 @@ being written for all steps and read again.
 
 
 def weight_fields(
-    layout: Layout, weights: Sequence[Tensor | None], H: int
+    layout: Layout, weights: Weights, H: int, *, transposed: bool = True
 ) -> tuple[KernelFields, list[Job]]:
-    """The weights W, U, V, b and bU as fields of the forward loops, and the jobs that pack them."""
-    w, u, *vectors = weights
-    fields, jobs = _packed(layout, w, u, H, transposed=True)
-    return fields | _present(**dict(zip(("V", "b", "bU"), vectors, strict=True))), jobs
+    """The weights as fields of the forward loops, and the jobs that pack W and U.
+
+    The backward loops take the matrices as they are, not `transposed`.
+    """
+    packings = {
+        p.name: packing(_of_gates(matrix, p, H), transposed=transposed)
+        for p in layout.projections
+        if (matrix := weights[p.term]) is not None
+    }
+    vectors = {t: w.contiguous() for t in ("V", "b", "bU") if (w := weights[t]) is not None}
+    return panels_of(packings) | vectors, list(packings.values())
 
 
 class Recurrence(torch.autograd.Function):
@@ -43,29 +51,23 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        unit: CompiledUnit,
-        lengths: Tensor | None,
-        x: Tensor,
-        w: Tensor,
-        u: Tensor | None,
-        v: Tensor | None,
-        b: Tensor | None,
-        b_u: Tensor | None,
-        *state: Tensor,
+        ctx: Any, case: Case, lengths: Tensor | None, x: Tensor, *tensors: Tensor | None
     ) -> tuple[Tensor, ...]:
-        """Run the forward loops."""
-        (T, B, I), H = x.shape, state[0].shape[1]  # noqa: E741
-        names, threads = unit.layout.spec.state, thread_count(B)
-        fields, jobs = weight_fields(unit.layout, (w, u, v, b, b_u), H)
-        fields |= {"T": T, "B": B, "I": I, "H": H, "threads": threads}
-        fields |= {"x": x.contiguous(), "slots": NEW}
+        """Run the forward loops; `tensors` are the weights in the order of TERMS, and the state."""
+        unit = compiled_unit(
+            case.spec, x.element_size(), case.gate_activation, case.activation, case.bias
+        )
+        names, threads = case.spec.state, thread_count(case.batch_size)
+        weights, state = tensors[: len(TERMS)], tensors[len(TERMS) :]
+        given = dict(zip(TERMS, weights, strict=True))
+        fields, jobs = weight_fields(unit.layout, given, case.hidden_size)
+        fields |= _sizes(case, len(x), lengths) | {"x": x.contiguous(), "slots": NEW}
         for name, first in zip(names, state, strict=True):
+            assert first is not None
             fields |= {f"all_{name}": NEW, f"first_{name}": first.contiguous()}
-        fields |= _length_fields(T, lengths)
         if lengths is not None:
             fields |= {f"final_{name}": NEW for name in names}
-        if B and not ctx.needs_input_grad[2]:  # x is then data, and may be a piano-roll
+        if case.batch_size and not ctx.needs_input_grad[2]:  # x is data, and may be a piano-roll
             fields |= dict.fromkeys(LISTED, NEW)
             fields["sparse_limit"] = int(DENSITY * x.numel()) // threads
         forward = unit.forward.job(fields)
@@ -74,142 +76,101 @@ class Recurrence(torch.autograd.Function):
         ctx.sparse = None
         if "listed" in made and 0 not in made["listed"].tolist():  # no thread stopped listing
             ctx.sparse = SparseFrames(made["indices"], made["counts"])
-        ctx.unit, ctx.lengths = unit, lengths
+        ctx.unit, ctx.case, ctx.lengths = unit, case, lengths
         ctx.set_materialize_grads(False)
         steps = [made[f"all_{name}"] for name in names]
-        ctx.save_for_backward(x, w, u, v, b, b_u, made["slots"], *steps, *state)
-        h = made["all_h"][1:]
+        ctx.save_for_backward(made["slots"], *steps, x, *tensors)
         if lengths is None:
-            return h, *(kept[-1] for kept in steps)
-        return h, *(made[f"final_{name}"] for name in names)
+            return made["all_h"][1:], *(kept[-1] for kept in steps)
+        return made["all_h"][1:], *(made[f"final_{name}"] for name in names)
 
     @staticmethod
     def backward(ctx: Any, *outside: Tensor | None) -> tuple[Tensor | None, ...]:
         """Run the backward loops, then sum the outer products over all frames."""
         d_h, *d_final = outside
+        slots, *tensors = ctx.saved_tensors
+        kept, (x, *given) = tensors[: len(d_final)], tensors[len(d_final) :]
         if torch.is_grad_enabled():  # these gradients will be differentiated again
-            return _through_specification(ctx, outside)
-        layout, names = ctx.unit.layout, ctx.unit.layout.spec.state
-        x, w, u, v, b, b_u, slots, *steps = ctx.saved_tensors[: 7 + len(d_final)]
-        x = x.contiguous()
-        (T, B, I), H = x.shape, steps[0].shape[2]  # noqa: E741
-        threads = thread_count(B)
-        _, _, needs_x, needs_w, needs_u, *_ = ctx.needs_input_grad
-        fields, jobs = _packed(layout, w if needs_x else None, u, H)
-        fields |= _present(V=v, b=b, bU=b_u) | _length_fields(T, ctx.lengths)
+            return _through_specification(ctx, outside, [x, *given])
+        case, layout, T, H = ctx.case, ctx.unit.layout, len(x), ctx.case.hidden_size
+        weights = dict(zip(TERMS, given[: len(TERMS)], strict=True))
+        needs_x, needs_w, needs_u = ctx.needs_input_grad[2:5]
+        packed = weights if needs_x else weights | {"W": None}
+        fields, jobs = weight_fields(layout, packed, H, transposed=False)
+        B, threads = case.batch_size, thread_count(case.batch_size)
         at_once = ctx.sparse is None and needs_w and needs_u and WIDE * threads <= B
-        fields |= {
-            "T": T, "B": B, "I": I, "H": H, "threads": threads, "d_step": 0 if at_once else B,
-            "slots": slots, "d_slots": NEW, "sums": NEW, "d_x": NEW if needs_x else None,
-        }  # fmt: skip
+        fields |= _sizes(case, T, ctx.lengths) | {"d_step": 0 if at_once else B}
+        x = x.contiguous()
+        fields["x"] = _finite(x, ctx.lengths) if needs_w and ctx.sparse is None else x
+        fields |= {"slots": slots, "d_slots": NEW, "sums": NEW, "d_x": NEW if needs_x else None}
         if at_once:
-            fields |= {"x": _finite(x, ctx.lengths), "scratch": NEW}
-            fields |= dict.fromkeys(layout.products, NEW)
+            fields |= {"scratch": NEW} | {f"d_{p.name}": NEW for p in layout.projections}
         gradient = slots.new_zeros(1, 1, H).expand(T, B, H) if d_h is None else d_h
         fields["d_h"] = gradient if gradient.stride(2) == 1 else gradient.contiguous()
-        for name, kept, given in zip(names, steps, d_final, strict=True):
-            fields |= {f"all_{name}": kept, f"carried_{name}": NEW}
-            fields |= _present(**{f"d_final_{name}": given})
+        for name, steps, last in zip(layout.states, kept, d_final, strict=True):
+            fields |= {f"all_{name}": steps, f"carried_{name}": NEW}
+            fields[f"d_final_{name}"] = None if last is None else last.contiguous()
         backward = ctx.unit.backward.job(fields)
         made = backward.made
-        d_sums = memory.buffer(slots.dtype, len(layout.summed) * H, 1)
-        jobs += backward, folding(made["sums"], d_sums)
-        d_w = memory.buffer(w.dtype, *w.shape) if needs_w else None
-        d_u = memory.buffer(u.dtype, *u.shape) if needs_u and u is not None else None
-        if at_once and d_w is not None:
-            totals = d_w, *(_gate_rows(d_u, rows, H) for rows in layout.gate_spans)
-            jobs += map(folding, (made[name] for name in layout.products), totals)
-        else:
-            jobs += _products(ctx, x, made["d_slots"], d_w, d_u, threads)
+        sums = memory.buffer(slots.dtype, len(layout.summed) * H, 1)
+        jobs += backward, folding(made["sums"], sums)
+        needed = {"W": needs_w, "U": needs_u}
+        found = {t: memory.buffer(slots.dtype, *weights[t].shape) for t in needed if needed[t]}
+        for p in layout.projections:
+            if p.term in found:
+                total = _of_gates(found[p.term], p, H)
+                if at_once:
+                    jobs.append(folding(made[f"d_{p.name}"], total))
+                else:
+                    jobs += _products(ctx, p, backward, total)
         parallel_for(jobs, threads)
-        d_b, d_v, d_bu = _cut(d_sums, (b, v, b_u))  # in the order of `Layout.summed`
-        carried = [made[f"carried_{name}"] for name in names]
-        return None, None, made.get("d_x"), d_w, d_u, d_v, d_b, d_bu, *carried
+        vectors = [term for term in ("b", "V", "bU") if weights[term] is not None]  # as in `summed`
+        parts = sums.split_with_sizes([weights[term].numel() for term in vectors])
+        found |= {t: part.view_as(weights[t]) for t, part in zip(vectors, parts, strict=True)}
+        carried = [made[f"carried_{name}"] for name in layout.states]
+        return None, None, made.get("d_x"), *map(found.get, TERMS), *carried
 
 
-def _products(
-    ctx: Any, x: Tensor, d_slots: Tensor, d_w: Tensor | None, d_u: Tensor | None, threads: int
-) -> list[Job]:
-    """The jobs that compute the gradients of W and U from those of the slots at all steps."""
-    layout, (slots, *rest) = ctx.unit.layout, ctx.saved_tensors[6:]
-    steps = dict(zip(layout.states, rest[: len(layout.states)], strict=True))
-    (T, B, I), H, jobs = x.shape, steps["h"].shape[2], list[Job]()  # noqa: E741
-    if d_w is not None:
-        d_net = _columns(d_slots, (0, layout.inputs), H)
-        if ctx.sparse is None:
-            jobs += outer(d_net, _finite(x, ctx.lengths).view(T * B, I), d_w, threads)
-        else:
-            jobs += add_rows(d_net, ctx.sparse, B, threads, d_w)
-    if d_u is not None:
-        for p, rows in zip(layout.projections, layout.gate_spans, strict=True):
-            into = layout.slot(p.into)
-            if p.source.kind == "old":
-                source = steps[p.source.name][:-1].view(T * B, H)
-            else:
-                slot = layout.slot(p.source.name)
-                source = _columns(slots, (slot, slot + 1), H)
-            d_projected = _columns(d_slots, (into, into + len(p.gates)), H)
-            jobs += outer(d_projected, source, _gate_rows(d_u, rows, H), threads)
-    return jobs
+def _products(ctx: Any, p: Projection, backward: Job, total: Tensor) -> list[Job]:
+    """The jobs that sum a projection's gradient from those of its slots at all steps."""
+    layout, H, given = ctx.unit.layout, ctx.case.hidden_size, cast(Any, backward.fields)
+    threads = given["threads"]
+    d = _part(backward.made["d_slots"], 1, layout.slot(p.into) * H, len(p.gates) * H)
+    if p.source.kind == "slot":
+        source = _part(given["slots"], 1, layout.slot(p.source.name) * H, H)
+    elif p.source.kind == "old":
+        source = given[f"all_{p.source.name}"][:-1].view(-1, H)
+    elif ctx.sparse is None:
+        source = given["x"].view(-1, ctx.case.input_size)
+    else:
+        return add_rows(d, ctx.sparse, ctx.case.batch_size, threads, total)
+    return outer(d, source, total, threads)
 
 
-def _cut(numbers: Tensor, shaped_like: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Consecutive parts of `numbers` in the shapes of these tensors; None for None."""
-    start, parts = 0, list[Tensor | None]()
-    for tensor in shaped_like:
-        size = 0 if tensor is None else tensor.numel()
-        part = numbers[start : start + size]
-        parts.append(None if tensor is None else part.view(tensor.shape))
-        start += size
-    return parts
-
-
-def _through_specification(ctx: Any, outside: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+def _through_specification(
+    ctx: Any, outside: Sequence[Tensor | None], inputs: Sequence[Any]
+) -> tuple[Tensor | None, ...]:
     """The gradients, themselves differentiable; slow."""
-    unit, count = ctx.unit, len(outside) - 1
-    x, *weights = ctx.saved_tensors[:6]
-    needs = ctx.needs_input_grad[2:]
     # Aliases: inputs may depend on one another, and each gradient is for its input alone.
-    inputs: list[Any] = [
-        None if t is None else t.view_as(t)
-        for t in (x, *weights, *ctx.saved_tensors[7 + count : 7 + 2 * count])
-    ]
-    x, *terms = inputs[:6]
-    stacked = dict(zip(("W", "U", "V", "b", "bU"), terms, strict=True))
-    h, final = specification.run(
-        unit.layout.spec, StackedWeights(unit.layout.spec, stacked), x, tuple(inputs[6:]),
-        ctx.lengths, *unit.activations,
-    )  # fmt: skip
-    reached = [(s, g) for s, g in zip((h, *final), outside, strict=True) if g is not None]
-    asked = [t for t, needed in zip(inputs, needs, strict=True) if needed and t is not None]
-    found = iter(
-        torch.autograd.grad(
-            [s for s, _ in reached], asked, [g for _, g in reached],
-            create_graph=True, allow_unused=True,
-        )
-    )  # fmt: skip
-    return (
-        None,
-        None,
-        *(next(found) if n and t is not None else None for t, n in zip(inputs, needs, strict=True)),
-    )
+    aliases: list[Any] = [t if t is None else t.view_as(t) for t in inputs]
+    x, *rest = aliases
+    weights, state = dict(zip(TERMS, rest, strict=False)), tuple(rest[len(TERMS) :])
+    h, final = specification.run(ctx.case, weights, x, state, ctx.lengths)
+    reached = {s: g for s, g in zip((h, *final), outside, strict=True) if g is not None}
+    needed = ctx.needs_input_grad[2:]
+    asked = [t for t, needs in zip(aliases, needed, strict=True) if needs]
+    options = {"create_graph": True, "allow_unused": True}
+    found = iter(torch.autograd.grad(list(reached), asked, list(reached.values()), **options))
+    return None, None, *(next(found) if needs else None for needs in needed)
 
 
-def _packed(
-    layout: Layout, w: Tensor | None, u: Tensor | None, H: int, *, transposed: bool = False
-) -> tuple[KernelFields, list[Job]]:
-    """W, if given, and each projection's rows of U, packed; and the jobs that pack them."""
-    matrices = {f"U{k}": _gate_rows(u, rows, H) for k, rows in enumerate(layout.gate_spans)}
-    if w is not None:
-        matrices["W"] = w
-    packings = {name: packing(m, transposed=transposed) for name, m in matrices.items()}
-    return panels_of(packings), list(packings.values())
-
-
-def _length_fields(T: int, lengths: Tensor | None) -> KernelFields:
+def _sizes(case: Case, T: int, lengths: Tensor | None) -> KernelFields:
+    """The fields that do not depend on the direction."""
+    B, threads = case.batch_size, thread_count(case.batch_size)
+    fields = {"T": T, "B": B, "I": case.input_size, "H": case.hidden_size, "threads": threads}
     if lengths is None:
-        return {"shortest": T + 1}
-    return {"shortest": min(lengths.tolist()), "lengths": lengths}
+        return {**fields, "shortest": T + 1}
+    return {**fields, "shortest": min(lengths.tolist()), "lengths": lengths}
 
 
 def _finite(x: Tensor, lengths: Tensor | None) -> Tensor:
@@ -223,34 +184,19 @@ def _finite(x: Tensor, lengths: Tensor | None) -> Tensor:
     return x.masked_fill(ended.unsqueeze(2), 0)
 
 
-def _columns(slots: Tensor, span: tuple[int, int], size: int) -> Tensor:
-    first, last = span[0] * size, span[1] * size
-    return slots if last - first == slots.shape[1] else slots[:, first:last]
+def _of_gates(matrix: Tensor, p: Projection, H: int) -> Tensor:
+    """The rows of stacked W or U that a projection takes."""
+    return _part(matrix, 0, p.gates.start * H, len(p.gates) * H)
 
 
-def _gate_rows(u: Tensor | None, span: tuple[int, int], size: int) -> Tensor:
-    assert u is not None
-    first, last = span[0] * size, span[1] * size
-    return u if last - first == u.shape[0] else u[first:last]
-
-
-def _present(**tensors: Tensor | None) -> dict[str, Tensor]:
-    return {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}
+def _part(whole: Tensor, dim: int, start: int, length: int) -> Tensor:
+    return whole if length == whole.shape[dim] else whole.narrow(dim, start, length)
 
 
 def run(
-    spec: UnitSpec,
-    weights: StackedWeights,
-    x: Tensor,
-    state: Sequence[Tensor],
-    lengths: Tensor | None,
-    gate_activation: str,
-    activation: str,
+    case: Case, weights: Weights, x: Tensor, state: tuple[Tensor, ...], lengths: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Like `specification.run`, for float32 or float64 on the CPU."""
-    term = weights.stacked
-    bias = any(term[name] is not None for name in BIASES)
-    unit = compiled_unit(spec, x.element_size(), gate_activation, activation, bias)
-    given = [term[name] for name in ("W", "U", "V", "b", "bU")]
-    h, *final = Recurrence.apply(unit, lengths, x, *given, *state)  # type: ignore[no-untyped-call]
+    """See `contract.Run`, for float32 or float64 on the CPU."""
+    given = [weights[term] for term in TERMS]
+    h, *final = Recurrence.apply(case, lengths, x, *given, *state)  # type: ignore[no-untyped-call]
     return h, tuple(final)

@@ -20,8 +20,6 @@ from seqmodel.units.cpu.layout import Layout, Place, Projection
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.language import FUNCTIONS, Weight
 
-_GRADIENT = {"old": "carried", "slot": "d_slot", "vector": "sum"}
-
 
 class Store(NamedTuple):
     """A node's value, stored in a place or added to what it holds."""
@@ -98,14 +96,13 @@ def _backward(layout: Layout) -> list[Pass]:
         stores, products = list[Store](), layout.taken(level)
         for n, d in graph.gradients(seeds).items():
             if n in leaves:
-                place = Place(_GRADIENT[leaves[n].kind], leaves[n].name)
+                place = leaves[n].gradient
                 stores.append(Store(d, place, place in held or place.kind == "sum"))
                 held.add(place)
         adds = list[bool]()
         for p in products:
-            place = Place("carried" if p.source.kind == "old" else "d_slot", p.source.name)
-            adds.append(place in held)
-            held.add(place)
+            adds.append(p.source.gradient in held)
+            held.add(p.source.gradient)
         nodes = _needed(layout, stores, memory)
         loads = {n: memory[n] for n in nodes if n in memory}
         passes.append(Pass(nodes, loads, tuple(stores), products, tuple(adds)))
