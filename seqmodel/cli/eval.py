@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: Annotated[
-        Path | None, typer.Argument(metavar="RUN", help="The run folder; the newest if none.")
+        Path | None,
+        typer.Argument(metavar="RUN", help="The run: its folder or zip; the newest if none."),
     ] = None,
     data: Annotated[
         Path | None,
@@ -186,7 +187,7 @@ def _opened(
     from seqmodel.evaluation.sources import prepared_like
 
     if files is None:
-        dataset = open_dataset(data or Path(str(run.config.data)))
+        dataset = open_dataset(data) if data else run.dataset()
         run.check_reads(dataset)
         differences = dataset.frame.differences(run.frame)
         if differences:

@@ -1,4 +1,4 @@
-"""`seqmodel export`: a run as a file that others can use without seqmodel."""
+"""`seqmodel export`: a run as one file to share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,13 +11,13 @@ from seqmodel.errors import UsageError
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run: its folder or zip.")],
     out: Annotated[Path, typer.Argument(metavar="FILE", help="What to write.")],
     *,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a trained run to a file that works without seqmodel; the suffix decides which."""
+    """Write a trained run to one file to share. Its suffix decides the format."""
     from seqmodel.export.registry import EXPORTS
     from seqmodel.files import write_file
     from seqmodel.runs.folder import load_run

@@ -32,7 +32,7 @@ def _rows(medium: Medium) -> tuple[Option, ...]:
 def inspect(
     path: Annotated[
         Path,
-        typer.Argument(metavar="PATH", help="A media file, a prepared dataset or a run folder."),
+        typer.Argument(metavar="PATH", help="A media file, a prepared dataset or a run."),
     ],
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw it too, as PNG.")

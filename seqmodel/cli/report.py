@@ -22,7 +22,8 @@ def _rows(medium: Medium) -> tuple[Option, ...]:
 @with_media_options(_rows)
 def report(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="RUN", help="Run folders.  [default: the newest]")
+        list[Path] | None,
+        typer.Argument(metavar="RUN", help="Runs, folders or zips.  [default: the newest]"),
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page to write.")

@@ -25,4 +25,5 @@ class Export(NamedTuple):
 
 EXPORTS: dict[str, Export] = {
     ".onnx": Export("an ONNX graph", "seqmodel.export.onnx.exporter:exported"),
+    ".zip": Export("bundle", "seqmodel.export.bundle:bundle"),
 }

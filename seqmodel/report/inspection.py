@@ -9,12 +9,13 @@ from seqmodel.media.registry import medium_of, medium_of_file
 from seqmodel.outputs.registry import output_name
 from seqmodel.plots.curves import plot_learning_curve
 from seqmodel.runs.checkpoint import load_checkpoint
+from seqmodel.runs.files import is_there
 from seqmodel.runs.folder import BEST, CONFIG, LAST, load_run, read_metrics
 
 
 def kind_of(path: Path) -> str:
     """The kind of `path`: "run", "dataset" or a media file's kind; SeqmodelError if unknown."""
-    if (path / CONFIG).is_file():
+    if (path / CONFIG).is_file() or (path.is_file() and path.suffix.lower() == ".zip"):
         return "run"
     if (path / MANIFEST).is_file():
         return "dataset"
@@ -53,11 +54,11 @@ def inspect_run(path: Path, plot: Path | None, *, verify: bool = False) -> dict[
         plot_learning_curve(plot, metrics)
     values: dict[str, Any] = {"path": str(path), "kind": "run", "epochs": len(metrics)}
     if verify:
-        there = [name for name in (BEST, LAST) if (path / name).is_file()]
+        there = [name for name in (BEST, LAST) if is_there(path / name)]
         for name in there:
             load_checkpoint(path / name)
         values["verified"] = there
-    if (path / BEST).is_file():
+    if is_there(path / BEST):
         run = load_run(path)
         parameters = run.model.parameter_counts()
         values |= {

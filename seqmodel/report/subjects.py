@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqmodel.data.dataset import Dataset, open_dataset
+from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.definitions import Progress
@@ -23,7 +23,7 @@ class Subject:
     """A run as shown on a page."""
 
     name: str
-    """Its folder's name, with the folders above it where several runs have that name."""
+    """Its folder's or zip's name, with the folders above it where several runs have that name."""
     run: Run
     curve: Curve
 
@@ -132,7 +132,7 @@ def _from(before: int, total: int, progress: Progress) -> Progress:
 def _open(subject: Subject) -> tuple[Dataset | None, str]:
     """The subject's dataset, None unless every split can be opened, and a remark on it."""
     try:
-        dataset = open_dataset(str(subject.run.config.data))
+        dataset = subject.run.dataset()
         subject.run.check_reads(dataset)
         for split in dataset.splits:
             dataset[split]

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from seqmodel import plain_json
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import disk_error, open_input, write_file
+from seqmodel.files import disk_error, write_file
 from seqmodel.plain_json import Fields
+from seqmodel.runs.files import open_file
 
 FORMAT = "seqmodel-checkpoint"
 VERSION = 1
@@ -28,7 +29,12 @@ KEY = "seqmodel"
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> None:
-    """Write `tensors`, from any device, and the JSON values `content` to `path`.
+    """Write a checkpoint to `path`; see `checkpoint_bytes`."""
+    write_file(path, checkpoint_bytes(tensors, content))
+
+
+def checkpoint_bytes(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> bytes:
+    """A checkpoint of `tensors`, from any device, and the JSON values `content`.
 
     ValueError for nan or inf in `content`, which JSON lacks.
     """
@@ -36,7 +42,7 @@ def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], content: Mapping[
     text = json.dumps(content, allow_nan=False)
     metadata = {"format": FORMAT, "version": VERSION, "content": text}
     metadata["sha256"] = _checksum(tensors, text)
-    write_file(path, safetensors.torch.save(tensors, {KEY: json.dumps(metadata)}))
+    return safetensors.torch.save(tensors, {KEY: json.dumps(metadata)})
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -84,7 +90,7 @@ def _safetensors(path: Path) -> Iterator[Any]:
     open names that are not UTF-8 at all.
     """
     with (
-        open_input(path) as file,
+        open_file(path) as file,
         safetensors.safe_open(f"/dev/fd/{file.fileno()}", framework="pt") as tensors,
     ):
         yield tensors

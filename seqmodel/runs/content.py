@@ -19,6 +19,8 @@ MODEL = "model."
 """Prefix of the model's tensors in a checkpoint."""
 PROGRESS = "place"
 """The last checkpoint's key for how far the run has come, `training.state.Progress`."""
+DATA_HASH = "data_sha256"
+"""The last checkpoint's key for the dataset's fingerprint, and in a zip also the best one's."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Content:
     frame: FrameDefinition
     epoch: int
     longest_piece: int
+    data_sha256: str | None
 
 
 def checkpoint_content(
@@ -60,7 +63,9 @@ def read_content(values: Mapping[str, Any], origin: Path) -> Content:
     try:
         config = Config.from_json(fields.fields("config").values, origin)
         frame = definition_from_json(medium_name(values), fields.fields("frame").values)
-        return Content(config, frame, fields.whole("epoch"), fields.whole("longest_piece", 1))
+        data_sha256 = fields.text(DATA_HASH) if DATA_HASH in fields else None
+        longest = fields.whole("longest_piece", 1)
+        return Content(config, frame, fields.whole("epoch"), longest, data_sha256)
     except (ValueError, SourceError) as error:
         raise damaged(origin, str(error)) from error
 

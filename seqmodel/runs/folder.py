@@ -1,4 +1,4 @@
-"""Run folders: what training leaves behind, and what eval, sample and inspect read.
+"""Runs: the folders that training leaves behind, and what eval, sample and inspect read of them.
 
 config.yaml             the complete resolved config
 metrics.jsonl           one object per epoch
@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from seqmodel import plain_json
 from seqmodel.config import Config, read_config_file, to_yaml
-from seqmodel.data.dataset import MANIFEST, Dataset
+from seqmodel.data.bundled import PREPARED, sample_dataset
+from seqmodel.data.dataset import MANIFEST, Dataset, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.media.definitions import FrameDefinition
@@ -31,9 +32,10 @@ from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain_json import Fields
 from seqmodel.runs.checkpoint import is_checkpoint, load_checkpoint, load_content
 from seqmodel.runs.content import PROGRESS, damaged, is_over, medium_name, model_of, read_content
+from seqmodel.runs.files import BEST, CONFIG, CURVE, LAST, METRICS, is_there, read_file
 
-CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
-BEST, LAST = "best.safetensors", "last.safetensors"
+__all__ = ["BEST", "CONFIG", "CURVE", "LAST", "METRICS"]  # for whatever reads or writes runs
+
 DRAWS, DRAWS_INDEX, INIT = "draws", "draws.jsonl", "init"
 RUNS = Path("runs")
 """Where runs are kept by default, under the working directory."""
@@ -44,6 +46,7 @@ class Run:
     """A trained model with what is needed to use it."""
 
     folder: Path
+    """Its folder, or the zip that `seqmodel export` made of it."""
     config: Config
     frame: FrameDefinition
     model: SequenceModel
@@ -51,11 +54,45 @@ class Run:
     """The epoch whose weights these are."""
     longest_piece: int
     """Frames in the longest piece of the training split."""
+    data_sha256: str | None
+    """The fingerprint of the dataset it was trained on, if that is stored with the weights."""
 
     @property
     def data(self) -> Path:
-        """The dataset it was trained on."""
-        return Path(str(self.config.data)).resolve()
+        """The folder of the dataset it was trained on.
+
+        Of a zip, which holds only its name: in the working folder, or where samples are prepared.
+        """
+        name = Path(str(self.config.data))
+        return (RUNS / name if str(name) in PREPARED.values() else name).resolve()
+
+    def dataset(self) -> Dataset:
+        """Open the dataset it was trained on; a bundled sample is prepared on first use.
+
+        SeqmodelError if it is gone or damaged, or has only the name that a zip holds.
+        """
+        name = str(self.config.data)
+        for sample, prepared in PREPARED.items():
+            if name == prepared:
+                sample_dataset(RUNS, sample)
+        if not Path(name).is_absolute() and not (self.data / MANIFEST).is_file():
+            raise SeqmodelError(
+                f"{self.folder} was trained on a dataset {name}, which is not here: name one with "
+                "--data"
+            )
+        dataset = open_dataset(self.data)
+        if not self.trained_on(dataset):
+            raise SeqmodelError(
+                f"{name} is not the dataset that {self.folder} was trained on, but another of that "
+                "name: name one with --data"
+            )
+        return dataset
+
+    def trained_on(self, dataset: Dataset) -> bool:
+        """Whether it was trained on this dataset, by its fingerprint or else by its place."""
+        if self.data_sha256 is None:
+            return dataset.folder.resolve() == self.data
+        return dataset.fingerprint() == self.data_sha256
 
     def check_reads(self, dataset: Dataset) -> None:
         """SeqmodelError unless the model reads frames like the dataset's."""
@@ -97,13 +134,13 @@ class Run:
 
 
 def load_run(path: str | Path, device: torch.device | None = None) -> Run:
-    """Load the best model of the run folder `path` onto `device` (None: the CPU), to predict with.
+    """Load the best model of a run, a folder or a zip, onto `device` (None: the CPU), to predict.
 
     SeqmodelError for no run, no checkpoint, a damaged one, or one from a newer seqmodel.
     """
     folder = Path(path)
     checkpoint = folder / BEST
-    if not checkpoint.is_file():
+    if not is_there(checkpoint):
         if not folder.is_dir():
             near = RUNS / folder
             meant = f"; there is one named {near}" if near.is_dir() else ""
@@ -120,7 +157,8 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     content = read_content(values, checkpoint)
     model = model_of(content, tensors, checkpoint)
     model.to(device or "cpu").eval()
-    return Run(folder, content.config, content.frame, model, content.epoch, content.longest_piece)
+    known = content.config, content.frame, model, content.epoch, content.longest_piece
+    return Run(folder, *known, content.data_sha256)
 
 
 def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple[Path, str]:
@@ -213,9 +251,9 @@ def new_run_folder(data: str, unit: str, runs: Path = RUNS) -> Path:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The completed epochs of a run, one dictionary each."""
     path, epochs = folder / METRICS, []
-    if not path.exists():
+    if not is_there(path):
         return []
-    for number, text in enumerate(read_bytes(path).splitlines(), 1):
+    for number, text in enumerate(read_file(path).splitlines(), 1):
         try:
             line = Fields.of(plain_json.parse(text))
             line.whole("epoch", 1)
@@ -223,10 +261,9 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
             for name in dict.fromkeys((*needed, *line.values)):  # in order: one error, always
                 line.number(name)
         except ValueError as error:
-            raise SeqmodelError(
-                f"{path} is damaged: line {number}: {error}; delete it, and `seqmodel train "
-                f"--resume --run {folder}` writes it again"
-            ) from error
+            again = f"delete it, and `seqmodel train --resume --run {folder}` writes it again"
+            advice = "get the zip again" if folder.is_file() else again
+            raise SeqmodelError(f"{path} is damaged: line {number}: {error}; {advice}") from error
         epochs.append(dict(line.values))
     return epochs
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from seqmodel.data.dataset import Dataset, Split, open_dataset
+from seqmodel.data.dataset import Dataset, Split
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.media.definitions import Comparison, SampleRequest
 from seqmodel.media.registry import medium_of
@@ -64,7 +64,7 @@ def compare_samples(
         cut_off += not piece.ended
         if progress is not None:
             progress(k + 1, number)
-    same = pieces.name == train.name and dataset.folder.resolve() == run.data
+    same = pieces.name == train.name and run.trained_on(dataset)
     return {
         "pieces": number,
         "frames": sum(map(len, drawn)),
@@ -85,9 +85,9 @@ def _frames(run: Run, seconds: float) -> int:
 
 def _training_split(run: Run, dataset: Dataset) -> Split:
     """What the run was trained on: `dataset`'s train, if it is the run's own dataset."""
-    if dataset.folder.resolve() == run.data:
+    if run.trained_on(dataset):
         return dataset["train"]
     try:
-        return open_dataset(run.data)["train"]
+        return run.dataset()["train"]
     except SeqmodelError as error:
         raise SeqmodelError(f"--samples needs {run.folder}'s training data: {error}") from error

@@ -24,13 +24,19 @@ from seqmodel.data.shard import LostError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
-from seqmodel.runs.content import PROGRESS, check_fit, checkpoint_content, is_over, model_tensors
+from seqmodel.runs.content import (
+    DATA_HASH,
+    PROGRESS,
+    check_fit,
+    checkpoint_content,
+    is_over,
+    model_tensors,
+)
 from seqmodel.training.free_running import run_free
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.pace import Pace
 from seqmodel.training.processes import Alone, Group, Watch, check_alike
 from seqmodel.training.state import (
-    DATA_HASH,
     DivergedError,
     Progress,
     TrainingState,

@@ -18,7 +18,14 @@ from seqmodel.model.build import build_model
 from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain_json import Fields
-from seqmodel.runs.content import PROGRESS, damaged, load_model, model_tensors, read_content
+from seqmodel.runs.content import (
+    DATA_HASH,
+    PROGRESS,
+    damaged,
+    load_model,
+    model_tensors,
+    read_content,
+)
 from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer, optimizer_tensors
 
 # Prefixes of tensors in a checkpoint, alongside the model's own.
@@ -26,9 +33,6 @@ OPTIMIZER, AVERAGE, CARRY = "optimizer.", "average.", "carry."
 
 RESUMABLE = ("data", "epochs", "patience")
 """Settings that may change: where the dataset is (its content may not), and when to end."""
-
-DATA_HASH = "data_sha256"
-"""The checkpoint's key for the dataset's fingerprint."""
 
 
 class DivergedError(SeqmodelError):

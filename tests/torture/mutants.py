@@ -36,6 +36,7 @@ import seqmodel
 from seqmodel.config import read_config_file
 from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
+from seqmodel.export.bundle import bundle
 from seqmodel.media.registry import medium_of_file
 from seqmodel.report.inspection import inspect_dataset
 from seqmodel.runs.checkpoint import (
@@ -132,7 +133,8 @@ def _readers(folder: Path) -> list[Reader]:
             readers.append(
                 Reader.of_file(f"{data}/{name}", copy / name, partial(_whole_dataset, copy))
             )
-    run = folder / "run"
+    run, zipped = folder / "run", folder / "run.zip"
+    zipped.write_bytes(bundle(load_run(run)))
     config = run / "config.yaml"
     return [
         *readers,
@@ -140,6 +142,7 @@ def _readers(folder: Path) -> list[Reader]:
         _hashed_again(folder / "struck"),
         *_signed_again(run),
         Reader.of_file("best.safetensors", run / "best.safetensors", lambda: load_run(run)),
+        Reader.of_file("run.zip", zipped, lambda: (read_metrics(zipped), load_run(zipped))),
         Reader.of_file("metrics.jsonl", run / "metrics.jsonl", lambda: read_metrics(run)),
         Reader.of_file("config.yaml", config, lambda: read_config_file(config)),
     ]

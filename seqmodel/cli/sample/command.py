@@ -58,7 +58,7 @@ def sample(
     run: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="The run folder.  [default: the newest that can write OUT]"
+            metavar="RUN", help="Its folder or zip.  [default: the newest that can write OUT]"
         ),
     ] = None,
     number: Annotated[

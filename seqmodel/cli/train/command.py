@@ -59,7 +59,8 @@ def train(
         bool, run_option("--print-config", help="Print all settings as YAML and stop.")
     ] = False,
     init_from: Annotated[
-        Path | None, run_option(metavar="RUN", help="Start from the weights of another run.")
+        Path | None,
+        run_option(metavar="RUN", help="Start from the weights of another run, folder or zip."),
     ] = None,
     processes: Annotated[
         int | None,

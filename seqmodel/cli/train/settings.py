@@ -32,6 +32,11 @@ def of_stopped_run(folder: Path, given: dict[str, Any], trials: int | None) -> C
     from seqmodel.runs.folder import CONFIG, LAST, read_metrics
     from seqmodel.training.state import RESUMABLE
 
+    if folder.is_file():
+        raise SeqmodelError(
+            f"{folder} is a file, without the state of training: start from its weights with "
+            f"--init-from {folder}"
+        )
     if not (folder / CONFIG).is_file():
         raise SeqmodelError(
             f"{folder} is not a run folder (no {CONFIG}); there is nothing to resume"

@@ -1,6 +1,6 @@
 """Mistakes in `eval` and `sample`, which take runs."""
 
-from mistakes.said import DAMAGED, EXISTS, HELP, NO_MIDI, NO_ROLL, NO_RUN
+from mistakes.said import DAMAGED, EXISTS, HELP, NO_MIDI, NO_ROLL, NO_RUN, NO_ZIP
 
 NO_END = (
     "{{run}} was trained without --end, so its pieces always last until the limit: leave out {}"
@@ -8,7 +8,7 @@ NO_END = (
 EVAL = {
     "eval": (1, NO_RUN),
     "eval {bad}/nope": (1, "there is no run folder {bad}/nope"),
-    "eval {run}/best.safetensors": (1, "there is no run folder {run}/best.safetensors"),
+    "eval {run}/best.safetensors": (1, f"{{run}}/best.safetensors {NO_ZIP}"),
     "eval {data}": (1, "{data} is a dataset: name a run that was trained on it"),
     "eval {bad}/no-best": (
         1,
@@ -126,5 +126,6 @@ SAMPLE = {
         1,
         "{bad}/no-checkpoint has no checkpoint (best.safetensors); train one with `seqmodel train`",
     ),
+    "sample o.mid --run {bad}/file": (1, f"{{bad}}/file {NO_ZIP}"),
     "sample o.mid --run {bad}/changed": (1, f"{{bad}}/changed/best.safetensors {DAMAGED}"),
 }

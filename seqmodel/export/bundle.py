@@ -1,0 +1,110 @@
+"""A run as one zip to share, which every command takes in place of a run folder.
+
+It holds what is needed to predict and to sample, and a card for people, but not the state of
+training. Nothing in it depends on the clock or the machine, so equal runs give equal bytes (with
+the same zlib), and of the dataset's path it keeps only the folder's name.
+"""
+
+import io
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import seqmodel
+from seqmodel.config import Config, to_yaml
+from seqmodel.media.registry import medium_of
+from seqmodel.media.words import printable, spaced
+from seqmodel.plain_json import Fields
+from seqmodel.report.subjects import subject_of
+from seqmodel.runs.checkpoint import checkpoint_bytes, load_content
+from seqmodel.runs.content import DATA_HASH, checkpoint_content, damaged, model_tensors
+from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, is_there, read_file
+from seqmodel.runs.folder import Run, read_metrics
+from seqmodel.units.registry import unit_spec
+
+FIRST_DAY = (1980, 1, 1, 0, 0, 0)
+"""Of zip's calendar."""
+
+
+def bundle(run: Run) -> bytes:
+    """The zip; SeqmodelError for a run whose metrics or last checkpoint are damaged."""
+    config = replace(run.config, data=Path(str(run.config.data)).name)
+    data_sha256 = _data_sha256(run)
+    files = {
+        CARD: _card(run, config, data_sha256).encode(),
+        CONFIG: to_yaml(config).encode(),
+        BEST: _weights(run, config, data_sha256),
+    }
+    if is_there(run.folder / METRICS):
+        files[METRICS] = read_file(run.folder / METRICS)
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for name, content in files.items():
+            member = zipfile.ZipInfo(name, FIRST_DAY)
+            member.compress_type, member.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(member, content)
+    return written.getvalue()
+
+
+def _data_sha256(run: Run) -> str | None:
+    """The fingerprint of what it was trained on, None if it is lost."""
+    last = run.folder / LAST
+    if run.data_sha256 is not None or not is_there(last):
+        return run.data_sha256
+    try:
+        return Fields(load_content(last)).text(DATA_HASH)
+    except ValueError as error:
+        raise damaged(last, str(error)) from error
+
+
+def _weights(run: Run, config: Config, data_sha256: str | None) -> bytes:
+    where = {"epoch": run.epoch, "longest_piece": run.longest_piece}
+    content = checkpoint_content(config, run.frame, **where)
+    if data_sha256 is not None:
+        content[DATA_HASH] = data_sha256
+    return checkpoint_bytes(model_tensors(run.model), content)
+
+
+def _card(run: Run, config: Config, data_sha256: str | None) -> str:
+    """What the run is, as Markdown; names and texts are indented, so that they stay literal."""
+    kind = medium_of(run.frame).formats[0]
+    model = subject_of(run, "").model()
+    sections = {
+        "Model": [
+            model,
+            f"{run.model.parameter_counts().with_output:,} parameters, epoch {run.epoch}",
+            f"seqmodel {seqmodel.__version__}; {CONFIG} has all settings",
+        ],
+        "Figures on valid": [*_figures(run)] or ["not recorded"],
+        "Data": [
+            f"{config.data}: {run.frame}",
+            f"longest piece of train  {run.longest_piece:,} frames",
+            f"fingerprint             {data_sha256 or 'not recorded'}",
+        ],
+        "Equations": [*_equations(config)],
+        "Use": [f"seqmodel sample out.{kind} --run RUN", "seqmodel eval RUN --data DATA"],
+    }
+    lines = ["# A trained run of seqmodel"]
+    for title, body in sections.items():
+        lines += ["", f"## {title}", "", *(f"    {printable(line)}" for line in body)]
+    lines += ["", "RUN is the zip file that this is from, or the folder that it was unpacked to."]
+    return "\n".join(lines) + "\n"
+
+
+def _figures(run: Run) -> Iterator[str]:
+    """Those of the epoch whose weights these are."""
+    prefix = "valid_"
+    for line in read_metrics(run.folder):
+        if line["epoch"] == run.epoch:
+            for name, figure in line.items():
+                if name.startswith(prefix):
+                    yield f"{spaced(name.removeprefix(prefix)):22} {figure:9.4f}"
+
+
+def _equations(config: Config) -> Iterator[str]:
+    """Of each unit that the model has."""
+    for unit in dict.fromkeys(filter(None, (config.unit, config.note_unit))):
+        spec = unit_spec(unit)
+        yield f"# {spec.name}"
+        yield from spec.statements

@@ -1,0 +1,105 @@
+"""The files of a run, in its folder or in a zip that `seqmodel export` wrote.
+
+A path through a zip, such as run.zip/best.safetensors, names a file in it, so that nothing that
+reads a run has to know which of the two it is. Zips come from strangers: they are never unpacked,
+and are read into memory only if they hold nothing but what `export` writes, of sizes checked
+before anything is allocated.
+"""
+
+import os
+import stat
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.files import disk_error, open_input, read_bytes
+
+CONFIG, METRICS, CURVE = "config.yaml", "metrics.jsonl", "learning-curve.png"
+BEST, LAST = "best.safetensors", "last.safetensors"
+CARD = "README.md"
+"""In a zip: what the run is, for people."""
+IN_ZIP = (CARD, CONFIG, METRICS, BEST)
+BEGINS = b"PK\3\4"
+"""The first bytes of a zip that is not empty."""
+MOST, MOST_TIMES = 1 << 30, 100
+"""Bytes that the files of a zip may have together, also as a multiple of the zip's own size.
+
+Text of repeated lines packs to a tenth, weights hardly at all; a bomb is a thousandth.
+"""
+
+
+def is_there(path: Path) -> bool:
+    """Whether a run has the file; SeqmodelError for a zip that `export` did not write."""
+    if not path.parent.is_file():
+        return path.is_file()
+    with _opened(path.parent) as archive:
+        return path.name in archive.namelist()
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a run's file, with a descriptor even in a zip; otherwise as `open_input`."""
+    if not path.parent.is_file():
+        return open_input(path)
+    content = read_file(path)
+    file = os.fdopen(os.memfd_create(path.name), "w+b")
+    file.write(content)
+    file.seek(0)
+    return file
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a run's file; SeqmodelError if it cannot be read."""
+    if not path.parent.is_file():
+        return read_bytes(path)
+    with _opened(path.parent) as archive, archive.open(path.name) as file:
+        size = archive.getinfo(path.name).file_size
+        # Without a size zipfile unpacks what there is, however much, before it compares.
+        content = file.read(size)
+        if len(content) != size:
+            raise EOFError
+        return content
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Yield a zip that is safe to read; SeqmodelError, in the block too, if it is not."""
+    try:
+        with open_input(path) as file:
+            if file.read(len(BEGINS)) != BEGINS:
+                raise SeqmodelError(
+                    f"{path} is no run: name a run folder, or a zip that `seqmodel export` wrote"
+                )
+            with zipfile.ZipFile(file) as archive:
+                for wrong in _objections(archive.infolist(), os.fstat(file.fileno()).st_size):
+                    raise SeqmodelError(f"{path} is no zip that `seqmodel export` wrote: {wrong}")
+                yield archive
+    except SeqmodelError:
+        raise
+    except OSError as error:
+        raise disk_error(path, "read", error) from error
+    except Exception as error:  # a damaged archive makes zipfile raise nearly anything
+        raise SeqmodelError(f"{path} is damaged (cut short or changed); get it again") from error
+
+
+def _objections(members: list[zipfile.ZipInfo], size: int) -> Iterator[str]:
+    """What `export` would not have written, if anything, in a zip of `size` bytes."""
+    names = [member.orig_filename for member in members]  # whole: the other ends at a zero byte
+    for name, member in zip(names, members, strict=True):
+        if name not in IN_ZIP:
+            yield f"it holds {name!r:.60}"
+        if names.count(name) > 1:
+            yield f"it holds {name} twice"
+        if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
+            yield f"{name} is no regular file"
+        if member.flag_bits & 1:
+            yield f"{name} is encrypted"
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            yield f"{name} is packed in another way"
+    if BEST not in names:
+        yield f"it holds no {BEST}"
+    total = sum(member.file_size for member in members)
+    if total > min(MOST, MOST_TIMES * size):
+        yield f"its {size:,} bytes claim to hold {total:,}"

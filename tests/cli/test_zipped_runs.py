@@ -1,0 +1,121 @@
+"""Runs as zips, wherever a run is taken."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from calling import Call, call_ok
+
+
+@pytest.fixture
+def zipped(call: Call, run: Path) -> str:
+    """The run as ./r.zip, made where its dataset is not."""
+    call_ok("export", run, "r.zip", "-q")
+    return "r.zip"
+
+
+def test_export_says_what_it_wrote(call: Call, run: Path):
+    result = call("export", run, "r.zip")
+    size = Path("r.zip").stat().st_size
+    said = f"r.zip: bundle of {run}, {size / 1000:,.0f} kB\n"
+    assert (result.status, result.out, result.err) == (0, "", said)
+    again = call("export", run, "r.zip")
+    assert (again.status, again.err) == (
+        1,
+        "seqmodel: r.zip exists already; add --force to replace it\n",
+    )
+    assert call("export", "r.zip", "again.zip", "-q").err == ""
+    assert Path("again.zip").read_bytes() == Path("r.zip").read_bytes()
+
+
+def test_a_zip_samples_and_scores_as_its_folder(call: Call, run: Path, data: Path, zipped: str):
+    """Guards `sample`, `eval` and --best-of, which reads the figures of training."""
+    options = ("--length", 12, "--best-of", 2)
+    of_zip = call("sample", "a.mid", "--run", zipped, *options)
+    of_run = call("sample", "b.mid", "--run", run, *options)
+    assert of_zip.status == 0
+    assert of_zip.err == of_run.err.replace("b.mid", "a.mid").replace(str(run), zipped)
+    assert Path("a.mid").read_bytes() == Path("b.mid").read_bytes()
+    ours, theirs = (
+        json.loads(call_ok("eval", each, "--data", data, "--json").out) for each in (zipped, run)
+    )
+    assert ours == {**theirs, "run": zipped}
+
+
+def test_a_zip_finds_its_data_by_name(call: Call, run: Path, data: Path, zipped: str):
+    """Guards against a traceback, and against the wrong data, where the run's own is not."""
+    result = call("eval", zipped)
+    assert (result.status, result.err) == (
+        1,
+        "seqmodel: r.zip was trained on a dataset data, which is not here: name one with --data\n",
+    )
+    shutil.copytree(data, "data")
+    ours, theirs = (json.loads(call_ok("eval", each, "--json").out) for each in (zipped, run))
+    assert ours["nats_per_frame"] == theirs["nats_per_frame"]
+    samples = ("--samples", 2, "--json")
+    assert json.loads(call_ok("eval", zipped, *samples).out)["samples"]["pieces"] == 2
+    shutil.move("data", "moved")
+    assert call("eval", zipped, "--data", "moved", *samples).status == 0
+    shutil.copytree(data, "data")
+    index = Path("data/valid.jsonl")
+    index.write_text(index.read_text().replace('"sha256": "', '"sha256": "0', 1))
+    result = call("eval", zipped)
+    assert (result.status, result.err.count("\n")) == (1, 1)
+
+
+def test_a_zip_is_inspected_and_reported(call: Call, run: Path, zipped: str):
+    ours, theirs = (call_ok("inspect", each).out.splitlines() for each in (zipped, run))
+    assert ours[0] == "r.zip: run of 2 epochs"
+    assert ours[1:-2] == theirs[1:-2]
+    assert ours[-2] == "  trained on data, 88 notes, 4 steps per beat"
+    assert ours[-1] == theirs[-1]
+    assert "  unchanged: best.safetensors\n" in call_ok("inspect", zipped, "--verify").out
+    assert call("inspect", zipped, "--plot", "c.png").err == "drawn to c.png\n"
+    result = call("report", zipped, run, "--out", "r.html", "--samples", 0)
+    assert result.status == 0, result.err
+    assert "r.zip" in Path("r.html").read_text()
+
+
+def test_training_starts_from_a_zip_but_never_goes_on_in_it(
+    call: Call, data: Path, run: Path, zipped: str
+):
+    """Guards the zip's bytes too."""
+    before = Path(zipped).read_bytes()
+    small = ("--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end", "--json")
+    first, second = (
+        json.loads(call_ok("train", data, *small, "--init-from", each, "--run", name).out)["best"]
+        for each, name in ((zipped, "a"), (run, "b"))
+    )
+    assert first["valid_nats_per_frame"] == second["valid_nats_per_frame"]
+    result = call("train", "--resume", "--run", zipped)
+    assert (result.status, result.err) == (
+        1,
+        "seqmodel: r.zip is a file, without the state of training: start from its weights with "
+        "--init-from r.zip\n",
+    )
+    result = call("train", data, *small, "--run", zipped, "--force")
+    assert (result.status, result.err) == (
+        1,
+        "seqmodel: r.zip is not a run folder, so it is never replaced; name another place\n",
+    )
+    assert Path(zipped).read_bytes() == before
+
+
+def test_a_strangers_zip_is_refused_in_one_line(call: Call, zipped: str, here: Path):
+    """Guards every command that takes a run."""
+    content = Path(zipped).read_bytes()
+    Path(zipped).write_bytes(content[:-30])
+    before = sorted(here.rglob("*"))
+    for command in (
+        ("eval", zipped),
+        ("sample", "o.mid", "--run", zipped),
+        ("report", zipped),
+        ("inspect", zipped),
+        ("export", zipped, "o.zip"),
+        ("train", "--init-from", zipped, "--hidden", 4, "--model", "frame-wise", "--run", "r"),
+    ):
+        result = call(*command)
+        said = "seqmodel: r.zip is damaged (cut short or changed); get it again\n"
+        assert (result.status, result.out, result.err) == (1, "", said), command
+        assert [path for path in sorted(here.rglob("*")) if "runs" not in path.parts] == before

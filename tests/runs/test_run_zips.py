@@ -1,0 +1,221 @@
+"""Zips from strangers: one line that says why, nothing unpacked, no more memory than they take."""
+
+import os
+import stat
+import struct
+import tracemalloc
+import warnings
+import zipfile
+from contextlib import suppress
+
+import pytest
+
+from seqmodel.errors import SeqmodelError
+from seqmodel.report.inspection import inspect_run, kind_of
+from seqmodel.runs.files import BEST, CARD, CONFIG, METRICS, is_there, open_file, read_file
+from seqmodel.runs.folder import load_run, read_metrics
+
+CENTRAL, LOCAL = b"PK\1\2", b"PK\3\4"
+
+
+@pytest.fixture(scope="module")
+def weights(run_folder):
+    return (run_folder / BEST).read_bytes()
+
+
+@pytest.fixture
+def make(tmp_path, weights):
+    """A function that writes run.zip: the weights, and further members (name or ZipInfo, bytes)."""
+
+    def make(*more, best=weights, packed=zipfile.ZIP_DEFLATED):
+        path = tmp_path / "run.zip"
+        with zipfile.ZipFile(path, "w", packed) as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of names given twice
+            for name, content in (((BEST, best),) if best is not None else ()) + more:
+                archive.writestr(name, content)
+        return path
+
+    return make
+
+
+def refused(path, *parts):
+    """Both ways in refuse it, and leave nothing behind."""
+    before = sorted(path.parent.parent.rglob("*"))
+    for read in (load_run, read_metrics):
+        with pytest.raises(SeqmodelError) as caught:
+            read(path)
+        message = str(caught.value)
+        assert "\n" not in message
+        assert all(part in message for part in (str(path), *parts)), message
+    assert sorted(path.parent.parent.rglob("*")) == before
+
+
+def test_a_zip_of_a_run_is_read(make, run, rolls):
+    """The other tests change what is read here."""
+    path = make((CARD, b"hello"), (CONFIG, b""), (METRICS, b""))
+    assert (load_run(path).nll(rolls["valid"][0]) == run.nll(rolls["valid"][0])).all()
+    assert read_metrics(path) == []
+    assert [is_there(path / name) for name in (BEST, CARD, "last.safetensors")] == [1, 1, 0]
+    assert read_file(path / CARD) == b"hello"
+    with open_file(path / CARD) as file:
+        assert file.read() == b"hello"
+    assert kind_of(path) == "run"
+    assert inspect_run(path, None, verify=True)["verified"] == [BEST]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"../{BEST}",
+        f"/tmp/{BEST}",
+        f"C:\\{BEST}",
+        f"run/{BEST}",
+        "run/",
+        "last.safetensors",
+        "payload.py",
+        "line\nbreak",
+        "x" * 5000,
+    ],
+)
+def test_another_name_is_refused(make, name):
+    """Guards against paths that lead elsewhere, and against files that nobody expects."""
+    refused(make((name, b"x")), "is no zip that `seqmodel export` wrote: it holds '")
+
+
+def test_a_name_is_compared_beyond_its_zero_byte(make):
+    """zipfile ends names there, so that two programs would see different files."""
+    path = make((f"{CARD}_.py", b"x"))
+    path.write_bytes(path.read_bytes().replace(f"{CARD}_".encode(), f"{CARD}\0".encode()))
+    refused(path, "it holds 'README.md\\x00.py'")
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFDIR, stat.S_IFIFO])
+def test_a_link_is_refused(make, kind):
+    link = zipfile.ZipInfo(CARD)
+    link.create_system, link.external_attr = 3, (kind | 0o777) << 16
+    refused(make((link, b"/etc/passwd")), "README.md is no regular file")
+
+
+def test_a_name_given_twice_is_refused(make, weights):
+    refused(make((BEST, weights)), "it holds best.safetensors twice")
+
+
+def test_a_zip_without_weights_is_refused(make):
+    refused(make((CARD, b"hello"), best=None), "it holds no best.safetensors")
+
+
+@pytest.mark.parametrize("packed", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_another_packing_is_refused(make, packed):
+    """LZMA's header alone can ask for gigabytes."""
+    refused(make(packed=packed), "best.safetensors is packed in another way")
+
+
+def patched(path, signature, at, form, value, which=0):
+    """Change a field of the header of member `which`, counted from the last."""
+    content = bytearray(path.read_bytes())
+    place = len(content)
+    for _ in range(which + 1):
+        place = content.rindex(signature, 0, place)
+    struct.pack_into(form, content, place + at, value)
+    path.write_bytes(content)
+    return path
+
+
+def test_an_encrypted_file_is_refused(make):
+    path = patched(make(), LOCAL, 6, "<H", 1)
+    refused(patched(path, CENTRAL, 8, "<H", 1), "best.safetensors is encrypted")
+
+
+def peak(call):
+    tracemalloc.start()
+    call()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(make):
+    """200 MB of zeros in 200 kB."""
+    path = make((METRICS, bytes(200_000_000)))
+    assert path.stat().st_size < 300_000
+    assert peak(lambda: refused(path, "bytes claim to hold 200,")) < 2_000_000
+
+
+def test_a_bomb_that_claims_to_be_small_is_not_unpacked(make):
+    """zipfile alone unpacks all of it before it compares the size."""
+    path = make((METRICS, bytes(200_000_000)))
+    patched(patched(path, LOCAL, 22, "<I", 10), CENTRAL, 24, "<I", 10)
+
+    def read():
+        with pytest.raises(SeqmodelError, match=r"run.zip is damaged \(cut short or changed\)"):
+            read_metrics(path)
+
+    assert peak(read) < 2_000_000
+
+
+@pytest.mark.parametrize("size", [2**32 - 2, 2**31, 10**9])
+def test_a_size_that_is_only_claimed_is_refused(make, size):
+    refused(patched(make(), CENTRAL, 24, "<I", size), "bytes claim to hold")
+
+
+def test_files_that_overlap_count_each_time(make, weights):
+    """A zip whose members share their bytes can hold more than any single stream packs."""
+    path = make((METRICS, bytes(80_000)), (CARD, bytes(80_000)), best=bytes(80_000))
+    refused(path, "bytes claim to hold 240,000")
+
+
+def test_a_file_shorter_than_it_claims_is_refused(make):
+    path = patched(make((METRICS, b"{}\n" * 100)), CENTRAL, 24, "<I", 400)
+    with pytest.raises(SeqmodelError, match="is damaged"):
+        read_metrics(path)
+
+
+def test_a_zip_cut_short_anywhere_is_refused(make, weights):
+    content = make().read_bytes()
+    for cut in [
+        *range(4, 60),
+        *range(60, len(content), 211),
+        *range(len(content) - 60, len(content)),
+    ]:
+        path = make()
+        path.write_bytes(content[:cut])
+        with pytest.raises(SeqmodelError, match=r"run.zip is damaged \(cut short or changed\)"):
+            load_run(path)
+
+
+def test_a_changed_byte_changes_nothing_or_is_refused(make, weights, run, rolls):
+    content = make(best=weights, packed=zipfile.ZIP_STORED).read_bytes()
+    expected, path = run.nll(rolls["valid"][1]), make()
+    for place in [
+        *range(80),
+        *range(80, len(content), 499),
+        *range(len(content) - 90, len(content)),
+    ]:
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        with suppress(SeqmodelError):
+            assert (load_run(path).nll(rolls["valid"][1]) == expected).all(), place
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"P", b"hello\n", b"PK\5\6" + bytes(18), b"\x89PNG\r\n\x1a\n"]
+)
+def test_what_is_no_zip_is_no_run(tmp_path, content):
+    path = tmp_path / "run.zip"
+    path.write_bytes(content)
+    refused(path, "is no run: name a run folder, or a zip that `seqmodel export` wrote")
+
+
+def test_a_pipe_does_not_block(tmp_path):
+    os.mkfifo(tmp_path / "run.zip")
+    with pytest.raises(SeqmodelError, match="there is no run folder"):
+        load_run(tmp_path / "run.zip")
+
+
+def test_damaged_metrics_in_a_zip_advise_nothing_impossible(make):
+    """There is nothing to resume in a zip."""
+    with pytest.raises(
+        SeqmodelError, match=r"run\.zip/metrics\.jsonl is damaged: .*; get the zip again"
+    ):
+        read_metrics(make((METRICS, b"{}\n")))
