@@ -38,6 +38,12 @@ def message(text: str, *, quiet: bool = False) -> None:
         typer.echo(printable(text), err=True)
 
 
+def from_here(path: Path) -> Path:
+    """A path as one would type it: relative if it is below the working directory."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 def split_lines(
     splits: Mapping[str, Mapping[str, int]], more: Mapping[str, str] | None = None
 ) -> list[str]:

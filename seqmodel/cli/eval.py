@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import counter, message, plural, print_json, show
+from seqmodel.cli.common import counter, from_here, message, plural, print_json, show
 from seqmodel.cli.completion import one_of
 from seqmodel.cli.options import (
     Device,
@@ -227,12 +227,6 @@ def _csv(pieces: list[dict[str, Any]], *, per_frame: bool) -> list[str]:
     return text.getvalue().splitlines()
 
 
-def _from_here(path: str) -> str:
-    """A path as one would type it: relative if it is below the working directory."""
-    here = Path.cwd()
-    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
-
-
 def _samples(values: dict[str, Any], split: str, comparison: Comparison) -> list[str]:
     counts = f"{plural(values['pieces'], 'sample')}, {plural(values['frames'], 'frame')}"
     heat = f", temperature {values['temperature']:g}" if values["temperature"] != 1 else ""
@@ -248,7 +242,7 @@ def _table(result: dict[str, Any], config: Config, figures: list[str]) -> list[s
     unit = unit if config.model == "frame-wise" else f"{config.model} {unit}"
     lines = [
         f"{result['run']} ({unit}, epoch {result['epoch']}) on "
-        f"{result['split'] + ' of ' if result['split'] else ''}{_from_here(result['data'])}: "
+        f"{result['split'] + ' of ' if result['split'] else ''}{from_here(Path(result['data']))}: "
         f"{plural(result['pieces'], 'piece')}, {plural(result['frames'], 'frame')}",
         "",
         f"nats per frame           {nats:9.4f}",

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from seqmodel.cli.common import message
+from seqmodel.cli.common import from_here, message
 from seqmodel.cli.completion import DEVICES, one_of
 from seqmodel.errors import SeqmodelError, UsageError
 
@@ -56,14 +56,28 @@ def check_plot(path: Path, *, force: bool) -> None:
 
 
 def chosen_run(run: Path | None, media: Collection[str] | None = None, *, quiet: bool) -> Path:
-    """The run that was named, or else the newest that is trained, of one of the media if given."""
+    """The run that was named, or the newest that is trained, of one of the media if given.
+
+    If there is none, the bundled run of the first of these media.
+    """
     if run is not None:
         return run
-    from seqmodel.runs.folder import newest_run
+    from seqmodel.data.bundled import PRETRAINED, pretrained_run
+    from seqmodel.runs.folder import RUNS, newest_run, no_run
 
-    newest, remark = newest_run(media=media)
-    message(remark, quiet=quiet or not remark)
-    return newest
+    newest = newest_run(media=media)
+    if newest is not None:
+        folder, remark = newest
+        message(remark, quiet=quiet or not remark)
+        return folder
+    of = f" of {' or '.join(media)}" if media else ""
+    for medium in media or PRETRAINED:
+        if medium in PRETRAINED:
+            taken, sample = from_here(pretrained_run(medium)), PRETRAINED[medium]
+            told = f"no run{of} in {RUNS}/: taking {taken}, trained on the bundled {sample}"
+            message(told, quiet=quiet)
+            return taken
+    raise no_run(RUNS)
 
 
 def with_parameters(command: Command, parameters: Iterable[Parameter]) -> Command:

@@ -1,4 +1,4 @@
-"""The bundled samples: where their files are, and their datasets, prepared on first use."""
+"""The bundled samples: their files, their datasets, prepared on first use, and runs on them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +18,8 @@ FRAMES = PianoRollFrames(Grid.of_beats(4))
 Sample = Literal["music", "speech"]
 PREPARED: Mapping[Sample, str] = {"music": "sample-data", "speech": "sample-speech"}
 """The folder of each sample's dataset."""
+PRETRAINED: Mapping[str, Sample] = {"music": "music", "audio": "speech"}
+"""The sample that each medium's bundled run was trained on."""
 
 
 def sample_sources(sample: Sample = "music") -> Path:
@@ -25,11 +27,22 @@ def sample_sources(sample: Sample = "music") -> Path:
 
     The music is MIDI, the speech mono at 8 kHz; both are split by folders.
     """
+    return _bundled(sample, "a dataset")
+
+
+def pretrained_run(medium: str) -> Path:
+    """The bundled run of a medium, a zip; sample_data/README.md says how it was made."""
+    return _bundled(f"pretrained/{PRETRAINED[medium]}.zip", "a run")
+
+
+def _bundled(path: str, instead: str) -> Path:
     package = Path(__file__).resolve().parents[1]
-    for folder in (package / "sample_data" / sample, package.parent / "sample_data" / sample):
-        if folder.is_dir():
-            return folder
-    raise SeqmodelError(f"this installation has no sample_data next to {package}; name a dataset")
+    for folder in (package / "sample_data", package.parent / "sample_data"):
+        if (folder / path).exists():
+            return folder / path
+    raise SeqmodelError(
+        f"this installation has no sample_data/{path} in or next to {package}; name {instead}"
+    )
 
 
 def sample_dataset(runs: Path, sample: Sample = "music") -> Path:

@@ -161,19 +161,19 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     return Run(folder, *known, content.data_sha256)
 
 
-def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple[Path, str]:
-    """The run folder in `runs` whose best checkpoint is the newest; SeqmodelError if there is none.
+def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple[Path, str] | None:
+    """The run folder in `runs` whose best checkpoint is the newest, of one of `media` if given.
 
     One that has finished training is preferred; the remark says so if a newer one has not, and is
-    "" otherwise. With `media`, the newest of one of these, or of any medium if there is none:
-    callers can then give the better error.
+    "" otherwise. None if there is none.
     """
     found = [file for file in runs.glob(f"*/{BEST}") if file.is_file()]
-    if not found:
-        raise _no_run(runs)
     found.sort(key=_modified, reverse=True)
     fitting = (file for file in found if media is None or medium_name(load_content(file)) in media)
-    newest = next(fitting, found[0]).parent
+    first = next(fitting, None)
+    if first is None:
+        return None
+    newest = first.parent
     if len(found) == 1 or _finished(newest):
         return newest, ""
     finished = (file.parent for file in fitting if _finished(file.parent))
@@ -213,7 +213,7 @@ def newest_resumable_run(runs: Path = RUNS, data: Path | None = None) -> Path:
     if not latest and data is not None:
         raise SeqmodelError(f"no run on {data} in {runs}/ to resume; name one with --run")
     if not latest:
-        raise _no_run(runs)
+        raise no_run(runs)
     return max(latest, key=lambda folder: latest[folder])
 
 
@@ -229,7 +229,8 @@ def _modified(file: Path) -> int:
     return file.stat().st_mtime_ns
 
 
-def _no_run(runs: Path) -> SeqmodelError:
+def no_run(runs: Path) -> SeqmodelError:
+    """The one-line error where a command that is not told a run finds none."""
     return SeqmodelError(f"no run in {runs}/; train one with `seqmodel train`, or name its folder")
 
 

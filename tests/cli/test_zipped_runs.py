@@ -1,4 +1,4 @@
-"""Runs as zips, wherever a run is taken."""
+"""Runs as zips, wherever a run is taken, and the bundled ones, taken where there is no other."""
 
 import json
 import shutil
@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 from calling import Call, call_ok
+
+from seqmodel.data import bundled
+
+BUNDLED = bundled.sample_sources().parent / "pretrained"
 
 
 @pytest.fixture
@@ -119,3 +123,74 @@ def test_a_strangers_zip_is_refused_in_one_line(call: Call, zipped: str, here: P
         said = "seqmodel: r.zip is damaged (cut short or changed); get it again\n"
         assert (result.status, result.out, result.err) == (1, "", said), command
         assert [path for path in sorted(here.rglob("*")) if "runs" not in path.parts] == before
+
+
+# ---- without any run ----------------------------------------------------------------------------
+
+
+def test_music_and_speech_before_any_training(call: Call, here: Path):
+    """Guards the first command that a newcomer types, and the choice of the medium."""
+    music, speech = BUNDLED / "music.zip", BUNDLED / "speech.zip"
+    result = call("sample", "out.mid", "--length", 40, "--no-end")
+    assert (result.status, result.err) == (
+        0,
+        f"no run of music in runs/: taking {music}, trained on the bundled music\n"
+        f"out.mid: 40 frames from {music}, cut off at the limit\n",
+    )
+    result = call("sample", "out.wav", "--seconds", 0.1)
+    assert (result.status, result.err) == (
+        0,
+        f"no run of audio or music in runs/: taking {speech}, trained on the bundled speech\n"
+        f"out.wav: 0.1 s (800 samples at 8,000 Hz) from {speech}\n",
+    )
+    for name, taken in (("o.mp3", music), ("o.png", music), ("o.flac", speech)):
+        assert f"taking {taken}, " in call_ok("sample", name, "--seconds", 0.5).err
+    assert call_ok("sample", "q.mid", "--length", 9, "-q").err == ""
+    assert sorted(path.name for path in here.iterdir()) == sorted(
+        ["out.mid", "out.wav", "o.mp3", "o.png", "o.flac", "q.mid"]
+    )
+
+
+def test_the_bundled_run_is_named_as_one_would_type_it(call: Call, monkeypatch: pytest.MonkeyPatch):
+    """Guards the README, whose commands run in a clone."""
+    monkeypatch.chdir(BUNDLED.parent)
+    err = call_ok("sample", "-", "--format", "mid", "--length", 9).err
+    assert err.startswith("no run of music in runs/: taking pretrained/music.zip, trained on ")
+
+
+def test_a_run_of_ones_own_comes_first(call: Call, run: Path):
+    """Guards against the bundled run taken in place of the one just trained."""
+    shutil.copytree(run, "runs/mine")
+    for name in ("o.mid", "o.wav"):
+        said = call("sample", name, "--length", 9).err
+        assert said.startswith(f"{name}: 9 frames")
+        assert said.endswith(" from runs/mine\n")
+    result = call("sample", "-", "--format", "raw", "--seconds", 0.1)  # no music
+    assert result.err.startswith("no run of audio in runs/: taking ")
+    assert len(result.raw) == 1600
+
+
+def test_eval_and_report_without_any_run(call: Call):
+    """Guards the bundled run's data, prepared on first use as `train` does."""
+    for command in (("eval", "--json"), ("report", "--samples", 0)):
+        result = call(*command)
+        assert result.status == 0, result.err
+        assert result.err.startswith("no run in runs/: taking ")
+        if command[0] == "eval":
+            values = json.loads(result.out)
+            assert (values["pieces"], Path(values["data"]).name) == (20, "sample-data")
+    assert [path.name for path in Path("runs").iterdir()] == ["sample-data"]
+    page = Path("report.html").read_text()
+    assert f"{values['nats_per_frame']:.4f}" in page
+
+
+def test_an_installation_without_the_bundled_runs_says_so(
+    call: Call, monkeypatch: pytest.MonkeyPatch, here: Path
+):
+    monkeypatch.setattr(bundled, "__file__", str(here / "seqmodel" / "data" / "bundled.py"))
+    result = call("sample", "o.mid")
+    assert (result.status, result.err) == (
+        1,
+        "seqmodel: this installation has no sample_data/pretrained/music.zip in or next to "
+        f"{here}/seqmodel; name a run\n",
+    )

@@ -70,7 +70,7 @@ def test_weights_of_another_build_are_refused_in_one_line(run, make_config, othe
 
 
 def test_the_newest_run_is_the_one_trained_last(tmp_path):
-    refused(lambda: newest_run(tmp_path / "runs"), "no run in", "seqmodel train")
+    assert newest_run(tmp_path / "runs") is None
     for k, name in enumerate(["b", "c", "a"]):
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
@@ -120,7 +120,7 @@ def test_the_newest_run_of_a_medium_is_found_behind_newer_ones(
     assert newest_run(tmp_path, {"audio", "music"})[0].name == "audio"
     assert newest_run(tmp_path, {"music"})[0].name == "music"
     shutil.rmtree(tmp_path / "audio")
-    assert newest_run(tmp_path, {"audio"})[0].name == "music"  # the caller reports what is wrong
+    assert newest_run(tmp_path, {"audio"}) is None
     (tmp_path / "music" / runs.BEST).write_bytes(b"x")
     refused(lambda: newest_run(tmp_path, {"music"}), "music/best.safetensors is damaged")
 

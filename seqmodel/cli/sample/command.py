@@ -233,9 +233,10 @@ def _format(out: Path, given: str | None) -> str:
     return kind
 
 
-def _able(kind: str) -> set[str]:
-    """The media that can be written in a format."""
-    return {medium.name for medium in MEDIA.values() if kind in medium.formats}
+def _able(kind: str) -> list[str]:
+    """The media that can be written in a format, first those whose files have it."""
+    able = [medium for medium in MEDIA.values() if kind in medium.formats]
+    return [medium.name for medium in sorted(able, key=lambda m: f".{kind}" not in m.suffixes)]
 
 
 def _check(kind: str, prime: Path | None, medium: Medium, trained: str) -> None:

@@ -1,12 +1,11 @@
 """Mistakes in `eval` and `sample`, which take runs."""
 
-from mistakes.said import DAMAGED, EXISTS, HELP, NO_MIDI, NO_ROLL, NO_RUN, NO_ZIP
+from mistakes.said import DAMAGED, EXISTS, HELP, NO_MIDI, NO_ROLL, NO_ZIP
 
 NO_END = (
     "{{run}} was trained without --end, so its pieces always last until the limit: leave out {}"
 )
 EVAL = {
-    "eval": (1, NO_RUN),
     "eval {bad}/nope": (1, "there is no run folder {bad}/nope"),
     "eval {run}/best.safetensors": (1, f"{{run}}/best.safetensors {NO_ZIP}"),
     "eval {data}": (1, "{data} is a dataset: name a run that was trained on it"),
@@ -54,7 +53,6 @@ SAMPLE = {
         "--format mid contradicts the suffix of a.ogg: leave one out",
     ),
     "sample": (2, f"Missing argument 'OUT' {HELP.format('sample')}"),
-    "sample o.mid": (1, NO_RUN),
     "sample o --run {run}": (2, f"the suffix of o {SUFFIX}"),
     "sample o.aac --run {run}": (2, f"the suffix of o.aac {SUFFIX}"),
     "sample - --run {run}": (2, f"--format {SUFFIX}"),

@@ -1,0 +1,67 @@
+"""The bundled runs: small, as good as they say, and made by the commands that are documented."""
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+import seqmodel
+from seqmodel.data.bundled import PREPARED, PRETRAINED, pretrained_run
+from seqmodel.evaluation.evaluate import evaluate
+from seqmodel.runs.files import BEST, CARD, CONFIG, METRICS
+
+ROOM = Path(__file__).resolve().parent.parent / "sample_data"
+
+
+def members(medium: str) -> dict[str, bytes]:
+    with zipfile.ZipFile(pretrained_run(medium)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_they_are_small() -> None:
+    """Guards the wheel and every clone."""
+    sizes = [path.stat().st_size for path in (ROOM / "pretrained").iterdir()]
+    assert len(sizes) == len(PRETRAINED)
+    assert sum(sizes) < 500_000
+
+
+@pytest.mark.parametrize("medium", PRETRAINED)
+def test_they_score_what_was_recorded(
+    medium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards every figure about them: a change of model or data would make them another's."""
+    monkeypatch.chdir(tmp_path)
+    run = seqmodel.load_run(pretrained_run(medium))
+    recorded = json.loads(members(medium)[METRICS].splitlines()[run.epoch - 1])
+    scored = evaluate(run, run.dataset(), "valid", batch_size=32)
+    for name in ("nats_per_frame", "accuracy", "bits_per_sample"):
+        if name in scored:
+            assert scored[name] == pytest.approx(recorded[f"valid_{name}"], abs=1e-4)
+    figure = f"{scored['nats_per_frame']:.4f}"
+    assert figure in (ROOM / "README.md").read_text()
+    assert figure in members(medium)[CARD].decode()
+
+
+@pytest.mark.parametrize("medium", PRETRAINED)
+def test_they_were_trained_as_documented(medium: str, tmp_path: Path) -> None:
+    """Guards against settings changed without the runs, or runs without the commands."""
+    sample = PRETRAINED[medium]
+    text = (ROOM / "README.md").read_text().replace("\\\n", "")
+    (line,) = (line for line in text.splitlines() if line.endswith(f"{sample}.zip"))
+    commands = line.split(" && ")
+    (train,) = (command for command in commands if command.startswith("seqmodel train "))
+    options = re.sub(r" --run \S+", " --print-config", train).split()[1:]
+    environment = [sys.executable, "-m", "seqmodel"]
+    for command in commands[: commands.index(train)]:
+        arguments = [word.replace("sample_data/", f"{ROOM}/") for word in command.split()[1:]]
+        subprocess.run([*environment, *arguments, "-q"], cwd=tmp_path, check=True)
+    printed = subprocess.run([*environment, *options], cwd=tmp_path, stdout=-1, check=True).stdout
+    held = members(medium)
+    settings = yaml.safe_load(printed)
+    assert yaml.safe_load(held[CONFIG]) == {**settings, "data": PREPARED[sample]}
+    assert [*held] == [CARD, CONFIG, BEST, METRICS]
