@@ -7,6 +7,7 @@ last.safetensors        the whole training state, to resume from
 learning-curve.png
 draws/N/, draws.jsonl   of a learning-rate search: one run folder per draw, and their results
 init/best.safetensors   of a search with --init-from: the weights that each draw starts from
+events.out.tfevents.N.seqmodel, trackers/   of --track: TensorBoard's file, and what others keep
 
 README.md lists the fields of each.
 """
@@ -281,9 +282,12 @@ def _is_run(folder: Path) -> bool:
     return settings is not None and read_bytes(config) == to_yaml(settings).encode()
 
 
-_FILES = "|".join(map(re.escape, (CONFIG, METRICS, CURVE, BEST, LAST)))
+EVENTS = re.compile(r"events\.out\.tfevents\.\d+\.seqmodel")
+"""The name of a file for TensorBoard."""
+
+_FILES = "|".join([*map(re.escape, (CONFIG, METRICS, CURVE, BEST, LAST)), EVENTS.pattern])
 _OF_SEARCH = "|".join(map(re.escape, (DRAWS_INDEX, f"{INIT}/{BEST}")))
 RUN_FOLDER = FolderFormat(
-    "run folder", _is_run, re.compile(rf"({DRAWS}/\d+/)?({_FILES})|{_OF_SEARCH}")
+    "run folder", _is_run, re.compile(rf"({DRAWS}/\d+/)?({_FILES}|trackers/.+)|{_OF_SEARCH}")
 )
 """What `train --force` may replace."""

@@ -86,6 +86,8 @@ class Listener:
     """
     resumed: Callable[[Sequence[dict[str, Any]]], bool | None] = lambda lines: None
     """Called with the lines of the earlier epochs when a run resumes. True ends it here."""
+    ended: Callable[[BaseException | None], None] = lambda error: None
+    """Called last by `train_run`, with the error that has stopped it, or None."""
 
 
 def train_run(
@@ -118,12 +120,18 @@ def train_run(
             are kept, the best checkpoint among them.
         SeqmodelError: when the run cannot be resumed with this config and dataset.
     """
-    trainer = Trainer(config, dataset, folder, device, again, group)
-    if resume:
-        trainer.resume()
-    elif init_from is not None:
-        trainer.init_from(init_from)
-    trainer.run(listener or Listener(), stop or StopRequest())
+    listener = listener or Listener()
+    try:
+        trainer = Trainer(config, dataset, folder, device, again, group)
+        if resume:
+            trainer.resume()
+        elif init_from is not None:
+            trainer.init_from(init_from)
+        trainer.run(listener, stop or StopRequest())
+    except BaseException as error:
+        listener.ended(error)
+        raise
+    listener.ended(None)
     return trainer.state.progress
 
 

@@ -9,7 +9,7 @@ A search folder is a run folder with the files of the best draw, and all draws u
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from seqmodel.training.loop import CPU, Listener, Trainer, begin_run
 from seqmodel.training.samplers import sampler
 from seqmodel.training.space import default_space, finals
 from seqmodel.training.stopping import StopRequest
+from seqmodel.training.trackers import Tracker, followed
 from seqmodel.training.trials import ENDED, first_look, ranked, train_trial
 
 
@@ -62,14 +63,18 @@ def search(
     resume: bool = False,
     init_from: runs.Run | None = None,
     listener: Listener | None = None,
+    trackers: Mapping[str, Tracker] | None = None,
     stop: StopRequest | None = None,
+    again: str | None = None,
 ) -> None:
     """Train `config` at each learning rate of its search and keep the run that is best on valid.
 
-    Arguments and errors are those of `train_run`. A draw that diverges counts with its best epoch
-    before that; SeqmodelError if no draw has completed an epoch.
+    Arguments and errors are those of `train_run`; each draw has `trackers` of its own. A draw that
+    diverges counts with its best epoch before that; SeqmodelError if no draw has completed an
+    epoch.
     """
     listener = listener or Listener()
+    again = again or f"continue with `seqmodel train --resume --run {folder}`"
     _write_start(config, folder, init_from)
     if resume and (folder / runs.INIT).is_dir():  # for draws that have yet to begin
         init_from = runs.load_run(folder / runs.INIT)
@@ -90,9 +95,9 @@ def search(
                 device=device,
                 resume=resume and (draw.folder / runs.LAST).is_file(),
                 init_from=init_from,
-                listener=listener,
+                listener=followed(listener, trackers or {}, draw.config, draw.folder),
                 stop=stop,
-                again=f"continue with `seqmodel train --resume --run {folder}`",
+                again=again,
             )
             draw.trial.study.tell(draw.trial, nats)
         except optuna.TrialPruned as pruned:

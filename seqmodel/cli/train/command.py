@@ -2,11 +2,12 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqmodel.cli.common import message
+from seqmodel.cli.completion import one_of
 from seqmodel.cli.options import Device, Force, Json, Quiet
 from seqmodel.cli.train import ranks
 from seqmodel.cli.train.job import Job
@@ -15,6 +16,9 @@ from seqmodel.cli.train.settings import of_new_run, of_stopped_run
 from seqmodel.config import RUN, TRAINING, TRIALS, UNITS, USUAL, to_yaml
 from seqmodel.errors import UsageError
 from seqmodel.unit_setting import read_unit
+
+if TYPE_CHECKING:
+    from seqmodel.training.trackers import Tracker
 
 EXAMPLES = """\
 seqmodel train music --unit gru --epochs 20 --run runs/mine
@@ -71,6 +75,15 @@ def train(
             "that divides --parts, which is as many unless given.",
         ),
     ] = None,
+    track: Annotated[
+        list[str] | None,
+        run_option(
+            metavar="NAME",
+            help="Tell a tracker of each epoch: tensorboard, or one that a package brings along; "
+            "repeatable. Give it again on --resume.",
+            autocompletion=one_of(["tensorboard"]),
+        ),
+    ] = None,
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
@@ -85,7 +98,7 @@ def train(
     if ranks.place().rank:
         ranks.follow(data)
         return
-    size = ranks.processes_of(processes)
+    size, trackers = ranks.processes_of(processes), _trackers(track or [])
     given = {name: value for name, value in settings.items() if value is not None}
     given |= {name: read_unit(given[name]) for name in UNITS if name in given}
     if data is not None:
@@ -105,11 +118,19 @@ def train(
     if print_config:
         typer.echo(to_yaml(resolved), nl=False)
         return
-    job = Job(resolved, device, size, as_json=as_json, quiet=quiet)
+    job = Job(resolved, device, size, trackers, as_json=as_json, quiet=quiet)
     if resume:
         job.resume(folder)
     else:
         job.start(run, init_from, force=force)
+
+
+def _trackers(names: list[str]) -> dict[str, "Tracker"]:
+    if not names:
+        return {}
+    from seqmodel.training.trackers import find_trackers
+
+    return find_trackers(names)
 
 
 def _newest(data: Path | None, *, quiet: bool) -> Path:

@@ -1,9 +1,9 @@
 """A training job: its checks, its run folder and its output."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seqmodel.cli.common import message, print_json, show
 from seqmodel.config import Config
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from seqmodel.data.dataset import Dataset
     from seqmodel.runs.folder import Run
     from seqmodel.training.loop import Trainer
+    from seqmodel.training.trackers import Tracker
 
 
 class Job:
@@ -25,9 +26,17 @@ class Job:
     _dataset: "Dataset"
 
     def __init__(
-        self, settings: Config, device: str, processes: int, *, as_json: bool, quiet: bool
+        self,
+        settings: Config,
+        device: str,
+        processes: int,
+        trackers: Mapping[str, "Tracker"],
+        *,
+        as_json: bool,
+        quiet: bool,
     ) -> None:
         self._settings, self._device, self._processes = settings, device, processes
+        self._trackers = trackers
         self._as_json, self._quiet = as_json, quiet
 
     def resume(self, folder: Path) -> None:
@@ -128,6 +137,7 @@ class Job:
         from seqmodel.cli.train.ranks import leading
         from seqmodel.runs.folder import read_metrics
         from seqmodel.training.stopping import stop_on_signals
+        from seqmodel.training.trackers import followed
 
         settings, dataset, quiet = self._settings, self._dataset, self._quiet
         for line in medium_of(dataset.frame).training_remarks(dataset.frame):
@@ -143,11 +153,15 @@ class Job:
             leading(*place) as group,
             training_progress(settings, title, quiet=quiet) as heard,
         ):
-            together = {} if group is None else {"group": group}
-            train(
-                settings, dataset, folder, device=device, resume=True, listener=heard, stop=stop,
-                **together,
-            )  # fmt: skip
+            if settings.trials:  # each of its runs is tracked by itself
+                more: dict[str, Any] = {"listener": heard, "trackers": self._trackers}
+            else:
+                listener = followed(heard, self._trackers, settings, folder)
+                more = {"listener": listener, "group": group}
+            tracked = "".join(f" --track {name}" for name in self._trackers)
+            again = f"continue with `seqmodel train --resume --run {folder}{tracked}`"
+            train(settings, dataset, folder, device=device, resume=True, stop=stop, again=again,
+                  **more)  # fmt: skip
         metrics = read_metrics(folder)
         best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
         if self._as_json:

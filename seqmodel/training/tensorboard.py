@@ -1,0 +1,170 @@
+"""TensorBoard's event files: the figures of a run, its settings, and samples of its best epochs.
+
+An epoch's figures are appended once it is over. A run that resumes gets a new file, with all that
+its metrics.jsonl has, in place of the old one: each epoch is there once, however often the run was
+killed.
+"""
+
+import io
+import os
+import re
+import struct
+import time
+import wave
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from seqmodel.config import Config
+from seqmodel.files import disk_error, new_file
+from seqmodel.media.definitions import SampleRequest
+from seqmodel.media.registry import medium_of
+from seqmodel.runs.folder import EVENTS, Run, load_run
+from seqmodel.sampling.sampler import Sampler
+from seqmodel.training.loop import Listener
+
+SAMPLE = "sample/"
+"""How tags of samples begin."""
+SECONDS = 10.0
+"""The length of a sample at most: a megabyte of music."""
+SEED = 1
+"""As of `seqmodel sample`, which draws the same piece from the best epoch."""
+
+Metrics = Mapping[str, Any]
+"""A line of metrics.jsonl."""
+Values = list[Any]
+"""`Summary.Value`s: what is shown of one epoch."""
+
+
+def tensorboard(config: Config, folder: Path) -> Listener:
+    """The tracker: follows a run in an event file in its folder."""
+    file = _EventFile(config, folder)
+    return Listener(epoch=file.epoch, resumed=file.resumed)
+
+
+class _EventFile:
+    """The event file of a run, written at the first event."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self._config, self._folder = config, folder
+        self._path: Path | None = None
+
+    def resumed(self, lines: Sequence[Metrics]) -> None:
+        """Begin with the epochs so far."""
+        self._begin(lines)
+
+    def epoch(self, line: Metrics, is_best: bool) -> None:
+        """Append an epoch."""
+        path = self._path or self._begin([])
+        values = _scalars(line) + (_sample(load_run(self._folder)) if is_best else [])
+        try:
+            with path.open("ab") as file:
+                _write(file, time.time(), step=line["epoch"], summary=Summary(value=values))
+        except OSError as error:
+            raise disk_error(path, "write", error) from error
+
+    def _begin(self, lines: Sequence[Metrics]) -> Path:
+        """Write a file of these epochs in place of older ones, whose samples it takes over.
+
+        A TensorBoard that is running reads on in the file of the next name. Epochs stand at the
+        times at which they would have ended without a pause.
+        """
+        older = sorted(path for path in self._folder.iterdir() if EVENTS.fullmatch(path.name))
+        samples = _samples(older)
+        if lines and (run := load_run(self._folder)).epoch not in samples:
+            samples[run.epoch] = _sample(run)
+        last = int(older[-1].suffixes[-2][1:]) if older else 0
+        path = self._folder / f"events.out.tfevents.{last + 1:06}.seqmodel"
+        now = time.time() - sum(line["seconds"] for line in lines)
+        with new_file(path) as file:
+            _write(file, now, file_version="brain.Event:2")
+            # TensorBoard, if it is running, forgets what it has read.
+            _write(file, now, session_log=SessionLog(status=SessionLog.START))
+            _write(file, now, summary=_settings(self._config))
+            for line in lines:
+                now += line["seconds"]
+                values = _scalars(line) + samples.get(line["epoch"], [])
+                _write(file, now, step=line["epoch"], summary=Summary(value=values))
+        for one in older:
+            if one.stat().st_size:
+                os.truncate(one, 0)  # it goes the next time: who is reading it would get stuck
+            else:
+                one.unlink()
+        self._path = path
+        return path
+
+
+def _write(file: BinaryIO, moment: float, **content: Any) -> None:
+    RecordWriter(file).write(Event(wall_time=moment, **content).SerializeToString())
+
+
+def _settings(config: Config) -> Any:
+    """For the table of hyperparameters, which has no place for None."""
+    known = {name: value for name, value in config.to_json().items() if value is not None}
+    return hparams_pb(known)
+
+
+def _scalars(line: Metrics) -> Values:
+    """The epoch's figures; those of a split are grouped under its name."""
+    return [
+        Summary.Value(tag=re.sub("^(train|valid)_", r"\1/", name), simple_value=value)
+        for name, value in line.items()
+        if name != "epoch"
+    ]
+
+
+def _samples(paths: Iterable[Path]) -> dict[int, Values]:
+    """The samples in event files by their epoch; what a killed process left unfinished has none."""
+    return {
+        event.step: found
+        for path in paths
+        for event in LegacyEventFileLoader(str(path)).Load()
+        if (found := [value for value in event.summary.value if value.tag.startswith(SAMPLE)])
+    }
+
+
+def _sample(run: Run) -> Values:
+    """A picture and the sound of a piece drawn from the run, if its medium has them.
+
+    None where drawing it would take minutes, or a model of an early epoch gets out of bounds.
+    """
+    medium, sampler = medium_of(run.frame), Sampler(run.model)
+    if not {"png", "wav"} <= {*medium.formats} or not sampler.is_compiled:
+        return []
+    longest = run.longest_piece if run.config.end else None
+    request = SampleRequest("wav", seconds=SECONDS, longest_piece=longest)
+    length = medium.sampling(run.frame, request).length
+    frames = np.concatenate([*sampler.piece(length, seed=SEED)])
+    if not np.isfinite(frames).all():
+        return []
+    files = {}
+    for kind in ("png", "wav"):
+        files[kind] = io.BytesIO()
+        drawn = SampleRequest(kind, length=len(frames), title=f"epoch {run.epoch}")
+        medium.sampling(run.frame, drawn).write(files[kind], [frames], lambda done, total: None)
+    return [_image(files["png"].getvalue()), _audio(files["wav"].getvalue())]
+
+
+def _image(png: bytes) -> Any:
+    width, height = struct.unpack(">2I", png[16:24])  # PNG, W3C 2003: the header comes first
+    image = Summary.Image(width=width, height=height, colorspace=4, encoded_image_string=png)
+    return Summary.Value(tag=f"{SAMPLE}picture", image=image)
+
+
+def _audio(wav: bytes) -> Any:
+    with wave.open(io.BytesIO(wav)) as sound:
+        audio = Summary.Audio(
+            sample_rate=sound.getframerate(),
+            num_channels=sound.getnchannels(),
+            length_frames=sound.getnframes(),
+            encoded_audio_string=wav,
+            content_type="audio/wav",
+        )
+    return Summary.Value(tag=f"{SAMPLE}sound", audio=audio)

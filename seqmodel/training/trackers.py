@@ -1,0 +1,96 @@
+"""Trackers, which `train --track` names: other programs that follow how a run learns.
+
+TensorBoard's is ours. Any installed package may bring others: entry points of the group
+`seqmodel.trackers`, each a function of a run's config and folder that returns a `Listener`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from seqmodel.config import Config
+from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.training.loop import Listener
+
+Tracker = Callable[[Config, Path], Listener]
+"""Begins to follow the run that a config describes in a folder, which may have epochs already."""
+
+GROUP = "seqmodel.trackers"
+OURS = EntryPoint("tensorboard", "seqmodel.training.tensorboard:tensorboard", GROUP)
+
+
+def find_trackers(names: Iterable[str]) -> dict[str, Tracker]:
+    """The trackers of these names, imported.
+
+    UsageError, with the names that there are, if one is unknown; SeqmodelError if it cannot be
+    imported.
+    """
+    known = {entry.name: entry for entry in (*entry_points(group=GROUP), OURS)}
+    found = dict[str, Tracker]()
+    for name in names:
+        if name not in known:
+            there = ", ".join(sorted(known))
+            raise UsageError(f"--track {name}: there is no such tracker; there are: {there}")
+        try:
+            found[name] = known[name].load()
+        except Exception as error:
+            advice = ""
+            if known[name] is OURS and isinstance(error, ImportError):
+                advice = "; pip install 'seqmodel[track]'"
+            raise SeqmodelError(
+                f"--track {name} cannot be loaded: {_described(error)}{advice}"
+            ) from error
+    return found
+
+
+def followed(
+    listener: Listener, trackers: Mapping[str, Tracker], config: Config, folder: Path
+) -> Listener:
+    """`listener`, after which the trackers of the run in `folder` are called at each event.
+
+    What they return is ignored: they watch, and only `listener` can end the run. What they raise is
+    a SeqmodelError that names them, and stops it.
+    """
+    watching = [_begun(name, tracker, config, folder) for name, tracker in trackers.items()]
+
+    def all_of(event: str) -> Callable[..., Any]:
+        own, *others = (getattr(one, event) for one in (listener, *watching))
+
+        def call(*values: Any) -> Any:
+            answer = own(*values)
+            for other in others:
+                other(*values)
+            return answer
+
+        return call
+
+    return Listener(**{event.name: all_of(event.name) for event in fields(Listener)})
+
+
+def _begun(name: str, tracker: Tracker, config: Config, folder: Path) -> Listener:
+    begun = _blaming(name, tracker)(config, folder)
+    if not isinstance(begun, Listener):
+        raise SeqmodelError(f"--track {name} returns {type(begun).__name__}, not a Listener")
+    events = {event.name: _blaming(name, getattr(begun, event.name)) for event in fields(Listener)}
+    return Listener(**events)
+
+
+def _blaming(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*values: Any) -> Any:
+        try:
+            return call(*values)
+        except SeqmodelError:
+            raise
+        except Exception as error:
+            raise SeqmodelError(
+                f"--track {name} failed: {_described(error)}; what is saved goes on with --resume"
+            ) from error
+
+    return called
+
+
+def _described(error: Exception) -> str:
+    """Its type and message, on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,0 +1,215 @@
+"""`train --track`: TensorBoard's curves over a kill, trackers of other packages, and mistakes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from calling import ENVIRONMENT, SEQMODEL, Call, call_ok, start
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+README = Path(__file__).parents[2] / "seqmodel" / "training" / "README.md"
+SMALL = ("--hidden", 4, "--epochs", 2, "--model", "frame-wise", "--no-end")
+
+
+def plug_in(folder: Path, code: str, entry: str = "mine = mine:track") -> None:
+    """What installing a package with a tracker would leave in `folder`."""
+    name, _, target = entry.partition(" = ")
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[seqmodel.trackers]\n{entry}\n")
+    (folder / f"{target.partition(':')[0]}.py").write_text(code)
+
+
+@pytest.fixture
+def installed(here: Path, monkeypatch: pytest.MonkeyPatch):
+    """A function that installs a tracker called mine, of this code."""
+
+    def install(code: str) -> None:
+        plug_in(here / "site", code)
+        monkeypatch.syspath_prepend(here / "site")
+        monkeypatch.delitem(sys.modules, "mine", raising=False)
+
+    return install
+
+
+def steps_of(run: str, tag: str = "valid/nats_per_frame") -> list[int]:
+    events = EventAccumulator(run, size_guidance={"scalars": 0})
+    events.Reload()
+    return [event.step for event in events.Scalars(tag)]
+
+
+def test_a_killed_and_resumed_run_has_one_curve(call: Call, data: Path):
+    """Guards against curves that fork, as where each process adds a file of its own."""
+    long = ("--epochs", 400, "--schedule", "constant", "--patience", 400)
+    options = ("--hidden", 4, "--model", "frame-wise", "--no-end", "--track", "tensorboard")
+    process = start("train", data, *options, *long, "--run", "run")
+    until = time.monotonic() + 120
+    metrics = Path("run/metrics.jsonl")
+    while not metrics.is_file() or len(metrics.read_text().splitlines()) < 3:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    before = len(metrics.read_text().splitlines())
+    shown = steps_of("run")
+    assert shown == [*range(1, len(shown) + 1)]
+    assert before - len(shown) in (0, 1)  # an epoch's line is on disk before its event
+    call_ok("train", "--resume", "--run", "run", "--epochs", before + 1, "-q")
+    assert steps_of("run") == shown  # it was not asked to go on
+    resumed = ("train", "--resume", "--run", "run", "--track", "tensorboard")
+    call_ok(*resumed, "--epochs", before + 2, "-q")
+    assert steps_of("run") == [*range(1, before + 3)]
+
+
+def test_tracking_changes_no_bit_of_the_run(call: Call, data: Path, run: Path):
+    """And --force may replace a run that was tracked."""
+    call_ok("train", data, *SMALL, "--run", "r", "--track", "tensorboard", "-q")
+    assert steps_of("r") == [1, 2]
+    for name in ("best.safetensors", "config.yaml"):
+        assert Path("r", name).read_bytes() == Path(run, name).read_bytes()
+    Path("r/trackers").mkdir()
+    Path("r/trackers/mlflow").write_text("the id of a run")
+    call_ok("train", data, *SMALL, "--run", "r", "--force", "-q")
+    assert not [*Path("r").glob("events*"), *Path("r").glob("trackers")]
+
+
+def test_without_it_no_tracker_is_loaded(data: Path):
+    code = (
+        "import sys; from seqmodel.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "print([name for name in sys.modules if 'tensorboard' in name or 'protobuf' in name])"
+    )
+    train = ["train", data, *SMALL, "--run", "r", "--json"]
+    command = [sys.executable, "-c", code, *map(str, train)]
+    done = subprocess.run(command, env=ENVIRONMENT, check=True, text=True, stdout=subprocess.PIPE)
+    assert done.stdout.endswith("}\n[]\n")
+
+
+STAND_IN = """
+import json
+def told(*call): print(json.dumps(call), file=open("told", "a"))
+def start_run(run_name): told("start_run", run_name)
+def log_params(params): told("log_params", params["unit"])
+def log_metrics(metrics, step): told("log_metrics", metrics, step)
+def end_run(status): told("end_run", status)
+"""
+
+
+def test_the_tracker_of_the_readme_is_found_and_told(here: Path, data: Path):
+    """The README's example, installed from outside. Of several processes only one tells it."""
+    example = re.search(r"```python\n(import mlflow\n.*?)```", README.read_text(), re.DOTALL)
+    group, line = re.search(
+        r'^\[project\.entry-points\."(.*)"\]\n(.*)$', README.read_text(), re.MULTILINE
+    ).groups()
+    assert group == "seqmodel.trackers"
+    plug_in(here / "site", example[1], line.replace('"', ""))
+    (here / "site/mlflow.py").write_text(STAND_IN)
+    path = os.pathsep.join(filter(None, [str(here / "site"), os.environ.get("PYTHONPATH")]))
+    train = ["train", data, *SMALL, "--processes", 2, "--track", "mlflow", "--run", "r"]
+    for command in (train, ["train", "--resume", "--run", "r", "--track", "mlflow"]):
+        subprocess.run(
+            [*SEQMODEL, *map(str, command)],
+            env={**ENVIRONMENT, "PYTHONPATH": path},
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    lines = [json.loads(line) for line in Path("r/metrics.jsonl").read_text().splitlines()]
+    begun = [["start_run", "r"], ["log_params", "lstm"]]
+    ended = [["end_run", "FINISHED"]]
+    epochs = [["log_metrics", line, line["epoch"]] for line in lines]
+    told = [json.loads(line) for line in Path("told").read_text().splitlines()]
+    assert told == [*begun, *epochs, *ended] * 2
+    assert len(lines) == 2
+
+
+def test_an_unknown_tracker_is_told_of_those_there_are(call: Call, data: Path, installed):
+    installed("")
+    result = call("train", data, "--track", "wandb")
+    assert (result.status, result.err) == (
+        2,
+        "seqmodel: --track wandb: there is no such tracker; there are: mine, tensorboard\n",
+    )
+    assert not Path("runs").exists()
+
+
+def test_a_missing_tensorboard_is_told_what_to_install(
+    call: Call, data: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in [*sys.modules]:
+        if name.partition(".")[0] == "tensorboard":
+            monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "seqmodel.training.tensorboard", raising=False)
+    result = call("train", data, "--track", "tensorboard")
+    assert (result.status, result.err.count("\n")) == (1, 1)
+    assert result.err.startswith("seqmodel: --track tensorboard cannot be loaded: ")
+    assert result.err.endswith("; pip install 'seqmodel[track]'\n")
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("1 / 0", "cannot be loaded: ZeroDivisionError: division by zero"),
+        ("", "cannot be loaded: AttributeError: module 'mine' has no attribute 'track'"),
+        ("def track(config, folder): pass", "returns NoneType, not a Listener"),
+        (
+            "def track(config, folder): raise OSError('no\\nserver')",
+            "failed: OSError: no server; what is saved goes on with --resume",
+        ),
+    ],
+)
+def test_a_tracker_that_cannot_begin_is_one_line(
+    call: Call, data: Path, installed, code: str, told: str
+):
+    installed(code)
+    result = call("train", data, *SMALL, "--run", "r", "--track", "mine")
+    assert result.status == 1
+    assert result.err.splitlines()[-1] == f"seqmodel: --track mine {told}"
+    assert "Traceback" not in result.err
+
+
+RAISES = """
+from seqmodel.training.loop import Listener
+def track(config, folder):
+    def epoch(line, is_best):
+        raise ConnectionError("the server is gone")
+    return Listener(epoch=epoch)
+"""
+
+
+def test_a_tracker_that_raises_stops_the_run_which_can_be_resumed(
+    call: Call, data: Path, run: Path, installed
+):
+    """The epoch's files are on disk by then, and the run ends as if it had never been tracked."""
+    installed(RAISES)
+    result = call("train", data, *SMALL, "--run", "r", "--track", "mine")
+    assert (result.status, result.out) == (1, "")
+    assert result.err.splitlines()[2:] == [  # after the title and the first epoch
+        "seqmodel: --track mine failed: ConnectionError: the server is gone; "
+        "what is saved goes on with --resume"
+    ]
+    call_ok("train", "--resume", "--run", "r", "-q")
+    assert Path("r/best.safetensors").read_bytes() == Path(run, "best.safetensors").read_bytes()
+
+
+def test_what_continues_a_tracked_run_is_told_with_its_tracker(data: Path):
+    long = ("--hidden", 4, "--epochs", 400, "--patience", 400)
+    process = start("train", data, *long, "--track", "tensorboard", "--run", "r", "-q")
+    until = time.monotonic() + 120
+    while not Path("r/metrics.jsonl").is_file():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert err.endswith("`seqmodel train --resume --run r --track tensorboard`\n")

@@ -1,0 +1,180 @@
+"""TensorBoard's tracker, read back with TensorBoard's own reader, and trackers in general."""
+
+import io
+import json
+import shutil
+import sys
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+sys.path.append(str(Path(__file__).parents[1] / "cli"))
+from calling import call_ok
+
+from seqmodel.runs.folder import RUN_FOLDER, load_run, read_metrics
+from seqmodel.training.loop import Listener, train_run
+from seqmodel.training.search import search
+from seqmodel.training.tensorboard import tensorboard
+from seqmodel.training.trackers import followed
+
+TRACKERS = {"tensorboard": tensorboard}
+
+
+def read(folder):
+    """All that TensorBoard knows of a run."""
+    sizes = {"scalars": 0, "images": 0, "audio": 0, "tensors": 0}
+    events = EventAccumulator(str(folder), size_guidance=sizes)
+    events.Reload()
+    return events
+
+
+def check_curves(events, folder):
+    """Each figure of metrics.jsonl is there once, at its epoch."""
+    lines = read_metrics(folder)
+    assert {"train/nats_per_frame", "valid/nats_per_frame"} < {*events.Tags()["scalars"]}
+    assert {tag.replace("/", "_") for tag in events.Tags()["scalars"]} == {*lines[0]} - {"epoch"}
+    for tag in events.Tags()["scalars"]:
+        shown = [(event.step, event.value) for event in events.Scalars(tag)]
+        figures = [(line["epoch"], line[tag.replace("/", "_")]) for line in lines]
+        assert shown == [(step, float(np.float32(value))) for step, value in figures], tag
+
+
+def written(folder):
+    """The event files that have something in them."""
+    return [path for path in folder.glob("events*") if path.stat().st_size]
+
+
+def tracked(config, dataset, folder, **options):
+    heard = followed(Listener(), TRACKERS, config, folder)
+    return train_run(config, dataset, folder, listener=heard, **options)
+
+
+def improvements(folder):
+    best, found = np.inf, []
+    for line in read_metrics(folder):
+        if line["valid_nats_per_frame"] < best:
+            best = line["valid_nats_per_frame"]
+            found.append(line["epoch"])
+    return found
+
+
+def test_figures_settings_and_samples_are_in_the_event_file(dataset, make_config, tmp_path):
+    config = make_config(epochs=4, learning_rate=20.0, schedule="constant")
+    tracked(config, dataset, tmp_path)
+    events = read(tmp_path)
+    check_curves(events, tmp_path)
+    steps = improvements(tmp_path)
+    assert 1 <= len(steps) < 4  # not every epoch improves, and so has a sample
+    assert [event.step for event in events.Images("sample/picture")] == steps
+    assert [event.step for event in events.Audio("sample/sound")] == steps
+    settings = HParamsPluginData.FromString(
+        events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    ).session_start_info.hparams
+    assert settings["learning_rate"].number_value == 20
+    assert settings["unit"].string_value == "lstm"
+    moments = [event.wall_time for event in events.Scalars("seconds")]
+    assert moments == sorted(moments)
+
+
+@pytest.mark.parametrize("folder", ["run_folder", "sample_wise_run_folder"])
+def test_a_finished_run_can_be_tracked_later(folder, request, tmp_path):
+    """Its sample is the piece that `seqmodel sample` draws, in a picture and in sound."""
+    shutil.copytree(request.getfixturevalue(folder), tmp_path / "run")
+    run = load_run(tmp_path / "run")
+    tensorboard(run.config, run.folder).resumed(read_metrics(run.folder))
+    events = read(run.folder)
+    check_curves(events, run.folder)
+    (picture,), (sound,) = events.Images("sample/picture"), events.Audio("sample/sound")
+    assert picture.step == sound.step == run.epoch
+    command = ["sample", "--run", run.folder, "--seconds", 10, "-q"]
+    call_ok(*command, tmp_path / "out.wav")
+    assert sound.encoded_audio_string == (tmp_path / "out.wav").read_bytes()
+    with wave.open(io.BytesIO(sound.encoded_audio_string)) as wav:
+        assert (wav.getframerate(), wav.getnframes()) == (sound.sample_rate, sound.length_frames)
+        assert wav.getnframes() > 100
+    assert picture.encoded_image_string.startswith(b"\x89PNG")
+    assert picture.width > picture.height > 100
+    ends = [event.wall_time for event in events.Scalars("seconds")]
+    seconds = [line["seconds"] for line in read_metrics(run.folder)]
+    assert np.allclose(np.diff(ends), seconds[1:], atol=1e-4)
+
+
+def test_events_of_epochs_that_were_lost_are_not_shown(dataset, make_config, tmp_path):
+    """As if the run had been killed before its epochs 2 and 3 were on disk, but not their events.
+
+    Whoever has been watching sees each epoch once, too.
+    """
+    folder, config = tmp_path / "run", make_config(epochs=3, learning_rate=0.3)
+    heard = Listener(epoch=lambda line, is_best: line["epoch"] == 1)
+    train_run(config, dataset, folder, listener=heard)
+    shutil.copytree(folder, tmp_path / "saved")
+    tracked(config, dataset, folder, resume=True)
+    (events,) = folder.glob("events*")
+    watching = read(folder)
+    check_curves(watching, folder)
+    shutil.copytree(tmp_path / "saved", folder, dirs_exist_ok=True)
+    events.write_bytes(events.read_bytes()[:-100])  # it was being written
+    tracked(config, dataset, folder, resume=True)
+    check_curves(read(folder), folder)
+    watching.Reload()
+    check_curves(watching, folder)
+    steps = [event.step for event in read(folder).Images("sample/picture")]
+    assert steps == improvements(folder)
+    assert [path.name for path in written(folder)] == ["events.out.tfevents.000002.seqmodel"]
+
+
+def test_each_run_of_a_search_has_a_curve_of_its_own(dataset, make_config, tmp_path):
+    """Those that go on after the first look are tracked twice, and still have one curve."""
+    config = make_config(tpe_trials=4, epochs=4, unit="gru")
+    for _ in range(2):  # as if it were resumed
+        search(config, dataset, tmp_path, trackers=TRACKERS, resume=(tmp_path / "draws").is_dir())
+    draws = sorted((tmp_path / "draws").iterdir())
+    assert len(draws) == 4
+    assert sorted(len(read_metrics(draw)) for draw in draws) == [1, 1, 1, 4]
+    for draw in draws:
+        check_curves(read(draw), draw)
+        assert len(written(draw)) == 1
+    RUN_FOLDER.check_target(tmp_path, force=True)  # --force may replace it
+
+
+def test_trackers_watch_and_only_the_listener_ends_the_run(dataset, make_config, tmp_path):
+    """Guards against functions that happen to return something true, as loggers' do."""
+    told = []
+    events = {
+        name: lambda *values, name=name: told.append((name, *values)) or True
+        for name in ("tick", "epoch", "resumed", "ended")
+    }
+    heard = Listener(epoch=lambda line, is_best: line["epoch"] == 2)
+    trackers = {"one": lambda config, folder: Listener(**events)}
+    config = make_config(epochs=3)
+    for resume in (False, True):
+        train_run(
+            config,
+            dataset,
+            tmp_path,
+            listener=followed(heard, trackers, config, tmp_path),
+            resume=resume,
+        )
+    lines = read_metrics(tmp_path)
+    names = [name for name, *_ in told if name != "tick"]
+    assert names == ["epoch", "epoch", "ended", "resumed", "epoch", "ended"]
+    assert [values[0] for name, *values in told if name == "epoch"] == lines
+    assert [*told[-1][1:]] == [None]
+    resumed = next(values[0] for name, *values in told if name == "resumed")
+    assert json.dumps(resumed[:2]) == json.dumps(lines[:2])
+
+
+def test_what_stopped_a_run_is_told(dataset, make_config, tmp_path):
+    ended = []
+    config = make_config(epochs=3)
+
+    def fail(line, is_best):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        train_run(config, dataset, tmp_path, listener=Listener(epoch=fail, ended=ended.append))
+    assert ended == [raised.value]
