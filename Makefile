@@ -1,6 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
 INSTALLED := $(VENV)/.installed
 
 .PHONY: install demo bench test torture lint clean
@@ -9,8 +10,8 @@ install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint .ci/constraints.txt --editable '.[dev]'
+	$(PIP) pip  # which knows --group only since 25.1
+	$(PIP) --editable '.[onnx,postgres,track]' --group dev
 	touch $@
 
 # The bundled samples, from MIDI to new music and from speech to new babble, in demo/.

@@ -1,0 +1,103 @@
+"""The wheel, installed where nothing else of the repository is."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SAMPLES = [f"sample_data/{name}" for name in ("music", "speech", "pretrained")]
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+CLEAN = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith("PIP_") and name not in ("PYTHONPATH", "PYTHONHOME")
+}
+
+
+def run(*command: object, folder: Path) -> str:
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd=folder,
+        env=CLEAN,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    for needed in ("hatchling", "pip"):
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(f"no {needed} to build the package with")
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
+    run(*PIP, "wheel", *options, "--wheel-dir", folder, REPOSITORY, folder=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_all_files(wheel: Path):
+    """Guards against data that only a checkout has: a style sheet, a unit's text, the samples."""
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    listed = subprocess.run(
+        ["git", "ls-files", "--", "seqmodel", *SAMPLES],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a clone: nothing says which files there should be")
+    there = {re.sub("^sample_data/", "seqmodel/sample_data/", n) for n in listed.stdout.split()}
+    assert there - packed == set()
+
+
+def test_its_extras_are_those_that_messages_name(wheel: Path):
+    """Guards against advice to install an extra that has been renamed."""
+    packed = zipfile.ZipFile(wheel)
+    (name,) = (name for name in packed.namelist() if name.endswith("/METADATA"))
+    extras = Parser().parsestr(packed.read(name).decode()).get_all("Provides-Extra") or []
+    sources = "".join(p.read_text() for p in (REPOSITORY / "seqmodel").rglob("*.py"))
+    named = set(re.findall(r"seqmodel\[(\w+)\]", sources))
+    assert "track" in named <= set(extras)
+
+
+def test_the_installed_command_works_in_any_folder(wheel: Path, tmp_path: Path):
+    """In an environment of its own, which finds the dependencies of this one."""
+    venv.create(tmp_path / "env", symlinks=True)
+    bin = tmp_path / "env" / "bin"
+    options = ("--no-deps", "--no-index", "--quiet")
+    run(*PIP, "--python", bin / "python", "install", *options, wheel, folder=tmp_path)
+    (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
+    ours = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    (site / "dependencies.pth").write_text("\n".join(ours))  # whose own .pth files are not read
+
+    def seqmodel(*arguments: object) -> str:
+        return run(bin / "seqmodel", *arguments, folder=tmp_path)
+
+    where = run(bin / "python", "-c", "import seqmodel; print(seqmodel.__file__)", folder=tmp_path)
+    assert Path(where.strip()).is_relative_to(site)
+    assert re.fullmatch(r"seqmodel \d+\.\d+\.\d+\n", seqmodel("--version"))
+    assert "--track" in seqmodel("train", "--help")
+    assert "# cfn" in seqmodel("units", "cfn")
+    quick = ("--model", "frame-wise", "--unit", "gru", "--hidden", 2, "--epochs", 1)
+    seqmodel("train", *quick, "--batch-size", 50, "-q")  # on the bundled music
+    seqmodel("sample", "out.mid", "--length", 8)
+    assert (tmp_path / "out.mid").read_bytes().startswith(b"MThd")
+    seqmodel("report", "--out", "page.html", "--samples", 0, "-q")
+    page = (tmp_path / "page.html").read_text()
+    assert "<style>" in page
+    assert "<script" in page
