@@ -17,7 +17,11 @@ def export(
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a trained run to one file to share. Its suffix decides the format."""
+    """Write a trained run to one file to share. Its suffix decides the format.
+
+    .html is a page that draws new music or sound in the browser, without end, as it plays; .onnx is
+    a graph for other programs; .zip is the run itself, which --run takes in place of a folder.
+    """
     from seqmodel.export.registry import EXPORTS
     from seqmodel.files import write_file
     from seqmodel.runs.folder import load_run

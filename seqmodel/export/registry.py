@@ -24,6 +24,7 @@ class Export(NamedTuple):
 
 
 EXPORTS: dict[str, Export] = {
-    ".onnx": Export("an ONNX graph", "seqmodel.export.onnx.exporter:exported"),
-    ".zip": Export("bundle", "seqmodel.export.bundle:bundle"),
+    ".html": Export("page", "seqmodel.export.page.render:export_page"),
+    ".onnx": Export("ONNX graph", "seqmodel.export.onnx.exporter:exported"),
+    ".zip": Export("zip", "seqmodel.export.bundle:bundle"),
 }

@@ -28,16 +28,21 @@ class Subject:
     curve: Curve
 
     def model(self) -> str:
-        """Such as "2 x gru 46, bernoulli" or "tied lstm 64, note-unit of lstm 32"."""
-        config, output = self.run.config, output_name(self.run.config, self.run.frame)
-        unit = f"{_stack(config.layers)}{unit_name(config.unit)} {config.hidden}"
-        kind = "" if config.model == "frame-wise" else f"{config.model} "
-        size = OUTPUTS[output].size
-        if config.note_unit is not None:
-            layers = _stack(config.note_layers or 1)
-            above = f"{layers}{unit_name(config.note_unit)} {config.note_hidden}"
-            return f"{kind}{unit}, {output} of {above}"
-        return f"{kind}{unit}, {output}" + (f" {getattr(config, size[0])}" if size else "")
+        """What kind of model it is."""
+        return model_in_words(self.run)
+
+
+def model_in_words(run: Run) -> str:
+    """Such as "2 x gru 46, bernoulli" or "tied lstm 64, note-unit of lstm 32"."""
+    config, output = run.config, output_name(run.config, run.frame)
+    unit = f"{_stack(config.layers)}{unit_name(config.unit)} {config.hidden}"
+    kind = "" if config.model == "frame-wise" else f"{config.model} "
+    size = OUTPUTS[output].size
+    if config.note_unit is not None:
+        layers = _stack(config.note_layers or 1)
+        above = f"{layers}{unit_name(config.note_unit)} {config.note_hidden}"
+        return f"{kind}{unit}, {output} of {above}"
+    return f"{kind}{unit}, {output}" + (f" {getattr(config, size[0])}" if size else "")
 
 
 def _stack(layers: int) -> str:

@@ -1,12 +1,10 @@
 """Rendering a page to HTML: one file with no external references."""
 
-from base64 import b64encode
 from collections.abc import Iterator
-from hashlib import sha256
-from importlib.resources import files
 from itertools import count
 
 from seqmodel.report.page.curves import curves_chart
+from seqmodel.report.page.document import common_style, document, resource
 from seqmodel.report.page.marks import Marks, definitions
 from seqmodel.report.page.markup import Markup, escaped, joined, tag
 from seqmodel.report.page.parts import Curves, Facts, Page, Part, Samples, Scatter, Section, Table
@@ -18,25 +16,15 @@ from seqmodel.report.page.tables import collapsed, heading, notes, table
 def render(page: Page) -> str:
     """The page as HTML, to be written as UTF-8.
 
-    The same page gives the same text. Browsers are told to load nothing and to run no script but
-    the page's own, identified by its hash.
+    The same page gives the same text; see `document` for what browsers may load and run.
     """
-    style, script = _resource("page.css"), _resource("page.js")
     marks, numbers = Marks(page), count(1)
     lead = (tag("p", text, class_="lead") for text in page.lead)
     body = [tag("header", tag("h1", page.title), *lead)]
     body += [_section(section, marks, numbers) for section in page.sections]
-    head = [
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("link", rel="icon", href="data:,"),  # otherwise browsers request /favicon.ico
-        tag("title", page.title),
-        tag("style", style),
-    ]
-    content = joined(definitions(), tag("main", *body), tag("script", script))
-    return f"<!DOCTYPE html>\n{tag('html', tag('head', *head), tag('body', content), lang='en')}\n"
+    content = joined(definitions(), tag("main", *body))
+    script = resource(__package__, "page.js")
+    return document(page.title, content, style=common_style(), script=script)
 
 
 def _section(section: Section, marks: Marks, numbers: Iterator[int]) -> Markup:
@@ -67,18 +55,3 @@ def _facts(part: Facts) -> Markup:
 def _lines(text: str) -> Markup:
     """The text, escaped except for its line breaks."""
     return Markup("\n".join(map(escaped, text.split("\n"))))
-
-
-def _resource(name: str) -> Markup:
-    """A file of this folder, trusted and not escaped."""
-    return Markup(files(__package__).joinpath(name).read_text(encoding="utf-8"))
-
-
-def _policy(style: str, script: str) -> str:
-    """Content Security Policy, level 2."""
-    allowed = f"style-src {_hash(style)}; script-src {_hash(script)}"
-    return f"default-src 'none'; {allowed}; media-src data:; img-src data:"
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}'"

@@ -19,7 +19,7 @@ OPTIONS = (
     *("--disable-background-networking", "--disable-component-update", "--mute-audio"),
 )
 KEYS = {"ArrowLeft": "\ue012", "ArrowUp": "\ue013", "ArrowRight": "\ue014", "ArrowDown": "\ue015"}
-KEYS |= {"Escape": "\ue00c", "End": "\ue010", "Home": "\ue011"}
+KEYS |= {"Escape": "\ue00c", "End": "\ue010", "Home": "\ue011", "Enter": "\ue007", "Tab": "\ue004"}
 
 
 class Chrome:
@@ -72,7 +72,7 @@ class Chrome:
 
     def wait(self, script: str) -> None:
         """Wait until the expression is true."""
-        until = time.monotonic() + 5
+        until = time.monotonic() + 20
         while not self.run(script):
             assert time.monotonic() < until, f"never: {script}"
             time.sleep(0.05)
@@ -90,6 +90,22 @@ class Chrome:
         value = KEYS.get(key, key)
         strokes = [{"type": kind, "value": value} for kind in ("keyDown", "keyUp")]
         self._act({"type": "key", "id": "keys", "actions": strokes})
+
+    def hold(self, key: str, seconds: float) -> None:
+        """Press a key, and release it some time later."""
+        pause = {"type": "pause", "duration": round(1000 * seconds)}
+        down, up = ({"type": kind, "value": key} for kind in ("keyDown", "keyUp"))
+        self._act({"type": "key", "id": "keys", "actions": [down, pause, up]})
+
+    def download_to(self, folder: Path) -> None:
+        """Where files go that the page lets the browser save."""
+        self._command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
+    def accessible(self, *roles: str) -> list[tuple[str, str]]:
+        """(Role, name) of what assistive technology sees of these roles."""
+        nodes = self._command("Accessibility.getFullAXTree")["nodes"]
+        seen = [node for node in nodes if not node["ignored"] and node["role"]["value"] in roles]
+        return [(node["role"]["value"], node["name"]["value"]) for node in seen]
 
     def messages(self) -> list[str]:
         """The console's messages since the last call."""

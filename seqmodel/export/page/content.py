@@ -1,0 +1,96 @@
+"""The model of a run as plain values, which `model.js` reads back."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from seqmodel.export.page.steps import weight_name
+from seqmodel.model.clock import SIZE
+from seqmodel.model.notes import NoteEncoder
+from seqmodel.model.sequence import SequenceModel
+from seqmodel.outputs.nade.specification import NadeOutput
+from seqmodel.outputs.note_unit.specification import NoteUnitOutput
+from seqmodel.outputs.notes.linear import LinearNotesOutput
+from seqmodel.outputs.notes.output import NotesOutput
+from seqmodel.outputs.notes.tied import TiedOutput
+from seqmodel.units.language import Weight
+from seqmodel.units.module import Unit
+
+Place = dict[str, int]
+"""Where an array is among all numbers: `at`, `size`."""
+
+
+def model_content(model: SequenceModel, longest: int) -> dict[str, Any]:
+    """A model of music: its shape, its weights in float32 and its clock in float64, in base64.
+
+    `longest` is the most frames of a piece, where the model says when pieces end.
+    """
+    encoder, output, numbers = model.encoder, model.output, _Numbers()
+    assert isinstance(output, NotesOutput)
+    tied = encoder if isinstance(encoder, NoteEncoder) else None
+    clock = tied.clock.table() if tied is not None and tied.clock is not None else None
+    along_pitch = output.layers() if isinstance(output, NoteUnitOutput) else None
+    return {
+        "shape": {
+            "tied": tied is not None,
+            "notes": output.notes,
+            "onsets": output.onsets,
+            "end": output.end,
+            "longest": longest,
+            "echo": tied is not None and tied.echo,
+            "clockSize": SIZE,
+            "beside": encoder.beside_size,
+        },
+        "unit": numbers.stack(0, model.layers()),
+        "noteUnit": None if along_pitch is None else numbers.stack(1, along_pitch),
+        "output": {name: numbers.place(array) for name, array in _output(output).items()},
+        "clock": None if clock is None else _base64(clock.numpy().astype("<f8").tobytes()),
+        "numbers": _base64(b"".join(numbers.parts)),
+    }
+
+
+def _output(output: NotesOutput) -> Mapping[str, Tensor]:
+    """The arrays of an output by their names in `outputs.js`."""
+    if isinstance(output, TiedOutput):
+        arrays = {"weight": output.linear.weight, "bias": output.linear.bias}
+        if output.ending is not None:
+            arrays |= {"endWeight": output.ending.weight, "endBias": output.ending.bias}
+        return arrays
+    assert isinstance(output, LinearNotesOutput)
+    arrays = {"weight": output.linear.weight.t(), "bias": output.linear.bias}
+    return arrays | ({"V": output.V, "U": output.U} if isinstance(output, NadeOutput) else {})
+
+
+class _Numbers:
+    """All arrays, one after another."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self._count = 0
+
+    def place(self, array: Tensor) -> Place:
+        """Append an array; returns where it is."""
+        numbers = array.detach().cpu().numpy().astype("<f4")
+        self.parts.append(np.ascontiguousarray(numbers).tobytes())
+        self._count += numbers.size
+        return {"at": self._count - numbers.size, "size": numbers.size}
+
+    def stack(self, unit: int, layers: Sequence[Unit]) -> dict[str, Any]:
+        """Layers of the unit with this number in the script."""
+        return {"unit": unit, "layers": [self._layer(layer) for layer in layers]}
+
+    def _layer(self, layer: Unit) -> dict[str, Any]:
+        weights = {
+            weight_name(Weight(term, gate)): self.place(weight.t() if term in "WU" else weight)
+            for gate, terms in layer.gates().items()
+            for term, weight in terms.items()
+            if weight is not None
+        }
+        return {"inputs": layer.input_size, "hidden": layer.hidden_size, "weights": weights}
+
+
+def _base64(numbers: bytes) -> str:
+    return b64encode(numbers).decode("ascii")

@@ -1,0 +1,149 @@
+/* The piano's 88 keys on screen, played by pointer, computer keys or MIDI. */
+
+const NAMES = "C,C sharp,D,E flat,E,F,F sharp,G,A flat,A,B flat,B".split(",");
+const BLACK = [1, 3, 6, 8, 10];
+const WHITE_KEYS = 52;
+/* Two rows of a computer's keyboard as the white and black keys from C on. */
+const CODES = "KeyA,KeyW,KeyS,KeyE,KeyD,KeyF,KeyT,KeyG,KeyY,KeyH,KeyU,KeyJ,KeyK,KeyO,KeyL,KeyP,Semicolon";
+const PRESSED = 80; /* the velocity of keys that do not tell theirs */
+
+/* Where each key is: its left edge and width as shares of the keyboard's width. */
+const KEYS = (() => {
+  let whites = 0;
+  return Array.from({ length: 88 }, (_, key) => {
+    const pitch = key + LOWEST_PITCH;
+    const black = BLACK.includes(pitch % 12);
+    const width = (black ? 0.62 : 1) / WHITE_KEYS;
+    const left = whites / WHITE_KEYS - (black ? width / 2 : 0);
+    if (!black) whites += 1;
+    const name = `${NAMES[pitch % 12]} ${Math.floor(pitch / 12) - 1}`;
+    return { left, width, black, name, isC: pitch % 12 === 0 };
+  });
+})();
+
+/* The colour of a key's notes: from blue in the bass to orange in the treble. */
+function colour(key, dark) {
+  const height = Math.min(Math.max((key - 12) / 52, 0), 1);
+  return `hsl(${215 + 175 * height} ${dark ? 78 : 68}% ${dark ? 66 : 50}%)`;
+}
+
+class Keyboard {
+  /* `press(key, velocity)` and `release(key)` are called as keys go down and up. */
+  constructor(element, { press, release }) {
+    Object.assign(this, { element, press, release });
+    this.down = new Map(); /* what holds a key down: a pointer, a computer key, Enter */
+    this.octave = 4;
+    this.byKeys = true;
+    this.buttons = KEYS.map((key, number) => this.button(key, number));
+    element.append(...this.buttons);
+    this.focus(60 - LOWEST_PITCH, false);
+    this.listenToPointers();
+    element.addEventListener("keydown", (event) => this.move(event));
+    document.addEventListener("keydown", (event) => this.type(event));
+    document.addEventListener("keyup", (event) => this.lift(event.code));
+    window.addEventListener("blur", () => [...this.down.keys()].forEach((by) => this.lift(by)));
+  }
+
+  button({ left, width, black, name, isC }, number) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.className = black ? "key black" : "key";
+    made.ariaLabel = name;
+    made.dataset.key = number;
+    made.tabIndex = -1;
+    if (isC) made.textContent = name.replace(" ", "");
+    made.style.left = `${100 * left}%`;
+    made.style.width = `${100 * width}%`;
+    return made;
+  }
+
+  /* Light the keys whose notes sound. */
+  light(keys) {
+    this.buttons.forEach((button, key) => button.classList.toggle("on", keys.has(key)));
+  }
+
+  paint(dark) {
+    this.buttons.forEach((button, key) => button.style.setProperty("--note", colour(key, dark)));
+  }
+
+  hold(by, key, loudness = PRESSED) {
+    if (this.down.get(by) === key || !(key in this.buttons)) return;
+    this.lift(by);
+    this.down.set(by, key);
+    this.press(key, loudness);
+  }
+
+  lift(by) {
+    if (!this.down.has(by)) return;
+    const key = this.down.get(by);
+    this.down.delete(by);
+    if (!this.isDown(key)) this.release(key);
+  }
+
+  isDown(key) {
+    return [...this.down.values()].includes(key);
+  }
+
+  listenToPointers() {
+    const under = ({ clientX, clientY }) => {
+      const found = document.elementFromPoint(clientX, clientY);
+      return this.element.contains(found) ? Number(found.dataset.key) : NaN;
+    };
+    this.element.addEventListener("pointerdown", (event) => {
+      if (event.button) return;
+      this.element.setPointerCapture(event.pointerId);
+      this.hold(event.pointerId, under(event));
+    });
+    this.element.addEventListener("pointermove", (event) => {
+      if (this.down.has(event.pointerId)) this.hold(event.pointerId, under(event));
+    });
+    for (const kind of ["pointerup", "pointercancel"])
+      this.element.addEventListener(kind, (event) => this.lift(event.pointerId));
+  }
+
+  /* One key can be reached with Tab, the others from it with the arrows. */
+  focus(key, move = true) {
+    const to = this.buttons[Math.min(Math.max(key, 0), this.buttons.length - 1)];
+    if (this.current) this.current.tabIndex = -1;
+    this.current = to;
+    to.tabIndex = 0;
+    if (move) to.focus();
+  }
+
+  move(event) {
+    const key = Number(event.target.dataset.key);
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowDown: -12, ArrowUp: 12 };
+    if (event.key in steps) this.focus(key + steps[event.key]);
+    else if (event.key === "Enter" || event.key === " ") this.hold(event.code, key);
+    else return;
+    event.preventDefault();
+  }
+
+  type(event) {
+    const { ctrlKey, metaKey, altKey, repeat, code, target } = event;
+    if (!this.byKeys || ctrlKey || metaKey || altKey || repeat) return;
+    if (target.matches("input[type=text]")) return;
+    if (code === "KeyZ" || code === "KeyX")
+      this.octave = Math.min(Math.max(this.octave + (code === "KeyX" ? 1 : -1), 1), 7);
+    const place = CODES.split(",").indexOf(code);
+    if (place >= 0) this.hold(code, 12 * (this.octave + 1) + place - LOWEST_PITCH);
+  }
+
+  /* Listen to every MIDI keyboard, those connected later too; returns how many there are now. */
+  async connect() {
+    const access = await navigator.requestMIDIAccess();
+    const attach = () => {
+      for (const input of access.inputs.values())
+        input.onmidimessage = ({ data }) => this.hear(...data);
+    };
+    access.onstatechange = attach;
+    attach();
+    return access.inputs.size;
+  }
+
+  hear(status, pitch, loudness) {
+    const kind = status & 0xf0;
+    if (kind === 0x90 && loudness) this.hold(`midi ${pitch}`, pitch - LOWEST_PITCH, loudness);
+    else if (kind === 0x80 || kind === 0x90) this.lift(`midi ${pitch}`);
+  }
+}

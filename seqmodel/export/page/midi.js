@@ -1,0 +1,59 @@
+/* What was played as a standard MIDI file. */
+
+const TICKS_PER_BEAT = 480;
+const LOWEST_PITCH = 21;
+
+/* The bytes of a file of notes {key, first, last, velocity, given}, in frames. */
+function midiFile(notes, paces, grid) {
+  const { framesPerBeat, plainSeconds } = grid;
+  const whole = framesPerBeat && Math.max(1, Math.floor(TICKS_PER_BEAT / framesPerBeat));
+  const ticksPerFrame = whole ?? 2 * TICKS_PER_BEAT * plainSeconds;
+  const division = whole ? whole * framesPerBeat : TICKS_PER_BEAT;
+  const tick = (frame) => Math.round(frame * ticksPerFrame);
+  const tempo = paces.map(({ first, seconds }) => {
+    const microseconds = Math.min(0xffffff, Math.round((1e6 * seconds * division) / ticksPerFrame));
+    return [tick(first), 0, [0xff, 0x51, 3, ...bytes(microseconds, 3)]];
+  });
+  const tracks = [[tempo, "tempo"]];
+  for (const [channel, name] of ["given", "drawn"].entries()) {
+    const own = notes.filter((note) => note.given === (name === "given"));
+    const events = own.flatMap(({ key, first, last, velocity }) => [
+      [tick(first), 1, [0x90 | channel, key + LOWEST_PITCH, velocity]],
+      [tick(last), 0, [0x80 | channel, key + LOWEST_PITCH, 0]],
+    ]);
+    if (own.length) tracks.push([events, name]);
+  }
+  const head = [...bytes(1, 2), ...bytes(tracks.length, 2), ...bytes(division, 2)];
+  const chunks = tracks.map(([events, name]) => chunk("MTrk", track(events, name)));
+  return Uint8Array.from([...chunk("MThd", head), ...chunks.flat()]);
+}
+
+/* Events [tick, rank, bytes], those of lower rank first, as the content of a named track. */
+function track(events, name) {
+  const content = [0, 0xff, 0x03, name.length, ...ascii(name)];
+  let now = 0;
+  for (const [tick, , message] of events.sort((a, b) => a[0] - b[0] || a[1] - b[1])) {
+    content.push(...quantity(tick - now), ...message);
+    now = tick;
+  }
+  return [...content, 0, 0xff, 0x2f, 0];
+}
+
+function chunk(kind, content) {
+  return [...ascii(kind), ...bytes(content.length, 4), ...content];
+}
+
+function ascii(text) {
+  return [...text].map((letter) => letter.charCodeAt(0));
+}
+
+function bytes(number, count) {
+  return Array.from({ length: count }, (_, k) => (number >>> (8 * (count - 1 - k))) & 0xff);
+}
+
+/* A number in groups of seven bits, all but the last marked. */
+function quantity(number) {
+  const groups = [number & 0x7f];
+  while ((number >>>= 7)) groups.unshift(0x80 | (number & 0x7f));
+  return groups;
+}

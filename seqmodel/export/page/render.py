@@ -1,0 +1,178 @@
+"""The page of a run of music: markup, and the scripts beside this file, with the model's."""
+
+import json
+from typing import Any
+
+from seqmodel.errors import UsageError
+from seqmodel.export.page.content import model_content
+from seqmodel.export.page.steps import step_script
+from seqmodel.media.music.defaults import TEMPO
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.report.page.document import common_style, document, resource
+from seqmodel.report.page.markup import Markup, escaped, joined, tag
+from seqmodel.report.subjects import model_in_words, names_of
+from seqmodel.runs.folder import Run
+from seqmodel.units import unit_spec
+
+ENGINE = ("uniforms", "unit", "echo", "encoder", "outputs", "model")
+PLAYER = ("dynamics", "sound", "midi", "player", "keyboard", "roll", "page")
+START, STOP = "M-4-7l12 7-12 7z", "M-6-6h12v12h-12z"
+
+
+def export_page(run: Run) -> bytes:
+    """The page, one file, that draws new music as it plays.
+
+    Raises:
+        UsageError: for a run on audio.
+    """
+    if not isinstance(run.frame, PianoRollFrames):
+        raise UsageError(
+            f"{run.folder} was trained on {run.frame.medium}, and pages play music only: "
+            "`seqmodel sample` writes sound"
+        )
+    (name,) = names_of([run.folder])
+    title = f"Music by {name}"
+    told = {"name": name, "grid": _grid(run.frame), **model_content(run.model, run.longest_piece)}
+    lead = (
+        f"This page is the model itself ({model_in_words(run)}), trained on {run.data.name}. "
+        "It draws new music in your browser as it plays, without end."
+    )
+    body = tag(
+        "main",
+        tag("header", tag("h1", title), tag("p", lead, class_="lead")),
+        tag("noscript", tag("p", "It needs JavaScript.")),
+        _player(run.frame),
+        _hints(run.frame),
+        _about(run, name),
+    )
+    model = tag("script", _data(told), type="application/json", id="model")
+    style = joined(common_style(), resource(__package__, "page.css"))
+    html = document(title, joined(body, model), style=style, script=page_script(run))
+    return html.encode()
+
+
+def page_script(run: Run) -> Markup:
+    """All that the page runs: the files of this folder, and the steps of the run's units."""
+    engine = [resource(__package__, f"{name}.js") for name in ENGINE]
+    player = [resource(__package__, f"{name}.js") for name in PLAYER]
+    config = run.config
+    steps = [
+        step_script(
+            unit_spec(unit),
+            gate_activation=config.gate_activation,
+            activation=config.activation,
+            bias=config.bias,
+        )
+        for unit in (config.unit, config.note_unit)
+        if unit is not None
+    ]
+    units = "\n/* The equations of the unit along time and, if there is one, along pitch. */"
+    return Markup(
+        '"use strict";\n'
+        + "\n".join([*engine, f"{units}\nconst UNITS = [{', '.join(steps)}];\n", *player])
+    )
+
+
+def _data(told: dict[str, Any]) -> Markup:
+    """Values as JSON that cannot end the element that holds it."""
+    return Markup(json.dumps(told).replace("<", "\\u003c"))
+
+
+def _grid(frame: PianoRollFrames) -> dict[str, float | None]:
+    return {
+        "framesPerBeat": frame.grid.steps_per_beat,
+        "secondsPerFrame": frame.grid.seconds_per_frame(TEMPO),
+    }
+
+
+def _player(frame: PianoRollFrames) -> Markup:
+    icon = tag(
+        "svg",
+        tag("path", class_="to-start", d=START),
+        tag("path", class_="to-stop", d=STOP),
+        viewBox="-10 -10 20 20",
+        aria_hidden="true",
+    )
+    start = tag(
+        "button", icon, tag("span", "Start"), type="button", id="play", class_="play",
+        data_state="start",
+    )  # fmt: skip
+    if frame.grid.steps_per_beat is not None:
+        tempo = _range("tempo", "Tempo", 40, 240, 1, round(TEMPO), " bpm")
+    else:
+        tempo = _range("tempo", "Speed", 25, 400, 5, 100, " %")
+    seed = tag("input", type="text", id="seed", value="1", inputmode="numeric", autocomplete="off")
+    status = tag("output", class_="status", id="status")
+    above = [start, _button("over", "Start over"), _button("save", "Save as MIDI"), status]
+    below = [
+        tag("div", tag("label", "Seed", for_="seed"), seed),
+        _button("another", "New seed"),
+        _range("temperature", "Temperature", 0, 2, 0.05, 1, ""),
+        tempo,
+        _button("midi", "Connect a MIDI keyboard"),
+    ]
+    return joined(
+        tag("div", *above, class_="controls", role="group", aria_label="Player"),
+        _stage(),
+        tag("div", *below, class_="controls", role="group", aria_label="Settings"),
+    )
+
+
+def _button(name: str, text: str) -> Markup:
+    return tag("button", text, type="button", id=name)
+
+
+def _range(
+    name: str, text: str, least: float, most: float, step: float, value: float, unit: str
+) -> Markup:
+    scale = {"min": str(least), "max": str(most), "step": str(step), "value": str(value)}
+    told = {"data_plain": str(value), "data_unit": unit}
+    shown = tag("span", class_="value", aria_hidden="true")  # the range tells it by itself
+    label = tag("label", f"{text} ", shown, for_=name)
+    return tag("div", label, tag("input", type="range", id=name, **scale, **told), class_="range")
+
+
+def _stage() -> Markup:
+    """The piano-roll above the keyboard, which rise and scroll together."""
+    roll = tag(
+        "canvas", class_="roll", id="roll", role="img",
+        aria_label="Piano-roll: notes rise from their keys as they sound",
+    )  # fmt: skip
+    keys = tag("div", class_="keys", id="keys", role="group", aria_label="Piano keyboard")
+    return tag("div", tag("div", roll, keys, class_="wide"), class_="stage", id="stage")
+
+
+def _hints(frame: PianoRollFrames) -> Markup:
+    checked = tag("input", type="checkbox", id="typing", checked=True)
+    keys = joined(*(tag("kbd", key) for key in "AWSEDFTGYHUJK"))
+    typing = [tag("label", checked, " Computer keys play, too:"), " ", keys, " from C; "]
+    typing += [tag("kbd", "Z"), " and ", tag("kbd", "X"), " move by an octave."]
+    opening = "Play an opening on the keys, and let the model continue it."
+    if frame.transpose_to_c:
+        opening += " All music that it knows is in C major or A minor."
+    return joined(
+        tag("p", opening, class_="hint"),
+        tag("p", *typing, class_="hint typing"),
+    )
+
+
+def _about(run: Run, name: str) -> Markup:
+    units, whole = run.model.parameter_counts()
+    items = {
+        "model": model_in_words(run),
+        "parameters": f"{units:,}, with the output {whole:,}",
+        "trained on": f"{run.data.name}: {run.frame}",
+        "weights of": f"epoch {run.epoch}",
+        "in the shell": f"seqmodel sample out.mid --run {name} --seed 1 draws the same notes",
+    }
+    listed = (joined(tag("dt", name), tag("dd", text)) for name, text in items.items())
+    texts = {unit: unit_spec(unit) for unit in (run.config.unit, run.config.note_unit) if unit}
+    equations = (
+        tag(
+            "details",
+            tag("summary", f"Equations of {spec.name}"),
+            tag("pre", Markup("\n".join(map(escaped, spec.statements)))),
+        )
+        for spec in texts.values()
+    )
+    return tag("section", tag("h2", "The model"), tag("dl", *listed), *equations, class_="about")

@@ -1,0 +1,85 @@
+/* The piano-roll: notes rise from the keys that play them. */
+
+const BEAT_PIXELS = 40;
+
+class Roll {
+  constructor(canvas, player) {
+    Object.assign(this, { canvas, player });
+    new ResizeObserver(() => this.draw()).observe(canvas);
+  }
+
+  paint(dark) {
+    this.dark = dark;
+    const style = getComputedStyle(document.documentElement);
+    const token = (name) => style.getPropertyValue(`--${name}`).trim();
+    this.tokens = { line: token("line"), soft: token("soft") };
+    this.draw();
+  }
+
+  draw() {
+    if (!this.tokens) return;
+    const { canvas, player, tokens } = this;
+    const { clientWidth: width, clientHeight: height } = canvas;
+    const scale = window.devicePixelRatio;
+    canvas.width = Math.round(width * scale);
+    canvas.height = Math.round(height * scale);
+    const context = canvas.getContext("2d");
+    context.scale(scale, scale);
+    const pixels = BEAT_PIXELS / player.grid.beat;
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const position = still ? Math.floor(player.position) : player.position;
+    const top = (frame) => height - (position - frame) * pixels;
+    this.lines(context, width, height, top, position - height / pixels);
+    for (const note of player.notes.slice(-1000)) {
+      const begins = top(note.first);
+      const ends = top(Math.min(note.last ?? position, position));
+      if (ends <= 0 || begins >= height) continue;
+      context.globalAlpha = note.last === null || note.last > position ? 1 : 0.85;
+      this.note(context, note, width, begins, ends);
+    }
+    context.globalAlpha = 1;
+    const fading = context.createLinearGradient(0, 0, 0, height / 3);
+    fading.addColorStop(0, "black");
+    fading.addColorStop(1, "transparent");
+    context.fillStyle = fading;
+    context.globalCompositeOperation = "destination-out"; /* it fades away, whatever lies behind */
+    context.fillRect(0, 0, width, height / 3);
+  }
+
+  note(context, { key, given }, width, begins, ends) {
+    const place = KEYS[key];
+    const gap = place.black ? 0 : (0.19 * width) / WHITE_KEYS;
+    const breadth = place.width * width - gap;
+    /* A pixel shorter than it lasts, so that notes struck again can be told apart. */
+    const box = [place.left * width + gap / 2, begins + 1, breadth, Math.max(ends - begins - 1, 2)];
+    context.fillStyle = given ? this.tokens.soft : colour(key, this.dark);
+    context.beginPath();
+    context.roundRect(...box, Math.min(4, breadth / 3));
+    context.fill();
+  }
+
+  /* The beats, counted from where each piece begins, with bars of four; octaves; pieces. */
+  lines(context, width, height, top, earliest) {
+    const { player, tokens } = this;
+    context.fillStyle = tokens.line;
+    for (const { left, isC } of KEYS) if (isC) context.fillRect(left * width, 0, 1, height);
+    const { beat } = player.grid;
+    const pieces = player.pieces.slice(-50);
+    pieces.forEach(({ first, number }, k) => {
+      const end = Math.min(pieces[k + 1]?.first ?? Infinity, player.position);
+      let at = first + beat * Math.max(0, Math.floor((earliest - first) / beat));
+      for (; at < end; at += beat) {
+        context.globalAlpha = (at - first) % (4 * beat) ? 0.45 : 1;
+        context.fillRect(0, top(at), width, 1);
+      }
+      context.globalAlpha = 1;
+    });
+    context.font = "12px system-ui, sans-serif";
+    for (const { first, number } of pieces) {
+      if (first < earliest || first > player.position) continue;
+      context.fillStyle = tokens.soft;
+      context.fillRect(0, top(first), width, 1);
+      context.fillText(`piece ${number + 1}`, 6, top(first) - 6);
+    }
+  }
+}

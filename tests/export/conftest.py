@@ -1,0 +1,72 @@
+"""Runs with random weights, and a browser to open their pages in."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from chrome import Chrome
+
+from seqmodel.config import resolve
+from seqmodel.export.page.render import export_page
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import Grid
+from seqmodel.model.build import build_model, with_sizes
+from seqmodel.runs.folder import Run
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def make_run() -> MakeRun:
+    """A function that makes a run of music whose every weight matters, from `train`'s options.
+
+    Pieces of those that end last some twenty frames.
+    """
+
+    def make(folder: Path, *, onsets: bool = False, grid: Grid | None = None, **options) -> Run:
+        frame = PianoRollFrames(grid or Grid.of_beats(4), onsets=onsets)
+        settings = {"data": str(folder / "data"), "hidden": 9, "nade_hidden": 7, **options}
+        config = with_sizes(resolve(settings), frame)
+        model, draw = build_model(config, frame), torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                scale = weight.shape[-1] ** -0.5 if weight.dim() == 2 else 0.5
+                weight.copy_(1.5 * scale * torch.randn(weight.shape, generator=draw))
+                if name == "output.linear.bias":
+                    weight.sub_(1.5)
+                    if config.end and config.model == "frame-wise":
+                        weight[-1].sub_(2.5)
+                if name == "output.ending.bias":
+                    weight.sub_(3.5)
+            if config.clock:
+                model.encoder.clock.lengths[:5] = torch.tensor([12, 20, 31, 33, 60])
+        return Run(folder, config, frame, model.eval(), epoch=3, longest_piece=64)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def write_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Run], Path]:
+    """A function that writes the page of a run to a file of its own."""
+
+    def write(run: Run) -> Path:
+        page = tmp_path_factory.mktemp("page") / "page.html"
+        page.write_bytes(export_page(run))
+        return page
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    browser = Chrome(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def silent_console(chrome: Chrome) -> Iterator[None]:
+    """Fails if the test leaves an error or a warning in the console."""
+    yield
+    assert chrome.messages() == []

@@ -1,0 +1,173 @@
+"""The model on a page draws what `seqmodel sample` draws: in a browser, for every kind of model."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from chrome import Chrome
+
+from seqmodel import units
+from seqmodel.export.page.steps import step_script, weight_name
+from seqmodel.report.page.document import resource
+from seqmodel.runs.folder import Run
+from seqmodel.sampling.sampler import Sampler
+from seqmodel.units.language import Weight
+from seqmodel.units.registry import UNITS, zoo
+
+pytestmark = pytest.mark.usefixtures("silent_console")
+
+FRAMES = 70
+MINE = """
+k = 1 + 0.5 / 3
+a = 0.3 * s(Wa x + Ua (k * c' (.) h') + ba) / (1 + softplus(Va (.) c'))
+if = -tanh(Wif x + Uif (a + Uin h') + bif)
+c = c' - exp(-softplus(a)) (.) (c' - if)
+class = relu(c) + if'
+h = phi(class + U c + b + a (.) (Ur h' + bUr))
+"""
+"""Every construct of the language, and names that JavaScript reserves."""
+
+MODELS = {
+    "default": {"model": "tied", "unit": "lstm", "end": True},
+    "mine over sru": {"model": "tied", "unit": MINE, "note_unit": "sru", "layers": 2},
+    "tied, onsets": {"model": "tied", "unit": "gru", "onsets": True, "clock": False},
+    "no echo": {"model": "tied", "unit": "tanh", "onsets": True, "echo": False, "bias": False},
+    "tied bernoulli": {"model": "tied", "unit": "mgu", "output": "bernoulli"},
+    "struck bernoulli": {"model": "tied", "unit": "gru2", "output": "bernoulli", "onsets": True},
+    "frame-wise": {"unit": "gru", "output": "bernoulli"},
+    "frame-wise, onsets": {"unit": "gru3", "output": "bernoulli", "onsets": True, "end": True},
+    "nade": {"unit": "lstm", "output": "nade", "end": True},
+    "nade, onsets": {"unit": "gru-reset-after", "output": "nade", "onsets": True},
+    "stack": {"unit": "lstm", "layers": 2, "gate_activation": "hard-sigmoid", "bias": False},
+}
+ENDED = ("default", "frame-wise, onsets", "nade")
+"""Models of whose pieces here some end before they are as long as the longest."""
+
+
+def drawn(chrome: Chrome, seed: int, number: int, temperature: float, prime: str = "[]") -> list:
+    """The frames of a piece in the browser, each the places of its ones, and whether it ended."""
+    return chrome.run(
+        f"""(() => {{
+          const frames = [];
+          page.model.begin({seed}n, {number}n);
+          for (const frame of {prime}) page.model.read(Float64Array.from(frame));
+          for (let ended = false; !ended && frames.length < {FRAMES};) {{
+            const next = page.model.draw({temperature});
+            ended = next.ended;
+            frames.push([...next.frame.keys()].filter((k) => next.frame[k] === 1));
+            if (next.frame.some((one) => one !== 0 && one !== 1)) throw next.frame;
+          }}
+          return frames;
+        }})()"""
+    )
+
+
+def sampled(run: Run, seed: int, number: int, temperature: float, prime=None) -> list:
+    """The same of `seqmodel sample`, which cuts pieces off at the longest one where they end."""
+    sampler = Sampler(run.model, temperature=temperature)
+    length = min(FRAMES, run.longest_piece) if run.config.end else FRAMES
+    frames = np.concatenate([*sampler.piece(length, seed=seed, number=number, prime=prime)])
+    return [np.flatnonzero(frame).tolist() for frame in frames]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_same_seed_gives_the_same_notes(chrome: Chrome, tmp_path: Path, make_run, write_page,
+                                            name: str):  # fmt: skip
+    run = make_run(tmp_path, **MODELS[name])
+    chrome.open(write_page(run))
+    lengths = set()
+    for seed, number, temperature in ((1, 0, 1), (2**70 + 12, 3, 1), (5, 1, 0.3), (6, 0, 0)):
+        ours = drawn(chrome, seed, number, temperature)
+        assert ours == sampled(run, seed, number, temperature), (seed, number, temperature)
+        lengths.add(len(ours))
+        if temperature == 1:  # or the comparison would tell little
+            assert len(ours) * 2 < sum(map(len, ours)) < len(ours) * 60
+    longest = 64 if run.config.end else FRAMES
+    assert max(lengths) == longest
+    assert (len(lengths) > 1) == (name in ENDED)
+
+
+def test_an_opening_is_continued_as_a_prime_is(chrome: Chrome, tmp_path: Path, make_run,
+                                               write_page):  # fmt: skip
+    run = make_run(tmp_path, model="tied", unit="gru", onsets=True, end=True)
+    chrome.open(write_page(run))
+    prime = np.zeros((40, 176), np.uint8)
+    prime[:, 40] = prime[5:30, 52] = prime[::4, 128] = prime[5, 140] = 1
+    ours = drawn(chrome, 3, 0, 1.0, str(prime.tolist()))
+    assert ours == sampled(run, 3, 0, 1.0, prime)
+    assert ours != drawn(chrome, 3, 0, 1.0)
+
+
+def test_the_echo_forgets_as_the_model_does(chrome: Chrome, tmp_path: Path, make_run, write_page):
+    """More frames than are remembered: a passage that comes back after 4,090, another after 90."""
+    run = make_run(tmp_path, model="tied", unit="tanh", hidden=2, clock=False)
+    chrome.open(write_page(run))
+    random = np.random.default_rng(4)
+    prime = np.zeros((4200, 88), np.uint8)
+    prime[np.arange(4200), random.integers(88, size=4200)] = 1
+    prime[4195:4200] = prime[105:110]
+    ours = chrome.run(
+        f"""(() => {{
+          const echo = new Echo();
+          for (const note of {prime.argmax(1).tolist()}) {{
+            const frame = new Float64Array(88);
+            frame[note] = 1;
+            echo.remember(frame);
+          }}
+          const {{ length, frame }} = echo.followed();
+          return [length, frame.indexOf(1)];
+        }})()"""
+    )
+    assert ours == [5, prime[110].argmax()]
+
+
+STEPS = 6
+
+
+@pytest.mark.parametrize(
+    ("gate_activation", "activation", "bias"),
+    [("sigmoid", "tanh", True), ("hard-sigmoid", "relu", False), ("sigmoid", "sigmoid", True)],
+)
+def test_every_unit_computes_what_its_equations_say(
+    chrome: Chrome, tmp_path: Path, gate_activation: str, activation: str, bias: bool
+):
+    """The script of each, run in the browser, against the specification in float64."""
+    chosen = {"gate_activation": gate_activation, "activation": activation}
+    made, scripts, told, expected = {}, [], [], []
+    for name in (*UNITS, *zoo(), MINE):
+        torch.manual_seed(len(made))
+        unit = units.make(name, 5, 4, backend="reference", bias=bias, **chosen).double()
+        with torch.no_grad():
+            for weight in unit.parameters():
+                weight.normal_()
+        x = torch.randn(STEPS, 1, 5, dtype=torch.float64)
+        weights = {
+            weight_name(Weight(term, gate)): (w.t() if term in "WU" else w).flatten().tolist()
+            for gate, terms in unit.gates().items()
+            for term, w in terms.items()
+            if w is not None
+        }
+        made[name] = unit
+        scripts.append(step_script(unit.spec, bias=bias, **chosen))
+        told.append([weights, x[:, 0].tolist()])
+        with torch.no_grad():
+            expected.append(unit(x)[0][:, 0].tolist())
+    page = tmp_path / "units.html"
+    script = resource("seqmodel.export.page", "unit.js")
+    page.write_text(
+        f"<!DOCTYPE html><link rel=icon href='data:,'><script>{script}\nconst UNITS = ["
+        f"{','.join(scripts)}];\nconst TOLD = {told};\n</script>",
+        "utf-8",
+    )
+    chrome.open(page)
+    ours = chrome.run(
+        """TOLD.map(([weights, inputs], k) => {
+          const arrays = Object.fromEntries(
+            Object.entries(weights).map(([name, some]) => [name, Float64Array.from(some)]));
+          const layer = new Layer(UNITS[k], 4, arrays, 1);
+          return inputs.map((x) => [...layer.step(0, x)]);
+        })"""
+    )
+    for name, found, right in zip(made, ours, expected, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-12, err_msg=name)

@@ -1,0 +1,342 @@
+"""A page in a real browser: what is heard, shown, saved and played by hand, and that it is safe."""
+
+import io
+import time
+from pathlib import Path
+from unittest.mock import ANY
+
+import mido
+import numpy as np
+import pytest
+from chrome import Chrome
+
+from seqmodel.export.page.render import export_page
+from seqmodel.media.music.dynamics import velocities
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.notes import notes_of
+from seqmodel.runs.folder import Run
+from seqmodel.sampling.sampler import Sampler
+
+pytestmark = pytest.mark.usefixtures("silent_console")
+
+NOTES = "page.player.notes.map((n) => [n.first, n.last, n.key + 21, n.velocity, n.given])"
+PLAY = "document.querySelector('#play').textContent"
+STATUS = "document.querySelector('#status').value"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, make_run) -> Run:
+    """A run whose pieces end, with onsets."""
+    options = {"model": "tied", "unit": "gru", "onsets": True, "end": True}
+    return make_run(tmp_path_factory.mktemp("run") / "a run", **options)
+
+
+@pytest.fixture(scope="module")
+def page(run: Run, write_page) -> Path:
+    return write_page(run)
+
+
+def expected(run: Run, seed: int, frames: int, pieces: int = 1) -> list[list]:
+    """The notes [first, last, pitch, velocity, given] of pieces, two beats of silence between."""
+    notes, begin = [], 0
+    for number in range(pieces):
+        piece = np.concatenate([*Sampler(run.model).piece(64, seed=seed, number=number)])
+        found = notes_of(piece)
+        loud = velocities(found, piece, run.frame.grid)
+        for (first, last, pitch), velocity in zip(found.tolist(), loud.tolist(), strict=True):
+            notes.append([begin + first, begin + last, pitch, velocity, False])
+        begin += len(piece) + 2 * run.frame.grid.steps_per_beat
+    assert begin >= frames
+    return [note for note in notes if note[0] < frames]
+
+
+def play_until(chrome: Chrome, frame: int) -> int:
+    """Let it play at four times its tempo, and stop; returns the first frame not heard."""
+    chrome.run("page.player.setPace(4)")
+    chrome.click("#play")
+    chrome.wait(f"page.player.position > {frame}")
+    chrome.click("#play")
+    return chrome.run("page.player.next")
+
+
+def test_it_plays_the_pieces_of_a_seed_however_often_it_stops(chrome: Chrome, run: Run, page: Path):
+    """Guards against frames lost or played twice where it stops, and between pieces."""
+    chrome.open(page)
+    assert chrome.run(PLAY) == "Start"
+    for frame in (7, 23, 24, 90):
+        heard = play_until(chrome, frame)
+    assert chrome.run(STATUS) == "Stopped."
+    notes = expected(run, 1, heard, pieces=9)
+    assert chrome.run("page.player.pieces.length") > 1
+    for ours, right in zip(chrome.run(NOTES), notes, strict=True):
+        cut = right[1] if ours[1] is not None else ANY  # it still sounds
+        assert ours == [right[0], ours[1] and cut, *right[2:]]
+
+
+def test_another_seed_starts_over_with_its_own_piece(chrome: Chrome, run: Run, page: Path):
+    chrome.open(page)
+    play_until(chrome, 5)
+    chrome.run("document.querySelector('#seed').value = '77777777777777777777'")
+    chrome.run("document.querySelector('#seed').dispatchEvent(new Event('change'))")
+    assert chrome.run(NOTES) == []
+    heard = play_until(chrome, 5)
+    ours, right = chrome.run(NOTES), expected(run, 77777777777777777777, heard, pieces=9)
+    assert [note[0::2] for note in ours] == [note[0::2] for note in right]
+    chrome.run("document.querySelector('#seed').value = '-1<b>'")
+    chrome.click("#over")
+    assert chrome.run("document.querySelector('#seed').value") == "1"
+    chrome.click("#another")
+    assert chrome.run("String(page.player.seed) === document.querySelector('#seed').value")
+
+
+def test_it_sounds_and_falls_silent(chrome: Chrome, page: Path):
+    """By an analyser behind everything: the loudest sample, within full scale."""
+    chrome.open(page)
+    chrome.click("#play")
+    chrome.wait("page.player.position > 2")
+    chrome.run(
+        """(window.loudest = 0, window.analyser = new AnalyserNode(page.sound.context),
+        page.sound.output.connect(analyser), window.samples = new Float32Array(2048),
+        setInterval(() => { analyser.getFloatTimeDomainData(samples);
+          window.loudest = Math.max(loudest, ...samples.map(Math.abs)); }, 10))"""
+    )
+    chrome.wait("loudest > 0.05")
+    time.sleep(0.5)
+    assert chrome.run("loudest") < 1
+    chrome.click("#play")
+    chrome.wait(
+        "(loudest = 0, analyser.getFloatTimeDomainData(samples), Math.max(...samples) < 1e-3)"
+    )
+
+
+def test_keys_light_up_with_their_notes_and_the_roll_is_drawn(chrome: Chrome, page: Path):
+    chrome.open(page)
+    chrome.click("#play")
+    chrome.wait("document.querySelectorAll('.key.on').length > 1")
+    lit = chrome.run("[...document.querySelectorAll('.key')].map((key) => key.matches('.on'))")
+    assert len(lit) == 88
+    chrome.wait("page.player.position > 6")
+    colours = """new Set(new Uint32Array(document.querySelector('#roll').getContext('2d')
+      .getImageData(0, 200, 2000, 200).data.buffer)).size"""
+    assert chrome.run(colours) > 10
+    chrome.click("#play")
+    assert chrome.run("document.querySelectorAll('.key.on').length") == 0
+
+
+def test_temperature_and_tempo_can_be_set_by_keys(chrome: Chrome, page: Path):
+    chrome.open(page)
+    chrome.run("document.querySelector('#temperature').focus()")
+    for _ in range(4):
+        chrome.press("ArrowLeft")
+    assert chrome.run("page.player.temperature") == pytest.approx(0.8)
+    assert chrome.run("document.querySelector('.value').textContent") == "0.8"
+    chrome.run("document.querySelector('#tempo').focus()")
+    chrome.press("End")
+    assert chrome.run("page.player.grid.secondsPerFrame") == pytest.approx(60 / 240 / 4)
+    said = "document.querySelector('#tempo').getAttribute('aria-valuetext')"
+    assert chrome.run(said) == "240 bpm"
+
+
+def saved(chrome: Chrome, folder: Path) -> mido.MidiFile:
+    """Click the button, and read the file that the browser downloads."""
+    folder.mkdir()
+    chrome.download_to(folder)
+    chrome.click("#save")
+    for _ in range(100):
+        if files := [*folder.glob("*.mid")]:
+            return mido.MidiFile(file=io.BytesIO(files[0].read_bytes()))
+        time.sleep(0.05)
+    raise AssertionError("nothing was downloaded")
+
+
+def notes_in(file: mido.MidiFile, track: str) -> list[tuple]:
+    """(First tick, last tick, pitch, velocity) of a track, by its name."""
+    (found,) = (each for each in file.tracks if each.name == track)
+    now, begun, notes = 0, {}, []
+    for message in found:
+        now += message.time
+        if message.type == "note_on":
+            begun[message.note] = now, message.velocity
+        elif message.type == "note_off":
+            first, velocity = begun.pop(message.note)
+            notes.append((first, now, message.note, velocity))
+    assert not begun
+    return sorted(notes)
+
+
+def test_what_was_played_can_be_saved_as_midi(chrome: Chrome, tmp_path: Path, page: Path):
+    chrome.open(page)
+    assert chrome.run("document.querySelector('#save').disabled")
+    heard = play_until(chrome, 30)
+    file = saved(chrome, tmp_path / "saved")
+    assert (file.type, file.ticks_per_beat) == (1, 480)
+    tempos = [message.tempo for message in file.tracks[0] if message.type == "set_tempo"]
+    assert tempos == [125_000]
+    notes = [(120 * a, 120 * (b or heard), *c) for a, b, *c, _ in chrome.run(NOTES)]
+    assert notes_in(file, "drawn") == sorted(notes)
+
+
+def test_frames_of_real_time_keep_their_length(chrome: Chrome, tmp_path: Path, make_run,
+                                               write_page):  # fmt: skip
+    """Frames of 0.13 s, at 100 % and at 200 %."""
+    run = make_run(tmp_path / "run", unit="tanh", grid=Grid.of_seconds("0.13"))
+    chrome.open(write_page(run))
+    assert chrome.run("page.player.grid.secondsPerFrame") == pytest.approx(0.13)
+    chrome.run("document.querySelector('#tempo').value = '200'")
+    chrome.run("document.querySelector('#tempo').dispatchEvent(new Event('input'))")
+    chrome.click("#play")
+    chrome.wait("page.player.position > 12")
+    chrome.click("#play")
+    file = saved(chrome, tmp_path / "saved")
+    times = {round(tick / 960 / 0.13, 3) for tick, *_ in notes_in(file, "drawn")}
+    assert all(abs(time - round(time)) < 0.01 for time in times)
+    assert [m.tempo for m in file.tracks[0] if m.type == "set_tempo"] == [250_000]
+
+
+def test_an_opening_by_computer_keys_is_continued(chrome: Chrome, tmp_path: Path, run: Run,
+                                                  page: Path):  # fmt: skip
+    chrome.open(page)
+    play_until(chrome, 3)
+    for key in "agag":
+        chrome.hold(key, 0.15)
+    assert chrome.run(STATUS) == "Listening: play an opening, then let the model continue it."
+    assert chrome.run(PLAY) == "Continue my opening"
+    chrome.click("#play")
+    chrome.wait("page.player.position > page.player.pieces.at(-1).first + 24")
+    chrome.click("#play")
+    notes = chrome.run(NOTES)
+    given = [note for note in notes if note[4]]
+    assert [note[2] for note in given] == [60, 67, 60, 67]
+    assert all(isinstance(edge, int) for note in given for edge in note[:2])
+    start, end = given[0][0], max(note[1] for note in given)
+    prime = np.zeros((end - start, 176), np.uint8)
+    for first, last, pitch, *_ in given:
+        prime[first - start : last - start, pitch - 21] = 1
+        prime[first - start, 88 + pitch - 21] = 1
+    drafts = Sampler(run.model).piece(64, seed=1, prime=prime)
+    drawn = np.concatenate([*drafts])
+    drawn[0, 88:] = drawn[0, :88]  # what is held over from the opening is struck again
+    right = [(end + a, pitch) for a, _, pitch in notes_of(drawn).tolist()]
+    ours = [(note[0], note[2]) for note in notes if end <= note[0] < end + len(drawn)]
+    assert len(ours) > 10
+    assert ours == right[: len(ours)]
+    file = saved(chrome, tmp_path / "saved")
+    assert [note[2] for note in notes_in(file, "given")] == [60, 67, 60, 67]
+
+
+def test_keys_on_screen_play_by_mouse_and_by_keyboard(chrome: Chrome, page: Path):
+    chrome.open(page)
+    chrome.click('[data-key="40"]', 0.5, 0.9)
+    chrome.wait("page.player.notes.length === 1 && page.player.notes[0].last !== null")
+    chrome.run("page.keyboard.focus(39)")
+    for key in ("ArrowRight", "ArrowRight", "ArrowUp"):
+        chrome.press(key)
+    assert chrome.run("document.activeElement.ariaLabel") == "D 5"
+    chrome.press("Enter")
+    chrome.wait("page.player.notes.length === 2")
+    assert chrome.run("page.player.notes.map((note) => note.key)") == [40, 53]
+    assert (
+        chrome.run("[...document.querySelectorAll('.key')].filter((k) => k.tabIndex === 0).length")
+        == 1
+    )
+    chrome.run("document.querySelector('#typing').click()")
+    chrome.press("a")
+    assert chrome.run("page.player.notes.length") == 2
+
+
+def test_a_midi_keyboard_plays(chrome: Chrome, page: Path):
+    """A device that is not there cannot be tested: its messages can."""
+    chrome.open(page)
+    chrome.run(
+        """(window.one = {}, navigator.requestMIDIAccess = async () =>
+          ({ inputs: new Map([['one', one]]) }))"""
+    )
+    chrome.click("#midi")
+    chrome.wait(f"{STATUS} === 'MIDI keyboard connected.'")
+    chrome.run("one.onmidimessage({ data: [0x93, 64, 33] })")
+    chrome.wait("page.player.notes.length === 1")
+    chrome.run("one.onmidimessage({ data: [0x93, 64, 0] })")
+    chrome.run("one.onmidimessage({ data: [0x90, 5, 99] })")  # no key of a piano
+    chrome.run("one.onmidimessage({ data: [0xb0, 64, 127] })")  # a pedal
+    assert chrome.run("page.player.notes.map((n) => [n.key, n.velocity, n.last > 0])") == [
+        [43, 33, True]
+    ]
+
+
+def test_everything_has_a_name_for_screen_readers(chrome: Chrome, page: Path):
+    chrome.open(page)
+    named = chrome.accessible("button", "slider", "textbox", "checkbox", "image")
+    assert {name for _, name in named} >= {
+        *("Start", "Start over", "Save as MIDI", "New seed", "Seed", "Temperature"),
+        *("Tempo", "C 4", "F sharp 3"),
+    }
+    assert all(name.strip() for _, name in named)
+    assert len([kind for kind, _ in named if kind == "button"]) >= 88 + 4
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("dark", [False, True])
+def test_no_page_scrolls_sideways_and_the_keys_are_in_view(chrome: Chrome, page: Path, width: int,
+                                                           dark: bool):  # fmt: skip
+    chrome.open(page, width=width, dark=dark)
+    assert chrome.run("document.documentElement.scrollWidth") <= width
+    keys = "document.querySelector('#keys').getBoundingClientRect()"
+    assert chrome.run(f"{keys}.bottom") < 800
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert (chrome.run(ground) == "rgb(20, 23, 27)") == dark
+
+
+HOSTILE = (
+    "</script><script>window.hacked = 1</script><img src=x onerror='hacked=1'>\" onload=\"hacked=1"
+)
+
+
+def test_hostile_names_run_nothing(chrome: Chrome, tmp_path: Path, make_run, write_page):
+    """Of folder and data; a unit's name has no such signs, its comments are not on the page."""
+    unit = f"# {HOSTILE} */ hacked = 1; /*\nsource: {HOSTILE}\nh = phi(W x + U h')\n"
+    folder = tmp_path / HOSTILE.replace("/", "\u2044")
+    run = make_run(folder, unit=unit, model="tied", data=str(tmp_path / HOSTILE / "<!--"))
+    page = write_page(run)
+    chrome.open(page)
+    assert chrome.run("window.hacked === undefined")
+    assert chrome.run("document.title") == f"Music by {folder.name}"
+    assert chrome.run("page.name") == folder.name
+    assert page.read_text("utf-8").count("</script>") == 2
+    chrome.click("#play")
+    chrome.wait("page.player.position > 2")
+
+
+def test_a_page_loads_nothing_else_and_is_small(chrome: Chrome, page: Path, run: Run):
+    chrome.open(page)
+    chrome.click("#play")
+    chrome.wait("page.player.position > 2")
+    assert chrome.run("performance.getEntriesByType('resource').map((e) => e.name)") == []
+    assert page.stat().st_size < 100_000
+    policy = "document.querySelector('meta[http-equiv]').content"
+    assert chrome.run(policy).startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in chrome.run(policy)
+    assert export_page(run) == page.read_bytes()
+
+
+def test_a_model_that_cannot_keep_up_says_so(chrome: Chrome, page: Path):
+    chrome.open(page)
+    chrome.run(
+        """(page.model.real = page.model.draw, page.model.draw = (temperature) => {
+          const until = performance.now() + 300;
+          while (performance.now() < until);
+          return page.model.real(temperature);
+        })"""
+    )
+    chrome.click("#play")
+    chrome.wait(f"{STATUS}.startsWith('Playing slowly')")
+    chrome.click("#play")
+    assert chrome.run(STATUS) == "Stopped."
+
+
+def test_music_in_c_asks_for_an_opening_in_c(make_run, tmp_path: Path):
+    run = make_run(tmp_path / "run", unit="tanh")
+    hint = b"C major"
+    assert hint not in export_page(run)
+    frame = PianoRollFrames(run.frame.grid, transpose_to_c=True)
+    assert hint in export_page(Run(run.folder, run.config, frame, run.model, 1, 60))
