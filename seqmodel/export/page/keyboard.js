@@ -4,7 +4,7 @@ const NAMES = "C,C sharp,D,E flat,E,F,F sharp,G,A flat,A,B flat,B".split(",");
 const BLACK = [1, 3, 6, 8, 10];
 const WHITE_KEYS = 52;
 /* Two rows of a computer's keyboard as the white and black keys from C on. */
-const CODES = "KeyA,KeyW,KeyS,KeyE,KeyD,KeyF,KeyT,KeyG,KeyY,KeyH,KeyU,KeyJ,KeyK,KeyO,KeyL,KeyP,Semicolon";
+const CODES = [..."AWSEDFTGYHUJKOLP"].map((letter) => `Key${letter}`);
 const PRESSED = 80; /* the velocity of keys that do not tell theirs */
 
 /* Where each key is: its left edge and width as shares of the keyboard's width. */
@@ -48,7 +48,7 @@ class Keyboard {
     const made = document.createElement("button");
     made.type = "button";
     made.className = black ? "key black" : "key";
-    made.ariaLabel = name;
+    made.setAttribute("aria-label", name);
     made.dataset.key = number;
     made.tabIndex = -1;
     if (isC) made.textContent = name.replace(" ", "");
@@ -125,7 +125,7 @@ class Keyboard {
     if (target.matches("input[type=text]")) return;
     if (code === "KeyZ" || code === "KeyX")
       this.octave = Math.min(Math.max(this.octave + (code === "KeyX" ? 1 : -1), 1), 7);
-    const place = CODES.split(",").indexOf(code);
+    const place = CODES.indexOf(code);
     if (place >= 0) this.hold(code, 12 * (this.octave + 1) + place - LOWEST_PITCH);
   }
 

@@ -1,7 +1,7 @@
 /* How the next frame is drawn, given h: numbers below their probabilities are ones. A frame has
    D notes, which sound or not, and with onsets D more numbers: which of them are struck. */
 
-/* Whether a uniform number is below the probability; at temperature 0, whether it is the likelier. */
+/* Whether a uniform number is below the probability; at temperature 0, whether 1 is likelier. */
 function isOne(uniform, logit, temperature) {
   if (temperature === 0) return logit > 0;
   return uniform * (1 + Math.exp(-logit / temperature)) < 1;

@@ -135,8 +135,8 @@ class Page {
     cancelAnimationFrame(this.following);
     this.show();
     if (!this.player.running) return;
-    const { playing, late } = this.player;
-    if (playing && late > 8) this.say("Playing slowly: this browser cannot draw any faster.");
+    if (this.player.playing)
+      this.say(this.player.late > 8 ? "Playing slowly: it is not drawn any faster." : "Playing.");
     this.following = requestAnimationFrame(() => this.follow());
   }
 

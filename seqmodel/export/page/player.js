@@ -62,7 +62,8 @@ class Player {
 
   get position() {
     if (!this.running) return this.base;
-    const reached = this.base + (this.sound.now() - this.since) / this.grid.secondsPerFrame;
+    const since = Math.max(0, this.sound.now() - this.since);
+    const reached = this.base + since / this.grid.secondsPerFrame;
     return this.playing ? Math.min(reached, this.next) : reached; /* no further than it was drawn */
   }
 
@@ -97,7 +98,7 @@ class Player {
   /* Play on from where it stopped; or the opening played by hand, continued. */
   start() {
     if (this.listening) this.take();
-    this.late = 0;
+    this.late = 0; /* how often, lately, a frame was not drawn in time */
     this.coming = []; /* frames given to the sound and perhaps not heard yet */
     this.run(this.next, 0.08);
     for (const note of this.sounding()) this.sing(note, this.timeOf(this.next));
@@ -110,13 +111,10 @@ class Player {
     const cut = Math.ceil(position);
     this.running = false;
     this.base = position;
-    for (const note of this.notes) {
-      if (note.first >= cut) note.voice?.cancel();
-      else note.voice?.release(this.sound.now());
-      if (note.last >= cut && !note.given) note.last = null;
-    }
+    this.sound.silence();
     if (this.listening) return;
     this.notes = this.notes.filter((note) => note.first < cut);
+    for (const note of this.notes) if (note.last > cut) note.last = null; /* it still sounds */
     this.pieces = this.pieces.filter((piece) => piece.first < cut);
     const unheard = this.coming.filter(({ at }) => at >= cut).map(({ drawn }) => drawn);
     this.waiting.unshift(...unheard);
@@ -133,6 +131,7 @@ class Player {
       if (drawn) this.play(drawn);
       if (performance.now() - began > AT_ONCE_MS) break;
     }
+    this.late *= 0.99;
     if (this.timeOf(this.next) < this.sound.now()) {
       if (this.coming.length) this.late += 1;
       this.run(this.next, 0.05);
@@ -173,6 +172,7 @@ class Player {
   end(note, last) {
     note.last = last;
     note.voice.release(this.timeOf(last));
+    note.voice = null;
   }
 
   /* ---- an opening, played by hand ---- */

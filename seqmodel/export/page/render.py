@@ -43,7 +43,7 @@ def export_page(run: Run) -> bytes:
         tag("noscript", tag("p", "It needs JavaScript.")),
         _player(run.frame),
         _hints(run.frame),
-        _about(run, name),
+        _about(run),
     )
     model = tag("script", _data(told), type="application/json", id="model")
     style = joined(common_style(), resource(__package__, "page.css"))
@@ -156,14 +156,14 @@ def _hints(frame: PianoRollFrames) -> Markup:
     )
 
 
-def _about(run: Run, name: str) -> Markup:
+def _about(run: Run) -> Markup:
     units, whole = run.model.parameter_counts()
     items = {
         "model": model_in_words(run),
         "parameters": f"{units:,}, with the output {whole:,}",
         "trained on": f"{run.data.name}: {run.frame}",
         "weights of": f"epoch {run.epoch}",
-        "in the shell": f"seqmodel sample out.mid --run {name} --seed 1 draws the same notes",
+        "in the shell": "`seqmodel sample` draws the same notes with the same seed",
     }
     listed = (joined(tag("dt", name), tag("dd", text)) for name, text in items.items())
     texts = {unit: unit_spec(unit) for unit in (run.config.unit, run.config.note_unit) if unit}

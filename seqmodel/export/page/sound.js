@@ -4,6 +4,8 @@ const PARTIALS = 8;
 const RELEASE_SECONDS = 0.08;
 
 class Sound {
+  voices = new Set();
+
   /* Browsers allow sound only after a click or a key. */
   async wake() {
     if (!this.context) this.build();
@@ -28,6 +30,11 @@ class Sound {
     this.context = context;
   }
 
+  /* Let go of every voice, also of those that are to begin later. */
+  silence() {
+    for (const voice of this.voices) voice.release(this.now());
+  }
+
   /* Strike a pitch, 69 is A4, at a time of `now`; returns the voice, to be released. */
   strike(pitch, velocity, time) {
     const { context, wave } = this;
@@ -35,7 +42,8 @@ class Sound {
     const fading = 1.5 * 2 ** ((60 - pitch) / 18);
     const begin = Math.max(time, this.now());
     const tone = new OscillatorNode(context, { periodicWave: wave, frequency });
-    const filter = new BiquadFilterNode(context, { Q: 0.3, frequency: Math.min(9 * frequency, 12000) });
+    const bright = Math.min(9 * frequency, 12000);
+    const filter = new BiquadFilterNode(context, { Q: 0.3, frequency: bright });
     filter.frequency.setTargetAtTime(Math.min(2 * frequency, 12000), begin, fading / 2);
     const level = new GainNode(context, { gain: 0 });
     level.gain.setValueAtTime(0, begin);
@@ -45,13 +53,16 @@ class Sound {
     tone.connect(filter).connect(level).connect(place).connect(this.input);
     tone.start(begin);
     tone.stop(begin + 8 * fading);
-    return {
-      release: (end) => {
-        level.gain.setTargetAtTime(0, Math.max(end, this.now()), RELEASE_SECONDS / 3);
-        tone.stop(Math.max(end, this.now()) + 4 * RELEASE_SECONDS);
+    const voice = {
+      release: (at) => {
+        const end = Math.max(at, this.now());
+        level.gain.setTargetAtTime(0, end, RELEASE_SECONDS / 3);
+        tone.stop(end < begin ? end : end + 4 * RELEASE_SECONDS);
       },
-      cancel: () => tone.stop(),
     };
+    tone.onended = () => this.voices.delete(voice);
+    this.voices.add(voice);
+    return voice;
   }
 }
 
