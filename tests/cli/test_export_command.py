@@ -41,7 +41,8 @@ MISTAKES = {
     "export {run} no/page.html": (1, "no/page.html: there is no folder no; make it first"),
     "export {audio} page.html": (
         2,
-        "{audio} was trained on audio, and pages play music only: `seqmodel sample` writes sound",
+        "{audio} is a frame-wise model of audio, which a page cannot play: "
+        "`seqmodel sample` writes its sound",
     ),
 }
 

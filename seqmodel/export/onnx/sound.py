@@ -16,7 +16,7 @@ from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
 from seqmodel.model.sound import grid, lattice, pitch, steering
 from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.model.sound.hearing import FAINT
-from seqmodel.model.sound.known import Known, unpacked
+from seqmodel.model.sound.known import Known
 from seqmodel.model.sound.predictors import (
     CLIP,
     FULL,
@@ -41,8 +41,7 @@ Parts = Mapping[str, Symbol]
 
 def sound(g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int) -> Encoded:
     """What adaptive predictors say of the next sample; `frames` are samples (rows, 1)."""
-    known = unpacked(encoder.known.cpu())._replace(strength=encoder.steering)
-    ear = _Ear(g, encoder.predictors, known)
+    ear = _Ear(g, encoder.predictors, encoder.steered())
     start = np.concatenate(list(ear.start().values()))
     heard, memory = g.state(HEARD, [], INT64), g.state("sound", [len(start)], DOUBLE)
 

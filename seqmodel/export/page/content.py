@@ -2,20 +2,27 @@
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from seqmodel.export.page.steps import weight_name
+from seqmodel.media.audio.mu_law import SAMPLES
 from seqmodel.model.clock import SIZE
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sound.encoder import SoundEncoder
+from seqmodel.outputs.categorical.specification import CategoricalOutput
+from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.nade.specification import NadeOutput
 from seqmodel.outputs.note_unit.specification import NoteUnitOutput
 from seqmodel.outputs.notes.linear import LinearNotesOutput
 from seqmodel.outputs.notes.output import NotesOutput
 from seqmodel.outputs.notes.tied import TiedOutput
+from seqmodel.outputs.protocol import Output
+from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
 from seqmodel.units.language import Weight
 from seqmodel.units.module import Unit
 
@@ -24,43 +31,64 @@ Place = dict[str, int]
 
 
 def model_content(model: SequenceModel, longest: int) -> dict[str, Any]:
-    """A model of music: its shape, its weights in float32 and its clock in float64, in base64.
+    """A model of notes or samples: its shape, weights in float32, and other tables in float64.
 
     `longest` is the most frames of a piece, where the model says when pieces end.
     """
     encoder, output, numbers = model.encoder, model.output, _Numbers()
-    assert isinstance(output, NotesOutput)
     tied = encoder if isinstance(encoder, NoteEncoder) else None
     clock = tied.clock.table() if tied is not None and tied.clock is not None else None
     along_pitch = output.layers() if isinstance(output, NoteUnitOutput) else None
     return {
         "shape": {
             "tied": tied is not None,
-            "notes": output.notes,
-            "onsets": output.onsets,
-            "end": output.end,
-            "longest": longest,
+            "notes": output.notes if isinstance(output, NotesOutput) else 1,
+            "onsets": isinstance(output, NotesOutput) and output.onsets,
+            "end": isinstance(output, EndingOutput) and output.end,
+            "longest": longest * encoder.steps,
             "echo": tied is not None and tied.echo,
             "clockSize": SIZE,
             "beside": encoder.beside_size,
+            "steps": encoder.steps,
+            "uniformsPerStep": output.uniforms_per_frame,
+            "levels": SAMPLES.tolist() if isinstance(output, CategoricalOutput) else None,
         },
         "unit": numbers.stack(0, model.layers()),
         "noteUnit": None if along_pitch is None else numbers.stack(1, along_pitch),
         "output": {name: numbers.place(array) for name, array in _output(output).items()},
         "clock": None if clock is None else _base64(clock.numpy().astype("<f8").tobytes()),
+        "sound": _sound(encoder) if isinstance(encoder, SoundEncoder) else None,
         "numbers": _base64(b"".join(numbers.parts)),
     }
 
 
-def _output(output: NotesOutput) -> Mapping[str, Tensor]:
+def _sound(encoder: SoundEncoder) -> dict[str, Any]:
+    """What `hearing.js` needs to know of the predictors, and of train."""
+    predictors, known = encoder.predictors, encoder.steered()
+    return {
+        "size": predictors.input_size,
+        "lattices": [asdict(lattice) for lattice in predictors.lattices],
+        "levels": [{"name": name, **asdict(level)} for name, level in predictors.levels.items()],
+        "pitch": asdict(predictors.pitch),
+        "pitchLine": predictors.pitch_line,
+        "lines": [*predictors.lines.items()],
+        "features": [{"kind": type(f).__name__, **asdict(f)} for f in predictors.features],
+        "strength": known.strength,
+        "known": _base64(known.packed().numpy().astype("<f8").tobytes()),
+    }
+
+
+def _output(output: Output) -> Mapping[str, Tensor]:
     """The arrays of an output by their names in `outputs.js`."""
     if isinstance(output, TiedOutput):
         arrays = {"weight": output.linear.weight, "bias": output.linear.bias}
         if output.ending is not None:
             arrays |= {"endWeight": output.ending.weight, "endBias": output.ending.bias}
         return arrays
-    assert isinstance(output, LinearNotesOutput)
+    assert isinstance(output, LinearNotesOutput | SampleWiseOutput)
     arrays = {"weight": output.linear.weight.t(), "bias": output.linear.bias}
+    if isinstance(output, SampleWiseOutput) and output.ending is not None:
+        arrays |= {"endWeight": output.ending.weight, "endBias": output.ending.bias}
     return arrays | ({"V": output.V, "U": output.U} if isinstance(output, NadeOutput) else {})
 
 

@@ -15,12 +15,15 @@ class Model {
     };
     Object.assign(this, told.shape);
     this.frameSize = this.onsets ? 2 * this.notes : this.notes;
+    this.sound = told.sound;
     this.clock = told.clock && new Float64Array(decoded(told.clock));
     this.output = arrays(told.output);
     if (told.noteUnit) this.output.unit = stack(told.noteUnit, 1);
-    this.encoder = this.tied ? new NoteInputs(this) : new FrameInputs(this);
+    if (this.sound) this.encoder = new SoundInputs(this);
+    else this.encoder = this.tied ? new NoteInputs(this) : new FrameInputs(this);
     this.unit = stack(told.unit, this.encoder.rows.length);
-    this.drawing = this.tied ? new NotesOutput(this) : new FrameOutput(this);
+    if (this.sound) this.drawing = new SampleOutput(this);
+    else this.drawing = this.tied ? new NotesOutput(this) : new FrameOutput(this);
   }
 
   /* Begin piece `number` of a seed. */
@@ -38,13 +41,15 @@ class Model {
     this.append(frame);
   }
 
-  /* The next frame, and whether the piece ends with it. */
+  /* The next frame, or sample of one, and whether the piece ends with it. */
   draw(temperature) {
-    const uniforms = this.uniforms.take(this.frameSize + 1);
+    const uniforms = this.uniforms.take(this.uniformsPerStep);
     const { frame, ended } = this.drawing.draw(this.advance(), this.past, uniforms, temperature);
     this.append(frame);
     this.drawn += 1;
-    return { frame, ended: ended || (this.end && this.drawn >= this.longest) };
+    const whole = this.drawn % this.steps === 0;
+    const last = this.end && this.drawn >= this.longest;
+    return { frame, ended: whole && (ended || last) };
   }
 
   /* The rows that the output reads: h, and beside it what the encoder tells output and unit. */

@@ -1,28 +1,21 @@
-/* The controls, and what ties the parts together. */
+/* The controls that every page has, and what ties the parts together. */
 
 class Page {
-  constructor(told) {
-    const find = (id) => document.getElementById(id);
+  /* `player` plays, `view` draws what it has played. */
+  constructor(told, player, view) {
+    Object.assign(this, { name: told.name, player, view });
+    this.model = player.model;
+    this.sound = player.sound;
     this.parts = Object.fromEntries(
-      "play over seed another temperature tempo save midi typing status keys roll stage"
-        .split(" ").map((id) => [id, find(id)]));
-    this.name = told.name;
-    this.sound = new Sound();
-    this.model = new Model(told);
-    this.player = new Player(this.model, this.sound, new Grid(told.grid));
-    this.roll = new Roll(this.parts.roll, this.player);
-    this.keyboard = new Keyboard(this.parts.keys, {
-      press: (key, loudness) => this.press(key, loudness),
-      release: (key) => this.player.release(key),
-    });
+      [...document.querySelectorAll("main [id]")].map((element) => [element.id, element]));
     this.listen();
     this.paint();
-    this.say("Ready.");
-    setInterval(() => this.player.fill(), 40);
+    this.restart();
+    setInterval(() => player.fill(), 40);
   }
 
   listen() {
-    const { play, over, seed, another, temperature, tempo, save, midi, typing } = this.parts;
+    const { play, over, seed, another, temperature, save } = this.parts;
     play.addEventListener("click", () => (this.player.playing ? this.stop() : this.play()));
     over.addEventListener("click", () => this.restart());
     seed.addEventListener("change", () => this.restart());
@@ -30,30 +23,35 @@ class Page {
       seed.value = String(crypto.getRandomValues(new Uint16Array(1))[0]);
       this.restart();
     });
-    temperature.addEventListener("input", () => this.settings());
-    tempo.addEventListener("input", () => this.settings());
+    this.range(temperature, (value) => (this.player.temperature = value));
     save.addEventListener("click", () => this.save());
-    typing.addEventListener("change", () => (this.keyboard.byKeys = typing.checked));
-    midi.hidden = !navigator.requestMIDIAccess;
-    midi.addEventListener("click", () => this.connect());
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     scheme.addEventListener("change", () => this.paint());
-    this.restart();
-    this.settings();
+  }
+
+  /* What a range is set to is shown, and set now and whenever it changes. */
+  range(input, set) {
+    const update = () => {
+      const text = `${input.value}${input.dataset.unit}`;
+      input.setAttribute("aria-valuetext", text);
+      document.querySelector(`label[for=${input.id}] .value`).textContent = text;
+      set(Number(input.value));
+    };
+    input.addEventListener("input", update);
+    update();
+  }
+
+  get dark() {
+    return matchMedia("(prefers-color-scheme: dark)").matches;
   }
 
   paint() {
-    const { matches: dark } = matchMedia("(prefers-color-scheme: dark)");
-    this.keyboard.paint(dark);
-    this.roll.paint(dark);
-    const { stage } = this.parts;
-    stage.scrollLeft = 0.44 * stage.scrollWidth - stage.clientWidth / 2;
+    this.view.paint(this.dark);
   }
 
   async play() {
     await this.sound.wake();
     this.player.start();
-    this.say("Playing.");
     this.follow();
   }
 
@@ -73,49 +71,11 @@ class Page {
     this.show();
   }
 
-  settings() {
-    const { temperature, tempo } = this.parts;
-    this.player.temperature = Number(temperature.value);
-    const pace = Number(tempo.value) / Number(tempo.dataset.plain);
-    this.player.setPace(pace);
-    for (const range of [temperature, tempo]) {
-      const text = `${range.value}${range.dataset.unit}`;
-      range.setAttribute("aria-valuetext", text);
-      document.querySelector(`label[for=${range.id}] .value`).textContent = text;
-    }
-  }
-
-  async press(key, loudness) {
-    await this.sound.wake();
-    if (!this.keyboard.isDown(key)) return; /* let go before the sound was ready */
-    const { listening } = this.player;
-    this.player.press(key, loudness);
-    if (listening) return;
-    this.say("Listening: play an opening, then let the model continue it.");
-    this.follow();
-  }
-
-  async connect() {
-    try {
-      await this.sound.wake();
-      const count = await this.keyboard.connect();
-      this.say(count ? "MIDI keyboard connected." : "No MIDI keyboard found; plug one in.");
-    } catch {
-      this.say("The browser does not allow MIDI.");
-    }
-  }
-
   /* Download what was heard so far. */
   save() {
-    const { player } = this;
-    const now = Math.ceil(player.position);
-    const notes = player.notes
-      .filter((note) => note.first < now)
-      .map((note) => ({ ...note, last: Math.min(note.last ?? now, now) }));
-    const file = new Blob([midiFile(notes, player.paces, player.grid)], { type: "audio/midi" });
     const link = document.createElement("a");
-    link.download = `${this.name}-${player.seed}.mid`;
-    link.href = URL.createObjectURL(file);
+    link.download = `${this.name}-${this.player.seed}.${this.parts.save.dataset.suffix}`;
+    link.href = URL.createObjectURL(this.player.file());
     link.click();
     URL.revokeObjectURL(link.href);
   }
@@ -123,11 +83,14 @@ class Page {
   /* ---- what is shown ---- */
 
   say(text) {
-    if (this.parts.status.value !== text) this.parts.status.value = text;
-    const { player, parts } = this;
-    parts.play.dataset.state = player.playing ? "stop" : "start";
-    const continues = player.listening ? "Continue my opening" : "Start";
-    parts.play.querySelector("span").textContent = player.playing ? "Stop" : continues;
+    const { play, status } = this.parts;
+    if (status.value !== text) status.value = text;
+    play.dataset.state = this.player.playing ? "stop" : "start";
+    play.querySelector("span").textContent = this.player.playing ? "Stop" : this.startText;
+  }
+
+  get startText() {
+    return "Start";
   }
 
   /* Keep showing what is heard, until it stops. */
@@ -136,19 +99,12 @@ class Page {
     this.show();
     if (!this.player.running) return;
     if (this.player.playing)
-      this.say(this.player.late > 8 ? "Playing slowly: it is not drawn any faster." : "Playing.");
+      this.say(this.player.slow ? "Playing slowly: it is not drawn any faster." : "Playing.");
     this.following = requestAnimationFrame(() => this.follow());
   }
 
   show() {
-    const { player } = this;
-    const { position } = player;
-    const on = player.notes.slice(-1000).filter(({ first, last }) =>
-      first <= position && (last === null || last > position));
-    this.keyboard.light(new Set(player.running ? on.map(({ key }) => key) : []));
-    this.roll.draw();
-    this.parts.save.disabled = position <= 0;
+    this.view.draw();
+    this.parts.save.disabled = this.player.position <= 0;
   }
 }
-
-const page = new Page(JSON.parse(document.getElementById("model").textContent));

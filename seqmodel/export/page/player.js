@@ -175,6 +175,20 @@ class Player {
     note.voice = null;
   }
 
+  /* Whether lately frames were not drawn in time. */
+  get slow() {
+    return this.late > 8;
+  }
+
+  /* The file of what was heard so far. */
+  file() {
+    const now = Math.ceil(this.position);
+    const notes = this.notes
+      .filter((note) => note.first < now)
+      .map((note) => ({ ...note, last: Math.min(note.last ?? now, now) }));
+    return new Blob([midiFile(notes, this.paces, this.grid)], { type: "audio/midi" });
+  }
+
   /* ---- an opening, played by hand ---- */
 
   press(key, loudness) {

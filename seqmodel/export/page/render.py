@@ -1,4 +1,4 @@
-"""The page of a run of music: markup, and the scripts beside this file, with the model's."""
+"""The page of a run: markup, and the scripts beside this file, with the model's."""
 
 import json
 from typing import Any
@@ -8,41 +8,51 @@ from seqmodel.export.page.content import model_content
 from seqmodel.export.page.steps import step_script
 from seqmodel.media.music.defaults import TEMPO
 from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.report.page.document import common_style, document, resource
 from seqmodel.report.page.markup import Markup, escaped, joined, tag
 from seqmodel.report.subjects import model_in_words, names_of
 from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec
 
-ENGINE = ("uniforms", "unit", "echo", "encoder", "outputs", "model")
-PLAYER = ("dynamics", "sound", "midi", "player", "keyboard", "roll", "page")
+MODEL = ("uniforms", "unit", "outputs", "model")
+MUSIC = (
+    *("echo", "encoder", "dynamics", "sound", "midi", "player", "keyboard", "roll", "page"),
+    "music",
+)
+SOUND = ("hearing", "samples", "stream", "wave", "page", "audio")
+BEGIN = 'const page = begin(JSON.parse(document.getElementById("model").textContent));'
 START, STOP = "M-4-7l12 7-12 7z", "M-6-6h12v12h-12z"
 
 
 def export_page(run: Run) -> bytes:
-    """The page, one file, that draws new music as it plays.
+    """The page, one file, that draws new music or sound as it plays.
 
     Raises:
-        UsageError: for a run on audio.
+        UsageError: for a frame-wise run on audio.
     """
-    if not isinstance(run.frame, PianoRollFrames):
+    frame, (name,) = run.frame, names_of([run.folder])
+    told: dict[str, Any] = {"name": name, "rate": frame.rate}
+    if isinstance(frame, PianoRollFrames):
+        title, drawn, content = f"Music by {name}", "music", _music(frame)
+        told["grid"] = _grid(frame)
+    elif isinstance(run.model.encoder, SoundEncoder):
+        title, drawn, content = f"Sound by {name}", "sound", _sound()
+    else:
         raise UsageError(
-            f"{run.folder} was trained on {run.frame.medium}, and pages play music only: "
-            "`seqmodel sample` writes sound"
+            f"{run.folder} is a frame-wise model of audio, which a page cannot play: "
+            "`seqmodel sample` writes its sound"
         )
-    (name,) = names_of([run.folder])
-    title = f"Music by {name}"
-    told = {"name": name, "grid": _grid(run.frame), **model_content(run.model, run.longest_piece)}
+    told |= model_content(run.model, run.longest_piece)
     lead = (
         f"This page is the model itself ({model_in_words(run)}), trained on {run.data.name}. "
-        "It draws new music in your browser as it plays, without end."
+        f"It draws new {drawn} in your browser as it plays, without end."
     )
     body = tag(
         "main",
         tag("header", tag("h1", title), tag("p", lead, class_="lead")),
         tag("noscript", tag("p", "It needs JavaScript.")),
-        _player(run.frame),
-        _hints(run.frame),
+        content,
         _about(run),
     )
     model = tag("script", _data(told), type="application/json", id="model")
@@ -53,9 +63,7 @@ def export_page(run: Run) -> bytes:
 
 def page_script(run: Run) -> Markup:
     """All that the page runs: the files of this folder, and the steps of the run's units."""
-    engine = [resource(__package__, f"{name}.js") for name in ENGINE]
-    player = [resource(__package__, f"{name}.js") for name in PLAYER]
-    config = run.config
+    config, others = run.config, MUSIC if isinstance(run.frame, PianoRollFrames) else SOUND
     steps = [
         step_script(
             unit_spec(unit),
@@ -66,11 +74,12 @@ def page_script(run: Run) -> Markup:
         for unit in (config.unit, config.note_unit)
         if unit is not None
     ]
-    units = "\n/* The equations of the unit along time and, if there is one, along pitch. */"
-    return Markup(
-        '"use strict";\n'
-        + "\n".join([*engine, f"{units}\nconst UNITS = [{', '.join(steps)}];\n", *player])
+    units = (
+        "/* The equations of the unit along time and, if there is one, along pitch. */\n"
+        f"const UNITS = [{', '.join(steps)}];\n"
     )
+    files = [resource(__package__, f"{name}.js") for name in (*MODEL, *others)]
+    return Markup("\n".join(['"use strict";', *files, units, BEGIN]))
 
 
 def _data(told: dict[str, Any]) -> Markup:
@@ -85,7 +94,30 @@ def _grid(frame: PianoRollFrames) -> dict[str, float | None]:
     }
 
 
-def _player(frame: PianoRollFrames) -> Markup:
+def _music(frame: PianoRollFrames) -> Markup:
+    """The player of music: a piano-roll above a keyboard, which scroll together."""
+    roll = tag(
+        "canvas", class_="view", id="roll", role="img",
+        aria_label="Piano-roll: notes rise from their keys as they sound",
+    )  # fmt: skip
+    keys = tag("div", class_="keys", id="keys", role="group", aria_label="Piano keyboard")
+    if frame.grid.steps_per_beat is not None:
+        tempo = _range("tempo", "Tempo", 40, 240, 1, round(TEMPO), " bpm")
+    else:
+        tempo = _range("tempo", "Speed", 25, 400, 5, 100, " %")
+    stage = tag("div", tag("div", roll, keys, class_="wide"), class_="stage", id="stage")
+    player = _player(stage, "mid", "MIDI", tempo, _button("midi", "Connect a MIDI keyboard"))
+    return joined(player, _hints(frame))
+
+
+def _sound() -> Markup:
+    """The player of sound: a waveform."""
+    wave = tag("canvas", class_="view", id="wave", role="img", aria_label="Waveform")
+    return _player(tag("div", wave, class_="stage"), "wav", "WAV")
+
+
+def _player(stage: Markup, suffix: str, kind: str, *settings: Markup) -> Markup:
+    """What is seen between the controls that every page has."""
     icon = tag(
         "svg",
         tag("path", class_="to-start", d=START),
@@ -93,27 +125,24 @@ def _player(frame: PianoRollFrames) -> Markup:
         viewBox="-10 -10 20 20",
         aria_hidden="true",
     )
-    start = tag(
-        "button", icon, tag("span", "Start"), type="button", id="play", class_="play",
-        data_state="start",
-    )  # fmt: skip
-    if frame.grid.steps_per_beat is not None:
-        tempo = _range("tempo", "Tempo", 40, 240, 1, round(TEMPO), " bpm")
-    else:
-        tempo = _range("tempo", "Speed", 25, 400, 5, 100, " %")
-    seed = tag("input", type="text", id="seed", value="1", inputmode="numeric", autocomplete="off")
-    status = tag("output", class_="status", id="status")
-    above = [start, _button("over", "Start over"), _button("save", "Save as MIDI"), status]
+    words = tag("span", "Start")
+    start = {"type": "button", "id": "play", "class_": "play", "data_state": "start"}
+    above = [
+        tag("button", icon, words, **start),
+        _button("over", "Start over"),
+        tag("button", f"Save as {kind}", type="button", id="save", data_suffix=suffix),
+        tag("output", class_="status", id="status"),
+    ]
+    seed = {"inputmode": "numeric", "autocomplete": "off", "value": "1", "id": "seed"}
     below = [
-        tag("div", tag("label", "Seed", for_="seed"), seed),
+        tag("div", tag("label", "Seed", for_="seed"), tag("input", type="text", **seed)),
         _button("another", "New seed"),
         _range("temperature", "Temperature", 0, 2, 0.05, 1, ""),
-        tempo,
-        _button("midi", "Connect a MIDI keyboard"),
+        *settings,
     ]
     return joined(
         tag("div", *above, class_="controls", role="group", aria_label="Player"),
-        _stage(),
+        stage,
         tag("div", *below, class_="controls", role="group", aria_label="Settings"),
     )
 
@@ -130,16 +159,6 @@ def _range(
     shown = tag("span", class_="value", aria_hidden="true")  # the range tells it by itself
     label = tag("label", f"{text} ", shown, for_=name)
     return tag("div", label, tag("input", type="range", id=name, **scale, **told), class_="range")
-
-
-def _stage() -> Markup:
-    """The piano-roll above the keyboard, which rise and scroll together."""
-    roll = tag(
-        "canvas", class_="roll", id="roll", role="img",
-        aria_label="Piano-roll: notes rise from their keys as they sound",
-    )  # fmt: skip
-    keys = tag("div", class_="keys", id="keys", role="group", aria_label="Piano keyboard")
-    return tag("div", tag("div", roll, keys, class_="wide"), class_="stage", id="stage")
 
 
 def _hints(frame: PianoRollFrames) -> Markup:
@@ -163,7 +182,7 @@ def _about(run: Run) -> Markup:
         "parameters": f"{units:,}, with the output {whole:,}",
         "trained on": f"{run.data.name}: {run.frame}",
         "weights of": f"epoch {run.epoch}",
-        "in the shell": "`seqmodel sample` draws the same notes with the same seed",
+        "in the shell": "`seqmodel sample` draws the same with the same seed",
     }
     listed = (joined(tag("dt", name), tag("dd", text)) for name, text in items.items())
     texts = {unit: unit_spec(unit) for unit in (run.config.unit, run.config.note_unit) if unit}

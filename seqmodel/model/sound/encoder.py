@@ -63,7 +63,7 @@ class SoundEncoder(nn.Module):
         """For `rate` samples per second in frames of `frame_size`, S."""
         super().__init__()
         self.predictors, self.steps = predictors_at(rate), frame_size
-        self.noise, self._rate, self.steering = noise, rate, steering
+        self.noise, self._rate, self._steering = noise, rate, steering
         self.free_frames = 0 if steering else None
         self.input_size = self.beside_size = self.predictors.input_size
         self.known: Tensor
@@ -73,9 +73,9 @@ class SoundEncoder(nn.Module):
         """See `Encoder`: the grids of its recordings and, to steer, their loudness and spectra."""
         from seqmodel.model.sound.survey import survey  # the compiler loads at first use
 
-        self.known.copy_(survey(train, self._rate, steered=self.steering > 0).packed())
+        self.known.copy_(survey(train, self._rate, steered=self._steering > 0).packed())
         samples = min(train.frames * self.steps // FREE_SHARE, FREE_SAMPLES)
-        if self.steering:
+        if self._steering:
             self.free_frames = samples // self.steps * (samples >= FREE_LEAST * self._rate)
 
     def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
@@ -144,7 +144,11 @@ class SoundEncoder(nn.Module):
         """See `Encoder`."""
         from seqmodel.model.sound.kernel import sound_call  # the compiler loads at first use
 
-        return sound_call(self.predictors, self._known(self.steering), arena)
+        return sound_call(self.predictors, self.steered(), arena)
+
+    def steered(self) -> Known:
+        """What is known of train, with the strength of the steering outside training."""
+        return self._known(self._steering)
 
     def _known(self, strength: float = 0.0) -> Known:
         return unpacked(self.known.cpu())._replace(strength=strength)
@@ -179,6 +183,6 @@ class SoundEncoder(nn.Module):
 
         assert memory is not None
         samples, memory = heard[..., 0].cpu(), memory.cpu()
-        known = self._known(0.0 if self.training else self.steering)
+        known = self._known(0.0 if self.training else self._steering)
         x, memory = compiled_inputs(self.predictors, known, samples, memory, ends, noise)
         return x.to(heard), memory.to(heard.device)

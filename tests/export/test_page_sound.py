@@ -1,0 +1,156 @@
+"""The page of a sample-wise model of audio: the samples of `seqmodel sample`, heard and saved."""
+
+import io
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from chrome import Chrome
+
+from seqmodel.config import resolve
+from seqmodel.media.audio.frames import AudioFrames
+from seqmodel.media.audio.medium import AUDIO
+from seqmodel.model.build import build_model, with_sizes
+from seqmodel.model.sound.known import nothing_known
+from seqmodel.model.sound.steering import NODES
+from seqmodel.runs.folder import Run
+from seqmodel.sampling.sampler import Sampler
+
+pytestmark = pytest.mark.usefixtures("silent_console")
+
+FRAMES = 240
+STATUS = "document.querySelector('#status').value"
+
+
+def make_run(folder: Path, *, rate: int = 8000, dtype: str = "int16", **options) -> Run:
+    """A run with random weights, steered to random loudness, voices and spectra."""
+    frame = AudioFrames(rate, 10, 20, dtype)
+    settings = {"data": str(folder / "data"), "model": "sample-wise", "hidden": 8, **options}
+    config = with_sizes(resolve(settings, presets=AUDIO.presets), frame)
+    model, draw = build_model(config, frame), torch.Generator().manual_seed(2)
+    known = nothing_known(model.encoder.predictors.told_stages)
+    random = torch.rand(6, NODES, generator=draw, dtype=torch.float64)
+    ranges = torch.cat([random[:1].t() - 0.9, random[1:2].t() * 0.5], 1)
+    known = known._replace(
+        share=0.3, usual=4.0, sharpest=900.0, pushes=0.1 * random[2] - 0.05, voices=random[3],
+        ranges=ranges.repeat_interleave(known.ranges.shape[1] // 2, 1),
+    )  # fmt: skip
+    with torch.no_grad():
+        model.encoder.known.copy_(known.packed())
+        for name, weight in model.named_parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=draw))
+            if name == "output.ending.bias":
+                weight.sub_(4.5)
+    return Run(folder, config, frame, model.eval(), epoch=3, longest_piece=FRAMES)
+
+
+def sampled(run: Run, seed: int, number: int = 0, temperature: float = 1.0) -> list[int]:
+    """The samples of a piece as 16-bit levels."""
+    sampler = Sampler(run.model, temperature=temperature)
+    piece = np.concatenate([*sampler.piece(FRAMES, seed=seed, number=number)])
+    return np.rint(piece.ravel() * 32768).astype(int).tolist()
+
+
+MODELS = {
+    "default": {"unit": "gru"},
+    "ends": {"unit": "lstm", "layers": 2, "end": True, "steering": 0.0},
+    "three samples a pitch step": {"unit": "mgu", "rate": 44_100},
+    "mu-law": {"unit": "tanh", "dtype": "mu-law", "end": True},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_same_seed_gives_the_same_samples(chrome: Chrome, tmp_path: Path, write_page,
+                                              name: str):  # fmt: skip
+    """Guards against any feature, grid, pitch, level or pull that is not the model's."""
+    run = make_run(tmp_path, **MODELS[name])
+    chrome.open(write_page(run))
+    lengths = set()
+    for seed, number, temperature in ((1, 0, 1.0), (2**64, 2, 1.0), (3, 1, 0.8), (4, 0, 0)):
+        ours = chrome.run(
+            f"""(() => {{
+              const samples = [];
+              page.model.begin({seed}n, {number}n);
+              for (let ended = false; !ended && samples.length < {10 * FRAMES};) {{
+                const next = page.model.draw({temperature});
+                ended = next.ended;
+                samples.push(next.frame[0] * 32768);
+              }}
+              return samples;
+            }})()"""
+        )
+        assert ours == sampled(run, seed, number, temperature), (seed, number, temperature)
+        assert temperature == 0 or len({*ours}) > min(30, len(ours) / 4)
+        lengths.add(len(ours))
+    assert (len(lengths) > 1) == run.config.end
+
+
+def saved(chrome: Chrome, folder: Path) -> tuple[list[int], int]:
+    """The samples of the file that the button downloads, and their rate."""
+    folder.mkdir()
+    chrome.download_to(folder)
+    chrome.click("#save")
+    for _ in range(100):
+        if files := [*folder.glob("*.wav")]:
+            samples, rate = soundfile.read(io.BytesIO(files[0].read_bytes()), dtype="int16")
+            return samples.tolist(), rate
+        time.sleep(0.05)
+    raise AssertionError("nothing was downloaded")
+
+
+def test_it_is_heard_and_saved_however_often_it_stops(chrome: Chrome, tmp_path: Path, write_page):
+    run = make_run(tmp_path / "run", unit="gru")
+    chrome.open(write_page(run))
+    assert chrome.run("document.querySelector('#save').disabled")
+    for seconds in (0.3, 0.7):
+        chrome.click("#play")
+        chrome.wait(f"page.player.position > {8000 * seconds}")
+        chrome.click("#play")
+        assert chrome.run(STATUS) == "Stopped."
+    samples, rate = saved(chrome, tmp_path / "saved")
+    assert rate == 8000
+    assert len(samples) == chrome.run("page.player.position")
+    sampler = Sampler(run.model).piece(len(samples) // 10 + 1, seed=1)
+    right = np.rint(np.concatenate([*sampler]).ravel() * 32768).astype(int)
+    assert samples == right[: len(samples)].tolist()
+
+
+def test_it_sounds_and_its_waveform_is_drawn(chrome: Chrome, tmp_path: Path, write_page):
+    chrome.open(write_page(make_run(tmp_path / "run", unit="gru")), width=360, dark=True)
+    assert chrome.run("document.documentElement.scrollWidth") <= 360
+    chrome.click("#play")
+    chrome.wait("page.player.position > 800")
+    chrome.run(
+        """(window.loudest = 0, window.analyser = new AnalyserNode(page.sound.context),
+        page.sound.output.connect(analyser), window.samples = new Float32Array(2048),
+        setInterval(() => { analyser.getFloatTimeDomainData(samples);
+          window.loudest = Math.max(loudest, ...samples.map(Math.abs)); }, 10))"""
+    )
+    chrome.wait("loudest > 0.001")
+    inked = """new Uint32Array(document.querySelector('#wave').getContext('2d')
+      .getImageData(0, 0, 320, 200).data.buffer).filter((pixel) => pixel).length"""
+    assert chrome.run(inked) > 400
+    names = [name for _, name in chrome.accessible("button", "slider", "textbox", "image")]
+    assert names == [
+        *("Stop", "Start over", "Save as WAV", "Waveform", "Seed", "New seed", "Temperature"),
+    ]
+    assert chrome.run("performance.getEntriesByType('resource').length") == 0
+
+
+def test_where_it_is_drawn_too_slowly_more_is_drawn_ahead(chrome: Chrome, tmp_path: Path,
+                                                          write_page):  # fmt: skip
+    chrome.open(write_page(make_run(tmp_path / "run", unit="gru")))
+    chrome.run(
+        """(page.model.real = page.model.draw, page.model.draw = (temperature) => {
+          const until = performance.now() + 1;
+          while (performance.now() < until);
+          return page.model.real(temperature);
+        })"""
+    )
+    chrome.click("#play")
+    chrome.wait(f"{STATUS}.startsWith('Playing slowly') && page.player.cushion >= 8")
+    chrome.click("#play")
+    assert chrome.run("page.player.position % page.player.block") == 0
