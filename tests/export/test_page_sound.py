@@ -105,11 +105,21 @@ def test_it_is_heard_and_saved_however_often_it_stops(chrome: Chrome, tmp_path: 
     run = make_run(tmp_path / "run", unit="gru")
     chrome.open(write_page(run))
     assert chrome.run("document.querySelector('#save').disabled")
+    chrome.run(
+        """(window.given = [], window.real = page.sound.play.bind(page.sound),
+        page.sound.play = (samples, ...more) => {
+          given.push(page.player.blocks.indexOf(samples));
+          return real(samples, ...more);
+        })"""
+    )
     for seconds in (0.3, 0.7):
+        heard = chrome.run("(given = [], page.player.position)")
         chrome.click("#play")
         chrome.wait(f"page.player.position > {8000 * seconds}")
         chrome.click("#play")
         assert chrome.run(STATUS) == "Stopped."
+        begun = chrome.run("given")
+        assert begun == [*range(heard // 400, heard // 400 + len(begun))]
     samples, rate = saved(chrome, tmp_path / "saved")
     assert rate == 8000
     assert len(samples) == chrome.run("page.player.position")

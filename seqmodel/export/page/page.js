@@ -108,3 +108,13 @@ class Page {
     this.parts.save.disabled = this.player.position <= 0;
   }
 }
+
+/* What to draw on: a canvas, cleared and as sharp as the screen, measured in CSS pixels. */
+function sheet(canvas) {
+  const { clientWidth: width, clientHeight: height } = canvas;
+  canvas.width = Math.round(width * window.devicePixelRatio);
+  canvas.height = Math.round(height * window.devicePixelRatio);
+  const context = canvas.getContext("2d");
+  context.scale(window.devicePixelRatio, window.devicePixelRatio);
+  return { context, width, height };
+}

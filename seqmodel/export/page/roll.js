@@ -18,13 +18,8 @@ class Roll {
 
   draw() {
     if (!this.tokens) return;
-    const { canvas, player, tokens } = this;
-    const { clientWidth: width, clientHeight: height } = canvas;
-    const scale = window.devicePixelRatio;
-    canvas.width = Math.round(width * scale);
-    canvas.height = Math.round(height * scale);
-    const context = canvas.getContext("2d");
-    context.scale(scale, scale);
+    const { player, tokens } = this;
+    const { context, width, height } = sheet(this.canvas);
     const pixels = BEAT_PIXELS / player.grid.beat;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const position = still ? Math.floor(player.position) : player.position;

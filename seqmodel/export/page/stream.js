@@ -2,7 +2,7 @@
    enough. Time is counted in samples. */
 
 const BLOCK_SECONDS = 0.05;
-const MOST_AHEAD_SECONDS = 4;
+const [LEAST_AHEAD, MOST_AHEAD] = [20, 120]; /* blocks */
 const DRAWING_MS = 32; /* of every 40 */
 const KEPT_SECONDS = 600; /* for the file that is saved */
 
@@ -92,16 +92,17 @@ class Stream {
   fill() {
     if (!this.running) return;
     const until = performance.now() + DRAWING_MS;
-    const most = MOST_AHEAD_SECONDS / BLOCK_SECONDS;
-    while (performance.now() < until && this.ahead < most) {
+    const enough = Math.max(LEAST_AHEAD, 2 * this.cushion);
+    while (performance.now() < until && this.ahead < enough) {
       for (let k = 0; k < 40 && this.drawing.length < this.block; k += 1)
         this.drawing.push(this.samples.next().value);
       if (this.drawing.length < this.block) continue;
       this.blocks.push(Float32Array.from(this.drawing));
       this.drawing = [];
-      const old = this.blocks.length - (KEPT_SECONDS + MOST_AHEAD_SECONDS) / BLOCK_SECONDS;
+      const old = this.blocks.length - MOST_AHEAD - KEPT_SECONDS / BLOCK_SECONDS;
       if (old > 0) this.blocks[old - 1] = null;
     }
+    if (this.ahead >= enough) this.slow = false;
     this.hand();
   }
 
@@ -116,7 +117,7 @@ class Stream {
     const over = this.position >= this.played * block;
     if (over && this.sources.length) {
       this.slow = true;
-      this.cushion = Math.min(2 * this.cushion, 60);
+      this.cushion = Math.min(2 * this.cushion, MOST_AHEAD / 2);
       this.base = this.played * block;
       this.sources = [];
     }
@@ -127,7 +128,7 @@ class Stream {
     for (; this.played < this.blocks.length; this.played += 1) {
       const time = this.since + (this.played * block - this.base) / rate;
       this.sources.push(this.sound.play(this.blocks[this.played], rate, time));
-      this.sources = this.sources.slice(-2 * (MOST_AHEAD_SECONDS / BLOCK_SECONDS));
+      this.sources = this.sources.slice(-2 * MOST_AHEAD); /* the others have ended */
     }
   }
 

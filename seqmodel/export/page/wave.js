@@ -17,13 +17,8 @@ class Wave {
 
   draw() {
     if (!this.ink) return;
-    const { canvas, player } = this;
-    const { clientWidth: width, clientHeight: height } = canvas;
-    const scale = window.devicePixelRatio;
-    canvas.width = Math.round(width * scale);
-    canvas.height = Math.round(height * scale);
-    const context = canvas.getContext("2d");
-    context.scale(scale, scale);
+    const { player } = this;
+    const { context, width, height } = sheet(this.canvas);
     context.fillStyle = this.line;
     context.fillRect(0, height / 2, width, 1);
     context.fillStyle = this.ink;
