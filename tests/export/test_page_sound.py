@@ -116,8 +116,9 @@ def test_it_is_heard_and_saved_however_often_it_stops(chrome: Chrome, tmp_path: 
         heard = chrome.run("(given = [], page.player.position)")
         chrome.click("#play")
         chrome.wait(f"page.player.position > {8000 * seconds}")
-        chrome.click("#play")
+        before = chrome.run("[page.player.position, page.stop()][0]")
         assert chrome.run(STATUS) == "Stopped."
+        assert 0 <= chrome.run("page.player.position") - before < 400  # a block
         begun = chrome.run("given")
         assert begun == [*range(heard // 400, heard // 400 + len(begun))]
     samples, rate = saved(chrome, tmp_path / "saved")
