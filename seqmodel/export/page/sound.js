@@ -20,7 +20,7 @@ class Sound {
     const context = new AudioContext({ latencyHint: "interactive" });
     const loudness = Float32Array.from({ length: PARTIALS + 1 }, (_, k) => k && k ** -1.5);
     this.wave = context.createPeriodicWave(new Float32Array(PARTIALS + 1), loudness);
-    this.input = new GainNode(context, { gain: 0.5 });
+    this.input = new GainNode(context, { gain: 0.8 });
     this.output = new WaveShaperNode(context, { curve: bend() }); /* so that nothing clips */
     const mixed = new DynamicsCompressorNode(context, { threshold: -15, ratio: 6, attack: 0.002 });
     const hall = new ConvolverNode(context, { buffer: echoes(context) });
