@@ -99,7 +99,7 @@ class Page {
     this.show();
     if (!this.player.running) return;
     if (this.player.playing)
-      this.say(this.player.slow ? "Playing slowly: it is not drawn any faster." : "Playing.");
+      this.say(this.player.slow ? "Playing slowly: this browser draws no faster." : "Playing.");
     this.following = requestAnimationFrame(() => this.follow());
   }
 
