@@ -15,7 +15,7 @@ def test_a_run_becomes_a_file(call: Call, run: Path, here: Path):
     """Guards the whole way, from the checkpoint to the figures of `nll`."""
     result = call("export", run, "model.onnx")
     size = f"{Path('model.onnx').stat().st_size / 1000:,.0f} kB"
-    told = f"model.onnx: an ONNX graph of {run}, {size}\n"
+    told = f"model.onnx: ONNX graph of {run}, {size}\n"
     assert (result.status, result.out, result.err) == (0, "", told)
     session = onnxruntime.InferenceSession("model.onnx")
     frames = (np.random.default_rng(0).random((50, 88)) < 0.1).astype(np.float32)

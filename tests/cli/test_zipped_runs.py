@@ -22,7 +22,7 @@ def zipped(call: Call, run: Path) -> str:
 def test_export_says_what_it_wrote(call: Call, run: Path):
     result = call("export", run, "r.zip")
     size = Path("r.zip").stat().st_size
-    said = f"r.zip: bundle of {run}, {size / 1000:,.0f} kB\n"
+    said = f"r.zip: zip of {run}, {size / 1000:,.0f} kB\n"
     assert (result.status, result.out, result.err) == (0, "", said)
     again = call("export", run, "r.zip")
     assert (again.status, again.err) == (
