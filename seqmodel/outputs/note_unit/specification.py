@@ -138,10 +138,12 @@ class NoteUnitOutput(TiedOutput):
             return None
         from seqmodel.outputs.notes.tied_draw import Steps, TiedDraw  # loads the compiler
 
-        note_x = arena.take(self.unit.input_size)
-        calls, states = steps(layers, note_x, arena)
+        H, weight = h.shape[1], layers[0].weights()["W"]
+        assert weight is not None  # a unit without W would not read the notes below
+        note_x, product = arena.take(self.unit.input_size - H), arena.take(1, len(weight))
+        calls, states = steps(layers, note_x, arena, product=product)
         read = states[-len(layers[-1].spec.state)]  # a layer's first state
-        of_notes = Steps(note_x, calls, states, read)
+        of_notes = Steps(weight[:, :H], product, note_x, calls, states, read)
         return TiedDraw(self, h, x, arena, chunk, temperature, of_notes, fills=fills)
 
 

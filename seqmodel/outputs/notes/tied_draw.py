@@ -6,12 +6,15 @@ from typing import Any, NamedTuple
 
 import torch
 from llvmlite import ir
+from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.linear.matmul import matmul
+from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Arena, Call, Nested, Slot
-from seqmodel.kernels.run.signature import Array, Signature
+from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.outputs.notes.below import below_size
 from seqmodel.outputs.notes.below_writer import WORK, NotesBelow
 from seqmodel.outputs.notes.draw import BYTE, FILLING, ITEMSIZE, FramesDraw, NotesWriter
@@ -36,8 +39,12 @@ _ARRAYS = (
 class Steps(NamedTuple):
     """A unit that runs over the notes of a frame."""
 
+    weight: Tensor
+    """(N, H), by which it multiplies a note's h."""
+    product: Slot
+    """Their product (1, N)."""
     x: Slot
-    """Its input: a note's h, and `notes_below`."""
+    """The rest of its input: `notes_below`."""
     calls: Sequence[Call]
     """The calls that advance it by a note."""
     states: Sequence[Slot]
@@ -68,7 +75,10 @@ class TiedDraw(FramesDraw):
         states = [] if steps is None else [slot.shape[0] for slot in steps.states]
         if steps is not None:
             inner = steps.calls
+            N = len(steps.weight)
             fields |= {"note_x": steps.x, "read": steps.read, "work": arena.take(2 * notes + WORK)}
+            fields |= {"of_h": pack(steps.weight.double()), "product": steps.product}
+            fields |= {"N": N, "products": arena.take(notes, N)}
             fields |= {f"state{k}": slot for k, slot in enumerate(steps.states)}
             if fills:
                 fields |= {f"trail{k}": arena.take(notes, size) for k, size in enumerate(states)}
@@ -83,13 +93,16 @@ class TiedDraw(FramesDraw):
 def _signature(states: tuple[int, ...], onsets: bool) -> Signature:
     """The fields of a draw whose unit has states of these sizes; with none, without a unit."""
     of_unit = [
-        Array("note_x", (f"H + {below_size(onsets=onsets)}",)),
+        packed("of_h", "H", "N"),
+        Array("products", ("notes", "N")),
+        Array("product", ("1", "N")),
+        Array("note_x", (f"{below_size(onsets=onsets)}",)),
         Array("work", (f"2 * notes + {WORK}",)),
         Array("read", ("R",)),
         *(Array(f"state{k}", (str(size),)) for k, size in enumerate(states)),
         *(Array(f"trail{k}", ("notes", str(size)), optional=True) for k, size in enumerate(states)),
     ]
-    return Signature("tied_draw", _SIZES, (*_ARRAYS, *(of_unit if states else ())))
+    return Signature("tied_draw", _SIZES, (*_ARRAYS, *(of_unit if states else ())), ("N",))
 
 
 @compiled_once
@@ -103,6 +116,8 @@ def _library(
         b, f = e.builder, signature.load(e, fields)
         notes, H, frame = f["notes"], f["H"], NotesWriter(e, f, n, fills=fills)
         unit = _NoteUnit(e, signature, f, fields, calls, onsets=onsets) if calls else None
+        if unit is not None:
+            unit.begin(n if fills else e.int(0))
         alike = _Alike(frame, n, unit) if fills and unit is not None else None
 
         def logit(read: Any, column: int) -> Vector:
@@ -133,11 +148,11 @@ def _library(
             read = e.offset(f["h"], e.mul(note, H))
             if alike is not None:
                 with alike.unless_known(numbers):
-                    read = alike.unit.read(note, read)
+                    read = alike.unit.read(note)
                     for column, number in enumerate(numbers):
                         frame.tell(logit(read, column), number, e.first_lanes(e.int(1)))
             elif unit is not None:
-                read = unit.read(note, read)
+                read = unit.read(note)
             before = b.load(e.offset(f["kept"], note), typ=e.real)
             sounds = drawn(read, 0, note)
             sounding, struck = put(sounds, note), None
@@ -168,14 +183,21 @@ class _NoteUnit:
             for name, size in sizes.items()
             if name.startswith("state")
         ]
+
+    def begin(self, candidate: Any) -> None:
+        """Clear the states; before the first candidate also multiply all rows of h."""
+        e, f = self._e, self._field
+        with e.builder.if_then(e.builder.icmp_signed("==", candidate, e.int(0))):
+            sizes = f["notes"], f["H"], f["N"]
+            matmul(e, f["h"], f["H"], f["of_h"], f["products"], f["N"], *sizes, False)
         for state, _, size in self._states:
             e.clear(state, size)
 
-    def read(self, note: Any, h: Any) -> Any:
-        """Advance by a note, whose row of h is given, and return the address of its output."""
-        e, x, H = self._e, self._field["note_x"], self._field["H"]
-        e.copy(h, x, H)
-        self.below.write(note, e.offset(x, H))
+    def read(self, note: Any) -> Any:
+        """Advance by a note, and return the address of its output."""
+        e, f = self._e, self._field
+        e.copy(e.offset(f["products"], e.mul(note, f["N"])), f["product"], f["N"])
+        self.below.write(note, f["note_x"])
         start = self._start
         for address, size in self._calls:
             place = e.builder.gep(self._fields, [e.int(start)], source_etype=INT)

@@ -13,8 +13,8 @@ LISTED = {"indices": ("T * B", "I"), "counts": ("T * B",), "listed": (THREADS,)}
 """Where the forward loops list the ones of a binary x; left out if x cannot be binary."""
 
 
-def forward(layout: Layout) -> Signature:
-    """The fields of the forward loops."""
+def forward(layout: Layout, *, begun: bool = False) -> Signature:
+    """The fields of the forward loops; with `begun` also a product that W x is added to."""
     arrays = [Array("x", ("T", "B", "I")), _slots(layout)]
     for state in layout.states:
         arrays.append(Array(f"first_{state}", ("B", "H")))
@@ -22,6 +22,7 @@ def forward(layout: Layout) -> Signature:
         arrays.append(Array(f"final_{state}", ("B", "H"), optional=True))  # given with `lengths`
     arrays += [Array(name, shape, torch.int32, optional=True) for name, shape in LISTED.items()]
     arrays += [packed(p.name, _source(p), _target(p)) for p in layout.projections]
+    arrays += [Array("product", ("B", _target(layout.of_input)))] if begun else []
     fields = (*arrays, _LENGTHS, *_vectors(layout))
     return Signature("forward", _SIZES, fields, ("shortest", "sparse_limit"))
 

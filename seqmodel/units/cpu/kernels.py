@@ -272,7 +272,10 @@ def _write_input(k: Addresses, t: Any, listing: Any, ones: Any) -> tuple[Any, An
             stored = k.stored or e.precision.itemsize
             sum_columns(e, stored, indices, counts, k.rows, k.field["W"], I, *target)
         with dense:
-            k.project(p, t)
+            begun = k.field.get("product")
+            if begun is not None:
+                e.copy(begun, k.of_step(Place("slot", p.into), t, k.first), k.outputs(p))
+            k.project(p._replace(adds=begun is not None), t)
     return listed, so_far
 
 

@@ -22,30 +22,44 @@ _ITEMSIZE = 8  # bytes: float64 throughout
 
 
 def steps(
-    layers: Sequence[Layer], x: Slot, arena: Arena, *, binary: bool = False
+    layers: Sequence[Layer],
+    x: Slot,
+    arena: Arena,
+    *,
+    binary: bool = False,
+    product: Slot | None = None,
 ) -> tuple[list[Call], list[Slot]]:
     """The calls that advance `layers` by one frame, and the states that they update.
 
     x is read at each call: (I,) for one row, whose states are (H,), or (R, I) for R rows, whose
     states are (R, H). It holds zeros and ones if `binary`. The states are in the order of
     `Carry.tensors`. All computation is in float64.
+
+    With `product` (1, N) x holds the last numbers of one row's input only, and `product` the first
+    layer's W times the others.
     """
     calls: list[Call] = []
     updated: list[Slot] = []
     for layer in layers:
-        call, states = _step(layer, x, arena, binary and not calls)
+        first = not calls
+        call, states = _step(layer, x, arena, binary and first, product if first else None)
         calls.append(call)
         updated += states
         x = states[0]
     return calls, updated
 
 
-def _step(layer: Layer, x: Slot, arena: Arena, binary: bool) -> tuple[Call, list[Slot]]:
+def _step(
+    layer: Layer, x: Slot, arena: Arena, binary: bool, product: Slot | None
+) -> tuple[Call, list[Slot]]:
     """The matrices of a single row stay float32 if they are, to fit the L1 cache."""
     *rows, I = x.shape  # noqa: E741
     case, weights = layer.case(*(rows or [1])), layer.weights()
     R, H, stored = case.batch_size, case.hidden_size, None if rows else case.dtype.itemsize
-    step = _compiled_step(case.spec, case.gate_activation, case.activation, case.bias, stored)
+    kind = case.spec, case.gate_activation, case.activation, case.bias
+    step = _compiled_step(*kind, stored, begun=product is not None)
+    if (w := weights["W"]) is not None and product is not None:
+        weights = {**weights, "W": w[:, -I:]}
     double = {
         term: weight if weight is None or (stored and term in "WU") else weight.double()
         for term, weight in weights.items()
@@ -54,6 +68,8 @@ def _step(layer: Layer, x: Slot, arena: Arena, binary: bool) -> tuple[Call, list
     parallel_for(packing, 1)
     given: dict[str, Any] = packed | {"T": 1, "B": R, "I": I, "H": H, "threads": 1}
     given |= {"x": x.reshaped(1, R, I), "slots": arena.take(R, len(step.layout.slots) * H)}
+    if product is not None:
+        given["product"] = product
     if binary:
         given["sparse_limit"] = int(DENSITY * R * I)
         for name, shape in (("indices", (R, I)), ("counts", (R,)), ("listed", (1,))):
@@ -74,14 +90,18 @@ class _CompiledStep:
     """
 
     def __init__(
-        self, spec: UnitSpec, gate_activation: str, activation: str, bias: bool, stored: int | None
+        self,
+        spec: UnitSpec,
+        gate_activation: str,
+        activation: str,
+        bias: bool,
+        stored: int | None,
+        *,
+        begun: bool,
     ) -> None:
         schedule = Schedule(spec, bias=bias)
-        self.layout, self.signature = schedule.layout, fields.forward(schedule.layout)
-        module, known = (
-            ir.Module(spec.name),
-            {"T": 1, "shortest": 2, **({"B": 1} if stored else {})},
-        )
+        self.layout, self.signature = schedule.layout, fields.forward(schedule.layout, begun=begun)
+        module, known = ir.Module(spec.name), {"T": 1, "shortest": 2} | ({"B": 1} if stored else {})
         with function(module, "step", [POINTER], _ITEMSIZE) as (e, array):
             field = self.signature.load(e, array) | {name: e.int(n) for name, n in known.items()}
             k = Addresses(self.layout, e, field, e.int(0), e.int(1), stored)
