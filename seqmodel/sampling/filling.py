@@ -32,7 +32,7 @@ CANDIDATES = 8
 """Drafts of a frame by each particle."""
 STRETCH = 8
 """Frames that a sweep draws anew at a time."""
-BYTES = 50
+BYTES = 80
 """What a number of a candidate takes up for a while, all in all."""
 NEGLIGIBLE = 15.0
 """Nats by which a particle is behind the best when it is given up, where nothing more is drawn."""
@@ -145,9 +145,7 @@ class Filler:
             return PlainParticles(self._sampler.double, self.number, temperature)
         from seqmodel.sampling.compiled_particles import CompiledParticles  # loads the compiler
 
-        return CompiledParticles(
-            model, steps, self.number, candidates=self.candidates, temperature=temperature
-        )
+        return CompiledParticles(model, steps, self.number, temperature)
 
 
 class _Pass:

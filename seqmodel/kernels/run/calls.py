@@ -115,15 +115,18 @@ class CallFields:
     """The fields of several calls, one after another, as the functions read them."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        fields = [field for call in calls for field in call.fields]
-        self._shared = np.array([_number(field) for field in fields], np.int64)
-        self._in_arena = np.array([isinstance(field, Slot) for field in fields], np.int64)
-        self._alive = calls
+        self._fields = [field for call in calls for field in call.fields]  # keeps tensors alive
+        self._shared = np.array([_number(field) for field in self._fields], np.int64)
+        self._in_arena = np.array([isinstance(field, Slot) for field in self._fields], np.int64)
 
     def over(self, memory: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The fields for the user whose arena this is."""
         filled: NDArray[np.int64] = self._shared + memory.ctypes.data * self._in_arena
         return filled
+
+    def columns(self, slot: Slot) -> list[int]:
+        """Which of the fields hold the address of this slot."""
+        return [k for k, field in enumerate(self._fields) if field is slot]
 
 
 def _number(field: int | Tensor | Slot) -> int:
