@@ -55,7 +55,7 @@ class Run:
     """The epoch whose weights these are."""
     longest_piece: int
     """Frames in the longest piece of the training split."""
-    data_sha256: str | None
+    data_sha256: str | None = None
     """The fingerprint of the dataset it was trained on, if that is stored with the weights."""
 
     @property
