@@ -145,7 +145,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
         if not folder.is_dir():
             near = RUNS / folder
             meant = f"; there is one named {near}" if near.is_dir() else ""
-            raise SeqmodelError(f"there is no run folder {folder}{meant}")
+            raise SeqmodelError(f"there is no run {folder}{meant}")
         if (folder / MANIFEST).is_file():
             raise SeqmodelError(f"{folder} is a dataset: name a run that was trained on it")
         if (folder / LAST).is_file():

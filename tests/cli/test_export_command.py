@@ -35,7 +35,7 @@ MISTAKES = {
     "export {run} page.htm": (2, f"the suffix of page.htm {SUFFIXES}"),
     "export {run} page": (2, f"the suffix of page {SUFFIXES}"),
     "export {run} -": (2, f"the suffix of - {SUFFIXES}"),
-    "export nope page.html": (1, "there is no run folder nope"),
+    "export nope page.html": (1, "there is no run nope"),
     "export {data} page.html": (1, "{data} is a dataset: name a run that was trained on it"),
     "export {run} there.html": (1, "there.html exists already; add --force to replace it"),
     "export {run} no/page.html": (1, "no/page.html: there is no folder no; make it first"),

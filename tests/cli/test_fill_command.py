@@ -171,6 +171,11 @@ MISTAKES = {
         "--fill {song}: say which part to draw, by --bars, --frames, --time, --notes, --below, "
         "--above",
     ),
+    "--fill nope.flac --below": (
+        2,
+        "{run} was trained on music (88 notes, 4 steps per beat) and cannot fill nope.flac: --fill "
+        "must be music too",
+    ),
     "--fill nope.mid --below": (1, "--fill nope.mid: no such file or directory"),
     "--fill {song} --bars 3:3": (2, "--bars 3:3 holds none of {song}'s bars, 1 to 2"),
     "--fill {song} --below --length 9": (2, "--fill and --length exclude each other"),
@@ -194,7 +199,7 @@ def test_mistakes(call: Call, song: Path, run: Path, options: str):
     status, said = MISTAKES[options]
     result = call("sample", "o.mid", "--run", run, *options.format(song=song).split())
     assert (result.status, result.out) == (status, "")
-    assert result.err == f"seqmodel: {said.format(song=song)}\n"
+    assert result.err == f"seqmodel: {said.format(song=song, run=run)}\n"
     assert not Path("o.mid").exists()
 
 

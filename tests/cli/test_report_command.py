@@ -220,7 +220,7 @@ def test_a_folder_that_is_not_a_run_is_an_error(call: Call, run: Path, data: Pat
     shutil.copytree(run, "begun")
     Path("begun/best.safetensors").unlink()
     for folder, error in {
-        "nowhere": "there is no run folder nowhere",
+        "nowhere": "there is no run nowhere",
         str(data): f"{data} is a dataset: name a run that was trained on it",
         "begun": "begun has no best checkpoint yet: its first epoch is unfinished; continue with "
         "`seqmodel train --resume --run begun`",

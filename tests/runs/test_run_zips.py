@@ -209,7 +209,7 @@ def test_what_is_no_zip_is_no_run(tmp_path, content):
 
 def test_a_pipe_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "run.zip")
-    with pytest.raises(SeqmodelError, match="there is no run folder"):
+    with pytest.raises(SeqmodelError, match="there is no run"):
         load_run(tmp_path / "run.zip")
 
 

@@ -180,7 +180,7 @@ def sample(
     loaded = load_run(chosen_run(run, _able(kind), quiet=quiet))
     medium = medium_of(loaded.frame)
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
-    _check(kind, prime, medium, trained)
+    _check(kind, medium, trained)
     if (min_length > 1 or no_end) and not loaded.config.end:
         option = "--no-end" if no_end else "--min-length"
         raise UsageError(
@@ -188,6 +188,8 @@ def sample(
             f"limit: leave out {option}"
         )
     options = options_of(medium, media_options, _rows, trained)
+    _check_file("continue", "--prime", prime, medium, trained)
+    _check_file("fill", "--fill", options.get("fill"), medium, trained)
     request = SampleRequest(
         kind=kind,
         length=length,
@@ -239,18 +241,20 @@ def _able(kind: str) -> list[str]:
     return [medium.name for medium in sorted(able, key=lambda m: f".{kind}" not in m.suffixes)]
 
 
-def _check(kind: str, prime: Path | None, medium: Medium, trained: str) -> None:
-    """UsageError if the format or the primer belongs to another medium than the run's."""
+def _check(kind: str, medium: Medium, trained: str) -> None:
+    """UsageError if the format belongs to another medium than the run's."""
     if kind not in medium.formats:
         raise UsageError(
             f"{trained}, which cannot be written as {kind}: take one of "
             f"{', '.join(medium.formats)}, or another run with --run"
         )
-    if prime is None:
+
+
+def _check_file(use: str, option: str, file: Path | None, medium: Medium, trained: str) -> None:
+    """UsageError if a file that is to be continued or filled belongs to another medium."""
+    if file is None:
         return
-    suffix = prime.suffix.lower()
+    suffix = file.suffix.lower()
     others = [other for other in MEDIA.values() if suffix in other.suffixes]
     if suffix != ".npy" and others and medium not in others:
-        raise UsageError(
-            f"{trained} and cannot continue {prime}: --prime must be {medium.name} too"
-        )
+        raise UsageError(f"{trained} and cannot {use} {file}: {option} must be {medium.name} too")

@@ -64,7 +64,7 @@ class Page {
   restart() {
     const { seed } = this.parts;
     const { playing } = this.player;
-    if (!/^\d+$/.test(seed.value)) seed.value = "1";
+    if (!/^\d+$/.test(seed.value)) seed.value = String(this.player.seed);
     this.player.restart(BigInt(seed.value));
     this.say("Ready.");
     if (playing) this.play();

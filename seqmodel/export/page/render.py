@@ -1,6 +1,7 @@
 """The page of a run: markup, and the scripts beside this file, with the model's."""
 
 import json
+import shlex
 from typing import Any
 
 from seqmodel.errors import UsageError
@@ -31,13 +32,16 @@ def export_page(run: Run) -> bytes:
     Raises:
         UsageError: for a frame-wise run on audio.
     """
-    frame, (name,) = run.frame, names_of([run.folder])
+    folder = run.folder.with_suffix("") if run.folder.is_file() else run.folder  # a zip's name
+    frame, (name,) = run.frame, names_of([folder])
     told: dict[str, Any] = {"name": name, "rate": frame.rate}
     if isinstance(frame, PianoRollFrames):
         title, drawn, content = f"Music by {name}", "music", _music(frame)
+        suffix = "mid"
         told["grid"] = _grid(frame)
     elif isinstance(run.model.encoder, SoundEncoder):
         title, drawn, content = f"Sound by {name}", "sound", _sound()
+        suffix = "wav"
     else:
         raise UsageError(
             f"{run.folder} is a frame-wise model of audio, which a page cannot play: "
@@ -53,7 +57,7 @@ def export_page(run: Run) -> bytes:
         tag("header", tag("h1", title), tag("p", lead, class_="lead")),
         tag("noscript", tag("p", "It needs JavaScript.")),
         content,
-        _about(run),
+        _about(run, suffix),
     )
     model = tag("script", _data(told), type="application/json", id="model")
     style = joined(common_style(), resource(__package__, "page.css"))
@@ -175,14 +179,16 @@ def _hints(frame: PianoRollFrames) -> Markup:
     )
 
 
-def _about(run: Run) -> Markup:
+def _about(run: Run, suffix: str) -> Markup:
     units, whole = run.model.parameter_counts()
     items = {
         "model": model_in_words(run),
         "parameters": f"{units:,}, with the output {whole:,}",
         "trained on": f"{run.data.name}: {run.frame}",
         "weights of": f"epoch {run.epoch}",
-        "in the shell": "`seqmodel sample` draws the same with the same seed",
+        "in the shell": shlex.join(
+            ["seqmodel", "sample", f"out.{suffix}", "--run", run.folder.name, "--seed", "1"]
+        ),
     }
     listed = (joined(tag("dt", name), tag("dd", text)) for name, text in items.items())
     texts = {unit: unit_spec(unit) for unit in (run.config.unit, run.config.note_unit) if unit}

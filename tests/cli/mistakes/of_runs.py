@@ -6,7 +6,7 @@ NO_END = (
     "{{run}} was trained without --end, so its pieces always last until the limit: leave out {}"
 )
 EVAL = {
-    "eval {bad}/nope": (1, "there is no run folder {bad}/nope"),
+    "eval {bad}/nope": (1, "there is no run {bad}/nope"),
     "eval {run}/best.safetensors": (1, f"{{run}}/best.safetensors {NO_ZIP}"),
     "eval {data}": (1, "{data} is a dataset: name a run that was trained on it"),
     "eval {bad}/no-best": (
