@@ -18,6 +18,7 @@ from sqlalchemy.exc import (
     IntegrityError,
     InterfaceError,
     OperationalError,
+    PendingRollbackError,
     ProgrammingError,
 )
 
@@ -29,6 +30,8 @@ HEARTBEAT = 10
 """Seconds between a process's heartbeats."""
 PATIENCE = 600
 """Seconds that a database may be away, as while it restarts, before the experiment stops."""
+RECONNECTING = "8s2b"
+"""SQLAlchemy's code for a connection that ended within a transaction."""
 OPENINGS = 10
 """Attempts at opening a database in which other hosts make the tables at the same moment."""
 POOL = {"pool_size": 1, "max_overflow": 2, "pool_pre_ping": True}
@@ -152,6 +155,8 @@ class Database(RDBStorage):
 def _is_away(error: Exception) -> bool:
     """Whether the database could not be reached, or ended the connection."""
     cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+    if isinstance(cause, PendingRollbackError):
+        return cause.code == RECONNECTING
     return isinstance(cause, OperationalError | InterfaceError) or (
         isinstance(cause, DBAPIError) and cause.connection_invalidated
     )

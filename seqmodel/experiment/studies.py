@@ -26,6 +26,7 @@ from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.processes import GRACE
 from seqmodel.experiment.progress import Counts
 from seqmodel.experiment.storage import queue_again, root
+from seqmodel.training.stopping import InterruptError
 from seqmodel.training.trials import ENDED, ranked
 
 PLAN, WORKER = "plan", "worker"
@@ -281,6 +282,10 @@ class Study:
         except (ValueError, UpdateFinishedTrialError):  # what Optuna says of a finished trial
             if not lost:
                 raise
+        except UnboundLocalError as error:  # a fault of Optuna's, where a stop ends its last calls
+            if isinstance(error.__context__, InterruptError):
+                raise error.__context__ from None
+            raise
 
 
 def _ended(trial: FrozenTrial) -> bool:

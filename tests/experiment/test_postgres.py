@@ -12,10 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError, PendingRollbackError
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.storage import open_storage
@@ -194,6 +197,32 @@ def test_a_restart_of_the_server_is_waited_for_and_told_once(server, dataset, tm
         ["2/2", "tiny/gru/seed-0"],
     ]
     assert (memory[:10], written) == ("a run take", f"written to {place}")
+
+
+def test_a_connection_that_ends_within_a_transaction_is_tried_again(server, tmp_path):
+    """SQLAlchemy says something else of the rollback, which ended a process with a traceback."""
+    storage, attempts = open_storage(tmp_path, server.address(f":{PASSWORD}")), []
+    ended = []
+
+    def call() -> str:
+        attempts.append(1)
+        with storage.engine.connect() as line, storage.engine.connect() as other:
+            process = line.scalar(text("select pg_backend_pid()"))
+            if len(attempts) == 1:
+                ended.append(line.connection.driver_connection)
+                other.execute(text(f"select pg_terminate_backend({process})"))
+                with suppress(OperationalError):
+                    line.scalar(text("select 1"))
+            return "there" if line.scalar(text("select 1")) else ""
+
+    with pytest.raises(PendingRollbackError):
+        call()
+    attempts.clear()
+    assert storage._insist(call) == "there"
+    assert len(attempts) == 2
+    storage.engine.dispose()
+    for connection in ended:
+        connection.close()
 
 
 def test_a_wait_for_the_server_ends_on_ctrl_c(server, tmp_path):

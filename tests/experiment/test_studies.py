@@ -1,5 +1,6 @@
 """Studies: which trials are finals, who wins, and the progress that `--status` tells."""
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from seqmodel.experiment.status import status_of
 from seqmodel.experiment.storage import open_storage
 from seqmodel.experiment.studies import WORKER, Studies, name_in
 from seqmodel.locks import held
+from seqmodel.training.stopping import InterruptError
 from seqmodel.training.trials import ENDED
 
 
@@ -146,6 +148,23 @@ def test_a_process_that_worked_in_a_moved_folder_is_dead(studies, tmp_path):
     assert is_dead(tmp_path, trial.user_attrs[WORKER])
     studies.trials(cell).queue_what_was_left(lambda worker: is_dead(tmp_path, worker))
     assert studies.trials(cell).indexed()[0].state == TrialState.WAITING
+
+
+def test_a_stop_while_the_database_is_away_stays_a_stop(studies, monkeypatch):
+    """Optuna asks once more for the trial, and then fails by a name that it has not set."""
+    (cell,) = studies.plan.cells()
+    trials = studies.trials(cell)
+
+    def away(*arguments, **options):
+        raise InterruptError("stopped", signal.SIGTERM)
+
+    def objective(trial, index):
+        for call in ("set_trial_state_values", "get_trial"):
+            monkeypatch.setattr(trials._study._storage, call, away)
+        return 1.0
+
+    with pytest.raises(InterruptError):
+        trials.run_next(objective, RandomSampler(0))
 
 
 def test_a_trial_that_another_host_took_over_is_left_to_it(studies):
