@@ -41,8 +41,8 @@ MISTAKES = {
     "export {run} no/page.html": (1, "no/page.html: there is no folder no; make it first"),
     "export {audio} page.html": (
         2,
-        "{audio} is a frame-wise model of audio, which a page cannot play: "
-        "`seqmodel sample` writes its sound",
+        "{audio} has the output gaussian, which a page cannot play: `seqmodel sample` draws from "
+        "it",
     ),
 }
 
@@ -72,7 +72,7 @@ def test_what_was_there_is_replaced_only_when_all_is_written(
         raise SeqmodelError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr("seqmodel.export.page.render.page_script", fail)
+        patch.setattr("seqmodel.export.page.render._script", fail)
         assert call("export", run, page, "--force").err == "seqmodel: no\n"
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left")))

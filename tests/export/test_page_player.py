@@ -126,7 +126,7 @@ def test_keys_light_up_with_their_notes_and_the_roll_is_drawn(chrome: Chrome, pa
       .getImageData(0, 200, 2000, 200).data.buffer)).size"""
     assert chrome.run(colours) > 10
     chrome.click("#play")
-    assert chrome.run("document.querySelectorAll('.key.on').length") == 0
+    chrome.wait("document.querySelectorAll('.key.on').length === 0")
 
 
 def test_temperature_and_tempo_can_be_set_by_keys(chrome: Chrome, page: Path):

@@ -2,14 +2,16 @@
 
 import json
 import shlex
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from seqmodel.errors import UsageError
 from seqmodel.export.page.content import model_content
 from seqmodel.export.page.steps import step_script
 from seqmodel.media.music.defaults import TEMPO
 from seqmodel.media.music.frames import PianoRollFrames
-from seqmodel.model.sound.encoder import SoundEncoder
+from seqmodel.outputs.notes.output import NotesOutput
+from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
 from seqmodel.report.page.document import common_style, document, resource
 from seqmodel.report.page.markup import Markup, escaped, joined, tag
 from seqmodel.report.subjects import model_in_words, names_of
@@ -17,11 +19,11 @@ from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec
 
 MODEL = ("uniforms", "unit", "outputs", "model")
-MUSIC = (
+MUSIC: tuple[str, ...] = (
     *("echo", "encoder", "dynamics", "sound", "midi", "player", "keyboard", "roll", "page"),
     "music",
 )
-SOUND = ("hearing", "samples", "stream", "wave", "page", "audio")
+SOUND: tuple[str, ...] = ("hearing", "samples", "stream", "wave", "page", "audio")
 BEGIN = 'const page = begin(JSON.parse(document.getElementById("model").textContent));'
 START, STOP = "M-4-7l12 7-12 7z", "M-6-6h12v12h-12z"
 
@@ -30,23 +32,23 @@ def export_page(run: Run) -> bytes:
     """The page, one file, that draws new music or sound as it plays.
 
     Raises:
-        UsageError: for a frame-wise run on audio.
+        UsageError: for an output that has no JavaScript, such as those of frame-wise audio.
     """
     folder = run.folder.with_suffix("") if run.folder.is_file() else run.folder  # a zip's name
-    frame, (name,) = run.frame, names_of([folder])
-    told: dict[str, Any] = {"name": name, "rate": frame.rate}
-    if isinstance(frame, PianoRollFrames):
-        title, drawn, content = f"Music by {name}", "music", _music(frame)
-        suffix = "mid"
+    (name,) = names_of([folder])
+    told: dict[str, Any] = {"name": name, "rate": run.frame.rate}
+    if isinstance(run.model.output, NotesOutput):
+        frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
+        drawn, suffix, scripts, content = "music", "mid", MUSIC, _music(frame)
         told["grid"] = _grid(frame)
-    elif isinstance(run.model.encoder, SoundEncoder):
-        title, drawn, content = f"Sound by {name}", "sound", _sound()
-        suffix = "wav"
+    elif isinstance(run.model.output, SampleWiseOutput):
+        drawn, suffix, scripts, content = "sound", "wav", SOUND, _sound()
     else:
         raise UsageError(
-            f"{run.folder} is a frame-wise model of audio, which a page cannot play: "
-            "`seqmodel sample` writes its sound"
+            f"{run.folder} has the output {run.config.output}, which a page cannot play: "
+            "`seqmodel sample` draws from it"
         )
+    title = f"{drawn.capitalize()} by {name}"
     told |= model_content(run.model, run.longest_piece)
     lead = (
         f"This page is the model itself ({model_in_words(run)}), trained on {run.data.name}. "
@@ -61,13 +63,13 @@ def export_page(run: Run) -> bytes:
     )
     model = tag("script", _data(told), type="application/json", id="model")
     style = joined(common_style(), resource(__package__, "page.css"))
-    html = document(title, joined(body, model), style=style, script=page_script(run))
+    html = document(title, joined(body, model), style=style, script=_script(run, scripts))
     return html.encode()
 
 
-def page_script(run: Run) -> Markup:
-    """All that the page runs: the files of this folder, and the steps of the run's units."""
-    config, others = run.config, MUSIC if isinstance(run.frame, PianoRollFrames) else SOUND
+def _script(run: Run, others: Sequence[str]) -> Markup:
+    """All that the page runs: files of this folder, and the steps of the run's units."""
+    config = run.config
     steps = [
         step_script(
             unit_spec(unit),
