@@ -17,8 +17,9 @@ from pathlib import Path
 from corpora import going_on, training, write_datasets
 from safetensors.numpy import load_file
 
-STUCK = 6
-"""Seconds after which the first process takes another for stuck; a minute would take an hour."""
+STUCK = 15
+"""Seconds after which one process takes another for stuck: as short as four can start in, beside
+other work."""
 LEADER = (
     "import sys; from datetime import timedelta; from seqmodel.training import processes; "
     f"processes.PATIENCE = timedelta(seconds={STUCK}); "
