@@ -53,6 +53,7 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
     "tied": {
         "echo": True,
         "clock": True,
+        "metre": True,
         "hidden": 64,
         "dropout": 0.2,
         "schedule": "cosine",
@@ -146,6 +147,13 @@ class Config:
     clock: bool = setting(
         False,
         "tied: also tell each note how soon a piece this long may end, by the training pieces.",
+        MODEL,
+        neutral=False,
+    )
+    metre: bool = setting(
+        False,
+        "tied: also tell each note the place in the metre, counted in frames from its start: for "
+        "music in 2/4 or 4/4 that begins on the first beat.",
         MODEL,
         neutral=False,
     )

@@ -10,6 +10,7 @@ from seqmodel.config import Config
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.registry import medium_of
+from seqmodel.model.clock import Clock
 from seqmodel.model.encoder import Encoder, WindowEncoder
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
@@ -75,7 +76,9 @@ def _frame_wise(config: Config, frame: FrameDefinition) -> Encoder:
 
 def _tied(config: Config, frame: FrameDefinition) -> Encoder:
     notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
-    return NoteEncoder(notes, onsets=frame.onsets, echo=config.echo, clock=config.clock)
+    told = config.clock or config.metre
+    clock = Clock(end=config.clock, metre=config.metre) if told else None
+    return NoteEncoder(notes, onsets=frame.onsets, echo=config.echo, clock=clock)
 
 
 def _sample_wise(config: Config, frame: FrameDefinition) -> Encoder:
@@ -92,6 +95,7 @@ ENCODERS: dict[str, Callable[[Config, FrameDefinition], Encoder]] = {
 ONLY_FOR = {
     "echo": "tied",
     "clock": "tied",
+    "metre": "tied",
     "input_noise": "sample-wise",
     "steering": "sample-wise",
     "carry_over": "sample-wise",

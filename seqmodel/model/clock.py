@@ -1,4 +1,4 @@
-"""The clock: how soon a piece that has lasted this long may end, judging by training pieces.
+"""The clock: how soon a piece that has lasted this long may end, and where in the metre it is.
 
 A recurrent state forgets when the piece began, so that every cadence looks like the last one, or
 none does. How long the piece has lasted depends on the past alone: likelihoods stay exact.
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 SOON = (4, 8, 16, 32, 64)
 """Numbers of frames within which the piece may end."""
-SIZE = 1 + len(SOON)
-"""Numbers that the clock gives for each frame."""
+DIGITS = 6
+"""Binary digits of the number of frames so far that tell the place in the metre."""
 ODDS_SCALE = 8.0
 """The log odds are given as a share of this, so that they are about as large as other inputs."""
 KEPT = 256
@@ -23,17 +23,23 @@ _LONGEST_TABLE = 1 << 16
 
 
 class Clock(nn.Module):
-    """What is known of the end from the number of frames so far.
+    """What is known of the end, of the metre, or of both, from the number of frames so far.
 
     Attributes:
+        end: whether it tells how soon the piece may end.
+        size: how many numbers it gives for each frame.
+        period: the number of rows, at the end of `table`, that go on and on.
         lengths: (KEPT,) int64, the lengths of training pieces in order, evenly taken if there are
             more; zeros where there are fewer.
     """
 
     lengths: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, *, end: bool = True, metre: bool = False) -> None:
         super().__init__()
+        self.end, self._digits = end, DIGITS if metre else 0
+        self.size = self._digits + (len(SOON) + 1 if end else 0)
+        self.period = 1 << self._digits
         self.register_buffer("lengths", torch.zeros(KEPT, dtype=torch.int64))
 
     def start_at(self, lengths: NDArray[np.int64]) -> None:
@@ -44,30 +50,37 @@ class Clock(nn.Module):
         self.lengths[:kept] = torch.from_numpy(evenly)
 
     def table(self) -> Tensor:
-        """(M, SIZE), float64: row t is for a piece of t frames so far, the last for any longer.
+        """(M, size), float64: row t is for a piece of t frames so far; see `period`.
 
-        First the probabilities that one of the next 4, 8, ... frames is the last; then the log odds
-        that the next one is, divided by ODDS_SCALE. Zeros before `start_at`.
+        With `metre` first the last digits of t, the lowest first. With `end` then the probabilities
+        that one of the next 4, 8, ... frames is the last, and the log odds that the next one is,
+        divided by ODDS_SCALE; zeros before `start_at`.
         """
-        return _table(tuple(self.lengths.tolist()))
+        return _table(tuple(self.lengths.tolist()), self._digits)[:, : self.size].contiguous()
 
     def rows(self, elapsed: Tensor) -> Tensor:
-        """The rows (..., SIZE) of pieces of `elapsed` (...) frames so far."""
+        """The rows (..., size) of pieces of `elapsed` (...) frames so far."""
         table = self.table().to(elapsed.device)
-        return table[elapsed.clamp(max=len(table) - 1)]
+        return table[elapsed.minimum(len(table) - self.period + elapsed % self.period)]
 
 
 @cache
-def _table(kept: tuple[int, ...]) -> Tensor:
+def _table(kept: tuple[int, ...], digits: int) -> Tensor:
     lengths = torch.tensor([length for length in kept if length > 0], dtype=torch.float64)
-    if not len(lengths):
-        return torch.zeros(1, SIZE, dtype=torch.float64)
+    nothing = torch.zeros(1 << digits, len(SOON) + 1, dtype=torch.float64)
+    ends = _ends(lengths, 1 << digits) if len(lengths) else nothing
+    metre = torch.arange(len(ends)).unsqueeze(1) >> torch.arange(digits) & 1
+    return torch.cat([metre.double(), ends], 1)
+
+
+def _ends(lengths: Tensor, period: int) -> Tensor:
+    """What `Clock.table` tells of the end; the number of rows is a multiple of `period`."""
     longest = min(int(lengths.max()), _LONGEST_TABLE // 2)
-    ends = _hazard(lengths, 2 * longest + max(SOON))
+    count = -(-2 * longest // period) * period
+    ends = _hazard(lengths, count + max(SOON))
     # Past the longest piece an end never gets less likely.
     ends[longest - 1 :] = ends[longest - 1 :].cummax(0).values
     going = torch.cat([ends.new_zeros(1), torch.log1p(-ends).cumsum(0)])  # log p(t frames or more)
-    count = 2 * longest
     soon = [-torch.expm1(going[n : n + count] - going[:count]) for n in SOON]
     return torch.stack([*soon, ends[:count].logit() / ODDS_SCALE], 1)
 

@@ -11,7 +11,7 @@ from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.run.calls import Arena, Call, Slot
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
 from seqmodel.kernels.run.team import Kernel, compile_kernel, parallel_for, thread_count
-from seqmodel.model.clock import SIZE as CLOCK
+from seqmodel.model.clock import Clock
 from seqmodel.model.echo import STEPS, echo_size
 from seqmodel.model.echo_kernel import compiled_echoes, echo_call
 from seqmodel.model.encoder import CompiledInputs
@@ -27,7 +27,7 @@ def compiled_inputs(
 ) -> tuple[Tensor, Tensor | None]:
     """The inputs of notes (T B D, I) after frames `heard` (T, B, C), and the new memory (B, K).
 
-    For float32 or float64 on the CPU; `memory` is None without echo. `clock` (T B, CLOCK) holds
+    For float32 or float64 on the CPU; `memory` is None without echo. `clock` (T B, N) holds
     each frame's row of the clock, if there is one.
     """
     T, B, C = heard.shape
@@ -37,7 +37,8 @@ def compiled_inputs(
     if memory is not None:
         after, length, memory = compiled_echoes(heard, memory)
         more |= {"after": after.view(N, C), "length": length.view(N)}
-    kernel = _kernel(heard.element_size(), onsets, memory is not None, clock is not None)
+    size = 0 if clock is None else clock.shape[1]
+    kernel = _kernel(heard.element_size(), onsets, memory is not None, size)
     job = kernel.job(
         {
             "N": N, "D": D, "threads": threads, "past": heard.view(N, C),
@@ -49,12 +50,12 @@ def compiled_inputs(
 
 
 def inputs_call(
-    D: int, arena: Arena, *, onsets: bool, echo: bool, table: Tensor | None
+    D: int, arena: Arena, *, onsets: bool, echo: bool, clock: Clock | None
 ) -> CompiledInputs:
-    """The same for one frame, in float64; `table` holds all rows of the clock."""
+    """The same for one frame, in float64."""
     past = arena.take(2 * D if onsets else D)
-    clock = table is not None
-    x = arena.take(D, _input_size(onsets, echo, clock))
+    size, period = (clock.size, clock.period) if clock else (0, 1)
+    x = arena.take(D, _input_size(onsets, echo, size))
     fields: dict[str, int | Tensor | Slot | None] = {
         "N": 1, "D": D, "past": past.reshaped(1, *past.shape), "pitch": absolute_pitch(D),
         "x": x, "work": arena.take(1, 2 * D + _WORK),
@@ -64,25 +65,29 @@ def inputs_call(
         memory, after, length, call = echo_call(past, arena)
         fields |= {"after": after, "length": length}
         calls.append(call)
-    if table is not None:
+    if clock is not None:
+        table = clock.table()
         memory = memory or arena.take(1, 1, dtype=torch.int64)
         heard = Slot(memory.start, (1,), memory.dtype)
         fields |= {"rows": len(table), "clock": table, "heard": heard}
-    signature = _signature(onsets, echo, clock, step=True)
-    address = _step(onsets, echo, clock).address("step")
+    signature = _signature(onsets, echo, size, step=True)
+    address = _step(onsets, echo, size, period).address("step")
     return CompiledInputs(past, x, [*calls, Call(address, signature, _ITEMSIZE, fields)], memory)
 
 
-def _input_size(onsets: bool, echo: bool, clock: bool) -> int:
-    return heard_size(onsets=onsets) + echo * echo_size(onsets=onsets) + clock * CLOCK
+def _input_size(onsets: bool, echo: bool, clock: int) -> int:
+    return heard_size(onsets=onsets) + echo * echo_size(onsets=onsets) + clock
 
 
 @compiled_once
-def _signature(onsets: bool, echo: bool, clock: bool, *, step: bool) -> Signature:
-    """The fields for many frames on several threads, or for a step: one frame on one thread."""
+def _signature(onsets: bool, echo: bool, clock: int, *, step: bool) -> Signature:
+    """The fields for many frames on several threads, or for a step: one frame on one thread.
+
+    `clock` is the size of a row of the clock, 0 without one.
+    """
     size, frame = f"2 * D + {_WORK}", "2 * D" if onsets else "D"
     echoes = (Array("after", ("N", frame)), Array("length", ("N",))) if echo else ()
-    clocks = (Array("clock", ("rows" if step else "N", f"{CLOCK}")),) if clock else ()
+    clocks = (Array("clock", ("rows" if step else "N", f"{clock}")),) if clock else ()
     if clock and step:
         clocks = (*clocks, Array("heard", ("1",), torch.int64))
     return Signature(
@@ -100,20 +105,20 @@ def _signature(onsets: bool, echo: bool, clock: bool, *, step: bool) -> Signatur
 
 
 @compiled_once
-def _kernel(itemsize: int, onsets: bool, echo: bool, clock: bool) -> Kernel:
+def _kernel(itemsize: int, onsets: bool, echo: bool, clock: int) -> Kernel:
     def write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
         size = e.padded(e.add(e.mul(f["D"], 2), _WORK))
         work = e.offset(f["work"], e.mul(thread, size))
         first, last = e.share(f["N"], thread, threads)
         with e.loop(first, last) as n:
-            now = e.offset(f["clock"], e.mul(n, CLOCK)) if clock else None
-            _write_frame(e, f, n, work, onsets, echo, now)
+            now = e.offset(f["clock"], e.mul(n, clock)) if clock else None
+            _write_frame(e, f, n, work, onsets, echo, now, clock)
 
     return compile_kernel(_signature(onsets, echo, clock, step=False), itemsize, write)
 
 
 @compiled_once
-def _step(onsets: bool, echo: bool, clock: bool) -> Library:
+def _step(onsets: bool, echo: bool, clock: int, period: int) -> Library:
     module = ir.Module("note_step")
     with function(module, "step", [POINTER], _ITEMSIZE) as (e, fields):
         f, now = _signature(onsets, echo, clock, step=True).load(e, fields), None
@@ -123,23 +128,30 @@ def _step(onsets: bool, echo: bool, clock: bool) -> Library:
                 heard = b.sub(heard, e.int(1))
             else:
                 b.store(e.add(heard, 1), f["heard"])
-            last = b.sub(f["rows"], e.int(1))
+            last = e.add(b.sub(f["rows"], e.int(period)), b.srem(heard, e.int(period)))
             row = b.select(b.icmp_signed("<", heard, last), heard, last)
-            now = e.offset(f["clock"], e.mul(row, CLOCK))
-        _write_frame(e, f, e.int(0), f["work"], onsets, echo, now)
+            now = e.offset(f["clock"], e.mul(row, clock))
+        _write_frame(e, f, e.int(0), f["work"], onsets, echo, now, clock)
     return Library(module)
 
 
 def _write_frame(
-    e: Emitter, f: dict[str, Any], frame: Any, work: Any, onsets: bool, echo: bool, clock: Any
+    e: Emitter,
+    f: dict[str, Any],
+    frame: Any,
+    work: Any,
+    onsets: bool,
+    echo: bool,
+    row: Any,
+    clock: int,
 ) -> None:
-    """The inputs of one frame; `clock` is the address of its row of the clock, if there is one.
+    """The inputs of one frame; `row` is the address of its `clock` numbers, if there are any.
 
     `work` holds the notes, padded with 12 zeros on either side; then the counts per pitch class,
     twice in a row, so that those from any class on are consecutive; then, with `onsets`, the struck
     notes, padded with 12 zeros on either side.
     """
-    b, D, inputs = e.builder, f["D"], _input_size(onsets, echo, clock is not None)
+    b, D, inputs = e.builder, f["D"], _input_size(onsets, echo, clock)
     past = e.offset(f["past"], e.mul(frame, D, 2 if onsets else 1))
     x = e.offset(f["x"], e.mul(frame, D, inputs))
     classes, struck = e.offset(work, D, 2 * REACH), e.offset(work, D, 4 * REACH)
@@ -167,8 +179,8 @@ def _write_frame(
         if echo:
             behind = e.offset(to, heard_size(onsets=onsets))
             _write_echo(e, f, frame, n, behind, 2 if onsets else 1)
-        if clock is not None:
-            e.copy(clock, e.offset(to, inputs - CLOCK), e.int(CLOCK))
+        if clock:
+            e.copy(row, e.offset(to, inputs - clock), e.int(clock))
 
 
 def _write_echo(e: Emitter, f: dict[str, Any], frame: Any, n: Any, to: Any, halves: int) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
 from seqmodel.kernels.device import one_thread
-from seqmodel.model.clock import ODDS_SCALE, SIZE, Clock
+from seqmodel.model.clock import ODDS_SCALE, Clock
 from seqmodel.model.echo import echo_size, remember, start_memory
 from seqmodel.model.encoder import CompiledInputs, Encoded, Inputs, Past, in_line
 from seqmodel.model.heard import heard_inputs, heard_size, plain_echoes
@@ -32,21 +32,21 @@ class NoteEncoder(nn.Module):
 
     With `echo` the unit and the output also read what followed the last time the piece was as it is
     now, see `model.echo`: `memory` holds all frames but the last, which is in `numbers`. With
-    `clock` they read how soon a piece of as many frames may end, see `model.clock`: `memory` then
-    begins with that number, and holds nothing else without `echo`.
+    `clock` they read how soon a piece of as many frames may end, and where in the metre it is, see
+    `model.clock`: `memory` then begins with that number, and holds nothing else without `echo`.
     """
 
     binary, steps = False, 1
     free_frames: int | None = None
 
     def __init__(
-        self, notes: int, *, onsets: bool = False, echo: bool = False, clock: bool = False
+        self, notes: int, *, onsets: bool = False, echo: bool = False, clock: Clock | None = None
     ) -> None:
         super().__init__()
         self.rows, self.onsets, self.echo = notes, onsets, echo
-        self.clock = Clock() if clock else None
-        self.end_odds = ODDS_SCALE if clock else 0.0
-        self.beside_size = (echo_size(onsets=onsets) if echo else 0) + (SIZE if clock else 0)
+        self.clock = clock
+        self.end_odds = ODDS_SCALE if clock and clock.end else 0.0
+        self.beside_size = (echo_size(onsets=onsets) if echo else 0) + (clock.size if clock else 0)
         self.input_size = heard_size(onsets=onsets) + self.beside_size
         self._frame_size = 2 * notes if onsets else notes
 
@@ -97,8 +97,7 @@ class NoteEncoder(nn.Module):
         """See `Encoder`."""
         from seqmodel.model.note_inputs import inputs_call  # the compiler loads at first use
 
-        table = None if self.clock is None else self.clock.table()
-        return inputs_call(self.rows, arena, onsets=self.onsets, echo=self.echo, table=table)
+        return inputs_call(self.rows, arena, onsets=self.onsets, echo=self.echo, clock=self.clock)
 
     def _read(self, heard: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The unit inputs (T, B D, I) after each frame of `heard` (T, B, C), and the new memory."""

@@ -14,7 +14,13 @@ MODELS = {
     "tied bernoulli": {"model": "tied", "output": "bernoulli", "echo": True},
     "tied": {"model": "tied", "echo": True, "clock": True, "end": True},
     "tied without memory": {"model": "tied", "unit": "gru"},
-    "tied by clock": {"model": "tied", "clock": True, "end": True, "note_unit": "mgu"},
+    "tied by clock": {
+        "model": "tied",
+        "clock": True,
+        "metre": True,
+        "end": True,
+        "note_unit": "mgu",
+    },
     "tied in layers": {"model": "tied", "layers": 2, "note_layers": 2, "note_unit": "sru"},
 }
 

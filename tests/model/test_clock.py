@@ -14,15 +14,15 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.clock import KEPT, ODDS_SCALE, SIZE, SOON, Clock
+from seqmodel.model.clock import DIGITS, KEPT, ODDS_SCALE, SOON, Clock
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.sampling.sampler import CHUNK, Sampler, _draw_plainly
 
 LENGTHS = [12, 30, 30, 33, 40]
 
 
-def clock(lengths):
-    made = Clock()
+def clock(lengths, *, metre=False):
+    made = Clock(metre=metre)
     made.start_at(np.array(lengths))
     return made
 
@@ -52,7 +52,7 @@ def test_the_table_is_the_definition(lengths):
     table = clock(lengths).table()
     count = 2 * max(lengths)
     chances = chances_by_hand(lengths, count + max(SOON))
-    assert table.shape == (count, SIZE)
+    assert table.shape == (count, len(SOON) + 1)
     ends = torch.sigmoid(table[:, -1] * ODDS_SCALE)
     assert ends.tolist() == pytest.approx(chances[:count], rel=1e-5, abs=2e-9)
     for t in (0, 5, max(lengths), count - 1):
@@ -80,22 +80,35 @@ def pieces(frames, batch, size):
     return (torch.rand(frames, batch, size, generator=random) < 0.2).double()
 
 
+def test_the_metre_is_told_by_digits_of_the_number_of_frames():
+    """Beside what is told of the end, and in pieces of any length."""
+    own = clock(LENGTHS, metre=True)
+    table, told = own.table(), own.rows(torch.arange(300))
+    digits = [[int(d) for d in f"{t % 2**DIGITS:0{DIGITS}b}"[::-1]] for t in range(300)]
+    assert told[:, :DIGITS].tolist() == digits
+    assert len(table) == 128  # 80 rows, up to a multiple of 64
+    assert torch.equal(table[:80, DIGITS:], clock(LENGTHS).table())
+    assert torch.equal(told[128:192], table[64:])
+    alone = Clock(end=False, metre=True)
+    assert torch.equal(alone.rows(torch.arange(300)), told[:, :DIGITS])
+
+
 @pytest.mark.parametrize("plain", [False, True], ids=["compiled", "plain"])
+@pytest.mark.parametrize("metre", [False, True])
 @pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("onsets", [False, True])
-def test_each_note_reads_the_row_of_the_frames_so_far(onsets, echo, plain, monkeypatch):
-    """In one window, in windows with a carry, and frame by frame."""
+def test_each_note_reads_the_row_of_the_frames_so_far(onsets, echo, metre, plain, monkeypatch):
+    """In one window, in windows with a carry, and frame by frame; beyond the table's rows."""
     if plain:
         monkeypatch.setattr("seqmodel.kernels.device.why_not", lambda tensors: "elsewhere")
-    encoder = NoteEncoder(13, onsets=onsets, echo=echo, clock=True)
-    encoder.clock.start_at(np.array([9, 10]))
-    table = encoder.clock.table()
-    frames = pieces(30, 2, 13 * (1 + onsets))  # beyond the table's 20 rows
+    encoder = NoteEncoder(13, onsets=onsets, echo=echo, clock=clock([9, 10], metre=metre))
+    table, last = encoder.clock.table(), 63 if metre else 19
+    frames = pieces(70, 2, 13 * (1 + onsets))
     start = encoder.start(torch.zeros(1, dtype=torch.float64), 2)
     whole = encoder.encode(frames, start)
-    for t in range(30):
-        rows = whole.inputs[t, :, -SIZE:]
-        assert torch.equal(rows, table[min(t, 19)].expand(26, SIZE)), t
+    for t in range(70):
+        row = table[t if t <= last else t - 64 if metre else last]
+        assert torch.equal(whole.inputs[t, :, -len(row) :], row.expand(26, len(row))), t
     assert torch.equal(whole.inputs[..., -encoder.beside_size :], whole.beside)
     first = encoder.encode(frames[:11], start)
     assert torch.equal(encoder.encode(frames[11:], first.last).inputs, whole.inputs[11:])
@@ -106,10 +119,10 @@ def test_each_note_reads_the_row_of_the_frames_so_far(onsets, echo, plain, monke
     assert all(map(torch.equal, past, whole.last))
 
 
-def tied(output, *, echo=True, end=True, lengths=LENGTHS):
+def tied(output, *, echo=True, end=True, lengths=LENGTHS, **more):
     torch.manual_seed(4)
     options = {"model": "tied", "output": output, "unit": "gru", "hidden": 4, "end": end}
-    model = build_model(with_sizes(resolve(options | {"echo": echo}), FRAMES), FRAMES).eval()
+    model = build_model(with_sizes(resolve(options | {"echo": echo} | more), FRAMES), FRAMES).eval()
     model.encoder.clock.start_at(np.array(lengths))
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.3)
@@ -117,11 +130,12 @@ def tied(output, *, echo=True, end=True, lengths=LENGTHS):
     return model
 
 
+@pytest.mark.parametrize(("clock", "metre"), [(True, False), (True, True), (False, True)])
 @pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
-def test_compiled_and_plain_sampling_read_the_same_clock(output, echo):
+def test_compiled_and_plain_sampling_read_the_same_clock(output, echo, clock, metre):
     """From a primer, whose frames count, to the end and beyond."""
-    sampler = Sampler(tied(output, echo=echo))
+    sampler = Sampler(tied(output, echo=echo, clock=clock, metre=metre))
     prime = pieces(7, 1, 88)[:, 0].numpy()
     compiled, ended = next(sampler.draw(Uniforms(3), prime=prime))
     with torch.no_grad():

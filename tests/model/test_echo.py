@@ -160,7 +160,8 @@ def test_compiled_and_plain_sampling_read_the_same_echo(output):
 
 def test_without_echo_and_clock_there_is_no_memory():
     """So that old checkpoints still give the same models."""
-    options = {"model": "tied", "unit": "gru", "hidden": 6, "echo": False, "clock": False}
+    options = {"model": "tied", "unit": "gru", "hidden": 6}
+    options |= dict.fromkeys(("echo", "clock", "metre"), False)
     model = build_model(with_sizes(resolve(options), FRAMES), FRAMES)
     assert model.start(2).past.memory is None
     assert model.layers()[0].input_size == NoteEncoder(88).input_size == 58

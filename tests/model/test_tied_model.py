@@ -100,6 +100,7 @@ def test_transposing_a_piece_transposes_its_likelihood(output, semitones):
         time_axis.W[:, HEARD : HEARD + PITCH] = 0
         if output == "note-unit":  # so that it forgets the lowest note within a few notes
             model.output.unit.U.mul_(0.3)
+            model.output.unit.b.add_(2)
     roll = np.zeros((8, 88), np.uint8)
     roll[:, 40:50] = np.random.default_rng(4).random((8, 10)) < 0.4
     roll[4:] = roll[:4]  # so that there is an echo

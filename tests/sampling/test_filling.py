@@ -9,6 +9,7 @@ from onsets import as_frames, random_states
 from scipy.stats import chisquare
 
 from seqmodel import units
+from seqmodel.model.clock import Clock
 from seqmodel.model.encoder import WindowEncoder
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
@@ -32,7 +33,7 @@ def build(kind, notes, *, end=False, onsets=False, seed=0):
             6, notes, *width, end=end, onsets=onsets
         )
     else:
-        encoder = NoteEncoder(notes, onsets=onsets, echo=True, clock=end)
+        encoder = NoteEncoder(notes, onsets=onsets, echo=True, clock=Clock() if end else None)
         h_size = 6 + encoder.beside_size
         if kind == "note-unit":
             below = below_size(onsets=onsets)

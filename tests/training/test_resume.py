@@ -38,6 +38,7 @@ TIED = {
     "model": "tied",
     "echo": True,
     "clock": True,
+    "metre": True,
     "unit": "gru",
     "hidden": 3,
     "note_unit": "lstm",

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from seqmodel.export.onnx.graph import FLOAT, INT64, Graph, Symbol
-from seqmodel.model import clock
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
 from seqmodel.model.heard import PITCH, REACH, WINDOW, absolute_pitch
@@ -70,10 +69,11 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
             with g.within("echo"):
                 beside.append(_echo(g, frames, frame_size, heard, D))
         if encoder.clock:
-            table = encoder.clock.table().float().numpy()
+            table, period = encoder.clock.table().float().numpy(), encoder.clock.period
             elapsed = g("Range", heard, after, 1)
-            row = g("Gather", g.constant(table, "clock"), g("Min", elapsed, len(table) - 1))
-            beside.append(g.repeated(g.unsqueeze(row, 1), frames, D, clock.SIZE))
+            place = g("Min", elapsed, elapsed % period + (len(table) - period))
+            row = g("Gather", g.constant(table, "clock"), place)
+            beside.append(g.repeated(g.unsqueeze(row, 1), frames, D, encoder.clock.size))
     x = g.concat([*parts, *beside], 2)
     return Encoded(x, g.concat(beside, 2) if beside else None, frames)
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from seqmodel.export.page.steps import weight_name
 from seqmodel.media.audio.mu_law import SAMPLES
-from seqmodel.model.clock import SIZE
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.model.sound.encoder import SoundEncoder
@@ -37,7 +36,7 @@ def model_content(model: SequenceModel, longest: int) -> dict[str, Any]:
     """
     encoder, output, numbers = model.encoder, model.output, _Numbers()
     tied = encoder if isinstance(encoder, NoteEncoder) else None
-    clock = tied.clock.table() if tied is not None and tied.clock is not None else None
+    clock = tied.clock if tied is not None else None
     along_pitch = output.layers() if isinstance(output, NoteUnitOutput) else None
     return {
         "shape": {
@@ -47,7 +46,8 @@ def model_content(model: SequenceModel, longest: int) -> dict[str, Any]:
             "end": isinstance(output, EndingOutput) and output.end,
             "longest": longest * encoder.steps,
             "echo": tied is not None and tied.echo,
-            "clockSize": SIZE,
+            "clockSize": 0 if clock is None else clock.size,
+            "clockPeriod": 1 if clock is None else clock.period,
             "beside": encoder.beside_size,
             "steps": encoder.steps,
             "uniformsPerStep": output.uniforms_per_frame,
@@ -56,7 +56,7 @@ def model_content(model: SequenceModel, longest: int) -> dict[str, Any]:
         "unit": numbers.stack(0, model.layers()),
         "noteUnit": None if along_pitch is None else numbers.stack(1, along_pitch),
         "output": {name: numbers.place(array) for name, array in _output(output).items()},
-        "clock": None if clock is None else _base64(clock.numpy().astype("<f8").tobytes()),
+        "clock": None if clock is None else _base64(clock.table().numpy().astype("<f8").tobytes()),
         "sound": _sound(encoder) if isinstance(encoder, SoundEncoder) else None,
         "numbers": _base64(b"".join(numbers.parts)),
     }

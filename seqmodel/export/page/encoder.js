@@ -28,7 +28,7 @@ class NoteInputs {
     this.heard = this.window + REACH + 1 + BUMPS + REACH + (model.onsets ? this.window : 0);
     this.kinds = model.onsets ? 2 : 1;
     this.clockAt = this.heard + (model.echo ? (1 + this.kinds) * MATCHES.length : 0);
-    this.size = this.clockAt + (model.clock ? model.clockSize : 0);
+    this.size = this.clockAt + model.clockSize;
     this.rows = Array.from({ length: model.notes }, (_, note) => this.pitch(note));
     this.frame = new Float64Array(model.frameSize);
   }
@@ -52,7 +52,7 @@ class NoteInputs {
   }
 
   read() {
-    const { notes, onsets, echo, clock, clockSize } = this.model;
+    const { notes, onsets, echo, clock, clockSize, clockPeriod } = this.model;
     const sounding = this.frame.subarray(0, notes);
     const classes = new Float64Array(REACH);
     sounding.forEach((sounds, note) => (classes[note % REACH] += sounds));
@@ -68,7 +68,8 @@ class NoteInputs {
       this.echo.write(this.rows, this.heard, this.kinds);
     }
     if (clock) {
-      const at = clockSize * Math.min(this.elapsed, clock.length / clockSize - 1);
+      const last = clock.length / clockSize - clockPeriod + (this.elapsed % clockPeriod);
+      const at = clockSize * Math.min(this.elapsed, last);
       const told = clock.subarray(at, at + clockSize);
       for (const row of this.rows) row.set(told, this.clockAt);
     }
