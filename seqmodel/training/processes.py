@@ -235,6 +235,32 @@ def meeting(port: int | None = None) -> Any:
         )
 
 
+def started_before() -> bool:
+    """Whether torchrun has started the process that asks this before; the first does, once.
+
+    torchrun's store outlives the processes; its own count of restarts leaves out those that another
+    host asked for.
+
+    Raises:
+        PeerError: if the store does not answer.
+    """
+    if not _agents_have_store():
+        return False
+    with _peers():
+        return bool(_torchruns_store(is_master=False).add("starts", 1) > 1)
+
+
+def _agents_have_store() -> bool:
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def _torchruns_store(*, is_master: bool) -> Any:
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return dist.TCPStore(  # type: ignore[attr-defined]
+        host, port, is_master=is_master, wait_for_workers=False, timeout=PATIENCE
+    )
+
+
 def torchruns_meeting(rank: int, size: int) -> Any:
     """The store of torchrun's agents, for this start of the processes alone.
 
@@ -246,11 +272,7 @@ def torchruns_meeting(rank: int, size: int) -> Any:
         PeerError: if the others do not come.
     """
     with _peers():
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        store = dist.TCPStore(  # type: ignore[attr-defined]
-            host, port, is_master=not hosted and rank == 0, wait_for_workers=False, timeout=PATIENCE
-        )
+        store = _torchruns_store(is_master=rank == 0 and not _agents_have_store())
         name = uuid4().hex
         if rank:
             store.set(f"name {rank}", name)

@@ -18,7 +18,13 @@ from test_resume import EVERYTHING, TIED, outcome
 
 from seqmodel.data import batches
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.training.processes import check_alike, meeting, torchruns_meeting, tree_sum
+from seqmodel.training.processes import (
+    check_alike,
+    meeting,
+    started_before,
+    torchruns_meeting,
+    tree_sum,
+)
 
 PARTS = {"parts": 4, "batch_size": 5}
 """The last batch of 11 pieces is a single one, which leaves three parts without any."""
@@ -184,15 +190,28 @@ def test_parts_are_a_power_of_two_and_no_more_than_pieces(make_config):
         make_config(parts=8)
 
 
-def test_after_a_restart_processes_do_not_meet_the_dead(monkeypatch):
-    """Guards against addresses that the processes before have left in torchrun's store."""
-    agents = meeting()
+@pytest.fixture
+def agents(monkeypatch):
+    """A store as torchrun's agents have it."""
+    store = meeting()
     for name, value in (
         ("MASTER_ADDR", "127.0.0.1"),
-        ("MASTER_PORT", str(agents.port)),
+        ("MASTER_PORT", str(store.port)),
         ("TORCHELASTIC_USE_AGENT_STORE", "True"),
     ):
         monkeypatch.setenv(name, value)
+    return store
+
+
+@pytest.mark.usefixtures("agents")
+def test_torchruns_store_tells_a_restart():
+    """Guards against a run that is refused, as it exists, where torchrun counts no restart."""
+    assert [started_before() for _ in range(3)] == [False, True, True]
+
+
+@pytest.mark.usefixtures("agents")
+def test_after_a_restart_processes_do_not_meet_the_dead():
+    """Guards against addresses that the processes before have left in torchrun's store."""
     with ThreadPoolExecutor(3) as team:
 
         def met():

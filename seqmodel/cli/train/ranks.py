@@ -59,9 +59,18 @@ def place(environment: Mapping[str, str] = os.environ) -> Place:
     return Place(rank, size, local, launched=True)
 
 
-def was_restarted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher has started this training again, which is then to go on."""
-    return any(int(environment.get(name, "0")) > 0 for name in RESTARTS)
+def was_restarted() -> bool:
+    """Whether a launcher has started this training again, which is then to go on.
+
+    The first process asks this once.
+    """
+    if any(int(os.environ.get(name, "0")) > 0 for name in RESTARTS):
+        return True
+    if LAUNCHED[0] not in os.environ:
+        return False
+    from seqmodel.training.processes import started_before
+
+    return started_before()
 
 
 def processes_of(option: int | None) -> int:
