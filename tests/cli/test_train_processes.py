@@ -131,27 +131,63 @@ def test_when_the_first_is_killed_the_others_end(data: Path):
         time.sleep(0.05)
 
 
-def test_torchrun_on_two_hosts(data: Path):
-    """The line of the README; each host has the dataset in a place of its own, one the run."""
-    copies = [Path(host, "music") for host in ("a", "b")]
-    for copy in copies:
-        shutil.copytree(data, copy)
-    launched = [
+def torchrun_on_two_hosts(
+    data: Path, port: int, program: tuple[str, ...], *options: object
+) -> list[subprocess.Popen[str]]:
+    """Each host has the dataset in a place of its own, one the run."""
+    hosts = [Path("a"), Path("b")]
+    for host in hosts:
+        shutil.copytree(data, host / "music")
+    return [
         subprocess.Popen(
             [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
-             "--rdzv-endpoint", "localhost:29613", "-m", "--", "seqmodel", "train", "music",
-             *map(str, SMALL), "--run", "run"],
-            cwd=copy.parent, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+             "--rdzv-endpoint", f"localhost:{port}", *program, "train", "music",
+             *map(str, options), "--run", "run"],
+            cwd=host, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
-        for copy in copies
+        for host in hosts
     ]  # fmt: skip
+
+
+def test_torchrun_on_two_hosts(data: Path):
+    """The line of the README."""
+    launched = torchrun_on_two_hosts(data, 29613, ("-m", "--", "seqmodel"), *SMALL)
     said = [process.communicate(timeout=PATIENCE) for process in launched]
     assert [process.returncode for process in launched] == [0, 0], said
     assert sorted(bool(out) for out, _ in said) == [False, True]
     (run,) = Path().glob("*/run")
     call_ok("train", data, *SMALL, "--run", "one", "-q")
     assert same_weights("one", str(run))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing watches elsewhere")
+def test_torchrun_goes_on_after_the_only_process_of_a_host_was_frozen(data: Path):
+    """torchrun sees no frozen process, nor counts the restart that another host asks for."""
+    impatient = (
+        "import sys; from datetime import timedelta; from seqmodel.training import processes; "
+        "processes.PATIENCE = timedelta(seconds=10); "
+        "from seqmodel.cli.main import main; main()"
+    )
+    program = ("--max-restarts", "1", "--no-python", "--", sys.executable, "-c", impatient)
+    options = (*SMALL, "--epochs", 60)
+    launched = torchrun_on_two_hosts(data, 29614, program, *options)
+    until = time.monotonic() + PATIENCE
+    while not (runs := list(Path().glob("*/run"))):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    run = str(runs[0])
+    first = launched[run.startswith("b")]
+    begun(run, first, 3)
+    os.kill(children(first)[-1], signal.SIGSTOP)
+    said = [process.communicate(timeout=PATIENCE)[1] for process in launched]
+    assert [process.returncode for process in launched] == [0, 0], said
+    (line,) = re.findall(r"^seqmodel: .*$", said[run.startswith("b")], re.MULTILINE)
+    assert line == (
+        "seqmodel: process 0 was frozen for 10 s, and so has been killed; "
+        "what is saved can go on: `seqmodel train --resume --run run`"
+    )
+    call_ok("train", data, *options, "--run", "one", "-q")
+    assert same_weights("one", run)
 
 
 def test_what_slurm_starts_again_goes_on(call: Call, data: Path, monkeypatch: pytest.MonkeyPatch):

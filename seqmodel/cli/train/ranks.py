@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,17 +114,17 @@ def leading(
     from seqmodel.training.processes import PeerError, UnfitError, joined, torchruns_meeting
 
     here = place()
+    again = f"what is saved can go on: `seqmodel train --resume --run {folder}`"
     others = _Others(0 if here.launched else size, dataset.folder)
     try:
         store = others.store or torchruns_meeting(here.rank, size)
-        with joined(here.rank, size, store) as group:
+        with _watched(here, f"; {again}"), joined(here.rank, size, store) as group:
             _send(group, config, dataset, folder, device)
             yield group
         others.wait()
     except UnfitError:
         raise
     except PeerError as error:
-        again = f"what is saved can go on: `seqmodel train --resume --run {folder}`"
         raise PeerError(f"{others.ended() or error}; {again}") from error
     finally:
         others.kill()
@@ -200,7 +200,11 @@ def follow(data: Path | None) -> None:
     here, port = place(), os.environ.get(LAUNCHED[1])
     try:
         store = torchruns_meeting(here.rank, here.size) if port is None else meeting(int(port))
-        with stop_on_signals() as stop, joined(here.rank, here.size, store) as group:
+        with (
+            stop_on_signals() as stop,
+            _watched(here),
+            joined(here.rank, here.size, store) as group,
+        ):
             told = json.loads(group.broadcast(b""))
             checkpoint = group.broadcast(b"")
             config = Config.from_json(told["config"], Path(told["folder"]))
@@ -217,6 +221,18 @@ def follow(data: Path | None) -> None:
         if here.local_rank:
             raise typer.Exit(error.exit_status) from error
         raise
+
+
+def _watched(here: Place, more: str = "") -> AbstractContextManager[None]:
+    """A watchdog for the first process of a host under torchrun, which would let it stay frozen."""
+    from seqmodel.training.processes import PATIENCE
+    from seqmodel.training.watchdog import watched
+
+    if not here.launched or here.local_rank:
+        return nullcontext()
+    patience = PATIENCE.seconds
+    said = f"process {here.rank} was frozen for {patience} s, and so has been killed"
+    return watched(patience, said + more)
 
 
 def _send(

@@ -1,0 +1,51 @@
+"""A process that speaks for one which is frozen: that one cannot, and torchrun does not notice it.
+
+Run as a script, so that it imports next to nothing.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+POLL = 1.0
+"""Seconds between two looks."""
+
+
+@contextmanager
+def watched(patience: int, message: str) -> Iterator[None]:
+    """Within the block, this process is killed once it has been frozen for `patience` seconds.
+
+    The line `message` is then printed on its stderr. Linux only; elsewhere nothing watches.
+    """
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    command = [sys.executable, "-IS", __file__, str(os.getpid()), str(patience), message]
+    # In a session of its own, so that what freezes or stops this process's group spares it. The
+    # end of its stdin, however this process ends, is its own.
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+    ):
+        yield
+
+
+def _watch(pid: int, patience: int, message: str) -> None:
+    stat, awake = Path(f"/proc/{pid}/stat"), time.monotonic()
+    while not select.select([sys.stdin], [], [], POLL)[0]:
+        if stat.read_text().rpartition(")")[2].split()[0] != "T":
+            awake = time.monotonic()
+        elif time.monotonic() - awake > patience:
+            print(f"seqmodel: {message}", file=sys.stderr)
+            os.kill(pid, signal.SIGKILL)
+            return
+
+
+if __name__ == "__main__":
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended between two looks
+        _watch(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
