@@ -118,15 +118,21 @@ def test_a_killed_process_ends_the_others_with_one_line(data: Path):
     call_ok("train", "--resume", "--run", "run", "--print-config")
 
 
-def test_when_the_first_is_killed_the_others_end(data: Path):
+@pytest.mark.parametrize("starting", [False, True], ids=["at work", "starting"])
+def test_when_the_first_is_killed_the_others_end(data: Path, starting: bool):
+    """Before they give up waiting for it, after 50 s each time that they look for it."""
     process = start("train", data, *LONG, "--processes", 2, "--run", "run")
-    begun("run", process)
-    (other,) = children(process)
+    if not starting:
+        begun("run", process)
+    until = time.monotonic() + PATIENCE
+    while not (others := children(process)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
     process.kill()
+    until = time.monotonic() + 40
     _, err = process.communicate(timeout=PATIENCE)
     assert "Traceback" not in err
-    until = time.monotonic() + PATIENCE
-    while not gone(other):
+    while not all(map(gone, others)):
         assert time.monotonic() < until
         time.sleep(0.05)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import typer
@@ -147,11 +148,12 @@ class _Others:
         command = [sys.executable, "-m", "seqmodel", "train", str(data.resolve())]
         for rank in range(1, size):
             named = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            # In a session of its own: Ctrl-C is for this process to handle.
+            # In a session of its own: Ctrl-C is for this process to handle. Its stdin ends when
+            # this process does, however that ends.
             process = subprocess.Popen(
                 command,
                 env=os.environ | common | named,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
             )
@@ -198,6 +200,8 @@ def follow(data: Path | None) -> None:
     from seqmodel.training.stopping import InterruptError, stop_on_signals
 
     here, port = place(), os.environ.get(LAUNCHED[1])
+    if port is not None:
+        Thread(target=_end_with_the_first, daemon=True).start()
     try:
         store = torchruns_meeting(here.rank, here.size) if port is None else meeting(int(port))
         with (
@@ -221,6 +225,15 @@ def follow(data: Path | None) -> None:
         if here.local_rank:
             raise typer.Exit(error.exit_status) from error
         raise
+
+
+def _end_with_the_first() -> None:
+    """End this process once the first of `--processes` has: nothing is left to do, or to say.
+
+    A process that has yet to meet a first one that is gone would wait for minutes.
+    """
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
 
 
 def _watched(here: Place, more: str = "") -> AbstractContextManager[None]:
