@@ -1,11 +1,12 @@
 """Composes the sample music: short chorales for four voices, by rule and by chance.
 
-    python sample_data/make_music.py [FOLDER]
+    python sample_data/make_music.py [FOLDER [PIECES]]
 
-writes FOLDER/music/{train,valid,test}/NNN.mid (FOLDER: this one). No tune in it is anybody's: the
-grammar in harmony.py chooses the chords, a search finds four voices that obey the rules of
-part-writing, and passing notes, neighbours and suspensions set them in motion. A piece's only seed
-is its own name, so every run writes the same bytes, and adding pieces leaves the others unchanged.
+writes FOLDER/music/{train,valid,test}/NNN.mid (FOLDER: this one), PIECES of them to train on (100).
+No tune in it is anybody's: the grammar in harmony.py chooses the chords, a search finds four voices
+that obey the rules of part-writing, and passing notes, neighbours and suspensions set them in
+motion. A piece's only seed is its own name, so every run writes the same bytes, and adding pieces
+leaves the others unchanged.
 """
 
 import sys
@@ -302,7 +303,8 @@ def write(head: list[MetaMessage], grid: Grid, struck: set[Place]) -> MidiFile:
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-    for split, pieces in SPLITS.items():
+    train = {"train": int(sys.argv[2])} if len(sys.argv) > 2 else {}
+    for split, pieces in {**SPLITS, **train}.items():
         target = folder / "music" / split
         target.mkdir(parents=True, exist_ok=True)
         for number in range(1, pieces + 1):
