@@ -27,7 +27,7 @@ def compiled_inputs(
 ) -> tuple[Tensor, Tensor | None]:
     """The inputs of notes (T B D, I) after frames `heard` (T, B, C), and the new memory (B, K).
 
-    For float32 or float64 on the CPU; `memory` is None without echo. `clock` (T B, N) holds
+    For float32 or float64 on the CPU; `memory` is None without echo. `clock` (T B, size) holds
     each frame's row of the clock, if there is one.
     """
     T, B, C = heard.shape
