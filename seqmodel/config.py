@@ -152,8 +152,8 @@ class Config:
     )
     metre: bool = setting(
         False,
-        "tied: also tell each note the place in the metre, counted in frames from its start: for "
-        "music in 2/4 or 4/4 that begins on the first beat.",
+        "tied: also tell each note the last six binary digits of the number of frames so far: with "
+        "4 frames a beat, the place in bars of 2/4 or 4/4 from the first frame on.",
         MODEL,
         neutral=False,
     )

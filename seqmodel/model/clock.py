@@ -28,7 +28,7 @@ class Clock(nn.Module):
     Attributes:
         end: whether it tells how soon the piece may end.
         size: how many numbers it gives for each frame.
-        period: the number of rows, at the end of `table`, that go on and on.
+        period: how many rows at the end of `table` repeat for longer pieces.
         lengths: (KEPT,) int64, the lengths of training pieces in order, evenly taken if there are
             more; zeros where there are fewer.
     """
@@ -43,7 +43,9 @@ class Clock(nn.Module):
         self.register_buffer("lengths", torch.zeros(KEPT, dtype=torch.int64))
 
     def start_at(self, lengths: NDArray[np.int64]) -> None:
-        """Keep the lengths of the training pieces."""
+        """Keep the lengths of the training pieces, if it tells of the end."""
+        if not self.end:
+            return
         kept = min(KEPT, len(lengths))
         evenly = np.sort(lengths)[np.arange(kept) * len(lengths) // kept]
         self.lengths.zero_()

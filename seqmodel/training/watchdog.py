@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,11 +35,11 @@ def watched(patience: int, message: str) -> Iterator[None]:
 
 
 def _watch(pid: int, patience: int, message: str) -> None:
-    stat, awake = Path(f"/proc/{pid}/stat"), time.monotonic()
+    # Its own looks are counted: the time might be one in which everything stood still.
+    stat, frozen = Path(f"/proc/{pid}/stat"), 0
     while not select.select([sys.stdin], [], [], POLL)[0]:
-        if stat.read_text().rpartition(")")[2].split()[0] != "T":
-            awake = time.monotonic()
-        elif time.monotonic() - awake > patience:
+        frozen = frozen + 1 if stat.read_text().rpartition(")")[2].split()[0] == "T" else 0
+        if frozen * POLL > patience:
             print(f"seqmodel: {message}", file=sys.stderr)
             os.kill(pid, signal.SIGKILL)
             return

@@ -34,6 +34,7 @@ MODELS = {
     "mine over sru": {"model": "tied", "unit": MINE, "note_unit": "sru", "layers": 2},
     "tied, onsets": {"model": "tied", "unit": "gru", "onsets": True, "clock": False},
     "no echo": {"model": "tied", "unit": "tanh", "onsets": True, "echo": False, "bias": False},
+    "metre alone": {"model": "tied", "unit": "gru", "hidden": 5, "clock": False, "metre": True},
     "tied bernoulli": {"model": "tied", "unit": "mgu", "output": "bernoulli"},
     "struck bernoulli": {"model": "tied", "unit": "gru2", "output": "bernoulli", "onsets": True},
     "frame-wise": {"unit": "gru", "output": "bernoulli"},

@@ -90,6 +90,8 @@ def test_the_metre_is_told_by_digits_of_the_number_of_frames():
     assert torch.equal(table[:80, DIGITS:], clock(LENGTHS).table())
     assert torch.equal(told[128:192], table[64:])
     alone = Clock(end=False, metre=True)
+    alone.start_at(np.array(LENGTHS))
+    assert alone.table().shape == (64, DIGITS)
     assert torch.equal(alone.rows(torch.arange(300)), told[:, :DIGITS])
 
 
@@ -134,14 +136,14 @@ def tied(output, *, echo=True, end=True, lengths=LENGTHS, **more):
 @pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
 def test_compiled_and_plain_sampling_read_the_same_clock(output, echo, clock, metre):
-    """From a primer, whose frames count, to the end and beyond."""
-    sampler = Sampler(tied(output, echo=echo, clock=clock, metre=metre))
+    """From a primer, whose frames count, to the end, or beyond the table's rows."""
+    sampler = Sampler(tied(output, echo=echo, end=clock, clock=clock, metre=metre))
     prime = pieces(7, 1, 88)[:, 0].numpy()
     compiled, ended = next(sampler.draw(Uniforms(3), prime=prime))
     with torch.no_grad():
         start = sampler.double, sampler.after(prime)
         plain, _ = next(_draw_plainly(*start, Uniforms(3), CHUNK, 1.0, 0))
-    assert ended
+    assert ended == clock
     np.testing.assert_array_equal(compiled, plain)
 
 

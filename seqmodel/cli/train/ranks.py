@@ -63,7 +63,7 @@ def place(environment: Mapping[str, str] = os.environ) -> Place:
 def was_restarted() -> bool:
     """Whether a launcher has started this training again, which is then to go on.
 
-    The first process asks this once.
+    It counts the start in torchrun's store, so that only the first process may ask, and once.
     """
     if any(int(os.environ.get(name, "0")) > 0 for name in RESTARTS):
         return True
@@ -179,7 +179,7 @@ class _Others:
         """All that are left, the frozen ones, too."""
         for process in self._started:
             process.kill()
-            process.wait()
+            process.communicate()  # which closes its stdin
 
 
 def follow(data: Path | None) -> None:

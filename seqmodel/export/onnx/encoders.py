@@ -48,7 +48,7 @@ def window(g: Graph, encoder: WindowEncoder, frames: Symbol, frame_size: int) ->
 
 
 def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> Encoded:
-    """The past as each note sees it: `model.heard`, with the echo and the clock."""
+    """The past as each note sees it: `model.heard`, with the echo, the clock and the metre."""
     D = encoder.rows
     sounding, note = frames[:, :D], np.arange(D)[:, np.newaxis]
     classes = sounding @ (note % REACH == np.arange(REACH)).astype(float)
