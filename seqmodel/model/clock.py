@@ -27,6 +27,7 @@ class Clock(nn.Module):
 
     Attributes:
         end: whether it tells how soon the piece may end.
+        digits: how many tell the metre; 0 without.
         size: how many numbers it gives for each frame.
         period: how many rows at the end of `table` repeat for longer pieces.
         lengths: (KEPT,) int64, the lengths of training pieces in order, evenly taken if there are
@@ -37,9 +38,9 @@ class Clock(nn.Module):
 
     def __init__(self, *, end: bool = True, metre: bool = False) -> None:
         super().__init__()
-        self.end, self._digits = end, DIGITS if metre else 0
-        self.size = self._digits + (len(SOON) + 1 if end else 0)
-        self.period = 1 << self._digits
+        self.end, self.digits = end, DIGITS if metre else 0
+        self.size = self.digits + (len(SOON) + 1 if end else 0)
+        self.period = 1 << self.digits
         self.register_buffer("lengths", torch.zeros(KEPT, dtype=torch.int64))
 
     def start_at(self, lengths: NDArray[np.int64]) -> None:
@@ -58,7 +59,7 @@ class Clock(nn.Module):
         that one of the next 4, 8, ... frames is the last, and the log odds that the next one is,
         divided by ODDS_SCALE; zeros before `start_at`.
         """
-        return _table(tuple(self.lengths.tolist()), self._digits)[:, : self.size].contiguous()
+        return _table(tuple(self.lengths.tolist()), self.digits)[:, : self.size].contiguous()
 
     def rows(self, elapsed: Tensor) -> Tensor:
         """The rows (..., size) of pieces of `elapsed` (...) frames so far."""

@@ -127,6 +127,7 @@ def test_the_tied_peer_is_the_same_model():
         "output": "note-unit",
         "echo": False,
         "clock": False,
+        "metre": False,
     }
     config = with_sizes(resolve({"unit": "gru-reset-after", **sizes}), models.ROLLS)
     ours, theirs = models.our_model(config).eval(), models.their_model(config)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from seqmodel.export.page.steps import weight_name
 from seqmodel.media.audio.mu_law import SAMPLES
+from seqmodel.model.clock import Clock
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.model.sound.encoder import SoundEncoder
@@ -46,7 +47,8 @@ def model_content(model: SequenceModel, longest: int) -> dict[str, Any]:
             "end": isinstance(output, EndingOutput) and output.end,
             "longest": longest * encoder.steps,
             "echo": tied is not None and tied.echo,
-            "clockSize": 0 if clock is None else clock.size,
+            "metre": 0 if clock is None else clock.digits,
+            "clockSize": 0 if clock is None else clock.size - clock.digits,
             "clockPeriod": 1 if clock is None else clock.period,
             "beside": encoder.beside_size,
             "steps": encoder.steps,
@@ -56,10 +58,15 @@ def model_content(model: SequenceModel, longest: int) -> dict[str, Any]:
         "unit": numbers.stack(0, model.layers()),
         "noteUnit": None if along_pitch is None else numbers.stack(1, along_pitch),
         "output": {name: numbers.place(array) for name, array in _output(output).items()},
-        "clock": None if clock is None else _base64(clock.table().numpy().astype("<f8").tobytes()),
+        "clock": None if clock is None or not clock.end else _ends(clock),
         "sound": _sound(encoder) if isinstance(encoder, SoundEncoder) else None,
         "numbers": _base64(b"".join(numbers.parts)),
     }
+
+
+def _ends(clock: Clock) -> str:
+    """What it tells of the end; the page counts the digits of the metre itself."""
+    return _base64(clock.table()[:, clock.digits :].numpy().astype("<f8").tobytes())
 
 
 def _sound(encoder: SoundEncoder) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class NoteInputs {
     this.heard = this.window + REACH + 1 + BUMPS + REACH + (model.onsets ? this.window : 0);
     this.kinds = model.onsets ? 2 : 1;
     this.clockAt = this.heard + (model.echo ? (1 + this.kinds) * MATCHES.length : 0);
-    this.size = this.clockAt + model.clockSize;
+    this.size = this.clockAt + model.metre + model.clockSize;
     this.rows = Array.from({ length: model.notes }, (_, note) => this.pitch(note));
     this.frame = new Float64Array(model.frameSize);
   }
@@ -52,7 +52,7 @@ class NoteInputs {
   }
 
   read() {
-    const { notes, onsets, echo, clock, clockSize, clockPeriod } = this.model;
+    const { notes, onsets, echo, metre, clock, clockSize, clockPeriod } = this.model;
     const sounding = this.frame.subarray(0, notes);
     const classes = new Float64Array(REACH);
     sounding.forEach((sounds, note) => (classes[note % REACH] += sounds));
@@ -67,11 +67,14 @@ class NoteInputs {
       this.echo.remember(this.frame);
       this.echo.write(this.rows, this.heard, this.kinds);
     }
+    for (let k = 0; k < metre; k += 1) {
+      for (const row of this.rows) row[this.clockAt + k] = (this.elapsed >> k) & 1;
+    }
     if (clock) {
       const last = clock.length / clockSize - clockPeriod + (this.elapsed % clockPeriod);
       const at = clockSize * Math.min(this.elapsed, last);
       const told = clock.subarray(at, at + clockSize);
-      for (const row of this.rows) row.set(told, this.clockAt);
+      for (const row of this.rows) row.set(told, this.clockAt + metre);
     }
   }
 

@@ -57,7 +57,7 @@ TRAIN = {
     ),
     "train {data} --params 5": (
         2,
-        "--params 5 is too small for lstm: one unit over 76 inputs already has 502",
+        "--params 5 is too small for lstm: one unit over 82 inputs already has 550",
     ),
     "train {data} --unit gnu": (2, f"there is no unit 'gnu'; choose one of {UNITS}"),
     "train {data} --activation step": (
@@ -83,7 +83,7 @@ TRAIN = {
     "train {data} --dropout 1": (2, "--dropout must be below 1, not 1.0"),
     "train {data} --nope": (
         2,
-        "No such option: --nope (Possible options: --model, --no-echo, --no-end) "
+        "No such option: --nope (Possible options: --no-echo, --no-end, --no-metre) "
         f"{HELP.format('train')}",
     ),
     "train {data} --print-config --unit gnu": (2, f"there is no unit 'gnu'; choose one of {UNITS}"),
