@@ -1,5 +1,6 @@
 """The sample music, judged from its MIDI files alone, independently of the generator's code."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -88,11 +89,21 @@ def test_enough_pieces_in_little_space() -> None:
 
 def test_no_piece_twice(pieces: list[Piece]) -> None:
     """Guards against names that draw the same music, even transposed: valid would not be unseen."""
-    seen = {
-        tuple((v, s, e, p - piece.notes[0][3]) for v, s, e, p in piece.notes): piece.name
-        for piece in pieces
-    }
-    assert len(seen) == len(pieces)
+    assert len({untransposed(piece) for piece in pieces}) == len(pieces)
+
+
+def untransposed(piece: Piece) -> tuple[tuple[int, ...], ...]:
+    return tuple((v, s, e, p - piece.notes[0][3]) for v, s, e, p in piece.notes)
+
+
+def test_the_pretrained_run_has_seen_nothing_of_valid_or_test(tmp_path: Path) -> None:
+    """In any key. Guards its figures, which are of valid; sample_data/README.md has the command."""
+    (count,) = re.findall(r"make_music\.py more (\S+) ", (ROOM / "README.md").read_text())
+    subprocess.run([sys.executable, ROOM / "make_music.py", tmp_path, count], check=True)
+    found = {s: [read(p) for p in (tmp_path / "music" / s).glob("*.mid")] for s in SPLITS}
+    train, *others = ({untransposed(piece) for piece in found[split]} for split in SPLITS)
+    assert len(train) == 1000
+    assert not any(train & other for other in others)
 
 
 def test_both_modes_and_both_metres_in_every_split(pieces: list[Piece]) -> None:
