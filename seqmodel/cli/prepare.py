@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,7 +12,11 @@ from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.options import Force, Json, Quiet
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
+from seqmodel.media.input import unread
 from seqmodel.media.registry import MEDIA, definition_from_json
+
+if TYPE_CHECKING:
+    from seqmodel.data.sources import SourceFile
 
 FILES = ", ".join(medium.file_kinds for medium in MEDIA.values())
 # How many skipped or repaired files are listed; the manifest has them all.
@@ -82,7 +86,7 @@ def prepare(
         print_json(manifest)
     elif not quiet:
         show(*_summary(out, manifest))
-    for line in _warnings(medium, manifest):
+    for line in _warnings(medium, manifest, found.files):
         message(line, quiet=quiet)
 
 
@@ -104,7 +108,7 @@ def _summary(out: Path, manifest: dict[str, Any]) -> list[str]:
     return [f"{out}: {frame}", *split_lines(splits, columns or None)]
 
 
-def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:
+def _warnings(medium: Medium, manifest: dict[str, Any], files: list["SourceFile"]) -> list[str]:
     lines = source_remarks(medium, manifest)
     straddling = manifest["also_in_another_split"]
     if straddling:
@@ -113,7 +117,7 @@ def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:
             f"{plural(len(straddling), 'piece')} appear{'s' * (not many)} in two splits, such as "
             f"{straddling[0]}; figures on those splits are a little too good"
         )
-    lines += _split_remarks(manifest)
+    lines += [*_placed(manifest["split_by"], files), *_split_remarks(manifest)]
     splits = manifest["splits"]
     empty = [split for split in ("train", "valid") if not splits[split]["pieces"]]
     if empty:
@@ -126,14 +130,33 @@ def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:
 
 def source_remarks(medium: Medium, manifest: Mapping[str, Any]) -> list[str]:
     """What was skipped, repaired or assumed."""
-    skipped = [f"{skip['source']}: {skip['reason']}" for skip in manifest["skipped"]]
+    skipped: dict[str, list[str]] = {"file": []}
+    for skip in manifest["skipped"]:
+        path = Path(skip["source"])
+        kind = f"{path.suffix.lower()} file" if unread(path) else "file"
+        skipped.setdefault(kind, []).append(f"{path}: {skip['reason']}")
     repaired = [
         f"{entry['source']}: {'; '.join(entry['repairs'])}" for entry in manifest["repaired"]
     ]
     return [
-        *_listed("skipped", skipped),
+        *_listed("skipped", skipped.pop("file")),
+        *(
+            f"skipped {plural(len(lines), kind)}, such as {lines[0]}"
+            for kind, lines in skipped.items()
+        ),
         *_listed("repaired", repaired),
         *medium.prepare_remarks(manifest),
+    ]
+
+
+def _placed(by: Mapping[str, int], files: list["SourceFile"]) -> list[str]:
+    """A remark if folders place some pieces but not all."""
+    apart = [str(file.path) for file in files if file.split is None]
+    if not (by["folder"] and by["content_hash"] and apart):
+        return []
+    return [
+        f"folders place {plural(by['folder'], 'piece')}; {by['content_hash']:,} in no folder named "
+        f"train, valid or test go by a hash of their content, such as {apart[0]}"
     ]
 
 

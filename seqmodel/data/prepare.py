@@ -42,16 +42,13 @@ def prepare(
     medium, files = sources.medium, sources.files
     if medium.name != settings.medium:
         raise SeqmodelError(f"{files[0].path} is {medium.name}, not {settings.medium}")
-    stray = [
-        {"source": str(source.path), "reason": f"is not {medium.name}, unlike the other files"}
-        for source in sources.strays
-    ]
-    if strict and stray:
-        raise SeqmodelError("{source}: {reason}".format(**stray[0]))
+    left_out = [one._asdict() for one in sources.skipped]
+    if strict and left_out:
+        raise SeqmodelError("{source}: {reason}".format(**left_out[0]))
     with new_folder(out, DATASET_FOLDER, force=force) as folder:
 
         def write(tally: Tally) -> dict[str, Any]:
-            skipped = [*stray]
+            skipped: list[dict[str, str]] = []
             corpus = medium.corpus(settings, [source.path for source in files], folder)
             with DatasetWriter(folder, corpus.frame) as writer:
                 for k, source in enumerate(files):
@@ -66,9 +63,9 @@ def prepare(
                 if not tally.by_piece:
                     raise SeqmodelError(
                         f"none of the {len(files)} files can be used; the first, "
-                        "{source}: {reason}".format(**skipped[len(stray)])
+                        "{source}: {reason}".format(**skipped[0])
                     )
-                facts = {**corpus.facts, **tally.to_json(), "skipped": skipped}
+                facts = {**corpus.facts, **tally.to_json(), "skipped": skipped + left_out}
                 return writer.finish(corpus.frame, facts)
 
         tally = Tally(by_time=split_by == "time")
