@@ -86,7 +86,9 @@ def _add(
         else:
             split = tally.place(work, folder)
             for piece, blocks in work.pieces:
-                tally.count(piece.source, piece.sha256, split, by_folder=folder is not None)
+                tally.count(
+                    piece.source, piece.sha256, split, "folder" if folder else "content_hash"
+                )
                 writer.add(split, blocks, piece)
             if split == "train":
                 work.when_in_train()
@@ -120,6 +122,6 @@ def _cut(work: Work, frame: FrameDefinition, writer: DatasetWriter, tally: Tally
         for part, digest in digests.items():
             begin, end = max(part.begin - start, 0), min(part.end - start, piece.frames)
             source, sha256 = f"{piece.source}#frames/{begin}-{end}", digest.hexdigest()
-            tally.count(source, sha256, part.split, by_folder=False, by_time=True)
+            tally.count(source, sha256, part.split, "time")
             writer.add_line(part.split, Piece(source, sha256, end - begin, piece.facts))
         start += piece.frames

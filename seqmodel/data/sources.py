@@ -124,26 +124,18 @@ def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sou
         more = f", the first of {len(lost):,} such files" if len(lost) > 1 else ""
         raise SeqmodelError(f"{lost[0].source}{more}: {lost[0].reason}")
     sure = [one for one in sources if one.path.suffix.lower() not in one.medium.loose_suffixes]
-    media = {source.medium.name: source.medium for source in sure}
-    if len(media) == 1:
-        (medium,) = media.values()
-        strays = [
-            Skipped(str(source.path), f"is not {medium.name}, unlike the other files")
-            for source in sources
-            if source.medium is not medium
-        ]
-        if len(strays) < len(sure):
-            files = [one for one in sources if one.medium is medium]
-            return Sources(medium, files, [*strays, *skipped, *lost])
-    first = sources[0]
-    for source in sources:
-        if source.medium is not first.medium:
-            a, b = sorted((first, source), key=lambda one: one.medium.name)
-            raise SeqmodelError(
-                f"a dataset holds either {a.medium.name} or {b.medium.name}, not both: {a.path} is "
-                f"{a.medium.name}, {b.path} is {b.medium.name}; prepare them separately"
-            )
-    return Sources(first.medium, sources, [*skipped, *lost])
+    medium = (sure or sources)[0].medium
+    files = [one for one in sources if one.medium is medium]
+    others = [one for one in sources if one.medium is not medium]
+    if others and (len(others) >= len(sure) or set(others) & set(sure)):
+        a, b = sorted((files[0], others[0]), key=lambda one: one.medium.name)
+        raise SeqmodelError(
+            f"a dataset holds either {a.medium.name} or {b.medium.name}, not both: {a.path} is "
+            f"{a.medium.name}, {b.path} is {b.medium.name}; prepare them separately"
+        )
+    why = f"is not {medium.name}, unlike the other files"
+    strays = [Skipped(str(one.path), why) for one in others]
+    return Sources(medium, files, [*strays, *skipped, *lost])
 
 
 def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:

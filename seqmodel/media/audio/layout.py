@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 from seqmodel.errors import SourceError, reason
 
 ENDLESS = 2**40
-"""The size that an `endless` file seems to have."""
+"""The size that an `endless` file seems to have; no file is larger."""
 
 
 class Layout(NamedTuple):
@@ -61,7 +61,7 @@ class View:
         """As a file's."""
         lie = self._layout.endless and (offset, whence) == (0, SEEK_END)
         size = ENDLESS if lie else self._layout.end - self._layout.start
-        self._at = offset + {SEEK_SET: 0, SEEK_CUR: self._at, SEEK_END: size}[whence]
+        self._at = max(0, offset + {SEEK_SET: 0, SEEK_CUR: self._at, SEEK_END: size}[whence])
         return self._at
 
     def read(self, count: int) -> bytes:
@@ -92,7 +92,7 @@ def layout_of(file: BinaryIO, start: int = 0) -> Layout:
 
 
 def _read(file: BinaryIO, place: int, count: int) -> bytes:
-    file.seek(place)
+    file.seek(min(place, ENDLESS))  # no file system has more, and some refuse it
     return file.read(count)
 
 
@@ -153,24 +153,22 @@ def _mpeg(file: BinaryIO, view: Layout, beginning: bytes) -> Layout:
 
 
 class Chunks(NamedTuple):
-    """How a format is made of chunks, each of a name, a size and as much data."""
+    """How a format is made of chunks, each of a name, a size and as much data.
+
+    The first is at `first`. A name has `name` bytes; a size is of the type `size`, for `struct`,
+    and counts `own` bytes of the two; chunks begin at multiples of `multiple`. The name of the one
+    with the sound begins with `sound`, and it holds `before` bytes before the first sample. The
+    size of all chunks together is at `whole`, if anywhere.
+    """
 
     first: int
-    """Where the first one is."""
     name: int
-    """Bytes in its name."""
     size: str
-    """The type of its size, for `struct`."""
     own: int
-    """How much of its name and size the size counts."""
     multiple: int
-    """Chunks begin at multiples of it."""
     sound: bytes
-    """How the name of the one with the sound begins."""
     before: int = 0
-    """Bytes in it before the first sample."""
     whole: int | None = None
-    """Where the size of all of them is."""
 
     def at(self, file: BinaryIO, place: int) -> tuple[bytes, int, int] | None:
         """The name of the chunk at `place`, where its data begin and end; None if there is none."""
@@ -202,50 +200,51 @@ def _chunked(chunks: Chunks, file: BinaryIO, view: Layout, beginning: bytes) -> 
         place = end + -(end - view.start) % chunks.multiple
     else:
         return view
-    whole = None if chunks.whole is None else _number(file, view.start + chunks.whole, chunks.size)
-    if beginning[12:16] == b"ds64":  # of RF64: it has the sizes, in 64 bits
-        return _sized(file, view, view.start + 28, "<q", 0, body)
     field = body - struct.calcsize(chunks.size), chunks.size, chunks.own + chunks.before
-    return _sized(file, view, *field, body + chunks.before, chunks, unsure=whole in (0, *OPEN))
+    if beginning[12:16] == b"ds64":  # RF64, which has its sizes there
+        field = view.start + 28, "<q", 0
+    whole = chunks.whole and _number(file, view.start + chunks.whole, chunks.size)
+    return _sized(file, view, field, body + chunks.before, chunks, unsure=whole in (0, *OPEN))
 
 
 def _au(file: BinaryIO, view: Layout, beginning: bytes) -> Layout:
     body = view.start + int.from_bytes(beginning[4:8])
-    return _sized(file, view, view.start + 8, ">I", 0, body)
+    return _sized(file, view, (view.start + 8, ">I", 0), body, RIFX, unsure=False)
 
 
 def _sized(
     file: BinaryIO,
     view: Layout,
-    place: int,
-    kind: str,
-    more: int,
+    field: tuple[int, str, int],
     body: int,
-    chunks: Chunks = RIFF,
-    *,
-    unsure: bool = False,
+    chunks: Chunks,
+    unsure: bool,
 ) -> Layout:
-    """Up to the end of the file if the size at `place` is too low for the sound from `body` on.
+    """Up to the end of the file if a size in the header is too low for the sound from `body` on.
 
-    It is of the type `kind`, for `struct`, and counts `more` bytes that are no sound. If `unsure`,
-    it may be too low though it is not 0.
+    `field` is the size's place, its type and how much of it is no sound. If `unsure`, it may be too
+    low though it is not 0.
     """
+    place, kind, more = field
     size, there = _number(file, place, kind), view.end - body
     claimed = 0 if size in OPEN else max(0, size - more)
+    remark = f"its header claims {claimed:,} bytes but {there:,} are there; read "
+    if claimed > there:
+        return view._replace(remark=remark + "as far as it goes")
     # Of Wave64 libsndfile would read all.
-    trusted = view._replace(end=body + claimed) if chunks is W64 and claimed < there else view
-    if claimed >= there or (claimed and not unsure):
-        return trusted
+    trusted = view._replace(end=body + claimed) if chunks is W64 else view
     after = chunks.at(file, body + claimed)
-    if (after and after[2] <= view.end) or METADATA.match(_read(file, body + claimed, 11)):
+    if (
+        claimed == there
+        or (claimed and not unsure)
+        or (after and after[2] <= view.end)
+        or METADATA.match(_read(file, body + claimed, 11))
+    ):
         return trusted
     new = there + more if kind[1] == "q" else min(there + more, 2**32 - 2)
-    remark = (
-        f"its header claims {claimed:,} bytes of sound but {there:,} are there; read to the end"
-    )
     return view._replace(
         replaced=(place - view.start, struct.pack(kind, new)),
-        remark="" if size in OPEN else remark,
+        remark="" if size in OPEN else remark + "to the end",
     )
 
 
@@ -259,8 +258,9 @@ LAYOUTS: tuple[tuple[bytes, Callable[[BinaryIO, Layout, bytes], Layout]], ...] =
     (rb"fLaC[\x00\x80]", _flac),
     (rb"OggS", _ogg),
     (rb"\xff[\xe0-\xff]", _mpeg),
-    (rb"RIFF|RF64", partial(_chunked, RIFF)),
+    (rb"RIFF", partial(_chunked, RIFF)),
     (rb"RIFX", partial(_chunked, RIFX)),
+    (rb"RF64", partial(_chunked, RIFF._replace(whole=None))),
     (rb"FORM....AIF", partial(_chunked, AIFF)),
     (rb"caff", partial(_chunked, CAF)),
     (rb"riff", partial(_chunked, W64)),

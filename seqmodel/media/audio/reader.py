@@ -6,7 +6,6 @@ are read until there are no more.
 
 import hashlib
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -44,10 +43,6 @@ SIXTEEN_BITS = (
     | {"GSM610", "G721_32", "G723_24", "G723_40", "DPCM_8", "DPCM_16"}
 )
 UNKNOWN_LENGTH = 2**63 - 1
-# libsndfile's log line for a header that claims more bytes than the file holds.
-CUT_OFF = re.compile(
-    r"^ *(?:data|SSND|riff|Riff size|Data Size) *: (\d+) \(should be (\d+)\)", re.MULTILINE
-)
 
 
 class _BreakError(Exception):
@@ -82,13 +77,6 @@ class Recording:
             raise
         self._content = hashlib.sha256()
         self.remarks = [self._layout.remark] if self._layout.remark else []
-        cut = CUT_OFF.search(self._file.extra_info)
-        whole = self._layout.end >= os.fstat(self._bytes.fileno()).st_size
-        if cut and whole and int(cut[1]) > int(cut[2]):
-            self.remarks.append(
-                f"its header claims {int(cut[1]):,} bytes but {int(cut[2]):,} are there; read as "
-                "far as it goes"
-            )
 
     def _begin(self, start: int) -> None:
         """Open the file that begins at `start` in ours; SourceError if that is impossible."""

@@ -121,7 +121,7 @@ def test_a_size_that_was_never_filled_in_hides_no_sound(tmp_path, kind, whole, c
         found, remarks = read(path)
         np.testing.assert_array_equal(found, samples)
         there = 4 * len(samples)
-        said = f"its header claims 0 bytes of sound but {there:,} are there; read to the end"
+        said = f"its header claims 0 bytes but {there:,} are there; read to the end"
         assert remarks == ([] if claim else [said])
 
 
@@ -139,7 +139,7 @@ def test_a_low_size_in_a_file_never_closed_hides_no_sound(tmp_path, kind):
     found, remarks = read(path)
     np.testing.assert_array_equal(found, samples)
     assert remarks == [
-        f"its header claims 1,000 bytes of sound but {2 * BLOCK:,} are there; read to the end"
+        f"its header claims 1,000 bytes but {2 * BLOCK:,} are there; read to the end"
     ]
 
 
