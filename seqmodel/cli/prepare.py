@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,9 +14,6 @@ from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.input import unread
 from seqmodel.media.registry import MEDIA, definition_from_json
-
-if TYPE_CHECKING:
-    from seqmodel.data.sources import SourceFile
 
 FILES = ", ".join(medium.file_kinds for medium in MEDIA.values())
 # How many skipped or repaired files are listed; the manifest has them all.
@@ -86,7 +83,8 @@ def prepare(
         print_json(manifest)
     elif not quiet:
         show(*_summary(out, manifest))
-    for line in _warnings(medium, manifest, found.files):
+    apart = [str(file.path) for file in found.files if file.split is None]
+    for line in _warnings(medium, manifest, apart):
         message(line, quiet=quiet)
 
 
@@ -108,7 +106,8 @@ def _summary(out: Path, manifest: dict[str, Any]) -> list[str]:
     return [f"{out}: {frame}", *split_lines(splits, columns or None)]
 
 
-def _warnings(medium: Medium, manifest: dict[str, Any], files: list["SourceFile"]) -> list[str]:
+def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> list[str]:
+    """All remarks on a dataset; `apart` are files that no folder places."""
     lines = source_remarks(medium, manifest)
     straddling = manifest["also_in_another_split"]
     if straddling:
@@ -117,7 +116,13 @@ def _warnings(medium: Medium, manifest: dict[str, Any], files: list["SourceFile"
             f"{plural(len(straddling), 'piece')} appear{'s' * (not many)} in two splits, such as "
             f"{straddling[0]}; figures on those splits are a little too good"
         )
-    lines += [*_placed(manifest["split_by"], files), *_split_remarks(manifest)]
+    by = manifest["split_by"]
+    if by["folder"] and by["content_hash"] and apart:
+        lines.append(
+            f"folders place {plural(by['folder'], 'piece')}; {by['content_hash']:,} in no folder "
+            f"named train, valid or test go by a hash of their content, such as {apart[0]}"
+        )
+    lines += _split_remarks(manifest)
     splits = manifest["splits"]
     empty = [split for split in ("train", "valid") if not splits[split]["pieces"]]
     if empty:
@@ -146,17 +151,6 @@ def source_remarks(medium: Medium, manifest: Mapping[str, Any]) -> list[str]:
         ),
         *_listed("repaired", repaired),
         *medium.prepare_remarks(manifest),
-    ]
-
-
-def _placed(by: Mapping[str, int], files: list["SourceFile"]) -> list[str]:
-    """A remark if folders place some pieces but not all."""
-    apart = [str(file.path) for file in files if file.split is None]
-    if not (by["folder"] and by["content_hash"] and apart):
-        return []
-    return [
-        f"folders place {plural(by['folder'], 'piece')}; {by['content_hash']:,} in no folder named "
-        f"train, valid or test go by a hash of their content, such as {apart[0]}"
     ]
 
 
