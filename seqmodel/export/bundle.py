@@ -59,8 +59,13 @@ def _data_sha256(run: Run) -> str | None:
 
 
 def _weights(run: Run, config: Config, data_sha256: str | None) -> bytes:
-    where = {"epoch": run.epoch, "longest_piece": run.longest_piece}
-    content = checkpoint_content(config, run.frame, **where)
+    content = checkpoint_content(
+        config,
+        run.frame,
+        epoch=run.epoch,
+        longest_piece=run.longest_piece,
+        began_from=run.began_from,
+    )
     if data_sha256 is not None:
         content[DATA_HASH] = data_sha256
     return checkpoint_bytes(model_tensors(run.model), content)

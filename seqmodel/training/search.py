@@ -77,7 +77,8 @@ def search(
     again = again or f"continue with `seqmodel train --resume --run {folder}`"
     _write_start(config, folder, init_from)
     if resume and (folder / runs.INIT).is_dir():  # for draws that have yet to begin
-        init_from = runs.load_run(folder / runs.INIT)
+        start = runs.load_run(folder / runs.INIT)
+        init_from = replace(start, folder=Path(start.began_from or runs.INIT))
     kept = finals(_kind(config), config.trials)
     diverged: BaseException | None = None
 
@@ -158,8 +159,13 @@ def _kind(config: Config) -> str:
 def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> None:
     """Write what a search starts from: its config, and the initial weights of all draws, if any."""
     if init_from is not None:
-        where = {"epoch": init_from.epoch, "longest_piece": init_from.longest_piece}
-        content = checkpoint_content(init_from.config, init_from.frame, **where)
+        content = checkpoint_content(
+            init_from.config,
+            init_from.frame,
+            epoch=init_from.epoch,
+            longest_piece=init_from.longest_piece,
+            began_from=init_from.folder.resolve().name,
+        )
         save_checkpoint(folder / runs.INIT / runs.BEST, model_tensors(init_from.model), content)
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
 
