@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from seqmodel.experiment.plan import Plan
 from seqmodel.experiment.results import Attempt, Comparison
 from seqmodel.media.words import listed, spaced
 from seqmodel.report.drawing import draw, real_piece
-from seqmodel.report.origin import came_from
+from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page.parts import (
     Cloud,
     Column,
@@ -54,9 +55,11 @@ def comparison_page(
     """
     names = [variant.name for variant in plan.variants]
     what = listed(names) if len(names) <= NAMED else f"{len(names)} variants"
+    sources = [replace(source, path=brief(source.path)) for source in plan.sources]
+    settled = table.as_json([], replace(plan, sources=sources).to_json()).strip()
     origin = came_from(
         command,
-        [Detail("Plan", table.as_json([], plan.to_json()).strip())],
+        [Detail("Plan", settled)],
         threads="one thread for each run",
         versions={"Optuna": optuna.__version__},
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.definitions import Progress
 from seqmodel.outputs.registry import OUTPUTS, output_name
+from seqmodel.report.origin import brief
 from seqmodel.report.page.parts import Curve, Point
 from seqmodel.runs.folder import METRICS, Run, load_run, read_metrics
 from seqmodel.unit_setting import unit_name
@@ -98,6 +100,12 @@ class Scored:
     remark: str = ""
     """Why figures are missing, or are not a fair test; "" if all is well."""
 
+    @cached_property
+    def content(self) -> str:
+        """What the dataset holds, as a hash; where that is unknown, the place it was at."""
+        run = self.subject.run
+        return self.dataset.fingerprint() if self.dataset else run.data_sha256 or str(run.data)
+
     def nats(self, split: str) -> float | None:
         """Nats per frame; for valid, if it cannot be scored, the figure recorded in training."""
         if split in self.splits:
@@ -142,7 +150,10 @@ def _open(subject: Subject) -> tuple[Dataset | None, str]:
         for split in dataset.splits:
             dataset[split]
     except SeqmodelError as error:
-        return None, f"{subject.name} could not be scored: {error}"
+        said, run = str(error), subject.run
+        for path in (run.data, run.folder):
+            said = said.replace(str(path), brief(path))
+        return None, f"{subject.name} could not be scored: {said}"
     differences = "; ".join(dataset.frame.differences(subject.run.frame))
     if not differences:
         return dataset, ""

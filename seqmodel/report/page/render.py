@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from itertools import count
 
-from seqmodel.report.page.curves import curves_chart
 from seqmodel.report.page.document import common_style, document, resource
 from seqmodel.report.page.marks import Marks, definitions
 from seqmodel.report.page.markup import Markup, escaped, joined, tag
 from seqmodel.report.page.parts import Curves, Facts, Page, Part, Samples, Scatter, Section, Table
+from seqmodel.report.page.plots import curves_chart, scatter_chart
 from seqmodel.report.page.samples import samples
-from seqmodel.report.page.scatter import scatter_chart
 from seqmodel.report.page.tables import collapsed, heading, notes, table
 
 

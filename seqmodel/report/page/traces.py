@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from seqmodel.report.page.markup import Markup, tag
 from seqmodel.report.page.parts import Row, Trace
 from seqmodel.report.page.scales import padded, settled
+from seqmodel.report.page.svg import path_through
 
 WIDTH, HEIGHT = 100, 24
 MOST = 50
@@ -24,15 +25,12 @@ def trace_drawer(rows: Iterable[Row]) -> Callable[[Trace, str], Markup]:
         if not trace.values:
             return Markup()
         places = [
-            f"{WIDTH * k / max(longest - 1, 1):.1f} "
-            f"{HEIGHT * max(0.0, 1 - y.share(trace.values[k])):.1f}"
+            (k / max(longest - 1, 1), max(0.0, 1 - y.share(trace.values[k])))
             for k in _thinned(len(trace.values))
         ]
-        # A zero-length line shows its round caps, so that a single point is visible.
-        line = "".join(f"L{place}" for place in places[1:]) or "h0"
         return tag(
             "svg",
-            tag("path", class_="valid", d=f"M{places[0]}{line}"),
+            tag("path", class_="valid", d=path_through(WIDTH, HEIGHT, places)),
             class_=f"trace {colour}".strip(),
             viewBox=f"0 0 {WIDTH} {HEIGHT}",
             preserveAspectRatio="none",
