@@ -13,11 +13,11 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import soundfile
 import torch
 from llvmlite import binding
 from torch import Tensor
@@ -50,7 +50,7 @@ def baselines(
     name = digest(
         *(train.fingerprint, split.fingerprint, json.dumps(frame.to_json()), str(discrete)),
         *(_code(), str(torch.get_num_threads()), binding.get_host_cpu_name()),
-        *map(version, ("numpy", "torch", "soundfile")),
+        *(np.__version__, torch.__version__, soundfile.__libsndfile_version__),
     )
 
     def make() -> bytes:

@@ -13,7 +13,7 @@ from llvmlite import binding
 import seqmodel
 from seqmodel.kernels.run.machine import cores
 from seqmodel.media.words import plural
-from seqmodel.report.page.parts import Detail, Facts, Section
+from seqmodel.report.page.parts import Facts, Section
 
 
 def machine() -> dict[str, Any]:
@@ -33,7 +33,7 @@ def machine() -> dict[str, Any]:
 
 def came_from(
     command: str,
-    details: Sequence[Detail],
+    details: Sequence[tuple[str, str]],
     *,
     threads: str | None = None,
     versions: Mapping[str, str] | None = None,

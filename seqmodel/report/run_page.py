@@ -12,7 +12,6 @@ from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page.parts import (
     Column,
     Curves,
-    Detail,
     Page,
     Part,
     Row,
@@ -213,11 +212,11 @@ def _more_figures(group: Sequence[Scored]) -> Table:
     return Table(columns, tuple(rows), "All figures", collapsed=True)
 
 
-def _settings(subject: Subject) -> Detail:
+def _settings(subject: Subject) -> tuple[str, str]:
     units, whole = subject.run.model.parameter_counts()
     head = f"# {brief(subject.run.folder)}: {units:,} parameters, {whole:,} with the output\n"
     settings = to_yaml(replace(subject.run.config, data=brief(str(subject.run.config.data))))
-    return Detail(f"Settings of {subject.name}", head + settings.rstrip())
+    return f"Settings of {subject.name}", head + settings.rstrip()
 
 
 def _nats(figure: float | None) -> str:

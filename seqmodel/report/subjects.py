@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +75,23 @@ def names_of(folders: Sequence[Path]) -> list[str]:
 
 def subject_of(run: Run, name: str) -> Subject:
     """A run under a name unique on the page; SeqmodelError if its curve is damaged."""
-    metrics, seconds, points = read_metrics(run.folder), 0.0, []
     try:
-        for line in metrics:
-            seconds += line["seconds"]
-            nats = line["train_nats_per_frame"], line["valid_nats_per_frame"]
-            points.append(Point(line["updates"], seconds, *nats))
+        points = points_of(read_metrics(run.folder))
     except (KeyError, TypeError, ValueError) as error:
         path = run.folder / METRICS
         raise SeqmodelError(f"{path} is damaged: a line has missing or invalid figures") from error
     # The checkpoint is written before its metrics line: a run killed in between lacks the line.
     best = run.epoch if run.epoch <= len(points) else None
-    return Subject(name, run, Curve(name, tuple(points), best))
+    return Subject(name, run, Curve(name, points, best))
+
+
+def points_of(metrics: Sequence[Mapping[str, Any]]) -> tuple[Point, ...]:
+    """The learning curve in the lines of a run's metrics."""
+    seconds = accumulate(line["seconds"] for line in metrics)
+    return tuple(
+        Point(line["updates"], so_far, line["train_nats_per_frame"], line["valid_nats_per_frame"])
+        for line, so_far in zip(metrics, seconds, strict=True)
+    )
 
 
 @dataclass(frozen=True)

@@ -38,12 +38,7 @@ class Content:
 
 
 def checkpoint_content(
-    config: Config,
-    frame: FrameDefinition,
-    *,
-    epoch: int,
-    longest_piece: int,
-    began_from: str | None,
+    config: Config, frame: FrameDefinition, *, epoch: int, longest_piece: int
 ) -> dict[str, Any]:
     """A checkpoint's description of its model, which `read_content` reads back."""
     return {
@@ -52,7 +47,6 @@ def checkpoint_content(
         "frame": frame.to_json(),
         "epoch": epoch,
         "longest_piece": longest_piece,
-        **({} if began_from is None else {BEGAN_FROM: began_from}),
     }
 
 

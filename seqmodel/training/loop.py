@@ -169,7 +169,7 @@ class Trainer:
         self.train, self.valid = dataset["train"], dataset["valid"]
         self._device = device
         self._data_hash = dataset.fingerprint()
-        self._began_from: str | None = None
+        self._began: dict[str, str] = {}
         self._pace, self._is_warm = Pace(), False
 
     @cached_property
@@ -182,7 +182,7 @@ class Trainer:
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights and nothing else of it."""
         self.state.load_weights(model_tensors(run.model), self.train)
-        self._began_from = f"{run.folder.resolve().name}, epoch {run.epoch}"
+        self._began = {BEGAN_FROM: f"{run.folder.resolve().name}, epoch {run.epoch}"}
 
     def resume(self, path: Path | None = None) -> None:
         """Continue from the last checkpoint, by default the folder's."""
@@ -191,7 +191,7 @@ class Trainer:
         check_resumable(self.config, self._data_hash, values, path)
         check_fit(self.config, self.train.frame, tensors, path)
         self.state.load(tensors, values.get(PROGRESS), path)
-        self._began_from = values.get(BEGAN_FROM)
+        self._began = {BEGAN_FROM: values[BEGAN_FROM]} if BEGAN_FROM in values else {}
         # Drops the epochs that ended after the checkpoint.
         self.writer.metrics(self.state.progress.metrics)
 
@@ -391,10 +391,8 @@ class Trainer:
         self._watch.saved()
 
     def _content(self) -> dict[str, Any]:
-        return checkpoint_content(
-            self.config,
-            self.train.frame,
-            epoch=self.state.progress.epoch,
-            longest_piece=int(self.train.lengths.max()),
-            began_from=self._began_from,
+        epoch, longest = self.state.progress.epoch, int(self.train.lengths.max())
+        where = checkpoint_content(
+            self.config, self.train.frame, epoch=epoch, longest_piece=longest
         )
+        return where | self._began

@@ -24,7 +24,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.files import read_bytes, write_file
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import save_checkpoint
-from seqmodel.runs.content import checkpoint_content, model_tensors
+from seqmodel.runs.content import BEGAN_FROM, checkpoint_content, model_tensors
 from seqmodel.training.loop import CPU, Listener, Trainer, begin_run
 from seqmodel.training.samplers import sampler
 from seqmodel.training.space import default_space, finals
@@ -159,13 +159,9 @@ def _kind(config: Config) -> str:
 def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> None:
     """Write what a search starts from: its config, and the initial weights of all draws, if any."""
     if init_from is not None:
-        content = checkpoint_content(
-            init_from.config,
-            init_from.frame,
-            epoch=init_from.epoch,
-            longest_piece=init_from.longest_piece,
-            began_from=init_from.folder.resolve().name,
-        )
+        where = {"epoch": init_from.epoch, "longest_piece": init_from.longest_piece}
+        content = checkpoint_content(init_from.config, init_from.frame, **where)
+        content[BEGAN_FROM] = init_from.folder.resolve().name
         save_checkpoint(folder / runs.INIT / runs.BEST, model_tensors(init_from.model), content)
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
 

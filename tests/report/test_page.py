@@ -19,7 +19,6 @@ from seqmodel.report.page.parts import (
     Column,
     Curve,
     Curves,
-    Detail,
     Dot,
     Facts,
     Page,
@@ -135,7 +134,7 @@ EVERYTHING = (
     *(replace(TABLE, notes=("n",)), CURVES, SCATTER),
     Samples(tuple(replace(SAMPLE, picture=picture) for picture in PICTURES)),
 )
-FACTS = Facts((("a", "b"),), (Detail("c", "d"),), "h")
+FACTS = Facts((("a", "b"),), (("c", "d"),), "h")
 KNOWN = read(render(page(*EVERYTHING, FACTS, lead=("l",)))).all()
 
 
@@ -162,7 +161,7 @@ def test_every_text_is_shown_verbatim(a: str, b: str, c: str):
                             c or "x",
                             (b,),
                         ),
-                        Facts(((a, b),), (Detail(c, a),), b),
+                        Facts(((a, b),), ((c, a),), b),
                     ),
                     (c,),
                 ),
@@ -193,7 +192,7 @@ def test_every_text_is_shown_verbatim(a: str, b: str, c: str):
 
 
 def test_settings_keep_their_lines():
-    assert shown(Facts((), (Detail("x", "a: 1\nb: <2>\n"),))).one("pre").text == "a: 1\nb: <2>\n"
+    assert shown(Facts((), (("x", "a: 1\nb: <2>\n"),))).one("pre").text == "a: 1\nb: <2>\n"
 
 
 # ---- nothing from outside -----------------------------------------------------------------------
@@ -287,7 +286,7 @@ def test_dots_are_where_their_figures_are():
     places, values = ticks(plot, "x", power)
     assert values == [1e-5, 1e-4, 1e-3]
     x, y = np.polyfit(places, np.log(values), 1), np.polyfit(*ticks(plot, "y"), 1)
-    dots = [dot for cloud in SCATTER.clouds for dot in cloud.dots]
+    dots = [dot for cloud in SCATTER.clouds for dot in cloud.points]
     for mark, dot in zip(plot.all("use"), dots, strict=True):
         at = [float(mark.attributes[axis][:-1]) for axis in "xy"]
         assert np.exp(np.polyval(x, at[0])) == pytest.approx(dot.x, rel=1e-3)

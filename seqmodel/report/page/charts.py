@@ -6,13 +6,13 @@ nested, stretched SVG of 1000 by 1000. Each row of the table holds the positions
 that is all page.js needs to show them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from seqmodel.report.page.marks import Marks, legend
+from seqmodel.report.page.marks import Marks, family, legend
 from seqmodel.report.page.markup import Markup, joined, tag
-from seqmodel.report.page.parts import Column
+from seqmodel.report.page.parts import Cloud, Column, Curve
 from seqmodel.report.page.scales import Scale
 from seqmodel.report.page.svg import path_through, percent, ruled, short, stretched
 from seqmodel.report.page.tables import cells, collapsed, heading, notes, scrolled
@@ -28,42 +28,33 @@ class Axis(NamedTuple):
     """Its class in page.css is over-KEY."""
     name: str
     scale: Scale
+    x_of: Callable[[Any], float]
+    """The place of a point."""
 
-
-class Spot(NamedTuple):
-    """A point of a chart, and the row of its table."""
-
-    texts: tuple[str, ...]
-    """The row's cells."""
-    x: tuple[float, ...]
-    """On each axis."""
-    y: tuple[float, ...]
-    """One for each kind of line; the pointer aims at the first."""
-    marked: bool
-
-
-class Series(NamedTuple):
-    """Points of one name, in order."""
-
-    name: str
-    family: str
-    """The name that determines its colour and mark."""
-    spots: Sequence[Spot]
+    def share(self, point: Any) -> float:
+        """How far along the axis a point is."""
+        return self.scale.share(self.x_of(point))
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Series over one or more axes."""
+    """Points of series over one or more axes."""
 
     heading: str
     y_name: str
     axes: Sequence[Axis]
     y: Scale
-    series: Sequence[Series]
+    series: Sequence[Curve] | Sequence[Cloud]
+    ys_of: Callable[[Any], Sequence[float]]
+    """The heights of a point, one for each kind of line; the pointer aims at the first."""
+    is_marked: Callable[[Any, int], bool]
+    """Whether point k of a series has a mark."""
     columns: Sequence[str]
     """Of the table."""
+    texts: Callable[[Any, int], tuple[str, ...]]
+    """The row of point k of a series."""
     lines: Sequence[str] = ()
-    """The kinds of the lines through each y of a series, classes in page.css; none: only marks."""
+    """The kinds of lines through the points, classes in page.css; none: only marks."""
     keys: Sequence[Markup] = ()
     """Further entries of the legend."""
     remarks: Sequence[str] = ()
@@ -74,10 +65,12 @@ class Chart:
         names = " or ".join(axis.name for axis in self.axes)
         about = f"{self.heading}: {self.y_name} over {names}. Its points are in the table below."
         kinds = [Column(name) for name in self.columns]
-        rows = (self._row(one, spot, kinds, marks) for one in self.series for spot in one.spots)
+        rows = (
+            self._row(one, k, kinds, marks) for one in self.series for k in range(len(one.points))
+        )
         points = scrolled(kinds, rows, f"{self.heading} as a table")
-        known = legend(marks, (one.family for one in self.series), *self.keys)
-        plots = (self._plot(k, marks) for k in range(len(self.axes)))
+        known = legend(marks, map(family, self.series), *self.keys)
+        plots = (self._plot(axis, marks) for axis in self.axes)
         figure = tag(
             "figure",
             tag("div", known, _switch(self.axes, number), class_="above"),
@@ -89,19 +82,18 @@ class Chart:
         )
         return joined(heading(self.heading), figure, notes(self.notes))
 
-    def _plot(self, k: int, marks: Marks) -> Markup:
-        """The SVG over axis `k`."""
-        axis, lines, marked = self.axes[k], list[Markup](), list[Markup]()
+    def _plot(self, axis: Axis, marks: Marks) -> Markup:
+        """The SVG over one axis."""
+        lines, marked = list[Markup](), list[Markup]()
         for one in self.series:
-            x = [axis.scale.share(spot.x[k]) for spot in one.spots]
-            tops = [[1 - self.y.share(y) for y in spot.y] for spot in one.spots]
+            name, lefts = family(one), [axis.share(point) for point in one.points]
+            tops = [[1 - self.y.share(y) for y in self.ys_of(point)] for point in one.points]
             for n, kind in reversed([*enumerate(self.lines)]):  # the first on top
-                path = path_through(EXTENT, EXTENT, zip(x, (top[n] for top in tops), strict=True))
-                lines.append(tag("path", d=path, class_=f"{kind} {marks.colour(one.family)}"))
-            for spot, left, (top, *_) in zip(one.spots, x, tops, strict=True):
-                if spot.marked:
-                    place = {"x": percent(left), "y": percent(_within(top))}
-                    marked.append(marks.use(one.family, **place))
+                path = path_through(EXTENT, EXTENT, zip(lefts, (t[n] for t in tops), strict=True))
+                lines.append(tag("path", d=path, class_=f"{kind} {marks.colour(name)}"))
+            for k, (left, (top, *_)) in enumerate(zip(lefts, tops, strict=True)):
+                if self.is_marked(one, k):
+                    marked.append(marks.use(name, x=percent(left), y=percent(_within(top))))
         parts = ruled(
             [(axis.scale.share(value), text) for value, text in axis.scale.ticks],
             [(1 - self.y.share(value), text) for value, text in self.y.ticks],
@@ -110,15 +102,15 @@ class Chart:
         parts.append(stretched(lines, f"0 0 {EXTENT} {EXTENT}"))
         return tag("svg", *parts, *marked, class_=f"axes over-{axis.key}", aria_hidden="true")
 
-    def _row(self, one: Series, spot: Spot, kinds: Sequence[Column], marks: Marks) -> Markup:
-        """A row of the table."""
-        lefts = [axis.scale.share(x) for axis, x in zip(self.axes, spot.x, strict=True)]
-        tops = [_within(1 - self.y.share(y)) for y in spot.y]
-        at = " ".join(short(EXTENT * share, 1) for share in (*lefts, *tops))
-        first = tag("th", spot.texts[0], scope="row")
-        others = cells(kinds, spot.texts, frozenset())
-        colour = marks.colour(one.family)
-        return tag("tr", first, others, class_=colour, data_at=at, data_series=one.name)
+    def _row(self, one: Curve | Cloud, k: int, columns: Sequence[Column], marks: Marks) -> Markup:
+        """The row of a series' point k in the table."""
+        point, texts = one.points[k], self.texts(one, k)
+        tops = (_within(1 - self.y.share(y)) for y in self.ys_of(point))
+        places = (*(axis.share(point) for axis in self.axes), *tops)
+        at = " ".join(short(EXTENT * share, 1) for share in places)
+        cell = tag("th", texts[0], scope="row")
+        others, colour = cells(columns, texts, frozenset()), marks.colour(family(one))
+        return tag("tr", cell, others, class_=colour, data_at=at, data_series=one.name)
 
 
 def _within(top: float) -> float:

@@ -1,11 +1,11 @@
 """The charts of a page: learning curves over updates or time, and points over a log scale."""
 
-from collections.abc import Sequence
+from operator import attrgetter
 
-from seqmodel.report.page.charts import Axis, Chart, Series, Spot
-from seqmodel.report.page.marks import Marks, family
+from seqmodel.report.page.charts import Axis, Chart
+from seqmodel.report.page.marks import Marks
 from seqmodel.report.page.markup import Markup, joined, tag
-from seqmodel.report.page.parts import Curve, Curves, Scatter
+from seqmodel.report.page.parts import Cloud, Curve, Curves, Scatter
 from seqmodel.report.page.scales import linear, logarithmic, padded, settled, time_unit
 from seqmodel.report.page.tables import heading, notes
 
@@ -23,20 +23,25 @@ def curves_chart(part: Curves, marks: Marks, number: int) -> Markup:
     kinds = ("valid", "train") if part.train else ("valid",)
     lines = [[getattr(p, kind) for p in c.points] for kind in kinds for c in curves]
     (low, high), top = settled(lines), max(map(max, lines))
-    unit, name = time_unit(max(point.seconds for point in points))
+    longest = max(point.seconds for point in points)
+    unit, name = time_unit(longest)
+    updates = linear(0, max(point.update for point in points))
     return Chart(
         part.heading,
         part.unit if part.train else f"{part.unit} on valid",
         [
-            Axis("updates", "updates", linear(0, max(point.update for point in points))),
+            Axis("updates", "updates", updates, lambda point: point.update),
             Axis(
-                *("time", f"{name} of training"),
-                linear(0, max(point.seconds for point in points) / unit),
+                *("time", f"{name} of training", linear(0, longest / unit)),
+                lambda point: point.seconds / unit,
             ),
         ],
         padded(low, high),
-        [_curve(curve, unit, kinds) for curve in curves],
+        curves,
+        attrgetter("valid", "train") if part.train else lambda point: (point.valid,),
+        lambda curve, k: k + 1 == curve.best,
         ("run", "epoch", "updates", "seconds", "train", "valid"),
+        _epoch,
         kinds,
         [*map(_kind, kinds)] if part.train else [],
         [f"The first epochs are off the chart, up to {top:.4f}."] if top > high else [],
@@ -44,15 +49,10 @@ def curves_chart(part: Curves, marks: Marks, number: int) -> Markup:
     ).drawn(marks, number)
 
 
-def _curve(curve: Curve, unit: float, kinds: Sequence[str]) -> Series:
-    spots = []
-    for epoch, point in enumerate(curve.points, 1):
-        best = epoch == curve.best
-        times = (f"{epoch}{' (best)' * best}", f"{point.update:,}", f"{point.seconds:,.1f}")
-        texts = (curve.name, *times, f"{point.train:.4f}", f"{point.valid:.4f}")
-        heights = tuple(getattr(point, kind) for kind in kinds)
-        spots.append(Spot(texts, (point.update, point.seconds / unit), heights, best))
-    return Series(curve.name, family(curve), spots)
+def _epoch(curve: Curve, k: int) -> tuple[str, ...]:
+    point, best = curve.points[k], " (best)" if k + 1 == curve.best else ""
+    times = (f"{k + 1}{best}", f"{point.update:,}", f"{point.seconds:,.1f}")
+    return (curve.name, *times, f"{point.train:.4f}", f"{point.valid:.4f}")
 
 
 def _kind(name: str) -> Markup:
@@ -62,25 +62,24 @@ def _kind(name: str) -> Markup:
 
 def scatter_chart(part: Scatter, marks: Marks, number: int) -> Markup:
     """The points; `number` identifies the chart on the page."""
-    dots = [dot for cloud in part.clouds for dot in cloud.dots]
+    dots = [dot for cloud in part.clouds for dot in cloud.points]
     if not dots:
         return joined(heading(part.heading), notes(("No points to show.", *part.notes)))
-    series = []
-    for cloud in part.clouds:
-        spots = [
-            Spot(
-                (cloud.name + f", {dot.label}" * bool(dot.label), f"{dot.x:.4g}", f"{dot.y:.4f}"),
-                *((dot.x,), (dot.y,), True),
-            )
-            for dot in cloud.dots
-        ]
-        series += [Series(cloud.name, family(cloud), spots)] if spots else []
     return Chart(
         part.heading,
         part.y_name,
-        [Axis("x", part.x_name, logarithmic(dot.x for dot in dots))],
+        [Axis("x", part.x_name, logarithmic(dot.x for dot in dots), lambda dot: dot.x)],
         padded(min(dot.y for dot in dots), max(dot.y for dot in dots)),
-        series,
+        [cloud for cloud in part.clouds if cloud.points],
+        lambda dot: (dot.y,),
+        lambda cloud, k: True,
         ("run", part.x_name, part.y_name),
+        _dot,
         notes=part.notes,
     ).drawn(marks, number)
+
+
+def _dot(cloud: Cloud, k: int) -> tuple[str, ...]:
+    dot = cloud.points[k]
+    name = f"{cloud.name}, {dot.label}" if dot.label else cloud.name
+    return (name, f"{dot.x:.4g}", f"{dot.y:.4f}")
