@@ -57,11 +57,10 @@ class Chart:
     """The kinds of lines through the points, classes in page.css; none: only marks."""
     keys: Sequence[Markup] = ()
     """Further entries of the legend."""
-    remarks: Sequence[str] = ()
     notes: Sequence[str] = ()
 
     def drawn(self, marks: Marks, number: int) -> Markup:
-        """The chart with legend, axis switch, remarks and table; `number` identifies it."""
+        """The chart with legend, axis switch, table and notes; `number` identifies it."""
         names = " or ".join(axis.name for axis in self.axes)
         about = f"{self.heading}: {self.y_name} over {names}. Its points are in the table below."
         kinds = [Column(name) for name in self.columns]
@@ -76,7 +75,6 @@ class Chart:
             tag("div", known, _switch(self.axes, number), class_="above"),
             tag("div", tag("span", self.y_name), class_="y-name", aria_hidden="true"),
             tag("div", *plots, class_="plot", role="img", aria_label=about),
-            notes(self.remarks),
             collapsed("The chart as a table", points),
             class_="chart",
         )

@@ -1,5 +1,6 @@
 """The charts of a page: learning curves over updates or time, and points over a log scale."""
 
+from math import log10
 from operator import attrgetter
 
 from seqmodel.report.page.charts import Axis, Chart
@@ -23,6 +24,7 @@ def curves_chart(part: Curves, marks: Marks, number: int) -> Markup:
     kinds = ("valid", "train") if part.train else ("valid",)
     lines = [[getattr(p, kind) for p in c.points] for kind in kinds for c in curves]
     (low, high), top = settled(lines), max(map(max, lines))
+    off = [f"The first epochs are off the chart, up to {top:.4f}."] if top > high else []
     longest = max(point.seconds for point in points)
     unit, name = time_unit(longest)
     updates = linear(0, max(point.update for point in points))
@@ -44,8 +46,7 @@ def curves_chart(part: Curves, marks: Marks, number: int) -> Markup:
         _epoch,
         kinds,
         [*map(_kind, kinds)] if part.train else [],
-        [f"The first epochs are off the chart, up to {top:.4f}."] if top > high else [],
-        part.notes,
+        (*off, *part.notes),
     ).drawn(marks, number)
 
 
@@ -68,7 +69,7 @@ def scatter_chart(part: Scatter, marks: Marks, number: int) -> Markup:
     return Chart(
         part.heading,
         part.y_name,
-        [Axis("x", part.x_name, logarithmic(dot.x for dot in dots), lambda dot: dot.x)],
+        [Axis("x", part.x_name, logarithmic(dot.x for dot in dots), lambda dot: log10(dot.x))],
         padded(min(dot.y for dot in dots), max(dot.y for dot in dots)),
         [cloud for cloud in part.clouds if cloud.points],
         lambda dot: (dot.y,),

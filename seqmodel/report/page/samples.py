@@ -1,14 +1,14 @@
 """Samples: a picture over time and its sound, both embedded."""
 
 from base64 import b64encode
-from typing import NamedTuple
+from dataclasses import replace
 
-from seqmodel.media.pictures import Box, Level, Picture
+from seqmodel.media.pictures import Box, Picture
 from seqmodel.plots.png import shades_png
 from seqmodel.report.page.marks import Marks
 from seqmodel.report.page.markup import Markup, joined, tag
 from seqmodel.report.page.parts import Sample, Samples
-from seqmodel.report.page.scales import Scale, linear
+from seqmodel.report.page.scales import linear
 from seqmodel.report.page.svg import ruled, stretched
 from seqmodel.report.page.tables import heading, notes
 
@@ -20,29 +20,23 @@ GAP = 0.15
 PLAY, PAUSE = "M-4-6l11 6-11 6z", "M-5-6h4v12h-4zM1-6h4v12h-4z"
 
 
-class _Axes(NamedTuple):
-    """What the pictures of samples share, so that they can be compared."""
-
-    seconds: Scale
-    bottom: float
-    top: float
-    levels: frozenset[Level]
-
-
 def samples(part: Samples, marks: Marks) -> Markup:
     """All samples, one below another, over the same seconds and between the same heights."""
+    if not part.samples:
+        return Markup()
     pictures = [sample.picture for sample in part.samples]
-    axes = _Axes(
-        linear(0, max((picture.seconds for picture in pictures), default=1)),
-        min((picture.bottom for picture in pictures), default=0),
-        max((picture.top for picture in pictures), default=1),
-        frozenset(level for picture in pictures for level in picture.levels),
+    axes = replace(
+        pictures[0],
+        seconds=max(picture.seconds for picture in pictures),
+        bottom=min(picture.bottom for picture in pictures),
+        top=max(picture.top for picture in pictures),
+        levels=tuple(sorted({level for picture in pictures for level in picture.levels})),
     )
     figures = (_sample(sample, axes, marks) for sample in part.samples)
     return joined(heading(part.heading), notes(part.notes), *figures)
 
 
-def _sample(sample: Sample, axes: _Axes, marks: Marks) -> Markup:
+def _sample(sample: Sample, axes: Picture, marks: Marks) -> Markup:
     """A sample with the browser's own player, which page.js replaces with the picture's."""
     name, picture = sample.caption, sample.picture
     key = marks.key(sample.series) if sample.series else ""
@@ -61,7 +55,7 @@ def _sample(sample: Sample, axes: _Axes, marks: Marks) -> Markup:
     source = _embedded(MEDIA_TYPES[sample.kind], sample.sound)
     sound = tag("audio", controls=True, preload="none", src=source, aria_label=name)
     above = tag("figcaption", button, key, tag("span", name), _download(sample))
-    drawing, whole = _drawing(picture, axes), f"{axes.seconds.high:.3f}"
+    drawing, whole = _drawing(picture, axes), f"{axes.seconds:.3f}"
     shown = tag("div", drawing, cursor, seek, class_="picture", data_seconds=whole)
     return tag("figure", above, shown, sound, class_=f"sample {colour}".strip())
 
@@ -78,13 +72,12 @@ def _download(sample: Sample) -> Markup:
     return tag("a", f"Save as .{name.rpartition('.')[2]}", download=name, href=source)
 
 
-def _drawing(picture: Picture, axes: _Axes) -> Markup:
-    """The picture as an SVG that fits any width, with seconds below and its levels on the left."""
+def _drawing(picture: Picture, axes: Picture) -> Markup:
+    """The picture as an SVG of any width, with the seconds, levels and heights of `axes`."""
     height = axes.top - axes.bottom
-    levels = sorted(axes.levels, key=lambda level: level.y)
     parts = ruled(
-        [(axes.seconds.share(value), f"{text} s") for value, text in axes.seconds.ticks],
-        [((axes.top - level.y) / height, level.name) for level in levels],
+        [(value / axes.seconds, f"{text} s") for value, text in linear(0, axes.seconds).ticks],
+        [((axes.top - level.y) / height, level.name) for level in axes.levels],
     )
     drawn = [tag("path", class_="boxes", d=_boxes(picture, picture.boxes, axes.top))]
     if picture.given:
@@ -96,7 +89,7 @@ def _drawing(picture: Picture, axes: _Axes) -> Markup:
         size["y"] = f"{axes.top - picture.top:g}"
         image = tag("image", class_="shades", href=source, preserveAspectRatio="none", **size)
         drawn.append(image)
-    width = picture.width * axes.seconds.high / picture.seconds
+    width = picture.width * axes.seconds / picture.seconds
     parts.append(stretched(drawn, f"0 0 {width:g} {height:g}"))
     return tag("svg", *parts, class_="drawing", role="img", aria_label=picture.summary)
 

@@ -89,10 +89,8 @@ def _kind(column: Column) -> str | None:
 
 def _trace_drawer(rows: Iterable[Row]) -> Callable[[Trace, str], Markup]:
     """The function that draws the rows' traces, on one scale, given the class of their colour."""
-    traces = [cell.values for row in rows for cell in row.cells if isinstance(cell, Trace)]
-    traces = [values for values in traces if values]
-    if not traces:
-        return lambda trace, colour: Markup()
+    found = [cell.values for row in rows for cell in row.cells if isinstance(cell, Trace)]
+    traces = [*filter(None, found)] or [(0.0,)]
     low, top = settled(traces)
     y, longest = padded(low, top), max(map(len, traces))
 
