@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, NamedTuple, Protocol
 
 from seqmodel.errors import UsageError
@@ -361,6 +362,8 @@ class Sampling(Protocol):
     """What is to be drawn instead of a piece of this length after the primer, if anything."""
     remarks: Sequence[str]
     """Remarks on the primer, one line each."""
+    manner: Mapping[str, Any] = MappingProxyType({})
+    """The `Medium.sample_options` with which a piece of the data is played as these are."""
 
     def write(
         self,

@@ -25,6 +25,7 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.content import (
+    BEGAN_FROM,
     DATA_HASH,
     PROGRESS,
     check_fit,
@@ -168,6 +169,7 @@ class Trainer:
         self.train, self.valid = dataset["train"], dataset["valid"]
         self._device = device
         self._data_hash = dataset.fingerprint()
+        self._began: dict[str, str] = {}
         self._pace, self._is_warm = Pace(), False
 
     @cached_property
@@ -180,6 +182,7 @@ class Trainer:
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights and nothing else of it."""
         self.state.load_weights(model_tensors(run.model), self.train)
+        self._began = {BEGAN_FROM: f"{run.folder.resolve().name}, epoch {run.epoch}"}
 
     def resume(self, path: Path | None = None) -> None:
         """Continue from the last checkpoint, by default the folder's."""
@@ -188,6 +191,7 @@ class Trainer:
         check_resumable(self.config, self._data_hash, values, path)
         check_fit(self.config, self.train.frame, tensors, path)
         self.state.load(tensors, values.get(PROGRESS), path)
+        self._began = {BEGAN_FROM: values[BEGAN_FROM]} if BEGAN_FROM in values else {}
         # Drops the epochs that ended after the checkpoint.
         self.writer.metrics(self.state.progress.metrics)
 
@@ -387,9 +391,8 @@ class Trainer:
         self._watch.saved()
 
     def _content(self) -> dict[str, Any]:
-        return checkpoint_content(
-            self.config,
-            self.train.frame,
-            epoch=self.state.progress.epoch,
-            longest_piece=int(self.train.lengths.max()),
+        epoch, longest = self.state.progress.epoch, int(self.train.lengths.max())
+        where = checkpoint_content(
+            self.config, self.train.frame, epoch=epoch, longest_piece=longest
         )
+        return where | self._began

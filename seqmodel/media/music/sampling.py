@@ -41,6 +41,7 @@ class MusicSampling(Sampling):
         self._around = filled_piece(frame, request.options)
         if self._around is not None:
             self._tempo = request.options.get("tempo") or self._around.tempo
+        self.manner = {"tempo": self._tempo}
         per_second = 1 / self._seconds_per_frame
         default = request.longest_piece or defaults.LENGTH
         what = f"the {MAX_FRAMES:,} frames a piece may have"
