@@ -19,7 +19,7 @@ from seqmodel.model.beside import beside
 from seqmodel.model.carry import Carry
 from seqmodel.model.encoder import CompiledInputs, Encoder
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.protocol import CompiledDraw
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
 
 Steps = Callable[..., tuple[list[Call], list[Slot]]]
 
@@ -35,7 +35,8 @@ def compiled_sampler(
     arena = Arena()
     with torch.no_grad():
         step = compiled_step(model, steps, arena)
-        draw = model.output.compiled_draw(step.h, step.inputs.kept, arena, chunk, temperature)
+        setting = DrawSetting(step.h, step.inputs.kept, arena, chunk, temperature)
+        draw = model.output.compiled_draw(setting)
     if draw is None:
         return None
     calls = [*step.calls, draw.call]

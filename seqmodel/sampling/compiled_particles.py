@@ -19,7 +19,9 @@ from seqmodel.kernels.run.team import thread_count
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
+from seqmodel.outputs.notes.draw import FramesDraw
 from seqmodel.outputs.notes.output import NotesOutput
+from seqmodel.outputs.protocol import DrawSetting
 from seqmodel.sampling.compiled import Steps, compiled_step
 from seqmodel.sampling.particles import FREE, Candidates
 
@@ -39,8 +41,9 @@ class CompiledParticles:
         with torch.no_grad():
             self._step = compiled_step(model, steps, arena)
             kept = self._step.inputs.kept
-            draw = output.compiled_draw(self._step.h, kept, arena, 1, temperature, fills=True)
-        assert draw is not None
+            setting = DrawSetting(self._step.h, kept, arena, 1, temperature, fills=True)
+            draw = output.compiled_draw(setting)
+        assert isinstance(draw, FramesDraw)
         self._draw = draw
         self._copy_of_kept = arena.take(*kept.shape)  # a draw replaces what is kept
         (length,) = kept.shape

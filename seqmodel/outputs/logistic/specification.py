@@ -1,8 +1,6 @@
 """Blocks of 16-bit samples, one sample at a time, each from a mixture of discretised logistics."""
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,12 +15,14 @@ from seqmodel.outputs.logistic.probability import (
     log_probability,
     logistic_noise,
 )
-from seqmodel.outputs.protocol import CompiledDraw
-from seqmodel.outputs.samples.blocks import STEP, SampleBlocksOutput, nearest_level, windows
-from seqmodel.outputs.samples.figures import LevelFigures, describe_levels
-
-if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena, Slot
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
+from seqmodel.outputs.samples.blocks import (
+    STEP,
+    LevelFigures,
+    SampleBlocksOutput,
+    nearest_level,
+    windows,
+)
 
 WIDTH = 64  # M, the hidden width per sample
 
@@ -117,7 +117,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
         if not h.numel() or device.why_not((h, frames, past, *self.parameters())) is not None:
             return self.nats(self(h), frames, past)
-        from seqmodel.outputs.logistic.score import Blocks, LogisticNats  # loads the compiler
+        from seqmodel.outputs.logistic.compiled import Blocks, LogisticNats  # loads the compiler
 
         samples = self._windows(frames, past).reshape(-1, self.context)
         scales = float(self.residual), self.step, self.floor
@@ -158,23 +158,17 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """See `SampleBlocksOutput.split`."""
         return uniforms[..., ::2], logistic_noise(uniforms[..., 1::2])
 
-    def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
-    ) -> CompiledDraw:
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        from seqmodel.outputs.logistic.draw import logistic_draw  # loads the compiler
+        from seqmodel.outputs.logistic.compiled import logistic_draw  # loads the compiler
 
         predictor = self.predictor.double() + self.residual.double() * self.correction.double()
         parts = self.window, self.mixture, predictor, self.residual
-        return logistic_draw(self, *parts, h, x, arena, chunk, temperature)
+        return logistic_draw(self, *parts, setting)
 
     def figures(self) -> LevelFigures:
         """Nats and bits per sample."""
         return LevelFigures(self.frame_size)
-
-    def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Output.describe`."""
-        return describe_levels(figures)
 
     def _windows(self, frames: Tensor, past: Tensor) -> Tensor:
         """The C samples before each sample of the block, standardised: (..., F, C), a view."""

@@ -1,28 +1,31 @@
-"""The discretised logistics' score, compiled: from h to nats in one pass.
+"""The discretised logistics, compiled: the score, from h to nats in one pass, and the draw.
 
-The forward pass takes a block of rows through both layers and back, and leaves the gradients of
-each row's nats with respect to both layers' outputs. The backward pass only scales them and
-multiplies matrices.
+The score's forward pass takes a block of rows through both layers and back, and leaves the
+gradients of each row's nats with respect to both layers' outputs. The backward pass only scales
+them and multiplies matrices.
 """
 
 import math
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
 from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.linear.outer import outer
-from seqmodel.kernels.linear.packing import packing, panels_of
+from seqmodel.kernels.linear.packing import pack, packing, panels_of
 from seqmodel.kernels.run import memory
+from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
 from seqmodel.kernels.run.team import parallel_for
 from seqmodel.outputs import linear_score
 from seqmodel.outputs.linear_score import BlockKernel, rows_of
 from seqmodel.outputs.logistic.nats import WORK, Grid, Mixtures, Units
-from seqmodel.outputs.samples.blocks import HIGHEST, STEP
+from seqmodel.outputs.protocol import DrawSetting
+from seqmodel.outputs.samples.blocks import HIGHEST, STEP, SampleBlocksOutput
+from seqmodel.outputs.samples.draw import AudioDraw, SamplesWriter, draw_signature
 
 
 class Blocks(NamedTuple):
@@ -178,3 +181,88 @@ _FORWARD = BlockKernel(
     ),
     _write_forward,
 )
+_DRAW = draw_signature(
+    "logistic_draw",
+    ("M",),
+    (
+        packed("weight", "H", "F * M"),  # B
+        Array("bias", ("F * M",)),  # a, for each sample
+        Array("states", ("F", "M")),  # B h + a, to which each sample adds its A p
+        packed("window", "C", "M"),  # A
+        packed("mixture", "M", "3 * K"),  # V
+        Array("mixture_bias", ("3 * K",)),
+        Array("outputs", ("3 * K",)),
+        Array("predictor", ("C",)),  # l + r d
+        Array("residual", ("1",)),  # r
+    ),
+)
+
+
+def logistic_draw(
+    output: SampleBlocksOutput, window: nn.Linear, mixture: nn.Linear, predictor: Tensor,
+    residual: Tensor, setting: DrawSetting,
+) -> AudioDraw:  # fmt: skip
+    """The draw from h (H,), for a unit that reads x (C,); the `predictor` (C,) is l + r d."""
+    width, take = window.out_features, setting.arena.take
+    fields: dict[str, int | Tensor | Slot] = {
+        "M": width, "weight": pack(output.linear.weight),
+        "bias": window.bias.double().repeat(output.frame_size),
+        "states": take(output.frame_size, width),
+        "window": pack(window.weight), "mixture": pack(mixture.weight),
+        "mixture_bias": mixture.bias.double(), "outputs": take(3 * output.components),
+        "predictor": predictor, "residual": residual.double().reshape(1),
+    }  # fmt: skip
+    return AudioDraw(output, setting, _DRAW, fields, _write_draw, width)
+
+
+def _write_draw(frame: SamplesWriter, width: int) -> None:
+    e, f = frame.e, frame.field
+    F, C, K, M, outputs = f["F"], f["C"], f["K"], e.int(width), f["outputs"]
+    frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["states"], e.mul(F, M))
+    with e.loop(0, F) as j:
+        state = e.offset(f["states"], e.mul(j, M))
+        frame.add_product(frame.before(j), C, f["window"], state, M)
+
+        def bend(i: Any, lanes: Any, state: Any = state) -> None:
+            place = e.offset(state, i)
+            e.store(ACTIVATIONS["tanh"](Vector(e, e.load(place, lanes))).value, place, lanes)
+
+        e.columns(M, bend)
+        frame.affine(state, M, f["mixture"], f["mixture_bias"], outputs, e.mul(K, 3))
+        put_sample(frame, j, _predicted(frame, j), frame.broadcast("residual", 0))
+
+
+def put_sample(
+    frame: SamplesWriter,
+    j: Any,
+    predicted: Vector,
+    unit: Vector,
+    *,
+    factor: Vector | None = None,
+    spacing: Vector | None = None,
+) -> None:
+    """Draw sample j around a prediction: the field `outputs` holds logits, offsets, log scales.
+
+    The latter two are in units of `unit`; the deviation from the prediction is multiplied by
+    `factor`; for `spacing` see `SamplesWriter.put`.
+    """
+    e, K = frame.e, frame.field["K"]
+    component = frame.choose("outputs", j)
+    offset, log_scale = (
+        frame.broadcast("outputs", e.add(start, component)) for start in (K, e.mul(K, 2))
+    )
+    scale = log_scale.exp() * unit + frame.constant("floor")
+    one = e.first_lanes(e.int(1))
+    deviation = offset * unit + scale * frame.noise(j, one)
+    frame.put(j, predicted + (deviation * factor if factor else deviation), one, spacing)
+
+
+def _predicted(frame: SamplesWriter, j: Any) -> Vector:
+    """(l + r d) . p_j in all lanes."""
+    e = frame.e
+    total = [e.zero()]
+    with e.carrying(0, frame.field["C"], e.lanes, total) as (i, inside):
+        lanes = e.first_lanes(e.builder.sub(frame.field["C"], i))
+        p = e.load(e.offset(frame.before(j), i), lanes)
+        inside[0] = e.multiply_add(p, frame.load("predictor", i, lanes).value, inside[0])
+    return Vector(e, total[0]).over_lanes(Vector.__add__)
