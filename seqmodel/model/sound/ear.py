@@ -235,7 +235,7 @@ class Ear:
         place = place.clamp(0.0, last)
         lower = place.clamp(0.0, last - 0.5).value  # the last but one at most
         nodes = [e.builder.fptosi(_lane(e, lower, lane), INT) for lane in range(e.lanes)]
-        whole = self._lanes_of([e.builder.sitofp(node, e.real) for node in nodes])
+        whole = lanes_of(e, [e.builder.sitofp(node, e.real) for node in nodes])
 
         def column_of(table: Any, size: int, column: Any) -> Vector:
             below, above = (
@@ -267,13 +267,8 @@ class Ear:
 
     def _loaded(self, places: list[Any]) -> Vector:
         """The number at each lane's place."""
-        return self._lanes_of([self._e.builder.load(place, typ=self._e.real) for place in places])
-
-    def _lanes_of(self, numbers: list[Any]) -> Vector:
-        e, value = self._e, ir.Constant(self._e.vector, ir.Undefined)
-        for lane, number in enumerate(numbers):
-            value = e.builder.insert_element(value, number, ir.IntType(32)(lane))
-        return Vector(e, value)
+        e = self._e
+        return lanes_of(e, [e.builder.load(place, typ=e.real) for place in places])
 
     def _of_known(self, name: str) -> Vector:
         place = self._e.offset(self._known, Known._fields.index(name))
@@ -303,6 +298,14 @@ class _Row:
             number = e.builder.fptrunc(number, ir.VectorType(told.real, e.lanes))
         for lane, address in enumerate(self._addresses):
             e.builder.store(_lane(e, number, lane), told.offset(address, n))
+
+
+def lanes_of(e: Emitter, numbers: list[Any]) -> Vector:
+    """A number in each lane."""
+    value = ir.Constant(e.vector, ir.Undefined)
+    for lane, number in enumerate(numbers):
+        value = e.builder.insert_element(value, number, ir.IntType(32)(lane))
+    return Vector(e, value)
 
 
 def _lane(e: Emitter, value: Any, lane: int) -> Any:
