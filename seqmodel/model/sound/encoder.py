@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
-from seqmodel.model.encoder import CompiledInputs, Encoded, Inputs, Past
+from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Inputs, Past
 from seqmodel.model.sound.hearing import UNDECIDED, afresh, start_memory
 from seqmodel.model.sound.known import Known, nothing_known, unpacked
 from seqmodel.model.sound.predictors import NOISE_SHARE, predictors_at
@@ -31,7 +31,7 @@ AFFORDED = 0.02
 """What keeping voices up may cost, in bits per sample."""
 
 
-class SoundEncoder(nn.Module):
+class SoundEncoder(nn.Module, Encoder):
     """The unit makes a step for each sample, raw in [-1, 1), and reads what its past says: C = 1.
 
     Lattices (`lattice.py`), which adapt at different speeds, predict the next sample; their
@@ -54,8 +54,6 @@ class SoundEncoder(nn.Module):
     be predicted stays clean. The random numbers are torch's own. Stretches begin with windows, so
     they are no shorter than those.
     """
-
-    rows, binary, end_odds = 1, False, 0.0
 
     def __init__(
         self, rate: int, frame_size: int, *, noise: float = 0.0, steering: float = 0.0
@@ -135,10 +133,6 @@ class SoundEncoder(nn.Module):
         """See `Encoder`."""
         _, memory = self._read(past.numbers.unsqueeze(0), past.memory)
         return Past(frame, memory)
-
-    def kept(self, numbers: Tensor) -> Tensor:
-        """See `Encoder`."""
-        return numbers
 
     def compiled(self, arena: "Arena") -> CompiledInputs:
         """See `Encoder`."""
