@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Inputs, Past
-from seqmodel.model.sound.hearing import UNDECIDED, afresh, start_memory
 from seqmodel.model.sound.known import Known, nothing_known, unpacked
-from seqmodel.model.sound.predictors import NOISE_SHARE, predictors_at
+from seqmodel.model.sound.predictors import NOISE_SHARE, UNDECIDED, predictors_at
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena
@@ -34,11 +33,11 @@ AFFORDED = 0.02
 class SoundEncoder(nn.Module, Encoder):
     """The unit makes a step for each sample, raw in [-1, 1), and reads what its past says: C = 1.
 
-    Lattices (`lattice.py`), which adapt at different speeds, predict the next sample; their
-    recent errors, the pitch (`pitch.py`) and levels say how and how well. `predictors.py`
+    Lattices, which adapt at different speeds, predict the next sample; their
+    recent errors, the pitch and levels say how and how well. `predictors.py`
     lists the features at each sample rate, all about 1 in size or less and limited. The output
     reads them too, E = I. The last four are how certain the recording's grid is and the grid itself
-    (`grid.py`), with full scale 1; the anchor, the first lattice's prediction in [-1, 1); and
+    with full scale 1; the anchor, the first lattice's prediction in [-1, 1); and
     its level: the recent mean of its errors' sizes, half a 16-bit level added. Outside training
     both are steered (`steering.py`).
 
@@ -96,7 +95,7 @@ class SoundEncoder(nn.Module, Encoder):
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
-        memory = start_memory(self.predictors, self._known(), batch_size, like.device)
+        memory = self.predictors.start_memory(self._known().usual, batch_size, like.device)
         return Past(like.new_zeros(batch_size, 1), memory)
 
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
@@ -121,7 +120,7 @@ class SoundEncoder(nn.Module, Encoder):
         The last sample, not yet heard, is replaced by silence, which tells nothing of a grid.
         """
         assert past.memory is not None
-        memory = afresh(self.predictors, self._known(), past.memory)
+        memory = self.predictors.afresh(past.memory, self._known().usual)
         return Past(torch.zeros_like(past.numbers), memory)
 
     def inputs(self, past: Past) -> Inputs:

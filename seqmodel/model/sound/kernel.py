@@ -1,4 +1,4 @@
-"""`hearing.py`, compiled: for many samples of a batch in training, sample by sample in drawing.
+"""Hearing and telling, compiled: many samples of a batch in training, one by one in drawing.
 
 A vector holds one number of several pieces, one per lane, so that the recursions along a lattice
 and along time run side by side. Drawing has one lane.
@@ -29,9 +29,14 @@ def compiled_inputs(
     ends: Tensor | None = None,
     noise: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As `hearing.heard_plainly`, for float32 or float64 samples and features on the CPU.
+    """The features (T, B, I) after each of `samples` (T, B), in [-1, 1), and the new memory (B, K).
 
-    Features after the ends of all pieces are zeros.
+    The predictors hear the samples through `noise` (T, B), times the level `slow` of the samples
+    without noise, and rounded to the grid. The levels themselves are of the samples, and of what is
+    missing to them, without noise too: if noise were in them, what follows would seem softer than
+    what was heard, and free running would fade. Each piece ends after as many samples as `ends`
+    (B,) says, by default all; its memory is that at its end. Features after it mean nothing, and
+    are zeros after the ends of all pieces. Samples and features are float32 or float64 on the CPU.
     """
     (T, B), memory, dtype = samples.shape, memory.clone(), samples.dtype
     groups = -(-B // vector_lanes(ITEMSIZE))
