@@ -7,7 +7,7 @@ import pytest
 import torch
 from levels import LEVELS, assert_follow, exact_nats
 from scipy import special, stats
-from scores import ScoreOf, assert_any_dimensions, both, relative_errors, score_of_weights
+from scores import ScoreOf, assert_any_dimensions, plain, score_of_weights
 
 from seqmodel.outputs.logistic.specification import WIDTH, DiscretisedLogisticOutput
 
@@ -141,13 +141,12 @@ def test_score_is_the_nats_of_forward_for_any_leading_dimensions():
     assert_any_dimensions(make(), *random_blocks(3, 2))
 
 
-@both
-def test_gradients_are_those_of_the_score(score):
+def test_gradients_are_those_of_the_score():
     """At both ends of the range too, where only one tail counts."""
     frames, past = random_blocks(2, 2)
     frames[0, 0, 1], frames[1, 1, 0] = -1.0, 32767 / 32768
     h = torch.randn(2, 2, H, dtype=torch.float64, requires_grad=True)
-    function, weights = score_of_weights(make(components=2), score, frames, past)
+    function, weights = score_of_weights(make(components=2), plain, frames, past)
     assert torch.autograd.gradcheck(function, (h, *weights.values()), fast_mode=True)
     # Fast mode checks random projections; parameters whose gradients pass through the logistic are
     # checked in full.
@@ -167,15 +166,14 @@ def test_no_signal_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
     frames = torch.tensor([[0, 0, 0], [top] * 3, [-1] * 3, [-1, top, -1]], dtype=dtype)
     past = torch.stack([row[:1].expand(C) for row in frames])
     h = torch.randn(4, H, dtype=dtype, requires_grad=True)
-    for nats in (output.score(h, frames, past), output.nats(output(h), frames, past)):
-        assert nats.isfinite().all()
-        for slope in torch.autograd.grad(nats.sum(), [h, *output.parameters()]):
-            assert slope.isfinite().all()
+    nats = output.score(h, frames, past)
+    assert nats.isfinite().all()
+    for slope in torch.autograd.grad(nats.sum(), [h, *output.parameters()]):
+        assert slope.isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@both
-def test_no_sample_costs_more_than_the_uniform_share_allows(score, dtype):
+def test_no_sample_costs_more_than_the_uniform_share_allows(dtype):
     """A sure mixture used to charge a jump of a square wave 10^5 nats, and a frame of silence."""
     output = make(components=1).to(dtype)
     with torch.no_grad():
@@ -183,12 +181,11 @@ def test_no_sample_costs_more_than_the_uniform_share_allows(score, dtype):
     frames = torch.tensor([[32767 / 32768, -1, 32767 / 32768]] * 2, dtype=dtype)
     h = torch.randn(2, H, dtype=dtype)
     most = F * 56 * math.log(2)  # of 2^-40 and of 2^-16 levels
-    nats = score(output, h, frames, torch.zeros(2, C, dtype=dtype))
+    nats = output.score(h, frames, torch.zeros(2, C, dtype=dtype))
     np.testing.assert_allclose(nats.detach(), most, rtol=1e-6)
 
 
-@both
-def test_gradients_where_the_uniform_share_takes_over(score):
+def test_gradients_where_the_uniform_share_takes_over():
     """They fade there with the mixture's share; half of it at 39 nats."""
     output = make(components=2, frame_size=1)
     for part in (*output.parameters(), output.predictor):
@@ -198,7 +195,7 @@ def test_gradients_where_the_uniform_share_takes_over(score):
 
     def nats(bias):
         name = "output.mixture.bias"
-        return torch.func.functional_call(ScoreOf(output, score), {name: bias}, (h, *blocks))
+        return torch.func.functional_call(ScoreOf(output, plain), {name: bias}, (h, *blocks))
 
     costs = []
     for log_scale in (-3.0, -3.1, -3.2, -3.3):
@@ -347,45 +344,7 @@ def test_float32_scores_as_float64_does():
     torch.testing.assert_close(single.double(), exact, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "sizes", [(1, 1, 1, 1), (35, 33, 4, 5), (64, 195, 10, 10), (131, 3, 3, 33), (17, 16, 2, 16)]
-)
-def test_compiled_score_is_the_plain_one(two_threads, sizes, dtype):
-    """In value and every gradient, at both ends of the range too, with components of no weight."""
-    rows, hidden, frame_size, components = sizes
-    output = make(frame_size=frame_size, components=components, hidden=hidden).to(dtype)
-    with torch.no_grad():
-        output.mixture.bias[1:components:4] = -1e4
-    h = torch.rand(rows, 1, hidden, dtype=dtype, requires_grad=True)
-    frames, past = (x.to(dtype) for x in random_blocks(rows, 1, frame_size=frame_size))
-    frames[::7], frames[3::7] = -1.0, 32767 / 32768
-    bound = 1e-12 if dtype == torch.float64 else 1e-4
-    assert max(relative_errors(output, h, frames, past)) < bound
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("log_scale", [-1000.0, -20.0, -6.0, 20.0, 60.0, 86.0, 90.0, 1000.0])
-def test_compiled_score_is_the_plain_one_at_any_scale(two_threads, log_scale, dtype):
-    """Steps of 10 scales and of 1e-40; the compiled exp and log take normal numbers only."""
-    output = make(components=1).to(dtype)
-    with torch.no_grad():
-        output.mixture.bias[2] = log_scale
-    frames, past = (x.to(dtype) for x in random_blocks(5))
-    h = torch.rand(5, H, dtype=dtype, requires_grad=True)
-    bound = 1e-12 if dtype == torch.float64 else 2e-4
-    assert max(relative_errors(output, h, frames, past)) < bound
-
-
-@pytest.mark.parametrize("leading", [(), (5,), (2, 3, 4)])
-def test_compiled_score_takes_any_leading_dimensions(two_threads, leading):
-    output = make()
-    h = torch.randn(*leading, H, dtype=torch.float64, requires_grad=True)
-    assert max(relative_errors(output, h, *random_blocks(*leading))) < 1e-12
-
-
 def test_without_blocks_the_gradient_is_zero():
-    """A compiled sum over no rows would leave its memory uninitialised."""
     output = make()
     h = torch.zeros(0, 2, H, dtype=torch.float64, requires_grad=True)
     nats = output.score(h, *random_blocks(0, 2))

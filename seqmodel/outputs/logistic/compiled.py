@@ -1,238 +1,145 @@
-"""The discretised logistics, compiled: the score, from h to nats in one pass, and the draw.
-
-The score's forward pass takes a block of rows through both layers and back, and leaves the
-gradients of each row's nats with respect to both layers' outputs. The backward pass only scales
-them and multiplies matrices.
-"""
+"""Single samples from discretised logistics, compiled: the score, in one pass, and the draw."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from llvmlite import ir
+from torch import Tensor
 
 from seqmodel.kernels.code.emit import Emitter
-from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
-from seqmodel.kernels.linear.matmul import matmul
-from seqmodel.kernels.linear.outer import outer
-from seqmodel.kernels.linear.packing import pack, packing, panels_of
-from seqmodel.kernels.run import memory
+from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Slot
-from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
-from seqmodel.kernels.run.team import parallel_for
-from seqmodel.outputs import linear_score
-from seqmodel.outputs.linear_score import BlockKernel, rows_of
-from seqmodel.outputs.logistic.nats import WORK, Grid, Mixtures, Units
+from seqmodel.kernels.run.signature import NEW, Array, packed, per_thread
+from seqmodel.outputs.linear_score import likelihood, linear_nats, threads_for
+from seqmodel.outputs.logistic.nats import WORK, Coarse, Grid, Mixtures, Units, any_of
 from seqmodel.outputs.protocol import DrawSetting
-from seqmodel.outputs.samples.blocks import HIGHEST, STEP, SampleBlocksOutput
+from seqmodel.outputs.samples.blocks import HIGHEST, LEAST_FINE, STEP, SampleBlocksOutput
 from seqmodel.outputs.samples.draw import AudioDraw, SamplesWriter, draw_signature
 
 
-class Blocks(NamedTuple):
-    """The samples, the past samples that the mixtures read, and the units they compute in."""
+def sample_nats(
+    output: SampleBlocksOutput, h: Tensor, samples: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """h (..., H), raw samples (...) -> nats (...); `weights` are those of `linear_nats`.
 
-    frames: Tensor
-    """(..., F), raw."""
-    z: Tensor
-    """(..., F), standardised."""
-    windows: Tensor
-    """(rows F, C): the standardised samples before each."""
-    residual: float
-    step: float
-    floor: float
-
-
-class LogisticNats(torch.autograd.Function):
-    """Nats (...) of blocks of F samples, from h (..., H) and each sample's linear prediction.
-
-    Weights: `states` (F M, H), `window` (M, C) and its bias (M,), `mixture` (3 K, M) and its bias.
+    See `sample_wise.SampleLogisticOutput` for what the last numbers of a row of h are.
     """
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, linear: Tensor, blocks: Blocks, *weights: Tensor) -> Tensor:
-        """The nats; saves their gradients with respect to both layers' outputs."""
-        states, window, window_bias, mixture, mixture_bias = weights
-        H, F, (M, C), (K3, _) = h.shape[-1], blocks.z.shape[-1], window.shape, mixture.shape
-        rows = rows_of(h)
-        count, windows = rows.shape[0], blocks.windows.contiguous()
-        threads = linear_score.threads_for(count)
-        packings = {
-            "states": packing(states, transposed=True), "window": packing(window, transposed=True),
-            "mixture": packing(mixture, transposed=True), "mixture_back": packing(mixture),
-        }  # fmt: skip
-        fields = panels_of(packings) | {
-            "rows": count, "H": H, "F": F, "M": M, "C": C, "K": K3 // 3, "threads": threads,
-            "h": rows, "windows": windows, "linear": rows_of(linear),
-            "frames": rows_of(blocks.frames), "z": rows_of(blocks.z),
-            "window_bias": window_bias.contiguous(), "mixture_bias": mixture_bias.contiguous(),
-            "units": h.new_tensor([
-                blocks.residual, math.log(blocks.residual), blocks.floor,
-                blocks.step, math.log(blocks.step),
-            ]),
-            "work": NEW, "hidden": NEW, "outputs": NEW, "inputs": NEW, "nats": NEW,
-        }  # fmt: skip
-        forward = _FORWARD.job(h.element_size(), fields)
-        parallel_for([*packings.values(), forward], threads)
-        hidden, outputs, inputs = (forward.made[name] for name in ("hidden", "outputs", "inputs"))
-        ctx.save_for_backward(rows, states, windows, hidden, outputs, inputs)
-        ctx.residual = blocks.residual
-        return forward.made["nats"].sum(1).view(h.shape[:-1])
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_nats: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of all but the blocks."""
-        h, states, windows, hidden, outputs, inputs = ctx.saved_tensors
-        (samples, M), rows = hidden.shape, len(inputs)
-        d = linear_score.gradients(h, states, inputs, d_nats.reshape(rows))
-        d_outputs = (outputs.view(rows, -1) * d_nats.reshape(rows, 1)).view(samples, -1)
-        d_window = memory.buffer(h.dtype, M, windows.shape[1])
-        d_mixture = memory.buffer(h.dtype, d_outputs.shape[1], M)
-        threads = linear_score.threads_for(rows)
-        to_window = outer(d.outputs.view(samples, M), windows, d_window, threads)
-        to_mixture = outer(d_outputs, hidden, d_mixture, threads)
-        parallel_for([*d.jobs, *to_window, *to_mixture], threads)
-        # The prediction shifts all means, which the mixture offsets in units of the residual.
-        d_linear = d_outputs.view(*d_nats.shape, -1, 3, d_outputs.shape[1] // 3)[..., 1, :].sum(-1)
-        return (
-            d.h.view(*d_nats.shape, -1), d_linear / ctx.residual, None, d.weight, d_window,
-            d.bias.view(-1, M).sum(0), d_mixture, d_outputs.sum(0),
-        )  # fmt: skip
-
-
-def _write_forward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
-    H, F, M, C, K = (f[name] for name in "HFMCK")
-    FM, K3 = e.mul(F, M), e.mul(K, 3)
-    first, samples = e.mul(start, F), e.mul(rows, F)
-
-    def at(name: str, columns: Any) -> Any:
-        return e.offset(f[name], e.mul(first, columns))
-
-    hidden, outputs, inputs = at("hidden", M), at("outputs", K3), at("inputs", M)
-    h = e.offset(f["h"], e.mul(start, H))
-    matmul(e, h, H, f["states"], hidden, FM, rows, H, FM, False)
-    matmul(e, at("windows", C), C, f["window"], hidden, M, samples, C, M, True)
-    with e.loop(0, samples) as n:
-        row = e.mul(n, M)
-
-        def activate(m: Any, lanes: Any, row: Any = row) -> None:
-            place = e.offset(hidden, row, m)
-            bias = Vector(e, e.load(e.offset(f["window_bias"], m), lanes))
-            u = ACTIVATIONS["tanh"](Vector(e, e.load(place, lanes)) + bias)
-            e.store(u.value, place, lanes)
-
-        e.columns(M, activate)
-    matmul(e, hidden, M, f["mixture"], outputs, K3, samples, M, K3, False)
-    with e.loop(0, samples, e.lanes) as n:
-        _write_samples(e, f, e.add(first, n), e.builder.sub(samples, n))
-    matmul(e, outputs, K3, f["mixture_back"], inputs, M, samples, K3, M, False)
-    with e.loop(0, samples) as n:
-        row = e.mul(n, M)
-
-        def back(m: Any, lanes: Any, row: Any = row) -> None:
-            place = e.offset(inputs, row, m)
-            u = Vector(e, e.load(e.offset(hidden, row, m), lanes))
-            slope = Vector(e, e.load(place, lanes)) * ACTIVATIONS["tanh"].slope(u)
-            e.store(slope.value, place, lanes)
-
-        e.columns(M, back)
-
-
-def _write_samples(e: Emitter, f: dict[str, Any], n: Any, count: Any) -> None:
-    """Score samples from n on, as many as there are lanes, or `count` if these are fewer."""
-    lanes, K = e.first_lanes(count), f["K"]
-    mixtures = Mixtures(
-        e, e.offset(f["outputs"], e.mul(n, K, 3)), f["mixture_bias"], K, count,
-        e.offset(f["work"], e.mul(f["thread"], e.padded(e.mul(K, 4 * e.lanes)))),
+    weight, bias = output.linear.parameters()
+    samples = samples.reshape(-1).contiguous()
+    return linear_nats(
+        _SCORE, h, weight, bias, weights, K=output.components, samples=samples,
+        floor=weight.new_tensor([output.floor]), work=NEW, threads=threads_for(len(samples)),
     )  # fmt: skip
-    linear, z, raw = (
-        Vector(e, e.load(e.offset(f[name], n), lanes)) for name in ("linear", "z", "frames")
-    )
-    unit, log_unit, floor, step, log_step = (
-        Vector(e, e.broadcast(e.offset(f["units"], i))) for i in range(5)
-    )
-    grid = Grid(step, log_step, Vector(e, e.constant(HIGHEST * STEP)))
-    nats = mixtures.nats(z - linear, raw, Units(unit, log_unit, floor), grid)
-    e.store(nats.value, e.offset(f["nats"], n), lanes)
 
 
-_FORWARD = BlockKernel(
-    Signature(
-        "logistic_forward",
-        ("rows", "H", "F", "M", "C", "K"),
-        (
-            Array("h", ("rows", "H")),
-            packed("states", "H", "F * M"),
-            packed("window", "C", "M"),
-            packed("mixture", "M", "3 * K"),
-            packed("mixture_back", "3 * K", "M"),
-            Array("window_bias", ("M",)),
-            Array("mixture_bias", ("3 * K",)),
-            Array("windows", ("rows * F", "C")),
-            *(Array(name, ("rows", "F")) for name in ("linear", "frames", "z")),
-            Array("units", ("5",)),  # residual, its log, floor, step, its log
-            per_thread("work", WORK),
-            Array("hidden", ("rows * F", "M")),
-            # The gradients of a row's nats with respect to both layers' outputs.
-            Array("outputs", ("rows * F", "3 * K")),
-            Array("inputs", ("rows", "F * M")),
-            Array("nats", ("rows", "F")),
-        ),
-    ),
-    _write_forward,
+def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
+    H, N, K = f["H"], f["N"], f["K"]
+    floor = Vector(e, e.broadcast(f["floor"]))
+    step, log_step, highest = (
+        Vector(e, e.constant(value)) for value in (STEP, math.log(STEP), HIGHEST * STEP)
+    )
+    grid = Grid(step, log_step, highest)
+    with e.loop(0, rows, e.lanes) as done:
+        r, count = e.add(start, done), e.builder.sub(rows, done)
+        mixtures = Mixtures(
+            e, e.offset(f["slope"], e.mul(r, N)), f["bias"], K, count,
+            e.offset(f["work"], e.mul(f["thread"], e.padded(e.mul(K, 4 * e.lanes)))),
+        )  # fmt: skip
+        end, lanes = e.offset(f["h"], e.mul(e.add(r, 1), H)), e.first_lanes(count)
+        certainty, spacing, anchor, level = (
+            Vector(e, e.gather(e.offset(end, i), H, count)) for i in (-4, -3, -2, -1)
+        )
+        raw = Vector(e, e.load(e.offset(f["samples"], r), lanes))
+        coarse = _coarse(e, certainty, spacing, raw)
+        nats = mixtures.nats(raw - anchor, raw, Units(level, level.log(), floor), grid, coarse)
+        e.store(nats.value, e.offset(f["nats"], r), lanes)
+
+
+def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> Coarse:
+    """See `sample_wise.fine_share`; without a grid nothing is computed."""
+    b = e.builder
+    exists = b.fcmp_ordered(">", spacing.value, e.constant(STEP))
+    none = [e.zero(), e.zero(), e.zero(), ir.Constant(exists.type, None)]
+    with e.when(any_of(e, exists), none) as found:
+        fine = (1.0 - certainty).where("<", LEAST_FINE, LEAST_FINE)
+        fine = fine.replaced(spacing, "<=", STEP, 1.0)
+        nearest = Vector(e, e.rounded((raw / spacing).value)) * spacing
+        holds = b.and_(exists, b.fcmp_ordered("==", nearest.value, raw.value))
+        logs = spacing.log(), (1.0 - fine).log() * -1.0, fine.log() * -1.0
+        found[:] = *(value.value for value in logs), holds
+    log_spacing, cost, fine_cost, holds = none
+    grid = Grid(spacing, Vector(e, log_spacing), 1.0 - spacing)
+    return Coarse(grid, holds, Vector(e, cost), Vector(e, fine_cost))
+
+
+_SCORE = likelihood(
+    "sample_logistic",
+    ("K",),
+    (Array("samples", ("rows",)), Array("floor", ("1",)), per_thread("work", WORK)),
+    _write_score,
 )
 _DRAW = draw_signature(
-    "logistic_draw",
-    ("M",),
+    "sample_logistic_draw",
+    (),
     (
-        packed("weight", "H", "F * M"),  # B
-        Array("bias", ("F * M",)),  # a, for each sample
-        Array("states", ("F", "M")),  # B h + a, to which each sample adds its A p
-        packed("window", "C", "M"),  # A
-        packed("mixture", "M", "3 * K"),  # V
-        Array("mixture_bias", ("3 * K",)),
+        packed("weight", "H", "3 * K"),
+        Array("bias", ("3 * K",)),
         Array("outputs", ("3 * K",)),
-        Array("predictor", ("C",)),  # l + r d
-        Array("residual", ("1",)),  # r
     ),
 )
 
 
-def logistic_draw(
-    output: SampleBlocksOutput, window: nn.Linear, mixture: nn.Linear, predictor: Tensor,
-    residual: Tensor, setting: DrawSetting,
-) -> AudioDraw:  # fmt: skip
-    """The draw from h (H,), for a unit that reads x (C,); the `predictor` (C,) is l + r d."""
-    width, take = window.out_features, setting.arena.take
+def sample_draw(output: SampleBlocksOutput, setting: DrawSetting) -> AudioDraw:
+    """The draw of a sample from h (H,) or (1, H), which leaves it in x (1,)."""
     fields: dict[str, int | Tensor | Slot] = {
-        "M": width, "weight": pack(output.linear.weight),
-        "bias": window.bias.double().repeat(output.frame_size),
-        "states": take(output.frame_size, width),
-        "window": pack(window.weight), "mixture": pack(mixture.weight),
-        "mixture_bias": mixture.bias.double(), "outputs": take(3 * output.components),
-        "predictor": predictor, "residual": residual.double().reshape(1),
+        "weight": pack(output.linear.weight), "bias": output.linear.bias.double(),
+        "outputs": setting.arena.take(3 * output.components),
     }  # fmt: skip
-    return AudioDraw(output, setting, _DRAW, fields, _write_draw, width)
+    return AudioDraw(output, setting, _DRAW, fields, _write_draw, setting.temperature == 0)
 
 
-def _write_draw(frame: SamplesWriter, width: int) -> None:
+def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
     e, f = frame.e, frame.field
-    F, C, K, M, outputs = f["F"], f["C"], f["K"], e.int(width), f["outputs"]
-    frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["states"], e.mul(F, M))
-    with e.loop(0, F) as j:
-        state = e.offset(f["states"], e.mul(j, M))
-        frame.add_product(frame.before(j), C, f["window"], state, M)
+    frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["outputs"], e.mul(f["K"], 3))
+    certainty, spacing, anchor, level = (
+        frame.broadcast("h", e.add(f["H"], i)) for i in (-4, -3, -2, -1)
+    )
+    choice = frame.choice(1)  # by which the sample is drawn from single levels, or from the grid
+    fine = (1.0 - certainty).where("<", LEAST_FINE, LEAST_FINE) - choice
+    spacing = spacing.replaced(fine, ">", 0.0, STEP).where("<", STEP, STEP)
+    factor = None
+    if not at_zero:
+        one = Vector(e, e.constant(1.0))
+        usual, tempered = (
+            _mean_size(frame, level, at) for at in (one, frame.constant("temperature"))
+        )
+        factor = usual / tempered
+    _put_sample(frame, 0, anchor, level, factor=factor, spacing=spacing)
 
-        def bend(i: Any, lanes: Any, state: Any = state) -> None:
-            place = e.offset(state, i)
-            e.store(ACTIVATIONS["tanh"](Vector(e, e.load(place, lanes))).value, place, lanes)
 
-        e.columns(M, bend)
-        frame.affine(state, M, f["mixture"], f["mixture_bias"], outputs, e.mul(K, 3))
-        put_sample(frame, j, _predicted(frame, j), frame.broadcast("residual", 0))
+def _mean_size(frame: SamplesWriter, level: Vector, temperature: Vector) -> Vector:
+    """See `probability.mean_size`; in all lanes."""
+    e, K = frame.e, frame.field["K"]
+    top = frame.highest("outputs")
+    sums = [e.zero(), e.zero()]
+    with e.carrying(0, K, e.lanes, sums) as (k, inside):
+        lanes = e.first_lanes(e.builder.sub(K, k))
+        logit, offset, log_scale = (
+            frame.load("outputs", e.add(e.mul(K, row), k), lanes) for row in range(3)
+        )
+        scale = (log_scale.exp() * level + frame.constant("floor")) * temperature
+        mean = offset * level
+        size = mean.maximum(mean * -1.0)
+        size = size + scale * 2.0 * (size * -1.0 / scale).softplus()[0]
+        weight = ((logit - top) / temperature).exp().masked(lanes)
+        for n, term in enumerate((weight, weight * size)):
+            inside[n] = (Vector(e, inside[n]) + term).value
+    total, weighted = (Vector(e, value).over_lanes(Vector.__add__) for value in sums)
+    return weighted / total
 
 
-def put_sample(
+def _put_sample(
     frame: SamplesWriter,
     j: Any,
     predicted: Vector,
@@ -255,14 +162,3 @@ def put_sample(
     one = e.first_lanes(e.int(1))
     deviation = offset * unit + scale * frame.noise(j, one)
     frame.put(j, predicted + (deviation * factor if factor else deviation), one, spacing)
-
-
-def _predicted(frame: SamplesWriter, j: Any) -> Vector:
-    """(l + r d) . p_j in all lanes."""
-    e = frame.e
-    total = [e.zero()]
-    with e.carrying(0, frame.field["C"], e.lanes, total) as (i, inside):
-        lanes = e.first_lanes(e.builder.sub(frame.field["C"], i))
-        p = e.load(e.offset(frame.before(j), i), lanes)
-        inside[0] = e.multiply_add(p, frame.load("predictor", i, lanes).value, inside[0])
-    return Vector(e, total[0]).over_lanes(Vector.__add__)

@@ -90,7 +90,7 @@ class SampleLogisticOutput(SampleWiseOutput):
         """`nats(forward(h), frames, past)`: h (T S, B, H), frames (T, B, S) -> (T, B)."""
         if not self._compiles(h, frames):
             return self.nats(self(h), frames, past)
-        from seqmodel.outputs.logistic.sample_compiled import sample_nats  # loads the compiler
+        from seqmodel.outputs.logistic.compiled import sample_nats  # loads the compiler
 
         return self.of_frames(sample_nats(self, h, self.of_steps(frames)))
 
@@ -98,7 +98,7 @@ class SampleLogisticOutput(SampleWiseOutput):
         """See `SampleWiseOutput.weighted_score`."""
         if not self._compiles(h, frames):
             return super().weighted_score(h, frames, past, weights)
-        from seqmodel.outputs.logistic.sample_compiled import sample_nats  # loads the compiler
+        from seqmodel.outputs.logistic.compiled import sample_nats  # loads the compiler
 
         of_samples = weights.repeat_interleave(self.steps, 0)
         return sample_nats(self, h, self.of_steps(frames), of_samples)
@@ -139,7 +139,7 @@ class SampleLogisticOutput(SampleWiseOutput):
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        from seqmodel.outputs.logistic.sample_compiled import sample_draw  # loads the compiler
+        from seqmodel.outputs.logistic.compiled import sample_draw  # loads the compiler
 
         return sample_draw(self, setting)
 

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels import device
 from seqmodel.outputs.logistic.probability import (
     Mixture,
     drawn_from,
@@ -115,18 +114,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
-        if not h.numel() or device.why_not((h, frames, past, *self.parameters())) is not None:
-            return self.nats(self(h), frames, past)
-        from seqmodel.outputs.logistic.compiled import Blocks, LogisticNats  # loads the compiler
-
-        samples = self._windows(frames, past).reshape(-1, self.context)
-        scales = float(self.residual), self.step, self.floor
-        nats: Tensor = LogisticNats.apply(  # type: ignore[no-untyped-call]
-            h, self._linear(samples).view(frames.shape),
-            Blocks(frames, self.standardised(frames), samples, *scales),
-            self.linear.weight, *self.window.parameters(), *self.mixture.parameters(),
-        )  # fmt: skip
-        return nats
+        return self.nats(self(h), frames, past)
 
     def sample_nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (..., F) of each sample, given h, the past and the block's samples before it."""
@@ -158,13 +146,9 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """See `SampleBlocksOutput.split`."""
         return uniforms[..., ::2], logistic_noise(uniforms[..., 1::2])
 
-    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
-        from seqmodel.outputs.logistic.compiled import logistic_draw  # loads the compiler
-
-        predictor = self.predictor.double() + self.residual.double() * self.correction.double()
-        parts = self.window, self.mixture, predictor, self.residual
-        return logistic_draw(self, *parts, setting)
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw | None:
+        """See `Output.compiled_draw`: none."""
+        return None
 
     def figures(self) -> LevelFigures:
         """Nats and bits per sample."""
