@@ -36,7 +36,7 @@ from seqmodel.runs.content import (
 from seqmodel.training.free_running import run_free
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.pace import Pace
-from seqmodel.training.processes import Alone, Group, Watch, check_alike
+from seqmodel.training.processes import Group, Watch, check_alike
 from seqmodel.training.state import (
     DivergedError,
     Progress,
@@ -163,7 +163,7 @@ class Trainer:
         again: str | None = None,
         group: Group | None = None,
     ) -> None:
-        self.config, self.folder, self._watch = config, folder, Watch(group or Alone())
+        self.config, self.folder, self._watch = config, folder, Watch(group or Group())
         self.writer = RunWriter(folder)
         self._again = again or f"continue with `seqmodel train --resume --run {folder}`"
         self.train, self.valid = dataset["train"], dataset["valid"]
