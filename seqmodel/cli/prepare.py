@@ -105,7 +105,7 @@ def _summary(out: Path, manifest: dict[str, Any]) -> list[str]:
 
 
 def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:
-    lines = source_remarks(medium, manifest)
+    lines = [*source_remarks(medium, manifest), *medium.prepare_advice(manifest)]
     straddling = manifest["also_in_another_split"]
     if straddling:
         many = len(straddling) > 1
