@@ -108,7 +108,7 @@ def _summary(out: Path, manifest: dict[str, Any]) -> list[str]:
 
 def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> list[str]:
     """All remarks on a dataset; `apart` are files that no folder places."""
-    lines = source_remarks(medium, manifest)
+    lines = [*source_remarks(medium, manifest), *medium.prepare_advice(manifest)]
     straddling = manifest["also_in_another_split"]
     if straddling:
         many = len(straddling) > 1

@@ -30,9 +30,9 @@ def prepare(
     A file that cannot be used is skipped and explained in the manifest; with `strict` it is an
     error. If no folder decides a work's split, the hash of its content does; if that leaves a
     split empty, everything is read again and works are moved to it or, if there are few, cut by
-    time. `split_by` forces whole pieces or cuts; all go to the split
-    `only`, if given. `progress` is called with the number of files read
-    and the number of files in total.
+    time. `split_by` forces whole pieces or cuts; all go to the split `only`, if given, to be read
+    by a run, whose settings these are. `progress` is called with the number of files read and the
+    number of files in total.
 
     Raises:
         SeqmodelError: if no file can be used, the sources are not of the medium of `settings`, or
@@ -55,9 +55,10 @@ def prepare(
                     try:
                         _add(source, corpus, writer, tally, only)
                     except SourceError as error:
+                        reason = error.for_run if only else str(error)
                         if strict or len(files) == 1:
-                            raise SeqmodelError(f"{source.path}: {error}") from error
-                        skipped.append({"source": str(source.path), "reason": str(error)})
+                            raise SeqmodelError(f"{source.path}: {reason}") from error
+                        skipped.append({"source": str(source.path), "reason": reason})
                     if progress is not None:
                         progress(k + 1, len(files))
                 if not tally.by_piece:

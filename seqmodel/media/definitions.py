@@ -506,7 +506,11 @@ class Medium(Protocol):
         """Additional lines about a dataset."""
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """What `prepare` reports about a new dataset, specific to this medium."""
+        """What `prepare` reports about a new dataset, specific to this medium; so does `eval`."""
+
+    def prepare_advice(self, manifest: Mapping[str, Any]) -> list[str]:
+        """What it reports further: what sources lost, and which options would keep it."""
+        return []
 
     def training_remarks(self, frame: FrameDefinition) -> list[str]:
         """Remarks, before any training, on data from which nothing can be learned."""

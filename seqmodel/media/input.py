@@ -25,12 +25,15 @@ CONVERTED = {
 
 
 @contextmanager
-def named(name: str | Path) -> Iterator[None]:
-    """Where a single file is read: a SourceError becomes a SeqmodelError that names it."""
+def named(name: str | Path, *, for_run: bool = False) -> Iterator[None]:
+    """Where a single file is read: a SourceError becomes a SeqmodelError that names it.
+
+    With `for_run` it says what helps where a run decides how files are read.
+    """
     try:
         yield
     except SourceError as error:
-        raise SeqmodelError(f"{name}: {error}") from error
+        raise SeqmodelError(f"{name}: {error.for_run if for_run else error}") from error
 
 
 def unread(path: Path) -> str | None:

@@ -109,7 +109,7 @@ class MusicSampling(Sampling):
         path = self._request.prime
         if path is None:
             return np.empty((0, self._frame.frame_size), np.uint8)
-        with named(f"--prime {path}"):
+        with named(f"--prime {path}", for_run=True):
             if path.suffix.lower() == ".npy":
                 return self._fitting(load_roll(path)[0])
             piece = load_midi(path, self._frame)
