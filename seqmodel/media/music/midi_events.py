@@ -134,13 +134,16 @@ class Events(NamedTuple):
     """By track, the first one it states."""
 
 
-def read_events(data: NDArray[np.uint8], tracks: Sequence[Track], close: bool) -> Events:
+def read_events(
+    data: NDArray[np.uint8], tracks: Sequence[Track], close: bool, pause: int
+) -> Events:
     """Decode the events of all tracks.
 
     Args:
         data: the file's bytes.
         tracks: with E events in all.
         close: whether a restruck note ends there; otherwise the earlier one is discarded.
+        pause: ticks after which a key that is struck again is no longer owed an off.
     """
     counts = [len(track.lengths) for track in tracks]
     track = np.repeat(np.arange(len(tracks)), counts)
@@ -181,9 +184,32 @@ def read_events(data: NDArray[np.uint8], tracks: Sequence[Track], close: bool) -
     bits = len(key).bit_length()
     order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
     key, begins, number = key[order], begins[order], number[order]
+    if close:
+        ending = begins | ~_sounds_on(key, begins, ticks[number], pause)
+        key, begins, number = key[ending], begins[ending], number[ending]
     ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
     notes = np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
     return Events(ticks, notes, tempos, meters, names)
+
+
+def _sounds_on(
+    key: NDArray[np.int64], begins: NDArray[np.bool_], tick: NDArray[np.int64], pause: int
+) -> NDArray[np.bool_]:
+    """Whether a key goes on sounding after each of its events (E,), sorted by key, then in order.
+
+    It does so until there were as many offs as strikes: an off that comes after the next strike, or
+    at its tick, is not that one's. A strike that is never matched by an off hangs and does not
+    count, nor does one that still waits when the key is struck after a pause.
+    """
+    fresh = np.ones(len(key), np.bool_)
+    fresh[1:] = (key[1:] != key[:-1]) | (begins[1:] & (np.diff(tick) > pause))
+    # Stretches lie further apart than they reach, so that a running minimum begins anew in each.
+    apart = 2 * len(key) * np.cumsum(fresh)
+    level = np.cumsum(np.where(begins, 1, -1)) - apart
+    owed = level - np.minimum.accumulate(level - begins)
+    hanging = np.minimum.accumulate((owed + apart)[::-1])[::-1] - apart
+    sounds: NDArray[np.bool_] = owed > hanging
+    return sounds
 
 
 def _metas(

@@ -2,7 +2,9 @@
 
 import io
 import struct
+from collections import defaultdict
 from fractions import Fraction
+from itertools import pairwise
 
 import mido
 import numpy as np
@@ -38,26 +40,58 @@ def note(on_delta, off_delta, pitch=60, channel=0):
     return on + quantity(off_delta) + bytes([0x80 | channel, pitch, 64])
 
 
+def events(*ticks, pitch=60):
+    """The events of a key: a strike at each of the ticks, an off where it is negative."""
+    body, now = b"", 0
+    for tick in ticks:
+        body += quantity(abs(tick) - now) + bytes([0x90 if tick >= 0 else 0x80, pitch, 64])
+        now = abs(tick)
+    return body
+
+
 def tempo(delta, microseconds):
     return quantity(delta) + b"\xff\x51\x03" + microseconds.to_bytes(3)
 
 
+def closed(events, pause):
+    """(Strike, end) of the notes of one key, from its (tick, whether it is a strike) in order.
+
+    Offs are matched with strikes as brackets are, afresh where the key is struck after a pause. The
+    key sounds from each matched strike to its off; a note ends with that, or at the next strike.
+    """
+    waiting, change = [], [0] * len(events)
+    for k, (tick, strike) in enumerate(events):
+        if strike:
+            waiting = [] if k and tick - events[k - 1][0] > pause else waiting
+            waiting.append(k)
+        elif waiting:
+            change[waiting.pop()], change[k] = 1, -1
+    notes, struck, sounding = [], None, 0
+    for (tick, strike), more in zip(events, change, strict=True):
+        sounding += more
+        if struck is not None and (strike or not sounding):
+            notes.append((struck, tick))
+            struck = None
+        struck = tick if strike else struck
+    return notes
+
+
 def notes_by_mido(data, restrike):
     """Notes as sorted (on, off, pitch, channel, track), each track walked message by message."""
-    notes = []
-    for number, track in enumerate(mido.MidiFile(file=io.BytesIO(data)).tracks):
-        now, sounding = 0, {}
+    notes, file = [], mido.MidiFile(file=io.BytesIO(data))
+    for number, track in enumerate(file.tracks):
+        now, keys = 0, defaultdict(list)
         for message in track:
             now += message.time
-            if message.type not in ("note_on", "note_off"):
-                continue
-            key = message.channel, message.note
-            begins = message.type == "note_on" and message.velocity > 0
-            if key in sounding and (restrike == "close" or not begins):
-                notes.append((sounding[key], now, message.note, message.channel, number))
-            sounding.pop(key, None)
-            if begins:
-                sounding[key] = now
+            if message.type in ("note_on", "note_off"):
+                strike = message.type == "note_on" and message.velocity > 0
+                keys[message.note, message.channel].append((now, strike))
+        for key, events in keys.items():
+            if restrike == "close":
+                pairs = closed(events, 16 * file.ticks_per_beat)
+            else:
+                pairs = [(on, off) for (on, a), (off, b) in pairwise(events) if a and not b]
+            notes += [(*pair, *key, number) for pair in pairs]
     return sorted(notes)
 
 

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from midi_files import END, chunk, header, midi_file, note, notes_of, quantity, tempo
+from midi_files import END, chunk, events, header, midi_file, note, notes_of, quantity, tempo
 
 from seqmodel.errors import SourceError
 from seqmodel.media.music.formats import MAX_TICK
@@ -15,12 +15,58 @@ STRIKE, AGAIN, RELEASE = b"\x00\x90\x3c\x40", b"\x0a\x90\x3c\x40", b"\x0a\x80\x3
 
 @pytest.mark.parametrize(
     ("restrike", "notes"),
-    [("close", [(0, 10, 60, 0, 0), (10, 20, 60, 0, 0)]), ("discard", [(10, 20, 60, 0, 0)])],
+    [("close", [(0, 10, 60, 0, 0), (10, 30, 60, 0, 0)]), ("discard", [(10, 20, 60, 0, 0)])],
 )
 def test_a_note_struck_again(restrike, notes):
     """Guards the two rules, of which only one gives the published rolls."""
     data = midi_file(STRIKE + AGAIN + RELEASE + RELEASE)
     assert notes_of(read_score(data, restrike=restrike)) == notes
+
+
+LATER = 20 * 480  # beyond the pause after which a key owes no off
+
+
+@pytest.mark.parametrize(
+    ("ticks", "notes"),
+    [
+        # Four notes in a row, each struck before the last one's off: at its tick, or one early.
+        (
+            [0, 480, -480, 960, -960, 1440, -1440, -1920],
+            [(0, 480), (480, 960), (960, 1440), (1440, 1920)],
+        ),
+        (
+            [0, 479, -480, 959, -960, 1439, -1440, -1920],
+            [(0, 479), (479, 959), (959, 1439), (1439, 1920)],
+        ),
+        # One that hangs, and notes that end by themselves all the same.
+        (
+            [0, 480, -720, 960, -1200, 1440, -1680],
+            [(0, 480), (480, 720), (960, 1200), (1440, 1680)],
+        ),
+        # It does not wait for an off too many after a pause, at the end of the piece.
+        (
+            [0, 480, -720, LATER, -LATER - 9, -LATER - 9],
+            [(0, 480), (480, 720), (LATER, LATER + 9)],
+        ),
+        ([0, -LATER, -LATER - 9], [(0, LATER)]),  # a long note is none that hangs
+        # A long note in one voice and short ones in another.
+        ([0, 100, -150, 200, -250, -300], [(0, 100), (100, 200), (200, 300)]),
+        ([-5, 10, 10, -20, -30, -40, 50, -50], [(10, 10), (10, 30), (50, 50)]),
+    ],
+)
+def test_an_off_ends_the_note_that_it_belongs_to(ticks, notes):
+    """Guards notes struck again at or just before their offs, as notation programs write them."""
+    score = read_score(midi_file(events(*ticks)))
+    assert [note[:2] for note in notes_of(score)] == notes
+
+
+def test_the_pause_is_as_long_in_real_time():
+    """16 beats are 8 s at 120 beats per minute: guards SMPTE time, where a unit is three frames."""
+    for seconds, last in ((8, 38), (8.01, 29)):  # 25 frames a second, 40 ticks each
+        late = int(seconds * 1000)
+        ticks = [0, 10, -20, 20 + late, -late - 29, -late - 38]
+        score = read_score(midi_file(events(*ticks), division=(256 - 25) << 8 | 40))
+        assert score.off_tick.max() == late + last
 
 
 def test_notes_are_told_apart_by_track_channel_and_pitch():
