@@ -17,7 +17,7 @@ from seqmodel.media.input import read_whole
 from seqmodel.media.music.formats import DRUM_CHANNEL, MIDI_SUFFIXES, ROLL_SUFFIXES
 from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.midi import Score, read_score
+from seqmodel.media.music.midi import Score, begins_like_midi, read_score
 from seqmodel.media.music.onsets import has_onsets, sounding
 from seqmodel.media.music.pianoroll import pack, piano_roll
 from seqmodel.media.music.published import STATED, RollFile, read_published
@@ -126,7 +126,7 @@ def load_midi(path: Path, frame: PianoRollFrames, *, onsets: bool | None = None)
     """
     data = read_whole(path)
     suffix = path.suffix.lower()
-    if suffix and suffix not in MIDI_SUFFIXES and b"MThd" not in data[:64]:
+    if suffix and suffix not in MIDI_SUFFIXES and not begins_like_midi(data):
         raise SourceError(
             f"is neither MIDI nor another supported format ({suffix}): convert it, audio to .wav "
             "or .flac"

@@ -126,10 +126,14 @@ def is_midi(path: Path) -> bool:
     """Whether a file begins like MIDI, whatever its name."""
     try:
         with open_input(path) as file:
-            beginning = file.read(12)
+            return begins_like_midi(file.read(12))
     except OSError:
         return False
-    return beginning[:4] == b"MThd" or (beginning[:4], beginning[8:]) == (b"RIFF", b"RMID")
+
+
+def begins_like_midi(data: bytes) -> bool:
+    """Whether the first twelve bytes, or more, are those of MIDI, by itself or wrapped in RIFF."""
+    return data[:4] == b"MThd" or (data[:4], data[8:12]) == (b"RIFF", b"RMID")
 
 
 def _find_header(data: bytes) -> int:
@@ -137,8 +141,13 @@ def _find_header(data: bytes) -> int:
     if not data:
         raise SourceError("is empty")
     start = 0
-    if data[:4] == b"RIFF" and data[8:12] == b"RMID":
-        start = data.find(b"MThd")
+    if begins_like_midi(data) and data[:4] == b"RIFF":
+        # A title may hold "MThd" as well, so go by the chunks, as long as they lead there.
+        start = 12
+        while data[start : start + 4] not in (b"data", b""):
+            size = int.from_bytes(data[start + 4 : start + 8], "little")
+            start += 8 + size + size % 2
+        start = start + 8 if data.startswith(b"MThd", start + 8) else data.find(b"MThd")
     if start < 0 or data[start : start + 4] != b"MThd":
         raise SourceError("is not a MIDI file (it does not begin with MThd)")
     return start
@@ -182,10 +191,9 @@ class _Reader:
             if data[position : position + 4] == b"MTrk":
                 position = self.read_track(position + 8, size)
             else:
+                # Not by its length: what lies between two tracks may be no chunk at all.
                 self.record_repair("unknown chunk skipped")
-                after = position + 8 + size
-                # The length is wrong if it points beyond the file: search for the next track.
-                position = after if after <= len(data) else data.find(b"MTrk", position + 1)
+                position = data.find(b"MTrk", position + 1)
         if not self.tracks:
             raise SourceError("has no track (it is cut short, or was never finished)")
         if len(self.tracks) < tracks:
@@ -199,15 +207,14 @@ class _Reader:
         if track.outcome != ENDED and stop < len(data) and not data[stop : stop + 4].isalpha():
             # No end of track, and no chunk where the length points: the length is wrong.
             self.record_repair("track longer than it says")
-            track = find_events(data, start, len(data))
+            following = data.find(b"MTrk", stop)
+            track = find_events(data, start, following if following > 0 else len(data))
             stop = track.position
-        elif (
-            track.outcome == ENDED
-            and track.position < stop
-            and data.startswith(b"MTrk", track.position)
-        ):
-            self.record_repair("track shorter than it says")
-            stop = track.position
+        elif track.outcome == ENDED:
+            following = data.find(b"MTrk", track.position, stop + 3)
+            if following > 0:
+                self.record_repair("track shorter than it says")
+                stop = following
         if track.outcome == TOO_LATE:
             raise SourceError(TIME_TOO_LATE)
         if track.outcome in (CUT_SHORT, LOST):

@@ -1,9 +1,12 @@
 """The reader of MIDI files, case by case on bytes assembled by hand."""
 
 import struct
+from operator import add
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from midi_files import END, chunk, events, header, midi_file, note, notes_of, quantity, tempo
 
 from seqmodel.errors import SourceError
@@ -114,7 +117,16 @@ def test_chunks_and_headers_of_other_sizes():
         assert notes_of(read_score(data)) == [(0, 5, 60, 0, 0)]
     endless = header() + chunk(b"JUNK", b"", 2**32 - 1) + track
     assert notes_of(read_score(endless)) == [(0, 5, 60, 0, 0)]
-    wrapped = b"RIFF\x00\x00\x00\x00RMIDdata\x00\x00\x00\x00" + header() + track
+
+
+@pytest.mark.parametrize(
+    "before",
+    [b"", b"LIST\x11\0\0\0INFOINAM\5\0\0\0MThd\0\0", b"DISP\xff\0\0\0cut short", b"odd"],
+)
+def test_a_file_wrapped_in_riff(before):
+    """Guards against a title taken for the header, and lengths of chunks that lead nowhere."""
+    inside = header() + chunk(b"MTrk", note(0, 5) + END)
+    wrapped = b"RIFF\0\0\0\0RMID" + before + b"data\0\0\0\0" + inside
     assert notes_of(read_score(wrapped)) == [(0, 5, 60, 0, 0)]
 
 
@@ -131,6 +143,27 @@ def test_a_track_with_a_wrong_length(size):
     data = header(2) + first + chunk(b"MTrk", note(1, 1) + END)
     score = read_score(data)
     assert notes_of(score) == [(0, 5, 60, 0, 0), (1, 2, 60, 0, 1), (10, 15, 60, 0, 0)]
+    assert score.remarks
+
+
+JUNK = st.one_of(st.integers(1, 12).map(bytes), st.binary(min_size=1, max_size=40))
+
+
+@settings(deadline=None, database=None, derandomize=True, max_examples=100)
+@given(
+    junk=st.tuples(JUNK, JUNK, JUNK).filter(lambda junk: b"MTrk" not in b"".join(junk)),
+    size=st.one_of(st.none(), st.integers(0, 40_000), st.integers(0, 2**32 - 1)),
+)
+@example(junk=(b"", bytes(6), b""), size=None)
+@example(junk=(b"", bytes(7), b""), size=None)
+def test_junk_between_tracks_loses_none(junk, size):
+    """Guards against a length read from what is no chunk, which leads into a track or beyond it."""
+    bodies = [note(k, 5) * 3000 for k in range(3)]
+    tracks = [chunk(b"MTrk", bodies[0] + END, size)]
+    tracks += [chunk(b"MTrk", body + END) for body in bodies[1:]]
+    clean = read_score(midi_file(*bodies))
+    score = read_score(header(3) + b"".join(map(add, junk, tracks)))
+    assert notes_of(score) == notes_of(clean)
     assert score.remarks
 
 
