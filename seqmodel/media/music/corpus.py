@@ -3,8 +3,9 @@
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import Score, begins_like_midi, read_score
 from seqmodel.media.music.onsets import has_onsets, sounding
-from seqmodel.media.music.pianoroll import pack, piano_roll
+from seqmodel.media.music.pianoroll import Tally, pack, place
 from seqmodel.media.music.published import STATED, RollFile, read_published
 from seqmodel.media.music.tonic import semitones_to_c
 from seqmodel.media.words import plural
@@ -37,6 +38,8 @@ class LoadedPiece:
     repairs: tuple[str, ...]
     score: Score | None = None
     """What it was read from, if that is MIDI."""
+    tally: Tally = field(default_factory=Tally)
+    """What became of its notes."""
 
 
 class MusicCorpus:
@@ -54,10 +57,11 @@ class MusicCorpus:
         """The source whose grid is taken."""
         self._assumed: list[Path] = []
         self._overruled: list[str] = []
+        self._tally = Tally()
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """How the grid of rolls was found, if there is doubt."""
+        """How the grid of rolls was found, if there is doubt; what became of the notes of MIDI."""
         remarks = [*self._overruled]
         if self._assumed:
             many = len(self._assumed) > 1
@@ -66,13 +70,15 @@ class MusicCorpus:
                 f"{which if many else f'{self._assumed[0]} does'} not state the grid: "
                 f"{self.frame.grid} assumed; --steps-per-beat says otherwise"
             )
-        return {"grid_remarks": remarks} if remarks else {}
+        facts: dict[str, Any] = {"grid_remarks": remarks} if remarks else {}
+        return {**facts, "notes": self._tally._asdict()} if self._tally.read else facts
 
     def works(self, path: Path) -> Iterator[Work]:
         """The one piece of a MIDI file, or all pieces of a file of rolls."""
         if path.suffix.lower() not in ROLL_SUFFIXES:
             piece = load_midi(path, self._midi)
             self._agree(path, self._midi.grid)
+            self._tally = Tally(*map(add, self._tally, piece.tally))
             yield self._work(str(path), piece)
             return
         if self.frame.transpose_to_c:
@@ -102,6 +108,9 @@ class MusicCorpus:
                 self._overruled.append(f"{path} has {grid}{name}, read as {self.frame.grid}")
             return
         if self._first is None:
+            # The published rolls lack notes shorter than a frame, so MIDI is read likewise.
+            known = rolls is not None and rolls.origin not in ("", STATED)
+            self._midi = replace(self._midi, short_notes=self._midi.short_notes and not known)
             self._first, self.frame = path, replace(self._midi, grid=grid)
         if grid != self.frame.grid:
             raise SeqmodelError(
@@ -133,13 +142,14 @@ def load_midi(path: Path, frame: PianoRollFrames, *, onsets: bool | None = None)
         )
     score = read_score(data, restrike=frame.restrike)
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
-    frames = piano_roll(
-        score, frame.grid, drums=frame.drums, transpose=transposed,
-        onsets=frame.onsets if onsets is None else onsets,
-    )  # fmt: skip
+    placed = place(
+        score, frame.grid, drums=frame.drums, transpose=transposed, short_notes=frame.short_notes
+    )
+    frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
-    return LoadedPiece(frames, content_of(content), transposed, score.remarks, score)
+    tally = placed.tally(frames)
+    return LoadedPiece(frames, content_of(content), transposed, score.remarks, score, tally)
 
 
 def load_roll(path: Path) -> tuple[NDArray[np.uint8], Grid | None]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from seqmodel.media.music.corpus import MusicCorpus
     from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
     from seqmodel.media.music.grid import Grid
+    from seqmodel.media.music.midi import Restrike
 
 
 def _tempo(help: str) -> Option:
@@ -56,6 +57,13 @@ class Music(Medium):
             "MIDI: a note struck again while it sounds ends there, or is discarded.  "
             "[default: close]",
             choices=("close", "discard"),
+        ),
+        Option(
+            "short_notes",
+            str,
+            "MIDI: keep: every note fills a frame at least; drop: one that rounds to none is "
+            "lost, as in the published rolls.  [default: keep; with --restrike discard drop]",
+            choices=("drop", "keep"),
         ),
         Option(
             "drums",
@@ -161,12 +169,16 @@ class Music(Medium):
         from seqmodel.media.music.grid import Grid
 
         grid = _grid_given(options)
+        restrike: Restrike = options.get("restrike") or "close"
+        # Notes are discarded to get the published rolls, which drop short ones as well.
+        short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
         frame = PianoRollFrames(
             grid or Grid.of_beats(defaults.STEPS_PER_BEAT),
-            options.get("restrike") or "close",
+            restrike,
             options.get("drums") == "keep",
             bool(options.get("transpose_to_c")),
             bool(options.get("onsets")),
+            short_notes == "keep",
         )
         return frame if grid else SourcesGrid(frame)
 
@@ -239,12 +251,16 @@ class Music(Medium):
         return {name: density_text(density, struck.get(name)) for name, density in densities}
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How the grid of rolls was found, if there is doubt."""
+        """How the grid of rolls was found, if there is doubt; how many notes do not show."""
         return [f"  {remark}" for remark in self.prepare_remarks(manifest)]
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How the grid of rolls was found, if there is doubt."""
-        return [str(remark) for remark in manifest.get("grid_remarks", [])]
+        """How the grid of rolls was found, if there is doubt; how many notes do not show."""
+        from seqmodel.media.music.pianoroll import Tally
+
+        tally = Tally(**manifest.get("notes", {}))
+        lines = tally.lines(onsets="onsets" in manifest["frame"])
+        return [*map(str, manifest.get("grid_remarks", [])), *lines]
 
     def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
         """`Medium.sampling`."""

@@ -65,6 +65,8 @@ class Score:
         tracks: number of tracks found.
         track_names: their names, "" for one that has none.
         last_tick: where the longest track ends.
+        end_tick: where the piece ends by a marker, as one that ends in silence has if it was
+            sampled; 0 without.
         remarks: what was repaired, each a short phrase.
     """
 
@@ -82,6 +84,7 @@ class Score:
     tracks: int
     track_names: tuple[str, ...]
     last_tick: int
+    end_tick: int
     remarks: tuple[str, ...]
 
     def seconds_at(self, ticks: NDArray[np.number]) -> NDArray[np.float64]:
@@ -231,7 +234,7 @@ class _Reader:
         elif self.format > 2:
             self.record_repair(f"unknown format {self.format} read as format 1")
         pause = PAUSE * ticks_per_unit * DEFAULT_TEMPO // (smpte_tempo or DEFAULT_TEMPO)
-        ticks, notes, tempos, meters, names = read_events(
+        ticks, notes, tempos, meters, names, ends = read_events(
             np.frombuffer(self.data, np.uint8), self.tracks, self.close, pause
         )
         counts = [len(track.lengths) for track in self.tracks]
@@ -264,6 +267,7 @@ class _Reader:
                 names.get(track, b"").decode(errors="replace") for track in range(len(self.tracks))
             ),
             last_tick=last_tick,
+            end_tick=int(ticks[ends].max(initial=0)),
             remarks=tuple(
                 what if times == 1 else f"{what} ({times} times)"
                 for what, times in self.repairs.items()

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.formats import LARGEST_QUANTITY
+from seqmodel.media.music.formats import END_OF_PIECE, LARGEST_QUANTITY
+from seqmodel.media.music.grid import LOWEST_PITCH
 
 ENDED = 0
 """An end-of-track event was read."""
@@ -24,7 +25,7 @@ LOST = 3
 TOO_LATE = 4
 """A delta exceeds what the format allows."""
 
-TRACK_NAME, SET_TEMPO, TIME_SIGNATURE = 0x03, 0x51, 0x58
+TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE = 0x03, 0x06, 0x51, 0x58
 END_OF_TRACK = 0x2F
 
 # A delta of at most four bytes; a tempo, or a status or none and one or two data bytes.
@@ -132,6 +133,8 @@ class Events(NamedTuple):
     """(K, 3), rows of (number of the event, beats in a bar, n for a beat of 2**-n notes)."""
     names: dict[int, bytes]
     """By track, the first one it states."""
+    ends: NDArray[np.int64]
+    """(K,), the numbers of the events that say where the piece ends."""
 
 
 def read_events(
@@ -170,6 +173,9 @@ def read_events(
         int(number): data[value[k] : end[named[k]]].tobytes()
         for number, k in zip(of_track, first_name, strict=True)
     }
+    marker, value = _metas(data, at, end, meta, MARKER, len(END_OF_PIECE))
+    marked = _bytes(data, value, len(END_OF_PIECE)) == np.frombuffer(END_OF_PIECE, np.uint8)
+    piece_ends = marker[marked.all(axis=1) & (value + len(END_OF_PIECE) == end[marker])]
 
     channel = explicit & (event < 0xF0)
     status = event[np.maximum.accumulate(np.where(channel, np.arange(len(event)), 0))]
@@ -188,8 +194,12 @@ def read_events(
         ending = begins | ~_sounds_on(key, begins, ticks[number], pause)
         key, begins, number = key[ending], begins[ending], number[ending]
     ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
-    notes = np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
-    return Events(ticks, notes, tempos, meters, names)
+    on, off, key = notes = np.stack([number[ends], number[ends + 1], key[ends]])
+    # Formerly the mark was the shortest and softest A0, directly before the end of its track.
+    former = (off == np.cumsum(counts)[key >> 11] - 2) & (on == off - 1) & (ticks[on] == ticks[off])
+    former &= (key & 0x7FF == LOWEST_PITCH) & (data[end[on] - 1] == 1)
+    piece_ends = np.append(piece_ends, off[former])
+    return Events(ticks, notes[:, ~former].T, tempos, meters, names, piece_ends)
 
 
 def _sounds_on(

@@ -101,10 +101,11 @@ def notes_of(score):
     return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def states_by_mido(data, grid, *, restrike, drums, transpose=0):
+def states_by_mido(data, grid, *, restrike, drums, transpose=0, short_notes=True):
     """The states (T, 88) in exact fractions: the rule as documented, note by note.
 
-    0 is off, 1 struck, 2 held; the piano-roll is whatever is not 0.
+    0 is off, 1 struck, 2 held; the piano-roll is whatever is not 0. Also the distinct (tick, row)
+    of all notes, and of those that fill a frame.
     """
     file = mido.MidiFile(file=io.BytesIO(data))
     changes = []
@@ -131,17 +132,24 @@ def states_by_mido(data, grid, *, restrike, drums, transpose=0):
             steps = seconds(tick) / Fraction(grid.step_nanoseconds, 10**9)
         return (steps + Fraction(1, 2)).__floor__()
 
-    notes = [n for n in notes_by_mido(data, restrike) if drums or n[3] != 9]
-    states = np.zeros((max((frame(off) for _, off, *_ in notes), default=0), 88), dtype=np.uint8)
-    for on, off, pitch, *_ in notes:
-        folded = pitch + transpose
-        while folded < 21:
-            folded += 12
-        while folded > 108:
-            folded -= 12
-        for t in range(frame(on), frame(off)):
-            if t == frame(on):
-                states[t, folded - 21] = 1
-            elif states[t, folded - 21] == 0:
-                states[t, folded - 21] = 2
-    return states
+    def fold(pitch):
+        while pitch < 21:
+            pitch += 12
+        while pitch > 108:
+            pitch -= 12
+        return pitch - 21
+
+    notes = [
+        (on, frame(on), max(frame(off), frame(on) + short_notes), fold(pitch + transpose))
+        for on, off, pitch, channel, _ in notes_by_mido(data, restrike)
+        if drums or channel != 9
+    ]
+    states = np.zeros((max((end for _, _, end, _ in notes), default=0), 88), dtype=np.uint8)
+    for _, begin, end, row in notes:
+        for t in range(begin, end):
+            if t == begin:
+                states[t, row] = 1
+            elif states[t, row] == 0:
+                states[t, row] = 2
+    filling = {(on, row) for on, begin, end, row in notes if begin < end}
+    return states, {(on, row) for on, *_, row in notes}, filling

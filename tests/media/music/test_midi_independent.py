@@ -15,7 +15,7 @@ from onsets import as_frames
 from seqmodel.errors import SourceError
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.pianoroll import piano_roll
+from seqmodel.media.music.pianoroll import place
 
 RULES = ("close", "discard")
 
@@ -178,19 +178,25 @@ def file_of(tracks, division):
     restrike=st.sampled_from(RULES),
     drums=st.booleans(),
     transpose=st.integers(-5, 6),
+    short_notes=st.booleans(),
 )
-def test_rolls_match_exact_fractions(tracks, division, grid, restrike, drums, transpose):
-    """Guards notes, tempo maps and rounding on files that no collection has."""
+def test_rolls_match_exact_fractions(tracks, division, grid, restrike, **how):
+    """Guards notes, tempo maps, rounding and counts on files that no collection has."""
     data = file_of(tracks, division)
-    expected = states_by_mido(data, grid, restrike=restrike, drums=drums, transpose=transpose)
+    expected, notes, filling = states_by_mido(data, grid, restrike=restrike, **how)
     score = read_score(data, restrike=restrike)
     assert score.remarks == ()
     if len(expected) == 0:
         with pytest.raises(SourceError):
-            piano_roll(score, grid, drums=drums, transpose=transpose)
+            place(score, grid, **how)
         return
-    roll = piano_roll(score, grid, drums=drums, transpose=transpose)
+    placed = place(score, grid, **how)
+    roll, frames = placed.frames(onsets=False), placed.frames(onsets=True)
     assert roll.shape == expected.shape
     assert np.array_equal(roll, expected > 0)
-    frames = piano_roll(score, grid, drums=drums, transpose=transpose, onsets=True)
     assert np.array_equal(frames, as_frames(expected))
+    dropped = len(notes) - len(filling)
+    before = np.pad(expected[:-1], ((1, 0), (0, 0)))
+    after_silence = ((expected > 0) & (before == 0)).sum()
+    assert placed.tally(frames) == (len(notes), dropped, len(filling) - (expected == 1).sum())
+    assert placed.tally(roll) == (len(notes), dropped, len(filling) - after_silence)
