@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.media.music.formats import END_OF_PIECE, LARGEST_QUANTITY
-from seqmodel.media.music.grid import LOWEST_PITCH
 
 ENDED = 0
 """An end-of-track event was read."""
@@ -27,6 +26,9 @@ TOO_LATE = 4
 
 TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE = 0x03, 0x06, 0x51, 0x58
 END_OF_TRACK = 0x2F
+
+FORMER_END = b"\x90\x15\x01\0\x80\x15\x01\0\xff\x2f\0"
+"""How a track of ours ended in silence before there was a marker: with a soft A0 of length 0."""
 
 # A delta of at most four bytes; a tempo, or a status or none and one or two data bytes.
 DELTA, TEMPO = rb"[\x80-\xff]{0,3}+[\x00-\x7f]", rb"\xff\x51\x03..."
@@ -190,16 +192,21 @@ def read_events(
     bits = len(key).bit_length()
     order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
     key, begins, number = key[order], begins[order], number[order]
-    if close:
+    if close and (begins[1:] & begins[:-1] & (key[1:] == key[:-1])).any():
         ending = begins | ~_sounds_on(key, begins, ticks[number], pause)
         key, begins, number = key[ending], begins[ending], number[ending]
     ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
-    on, off, key = notes = np.stack([number[ends], number[ends + 1], key[ends]])
-    # Formerly the mark was the shortest and softest A0, directly before the end of its track.
-    former = (off == np.cumsum(counts)[key >> 11] - 2) & (on == off - 1) & (ticks[on] == ticks[off])
-    former &= (key & 0x7FF == LOWEST_PITCH) & (data[end[on] - 1] == 1)
-    piece_ends = np.append(piece_ends, off[former])
-    return Events(ticks, notes[:, ~former].T, tempos, meters, names, piece_ends)
+    notes = np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
+    size = len(FORMER_END)
+    former = [
+        last - 2
+        for one, last in zip(tracks, np.cumsum(counts).tolist(), strict=True)
+        if data[one.position - size : one.position].tobytes() == FORMER_END
+    ]
+    if former:
+        piece_ends = np.append(piece_ends, former)
+        notes = notes[~np.isin(notes[:, 1], former)]
+    return Events(ticks, notes, tempos, meters, names, piece_ends)
 
 
 def _sounds_on(

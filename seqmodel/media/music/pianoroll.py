@@ -83,9 +83,11 @@ class PlacedNotes:
 
     def tally(self, frames: NDArray[np.uint8]) -> Tally:
         """What became of the notes in `frames`, those with onsets or those without."""
-        note = self.tick * NOTES + self.row
-        read, filling = (len(np.unique(some)) for some in (note, note[self.begin < self.end]))
-        return Tally(read, read - filling, filling - int(struck(frames).sum()))
+        # Sorting is several times as fast as np.unique. The lowest bit: whether it fills no frame.
+        notes = np.sort(2 * (NOTES * self.tick + self.row) + (self.begin == self.end))
+        distinct = notes[np.diff(notes >> 1, prepend=-1) > 0]
+        dropped = int((distinct & 1).sum())
+        return Tally(len(distinct), dropped, len(distinct) - dropped - int(struck(frames).sum()))
 
 
 def place(
@@ -162,25 +164,20 @@ def given_part(score: "Score", grid: Grid) -> NDArray[np.bool_] | None:
     return replace(placed, end=np.where(given, placed.end, placed.begin)).frames(onsets=False) > 0
 
 
-def transpose_roll(roll: NDArray[Any], semitones: int) -> NDArray[Any]:
-    """The roll (T, 88) transposed up by `semitones`, or down if negative.
+def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
+    """Frames (T, 88), or (T, 176) with onsets, transposed up by `semitones`, or down if negative.
 
     Notes that leave the piano's range are moved back into it by octaves, so none is lost.
     """
-    moved = np.zeros_like(roll)
+    halves = frames.reshape(len(frames), -1, NOTES)
+    moved = np.zeros_like(halves)
     first = max(0, -semitones)
     end = max(first, NOTES - max(0, semitones))  # notes from `first` to here stay in the range
-    moved[:, first + semitones : end + semitones] = roll[:, first:end]
+    moved[..., first + semitones : end + semitones] = halves[..., first:end]
     target = _fold(np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) + semitones) - LOWEST_PITCH
     for note in (*range(min(first, NOTES)), *range(end, NOTES)):
-        moved[:, target[note]] |= roll[:, note]
-    return moved
-
-
-def transposed(frames: NDArray[Any], semitones: int) -> NDArray[Any]:
-    """Frames (T, 88), or (T, 176) with onsets, transposed as a roll is."""
-    halves = np.split(frames, frames.shape[1] // NOTES, axis=1)
-    return np.concatenate([transpose_roll(half, semitones) for half in halves], axis=1)
+        moved[..., target[note]] |= halves[..., note]
+    return moved.reshape(frames.shape)
 
 
 def pack(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:

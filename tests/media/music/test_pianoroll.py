@@ -8,7 +8,7 @@ from midi_files import midi_file, note, quantity, tempo
 from seqmodel.errors import SourceError
 from seqmodel.media.music.grid import MAX_FRAMES, Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.pianoroll import piano_roll, transpose_roll
+from seqmodel.media.music.pianoroll import piano_roll, transposed
 
 MATS = {
     "jsb_chorales": "JSB_Chorales",
@@ -142,12 +142,12 @@ def test_transposing_a_roll_loses_no_note():
     roll = (rng.random((50, 88)) < 0.1).astype(np.uint8)
     middle = roll.copy()
     middle[:, :6] = middle[:, -6:] = 0
-    assert np.array_equal(transpose_roll(middle, 5)[:, 5:], middle[:, :-5])
-    assert np.array_equal(transpose_roll(transpose_roll(middle, 6), -6), middle)
+    assert np.array_equal(transposed(middle, 5)[:, 5:], middle[:, :-5])
+    assert np.array_equal(transposed(transposed(middle, 6), -6), middle)
     low = np.eye(88, dtype=np.uint8)
-    assert transpose_roll(low, -3).argmax(axis=1).tolist() == [9, 10, 11, *range(85)]
-    assert transpose_roll(low, 2).argmax(axis=1).tolist() == [*range(2, 88), 76, 77]
-    assert not np.shares_memory(transpose_roll(roll, 0), roll)
+    assert transposed(low, -3).argmax(axis=1).tolist() == [9, 10, 11, *range(85)]
+    assert transposed(low, 2).argmax(axis=1).tolist() == [*range(2, 88), 76, 77]
+    assert not np.shares_memory(transposed(roll, 0), roll)
 
 
 @pytest.mark.parametrize("semitones", [-100, -88, -12, -5, -1, 0, 1, 6, 13, 87, 88, 120])
@@ -162,4 +162,4 @@ def test_notes_that_meet_in_transposing_sound_once(semitones):
         while place > 87:
             place -= 12
         moved[t, place] = 1
-    assert np.array_equal(transpose_roll(roll, semitones), moved)
+    assert np.array_equal(transposed(roll, semitones), moved)
