@@ -198,6 +198,7 @@ def test_the_index_and_the_manifest_describe_the_pieces(dataset, rolls):
         "restrike": "close",
         "drums": False,
         "transpose_to_c": False,
+        "short_notes": True,
     }
     for name, pieces in rolls.items():
         lengths = [len(roll) for roll in pieces]

@@ -9,7 +9,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import UsageError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.music.pianoroll import transpose_roll
+from seqmodel.media.music.pianoroll import transposed
 from seqmodel.media.registry import medium_of
 from seqmodel.model import sequence
 from seqmodel.model.build import build_model, with_sizes
@@ -104,7 +104,7 @@ def test_transposing_a_piece_transposes_its_likelihood(output, semitones):
     roll = np.zeros((8, 88), np.uint8)
     roll[:, 40:50] = np.random.default_rng(4).random((8, 10)) < 0.4
     roll[4:] = roll[:4]  # so that there is an echo
-    here, there = nats(model, roll), nats(model, transpose_roll(roll, semitones))
+    here, there = nats(model, roll), nats(model, transposed(roll, semitones))
     reach = slice(30, 60)
     moved = slice(30 + semitones, 60 + semitones)
     torch.testing.assert_close(there[:, moved], here[:, reach], rtol=0, atol=1e-4)

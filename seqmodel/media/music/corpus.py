@@ -3,8 +3,9 @@
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from seqmodel.media.music.contents import Contents, left_out
 from seqmodel.media.music.formats import DRUM_CHANNEL, MIDI_SUFFIXES, ROLL_SUFFIXES
 from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.midi import Score, read_score
+from seqmodel.media.music.midi import Score, begins_like_midi, read_score
 from seqmodel.media.music.onsets import has_onsets, sounding
-from seqmodel.media.music.pianoroll import pack, piano_roll
+from seqmodel.media.music.pianoroll import Tally, pack, place
 from seqmodel.media.music.published import STATED, RollFile, read_published
 from seqmodel.media.music.timing import Timing
 from seqmodel.media.music.tonic import semitones_to_c
@@ -39,6 +40,8 @@ class LoadedPiece:
     repairs: tuple[str, ...]
     score: Score | None = None
     """What it was read from, if that is MIDI."""
+    tally: Tally = field(default_factory=Tally)
+    """What became of its notes."""
 
 
 class MusicCorpus:
@@ -56,15 +59,17 @@ class MusicCorpus:
         """The source whose grid is taken."""
         self._assumed: list[Path] = []
         self._overruled: list[str] = []
+        self._tally = Tally()
         self._timing = Timing(self._midi.grid, drums=self._midi.drums)
         self._contents = Contents()
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """How MIDI lies on the grid, and what it loses; how that of rolls was found, if unsure."""
+        """What became of the notes of MIDI; how the grid of rolls was found, if unsure."""
         facts: dict[str, Any] = {}
-        if self._timing.notes:
+        if self._tally.read:
             contents = self._contents.to_json()
+            facts["notes"] = self._tally._asdict()
             facts["timing"], facts["contents"] = self._timing.to_json(), contents
             facts["not_kept"] = left_out(contents, self.frame)
         remarks = [*self._overruled]
@@ -83,6 +88,7 @@ class MusicCorpus:
             piece = load_midi(path, self._midi)
             self._agree(path, self._midi.grid)
             assert piece.score is not None
+            self._tally = Tally(*map(add, self._tally, piece.tally))
             self._timing.add(piece.score)
             self._contents.add(piece.score)
             yield self._work(str(path), piece)
@@ -112,6 +118,9 @@ class MusicCorpus:
                 self._overruled.append(f"{path} has {grid}{name}, read as {self.frame.grid}")
             return
         if self._first is None:
+            # The published rolls lack notes shorter than a frame, so MIDI is read likewise.
+            known = rolls is not None and rolls.origin not in ("", STATED)
+            self._midi = replace(self._midi, short_notes=self._midi.short_notes and not known)
             self._first, self.frame = path, replace(self._midi, grid=grid)
         if grid != self.frame.grid:
             raise SeqmodelError(
@@ -136,20 +145,21 @@ def load_midi(path: Path, frame: PianoRollFrames, *, onsets: bool | None = None)
     """
     data = read_whole(path)
     suffix = path.suffix.lower()
-    if suffix and suffix not in MIDI_SUFFIXES and b"MThd" not in data[:64]:
+    if suffix and suffix not in MIDI_SUFFIXES and not begins_like_midi(data):
         raise SourceError(
             f"is neither MIDI nor another supported format ({suffix}): convert it, audio to .wav "
             "or .flac"
         )
     score = read_score(data, restrike=frame.restrike)
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
-    frames = piano_roll(
-        score, frame.grid, drums=frame.drums, transpose=transposed,
-        onsets=frame.onsets if onsets is None else onsets,
-    )  # fmt: skip
+    placed = place(
+        score, frame.grid, drums=frame.drums, transpose=transposed, short_notes=frame.short_notes
+    )
+    frames = placed.frames(onsets=frame.onsets if onsets is None else onsets)
     # The rule for restruck notes is an option, so the content is always read by the default rule.
     content = score if frame.restrike == "close" else read_score(data)
-    return LoadedPiece(frames, content_of(content), transposed, score.remarks, score)
+    tally = placed.tally(frames)
+    return LoadedPiece(frames, content_of(content), transposed, score.remarks, score, tally)
 
 
 def load_roll(path: Path) -> tuple[NDArray[np.uint8], Grid | None]:

@@ -14,6 +14,10 @@ DRUM_CHANNEL = 9
 GIVEN, DRAWN = "given", "drawn"
 """The names of the tracks of music that was drawn around what was there."""
 
+END_OF_PIECE = b"end of piece"
+"""The marker at the end of a piece that ends in silence. A file's own end says nothing: many
+programs pad it."""
+
 DEFAULT_TEMPO = 500_000
 """Microseconds per beat before the first tempo event: 120 beats per minute."""
 

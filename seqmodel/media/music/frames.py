@@ -46,6 +46,9 @@ class PianoRollFrames(FrameDefinition):
     transpose_to_c: bool = False
     onsets: bool = False
     """Whether frames distinguish struck notes from held ones; see the module `onsets`."""
+    short_notes: bool = True
+    """Whether a note that rounds to no frame fills one. Unlike the rest it does not show in
+    `differences`: runs and datasets older than the rule, read without, would differ from all."""
 
     @property
     def frame_size(self) -> int:
@@ -94,7 +97,7 @@ class PianoRollFrames(FrameDefinition):
         return transposed(frames, variant)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the manifest; "onsets" only if there are any."""
+        """Plain values for the manifest; "onsets" and "short_notes" only if they are true."""
         return {
             "notes": NOTES,
             "grid": self.grid.to_json(),
@@ -102,6 +105,7 @@ class PianoRollFrames(FrameDefinition):
             "drums": self.drums,
             "transpose_to_c": self.transpose_to_c,
             **({"onsets": True} if self.onsets else {}),
+            **({"short_notes": True} if self.short_notes else {}),
         }
 
     @classmethod
@@ -117,6 +121,7 @@ class PianoRollFrames(FrameDefinition):
             fields.flag("drums"),
             fields.flag("transpose_to_c"),
             "onsets" in fields and fields.flag("onsets"),
+            "short_notes" in fields and fields.flag("short_notes"),
         )
 
     def __str__(self) -> str:

@@ -19,7 +19,7 @@ from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.music.midi import read_score
 from seqmodel.media.music.notes import NOTE_NAMES, note_name
 from seqmodel.media.music.onsets import has_onsets, sounding, struck
-from seqmodel.media.music.pianoroll import given_part, piano_roll
+from seqmodel.media.music.pianoroll import Tally, given_part, place
 from seqmodel.media.music.plots import piano_roll_png, plot_note_frequencies
 from seqmodel.media.music.published import read_published
 from seqmodel.media.music.timing import NEARLY_ALL, Timing, timing_text
@@ -44,30 +44,33 @@ def inspect_midi(
     grid = grid or Grid.of_beats(defaults.STEPS_PER_BEAT)
     with named(path):
         score = read_score(read_whole(path))
-        frames = piano_roll(score, grid, drums=drums, onsets=True)
+        placed = place(score, grid, drums=drums)
+    frames = placed.frames(onsets=True)
     timing, contents = Timing(grid, drums=drums), Contents()
     timing.add(score)
     contents.add(score)
     if plot is not None:
         given = given_part(score, grid)
         _plot(plot, frames, title=str(path), unit=f"frame ({grid})", given=given)
-    lasting = score.off_tick > score.on_tick  # a note of length 0 only marks a sample's end
-    pitches = score.pitch[lasting & (score.channel != DRUM_CHANNEL)]
+    pitches = score.pitch[score.channel != DRUM_CHANNEL]
+    last_tick = score.off_tick.max(initial=score.end_tick, keepdims=True)
     return {
         "path": str(path),
         "kind": "midi",
         "format": score.format,
         "tracks": score.tracks,
         "channels": sorted({int(channel) + 1 for channel in score.channel}),
-        "notes": int(lasting.sum()),
+        "notes": len(score.pitch),
         "lowest": note_name(int(pitches.min())) if len(pitches) else None,
         "highest": note_name(int(pitches.max())) if len(pitches) else None,
         "tempo_bpm": None if score.smpte else round(60e6 / int(score.tempo[0]), 2),
-        "seconds": round(float(score.seconds_at(score.off_tick.max(keepdims=True))[0]), 3),
+        "seconds": round(float(score.seconds_at(last_tick)[0]), 3),
         "tonic": NOTE_NAMES[-semitones_to_c(score) % 12],
         "grid": str(grid),
         "frames": len(frames),
         "notes_per_frame": _density(frames),
+        "with_onsets": placed.tally(frames)._asdict(),
+        "without_onsets": placed.tally(sounding(frames))._asdict(),
         "remarks": list(score.remarks),
         **contents.to_json(),
         "parts": parts_of(score),
@@ -175,6 +178,8 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
             for _ in [0]
             if timing["on_grid"] < NEARLY_ALL
         ),
+        *(f"  {line}" for line in Tally(**values["without_onsets"]).lines(onsets=False)),
+        *(f"  with --onsets, {line}" for line in Tally(**values["with_onsets"]).lines(onsets=True)),
         *(f"  repaired: {remark}" for remark in values["remarks"]),
     ]
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from seqmodel.media.music.corpus import MusicCorpus
     from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
     from seqmodel.media.music.grid import Grid
+    from seqmodel.media.music.midi import Restrike
 
 
 def _tempo(help: str) -> Option:
@@ -64,6 +65,13 @@ class Music(Medium):
             "MIDI: a note struck again while it sounds ends there, or is discarded.  "
             "[default: close]",
             choices=("close", "discard"),
+        ),
+        Option(
+            "short_notes",
+            str,
+            "MIDI: keep: every note fills a frame at least; drop: one that rounds to none is "
+            "lost, as in the published rolls.  [default: keep; with --restrike discard drop]",
+            choices=("drop", "keep"),
         ),
         DRUMS,
         Option("transpose_to_c", bool, "MIDI: move each piece's estimated tonic to C."),
@@ -166,12 +174,16 @@ class Music(Medium):
         from seqmodel.media.music.grid import Grid
 
         grid = _grid_given(options)
+        restrike: Restrike = options.get("restrike") or "close"
+        # Notes are discarded to get the published rolls, which drop short ones as well.
+        short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
         frame = PianoRollFrames(
             grid or Grid.of_beats(defaults.STEPS_PER_BEAT),
-            options.get("restrike") or "close",
+            restrike,
             options.get("drums") == "keep",
             bool(options.get("transpose_to_c")),
             bool(options.get("onsets")),
+            short_notes == "keep",
         )
         return frame if grid else SourcesGrid(frame)
 
@@ -246,7 +258,7 @@ class Music(Medium):
         return {name: density_text(density, struck.get(name)) for name, density in densities}
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How the grid of rolls was found, if there is doubt."""
+        """How the grid of rolls was found, if there is doubt; what became of notes."""
         remarks = self.prepare_remarks(manifest) + self.prepare_advice(manifest)
         return [f"  {remark}" for remark in remarks]
 
@@ -255,11 +267,13 @@ class Music(Medium):
         return [str(remark) for remark in manifest.get("grid_remarks", [])]
 
     def prepare_advice(self, manifest: Mapping[str, Any]) -> list[str]:
-        """How far MIDI files lie from the grid, if another fits better, and what is not kept."""
+        """What of MIDI files does not show, whether another grid fits better, what is not kept."""
+        from seqmodel.media.music.pianoroll import Tally
         from seqmodel.media.music.timing import timing_text
 
         timing, lost = manifest.get("timing", {}), manifest.get("not_kept", [])
-        lines = []
+        tally = Tally(**manifest.get("notes", {}))
+        lines = tally.lines(onsets="onsets" in manifest["frame"])
         if "suggestion" in timing:
             lines.append(timing_text(timing, self.frame_from_json(manifest["frame"]).grid))
         return [*lines, f"not kept: {', '.join(lost)}"] if lost else lines

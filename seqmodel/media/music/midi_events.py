@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.formats import LARGEST_QUANTITY
+from seqmodel.media.music.formats import END_OF_PIECE, LARGEST_QUANTITY
 
 ENDED = 0
 """An end-of-track event was read."""
@@ -24,12 +24,15 @@ LOST = 3
 TOO_LATE = 4
 """A delta exceeds what the format allows."""
 
-TRACK_NAME, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x51, 0x58, 0x59
-READ = np.isin(np.arange(256), (TRACK_NAME, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE))
+TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x06, 0x51, 0x58, 0x59
+READ = np.isin(np.arange(256), (TRACK_NAME, MARKER, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE))
 """Which kinds of meta events are decoded."""
 END_OF_TRACK = 0x2F
 SUSTAIN, DOWN = 64, 64
 """The controller of the sustain pedal, and the least value that holds it down."""
+
+FORMER_END = b"\x90\x15\x01\0\x80\x15\x01\0\xff\x2f\0"
+"""How a track of ours ended in silence before there was a marker: with a soft A0 of length 0."""
 
 # A delta of at most four bytes; a tempo, or a status or none and one or two data bytes.
 DELTA, TEMPO = rb"[\x80-\xff]{0,3}+[\x00-\x7f]", rb"\xff\x51\x03..."
@@ -144,15 +147,20 @@ class Events(NamedTuple):
     """(J, 3), rows of (number of the event, sharps, or 256 less the flats, 1 for minor)."""
     names: dict[int, bytes]
     """By track, the first one it states."""
+    ends: NDArray[np.int64]
+    """(K,), the numbers of the events that say where the piece ends."""
 
 
-def read_events(data: NDArray[np.uint8], tracks: Sequence[Track], close: bool) -> Events:
+def read_events(
+    data: NDArray[np.uint8], tracks: Sequence[Track], close: bool, pause: int
+) -> Events:
     """Decode the events of all tracks.
 
     Args:
         data: the file's bytes.
         tracks: with E events in all.
         close: whether a restruck note ends there; otherwise the earlier one is discarded.
+        pause: ticks after which a key that is struck again is no longer owed an off.
     """
     counts = [len(track.lengths) for track in tracks]
     track = np.repeat(np.arange(len(tracks)), counts)
@@ -181,6 +189,9 @@ def read_events(data: NDArray[np.uint8], tracks: Sequence[Track], close: bool) -
         track[named].tolist(), value.tolist(), end[named].tolist(), strict=True
     ):
         names.setdefault(number, data[begin:stop].tobytes())
+    marker, value = metas.of_kind(MARKER, len(END_OF_PIECE))
+    marked = _bytes(data, value, len(END_OF_PIECE)) == np.frombuffer(END_OF_PIECE, np.uint8)
+    piece_ends = marker[marked.all(axis=1) & (value + len(END_OF_PIECE) == end[marker])]
 
     channel = explicit & (event < 0xF0)
     status = event[np.maximum.accumulate(np.where(channel, np.arange(len(event)), 0))]
@@ -201,14 +212,56 @@ def read_events(data: NDArray[np.uint8], tracks: Sequence[Track], close: bool) -
     begins = (status >= 0x90) & (data[at + 1] > 0)
     # Above 127 is out of range, but it is where the pitch belongs: clamp it.
     key = of_channel[number] << 7 | np.minimum(data[at], 127)
+    notes = _paired(key, begins, number, ticks, close, pause)
+    size = len(FORMER_END)
+    former = [
+        last - 2
+        for one, last in zip(tracks, np.cumsum(counts).tolist(), strict=True)
+        if data[one.position - size : one.position].tobytes() == FORMER_END
+    ]
+    if former:
+        piece_ends = np.append(piece_ends, former)
+        notes = notes[~np.isin(notes[:, 1], former)]
+    velocities = np.minimum(data[velocity_at[notes[:, 0]]], 127)
+    return Events(
+        ticks, notes, velocities, programs, pedal, tempos, meters, keys, names, piece_ends
+    )
+
+
+def _paired(
+    key: NDArray[np.int64], begins: NDArray[np.bool_], number: NDArray[np.int64],
+    ticks: NDArray[np.int64], close: bool, pause: int,
+) -> NDArray[np.int64]:  # fmt: skip
+    """The notes (N, 3), as in `Events`, of what begins or ends one, in order of the file."""
     # By key, then in order: sorting numbers is faster than sorting their places.
     bits = len(key).bit_length()
     order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
     key, begins, number = key[order], begins[order], number[order]
+    if close and (begins[1:] & begins[:-1] & (key[1:] == key[:-1])).any():
+        ending = begins | ~_sounds_on(key, begins, ticks[number], pause)
+        key, begins, number = key[ending], begins[ending], number[ending]
     ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
-    notes = np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
-    velocities = np.minimum(data[velocity_at[notes[:, 0]]], 127)
-    return Events(ticks, notes, velocities, programs, pedal, tempos, meters, keys, names)
+    return np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
+
+
+def _sounds_on(
+    key: NDArray[np.int64], begins: NDArray[np.bool_], tick: NDArray[np.int64], pause: int
+) -> NDArray[np.bool_]:
+    """Whether a key goes on sounding after each of its events (E,), sorted by key, then in order.
+
+    It does so until there were as many offs as strikes: an off that comes after the next strike, or
+    at its tick, is not that one's. A strike that is never matched by an off hangs and does not
+    count, nor does one that still waits when the key is struck after a pause.
+    """
+    fresh = np.ones(len(key), np.bool_)
+    fresh[1:] = (key[1:] != key[:-1]) | (begins[1:] & (np.diff(tick) > pause))
+    # Stretches lie further apart than they reach, so that a running minimum begins anew in each.
+    apart = 2 * len(key) * np.cumsum(fresh)
+    level = np.cumsum(np.where(begins, 1, -1)) - apart
+    owed = level - np.minimum.accumulate(level - begins)
+    hanging = np.minimum.accumulate((owed + apart)[::-1])[::-1] - apart
+    sounds: NDArray[np.bool_] = owed > hanging
+    return sounds
 
 
 def _presses(pedal: NDArray[np.int64], down: NDArray[np.bool_]) -> int:

@@ -10,12 +10,13 @@ from seqmodel.errors import UsageError
 from seqmodel.media.music.dynamics import velocities
 from seqmodel.media.music.formats import (
     DRAWN,
+    END_OF_PIECE,
     GIVEN,
     LARGEST_DIVISION,
     LARGEST_QUANTITY,
     MAX_TICK,
 )
-from seqmodel.media.music.grid import LOWEST_PITCH, Grid
+from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.notes import given_notes, notes_of
 
 FINE_DIVISION = 480
@@ -41,8 +42,8 @@ def midi_bytes(
     Consecutive frames of a pitch are one piano note; with onsets, (T, 176), each onset begins a new
     one. They are as loud as `dynamics` says. Reading the bytes on the same
     grid restores the frames exactly: frame t begins at the tick nearest to its exact time, always
-    less than half a step away, and a piece that ends in silence ends with a note of length 0, which
-    fills no frame but counts towards the length. The same frames give the same bytes.
+    less than half a step away, and a marker says where a piece ends that ends in silence. The same
+    frames give the same bytes.
 
     Where something was `given`, the notes that begin in it have a track and a channel of their own.
 
@@ -83,8 +84,12 @@ def midi_bytes(
             while tick - now > LARGEST_QUANTITY:
                 track.append(mido.MetaMessage("text", time=LARGEST_QUANTITY))
                 now += LARGEST_QUANTITY
-            struck = {"note": note, "velocity": velocity, "time": tick - now}
-            track.append(mido.Message(kind, channel=channel, **struck))
+            if kind == "marker":
+                text = END_OF_PIECE.decode()
+                track.append(mido.MetaMessage(kind, text=text, time=tick - now))
+            else:
+                struck = {"note": note, "velocity": velocity, "time": tick - now}
+                track.append(mido.Message(kind, channel=channel, **struck))
             now = tick
     file = mido.MidiFile(type=int(len(tracks) > 1), ticks_per_beat=division, tracks=tracks)
     stream = io.BytesIO()
@@ -113,7 +118,7 @@ def _events(
     frames: NDArray[np.uint8], grid: Grid, meter: tuple[int, int] | None,
     given: NDArray[np.bool_] | None, *, flat: bool,
 ) -> list[tuple[int, str, int, int, int]]:  # fmt: skip
-    """(Frame, "note_off" or "note_on", pitch, velocity, channel), "note_off" first in a frame.
+    """(Frame, "note_off", "note_on" or "marker", pitch, velocity, channel), in this order.
 
     The channel is 0, or 1 for what is drawn where something is given.
     """
@@ -127,6 +132,5 @@ def _events(
         events.append((end, "note_off", pitch, velocity, channel))
     events.sort()
     if not frames[-1].any():
-        last = len(frames)
-        events += [(last, kind, LOWEST_PITCH, 1, 0) for kind in ("note_on", "note_off")]
+        events.append((len(frames), "marker", 0, 0, 0))
     return events

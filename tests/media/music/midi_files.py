@@ -2,7 +2,9 @@
 
 import io
 import struct
+from collections import defaultdict
 from fractions import Fraction
+from itertools import pairwise
 
 import mido
 import numpy as np
@@ -38,26 +40,58 @@ def note(on_delta, off_delta, pitch=60, channel=0):
     return on + quantity(off_delta) + bytes([0x80 | channel, pitch, 64])
 
 
+def events(*ticks, pitch=60):
+    """The events of a key: a strike at each of the ticks, an off where it is negative."""
+    body, now = b"", 0
+    for tick in ticks:
+        body += quantity(abs(tick) - now) + bytes([0x90 if tick >= 0 else 0x80, pitch, 64])
+        now = abs(tick)
+    return body
+
+
 def tempo(delta, microseconds):
     return quantity(delta) + b"\xff\x51\x03" + microseconds.to_bytes(3)
 
 
+def closed(events, pause):
+    """(Strike, end) of the notes of one key, from its (tick, whether it is a strike) in order.
+
+    Offs are matched with strikes as brackets are, afresh where the key is struck after a pause. The
+    key sounds from each matched strike to its off; a note ends with that, or at the next strike.
+    """
+    waiting, change = [], [0] * len(events)
+    for k, (tick, strike) in enumerate(events):
+        if strike:
+            waiting = [] if k and tick - events[k - 1][0] > pause else waiting
+            waiting.append(k)
+        elif waiting:
+            change[waiting.pop()], change[k] = 1, -1
+    notes, struck, sounding = [], None, 0
+    for (tick, strike), more in zip(events, change, strict=True):
+        sounding += more
+        if struck is not None and (strike or not sounding):
+            notes.append((struck, tick))
+            struck = None
+        struck = tick if strike else struck
+    return notes
+
+
 def notes_by_mido(data, restrike):
     """Notes as sorted (on, off, pitch, channel, track), each track walked message by message."""
-    notes = []
-    for number, track in enumerate(mido.MidiFile(file=io.BytesIO(data)).tracks):
-        now, sounding = 0, {}
+    notes, file = [], mido.MidiFile(file=io.BytesIO(data))
+    for number, track in enumerate(file.tracks):
+        now, keys = 0, defaultdict(list)
         for message in track:
             now += message.time
-            if message.type not in ("note_on", "note_off"):
-                continue
-            key = message.channel, message.note
-            begins = message.type == "note_on" and message.velocity > 0
-            if key in sounding and (restrike == "close" or not begins):
-                notes.append((sounding[key], now, message.note, message.channel, number))
-            sounding.pop(key, None)
-            if begins:
-                sounding[key] = now
+            if message.type in ("note_on", "note_off"):
+                strike = message.type == "note_on" and message.velocity > 0
+                keys[message.note, message.channel].append((now, strike))
+        for key, events in keys.items():
+            if restrike == "close":
+                pairs = closed(events, 16 * file.ticks_per_beat)
+            else:
+                pairs = [(on, off) for (on, a), (off, b) in pairwise(events) if a and not b]
+            notes += [(*pair, *key, number) for pair in pairs]
     return sorted(notes)
 
 
@@ -67,10 +101,11 @@ def notes_of(score):
     return sorted(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def states_by_mido(data, grid, *, restrike, drums, transpose=0):
+def states_by_mido(data, grid, *, restrike, drums, transpose=0, short_notes=True):
     """The states (T, 88) in exact fractions: the rule as documented, note by note.
 
-    0 is off, 1 struck, 2 held; the piano-roll is whatever is not 0.
+    0 is off, 1 struck, 2 held; the piano-roll is whatever is not 0. Also the distinct (tick, row)
+    of all notes, and of those that fill a frame.
     """
     file = mido.MidiFile(file=io.BytesIO(data))
     changes = []
@@ -97,17 +132,24 @@ def states_by_mido(data, grid, *, restrike, drums, transpose=0):
             steps = seconds(tick) / Fraction(grid.step_nanoseconds, 10**9)
         return (steps + Fraction(1, 2)).__floor__()
 
-    notes = [n for n in notes_by_mido(data, restrike) if drums or n[3] != 9]
-    states = np.zeros((max((frame(off) for _, off, *_ in notes), default=0), 88), dtype=np.uint8)
-    for on, off, pitch, *_ in notes:
-        folded = pitch + transpose
-        while folded < 21:
-            folded += 12
-        while folded > 108:
-            folded -= 12
-        for t in range(frame(on), frame(off)):
-            if t == frame(on):
-                states[t, folded - 21] = 1
-            elif states[t, folded - 21] == 0:
-                states[t, folded - 21] = 2
-    return states
+    def fold(pitch):
+        while pitch < 21:
+            pitch += 12
+        while pitch > 108:
+            pitch -= 12
+        return pitch - 21
+
+    notes = [
+        (on, frame(on), max(frame(off), frame(on) + short_notes), fold(pitch + transpose))
+        for on, off, pitch, channel, _ in notes_by_mido(data, restrike)
+        if drums or channel != 9
+    ]
+    states = np.zeros((max((end for _, _, end, _ in notes), default=0), 88), dtype=np.uint8)
+    for _, begin, end, row in notes:
+        for t in range(begin, end):
+            if t == begin:
+                states[t, row] = 1
+            elif states[t, row] == 0:
+                states[t, row] = 2
+    filling = {(on, row) for on, begin, end, row in notes if begin < end}
+    return states, {(on, row) for on, *_, row in notes}, filling

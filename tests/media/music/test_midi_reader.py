@@ -1,10 +1,13 @@
 """The reader of MIDI files, case by case on bytes assembled by hand."""
 
 import struct
+from operator import add
 
 import numpy as np
 import pytest
-from midi_files import END, chunk, header, midi_file, note, notes_of, quantity, tempo
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from midi_files import END, chunk, events, header, midi_file, note, notes_of, quantity, tempo
 
 from seqmodel.errors import SourceError
 from seqmodel.media.music.formats import MAX_TICK
@@ -15,12 +18,58 @@ STRIKE, AGAIN, RELEASE = b"\x00\x90\x3c\x40", b"\x0a\x90\x3c\x40", b"\x0a\x80\x3
 
 @pytest.mark.parametrize(
     ("restrike", "notes"),
-    [("close", [(0, 10, 60, 0, 0), (10, 20, 60, 0, 0)]), ("discard", [(10, 20, 60, 0, 0)])],
+    [("close", [(0, 10, 60, 0, 0), (10, 30, 60, 0, 0)]), ("discard", [(10, 20, 60, 0, 0)])],
 )
 def test_a_note_struck_again(restrike, notes):
     """Guards the two rules, of which only one gives the published rolls."""
     data = midi_file(STRIKE + AGAIN + RELEASE + RELEASE)
     assert notes_of(read_score(data, restrike=restrike)) == notes
+
+
+LATER = 20 * 480  # beyond the pause after which a key owes no off
+
+
+@pytest.mark.parametrize(
+    ("ticks", "notes"),
+    [
+        # Four notes in a row, each struck before the last one's off: at its tick, or one early.
+        (
+            [0, 480, -480, 960, -960, 1440, -1440, -1920],
+            [(0, 480), (480, 960), (960, 1440), (1440, 1920)],
+        ),
+        (
+            [0, 479, -480, 959, -960, 1439, -1440, -1920],
+            [(0, 479), (479, 959), (959, 1439), (1439, 1920)],
+        ),
+        # One that hangs, and notes that end by themselves all the same.
+        (
+            [0, 480, -720, 960, -1200, 1440, -1680],
+            [(0, 480), (480, 720), (960, 1200), (1440, 1680)],
+        ),
+        # It does not wait for an off too many after a pause, at the end of the piece.
+        (
+            [0, 480, -720, LATER, -LATER - 9, -LATER - 9],
+            [(0, 480), (480, 720), (LATER, LATER + 9)],
+        ),
+        ([0, -LATER, -LATER - 9], [(0, LATER)]),  # a long note is none that hangs
+        # A long note in one voice and short ones in another.
+        ([0, 100, -150, 200, -250, -300], [(0, 100), (100, 200), (200, 300)]),
+        ([-5, 10, 10, -20, -30, -40, 50, -50], [(10, 10), (10, 30), (50, 50)]),
+    ],
+)
+def test_an_off_ends_the_note_that_it_belongs_to(ticks, notes):
+    """Guards notes struck again at or just before their offs, as notation programs write them."""
+    score = read_score(midi_file(events(*ticks)))
+    assert [note[:2] for note in notes_of(score)] == notes
+
+
+def test_the_pause_is_as_long_in_real_time():
+    """16 beats are 8 s at 120 beats per minute: guards SMPTE time, where a unit is three frames."""
+    for seconds, last in ((8, 38), (8.01, 29)):  # 25 frames a second, 40 ticks each
+        late = int(seconds * 1000)
+        ticks = [0, 10, -20, 20 + late, -late - 29, -late - 38]
+        score = read_score(midi_file(events(*ticks), division=(256 - 25) << 8 | 40))
+        assert score.off_tick.max() == late + last
 
 
 def test_notes_are_told_apart_by_track_channel_and_pitch():
@@ -68,7 +117,16 @@ def test_chunks_and_headers_of_other_sizes():
         assert notes_of(read_score(data)) == [(0, 5, 60, 0, 0)]
     endless = header() + chunk(b"JUNK", b"", 2**32 - 1) + track
     assert notes_of(read_score(endless)) == [(0, 5, 60, 0, 0)]
-    wrapped = b"RIFF\x00\x00\x00\x00RMIDdata\x00\x00\x00\x00" + header() + track
+
+
+@pytest.mark.parametrize(
+    "before",
+    [b"", b"LIST\x11\0\0\0INFOINAM\5\0\0\0MThd\0\0", b"DISP\xff\0\0\0cut short", b"odd"],
+)
+def test_a_file_wrapped_in_riff(before):
+    """Guards against a title taken for the header, and lengths of chunks that lead nowhere."""
+    inside = header() + chunk(b"MTrk", note(0, 5) + END)
+    wrapped = b"RIFF\0\0\0\0RMID" + before + b"data\0\0\0\0" + inside
     assert notes_of(read_score(wrapped)) == [(0, 5, 60, 0, 0)]
 
 
@@ -85,6 +143,27 @@ def test_a_track_with_a_wrong_length(size):
     data = header(2) + first + chunk(b"MTrk", note(1, 1) + END)
     score = read_score(data)
     assert notes_of(score) == [(0, 5, 60, 0, 0), (1, 2, 60, 0, 1), (10, 15, 60, 0, 0)]
+    assert score.remarks
+
+
+JUNK = st.one_of(st.integers(1, 12).map(bytes), st.binary(min_size=1, max_size=40))
+
+
+@settings(deadline=None, database=None, derandomize=True, max_examples=100)
+@given(
+    junk=st.tuples(JUNK, JUNK, JUNK).filter(lambda junk: b"MTrk" not in b"".join(junk)),
+    size=st.one_of(st.none(), st.integers(0, 40_000), st.integers(0, 2**32 - 1)),
+)
+@example(junk=(b"", bytes(6), b""), size=None)
+@example(junk=(b"", bytes(7), b""), size=None)
+def test_junk_between_tracks_loses_none(junk, size):
+    """Guards against a length read from what is no chunk, which leads into a track or beyond it."""
+    bodies = [note(k, 5) * 3000 for k in range(3)]
+    tracks = [chunk(b"MTrk", bodies[0] + END, size)]
+    tracks += [chunk(b"MTrk", body + END) for body in bodies[1:]]
+    clean = read_score(midi_file(*bodies))
+    score = read_score(header(3) + b"".join(map(add, junk, tracks)))
+    assert notes_of(score) == notes_of(clean)
     assert score.remarks
 
 

@@ -8,7 +8,7 @@ from midi_files import midi_file, note, quantity, tempo
 from seqmodel.errors import SourceError
 from seqmodel.media.music.grid import MAX_FRAMES, Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.pianoroll import piano_roll, transpose_roll
+from seqmodel.media.music.pianoroll import piano_roll, transposed
 
 MATS = {
     "jsb_chorales": "JSB_Chorales",
@@ -18,9 +18,10 @@ MATS = {
 }
 
 
-def roll_of(*tracks, grid=None, drums=False, transpose=0, **header):
+def roll_of(*tracks, grid=None, drums=False, transpose=0, short_notes=True, **header):
     score = read_score(midi_file(*tracks, **header))
-    return piano_roll(score, grid or Grid.of_beats(1), drums=drums, transpose=transpose)
+    how = {"drums": drums, "transpose": transpose, "short_notes": short_notes}
+    return piano_roll(score, grid or Grid.of_beats(1), **how)
 
 
 def test_every_file_gives_its_published_roll(shared_data, music, listing):
@@ -34,7 +35,8 @@ def test_every_file_gives_its_published_roll(shared_data, music, listing):
         jsb = collection == "jsb_chorales"
         grid = Grid.of_seconds("0.6") if jsb else Grid.of_beats(2)
         score = read_score(music[name], restrike="discard")
-        roll = piano_roll(score, grid, drums=True, transpose=entry["transpose"])
+        how = {"drums": True, "transpose": entry["transpose"], "short_notes": False}
+        roll = piano_roll(score, grid, **how)
         published = mats[collection][f"{split}data"][0][entry["index"]]
         if not np.array_equal(roll if jsb else roll[1:], published):
             different.append(name)
@@ -42,22 +44,34 @@ def test_every_file_gives_its_published_roll(shared_data, music, listing):
 
 
 @pytest.mark.parametrize(
-    ("on", "off", "sounding"),
-    [(0, 10, [0]), (4, 15, [0, 1]), (5, 15, [1]), (5, 14, []), (0, 4, None), (25, 25, [])],
+    ("on", "off", "sounding", "short"),
+    [
+        (0, 10, [0], [0]),
+        (4, 15, [0, 1], [0, 1]),
+        (5, 15, [1], [1]),
+        (5, 14, [], [1]),
+        (0, 4, None, [0]),
+        (25, 25, [], [3]),
+    ],
 )
-def test_half_a_step_rounds_up(on, off, sounding):
-    """Guards floor(t/step + 1/2) against half-to-even, and the ends of [f(on), f(off))."""
+def test_half_a_step_rounds_up(on, off, sounding, short):
+    """Guards floor(t/step + 1/2) against half-to-even, the ends of [f(on), f(off)) and short notes,
+    which fill a frame or, in the published rolls, none."""
     data = note(on, off - on)
-    if sounding is None:
-        with pytest.raises(SourceError, match="half a step"):
-            roll_of(data, division=10)
-        return
-    assert np.flatnonzero(roll_of(data, division=10)[:, 60 - 21]).tolist() == sounding
+    for short_notes, filled in ((True, short), (False, sounding)):
+        if filled is None:
+            with pytest.raises(SourceError, match="half a step"):
+                roll_of(data, division=10, short_notes=False)
+            continue
+        roll = roll_of(data, division=10, short_notes=short_notes)
+        assert np.flatnonzero(roll[:, 60 - 21]).tolist() == filled
 
 
-def test_the_last_end_sets_the_length():
+@pytest.mark.parametrize(("short_notes", "frames"), [(False, 7), (True, 8)])
+def test_the_last_end_sets_the_length(short_notes, frames):
     """Guards the length, for which notes that fill no frame count too."""
-    assert len(roll_of(note(0, 10) + note(60, 0), division=10)) == 7
+    notes = note(0, 10) + note(60, 0)
+    assert len(roll_of(notes, division=10, short_notes=short_notes)) == frames
 
 
 def test_seconds_follow_the_tempo():
@@ -128,12 +142,12 @@ def test_transposing_a_roll_loses_no_note():
     roll = (rng.random((50, 88)) < 0.1).astype(np.uint8)
     middle = roll.copy()
     middle[:, :6] = middle[:, -6:] = 0
-    assert np.array_equal(transpose_roll(middle, 5)[:, 5:], middle[:, :-5])
-    assert np.array_equal(transpose_roll(transpose_roll(middle, 6), -6), middle)
+    assert np.array_equal(transposed(middle, 5)[:, 5:], middle[:, :-5])
+    assert np.array_equal(transposed(transposed(middle, 6), -6), middle)
     low = np.eye(88, dtype=np.uint8)
-    assert transpose_roll(low, -3).argmax(axis=1).tolist() == [9, 10, 11, *range(85)]
-    assert transpose_roll(low, 2).argmax(axis=1).tolist() == [*range(2, 88), 76, 77]
-    assert not np.shares_memory(transpose_roll(roll, 0), roll)
+    assert transposed(low, -3).argmax(axis=1).tolist() == [9, 10, 11, *range(85)]
+    assert transposed(low, 2).argmax(axis=1).tolist() == [*range(2, 88), 76, 77]
+    assert not np.shares_memory(transposed(roll, 0), roll)
 
 
 @pytest.mark.parametrize("semitones", [-100, -88, -12, -5, -1, 0, 1, 6, 13, 87, 88, 120])
@@ -148,4 +162,4 @@ def test_notes_that_meet_in_transposing_sound_once(semitones):
         while place > 87:
             place -= 12
         moved[t, place] = 1
-    assert np.array_equal(transpose_roll(roll, semitones), moved)
+    assert np.array_equal(transposed(roll, semitones), moved)

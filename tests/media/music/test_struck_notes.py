@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,7 +49,10 @@ AGAIN = b"\x00\x90\x3c\x40\x14\x90\x3c\x40\x14\x80\x3c\x40"  # on, 20 later on a
         ([note(0, 17) + note(3, 20)], "close", [1, 2, 1, 2]),  # a rest too short for a frame
         ([note(0, 24) + note(12, 14)], "close", [1, 2, 0, 0, 1]),  # struck off the grid
         ([note(0, 10) + note(0, 2) + note(0, 28)], "close", [1, 1, 2, 2]),  # two within one frame
-        ([note(0, 20) + note(0, 3), HOLD], "close", [1, 2, 2, 2]),  # one that fills no frame
+        ([note(0, 20) + note(0, 3), HOLD], "close", [1, 2, 1, 2]),  # shorter than a frame
+        ([note(0, 2) + note(8, 2) + note(0, 2) + note(8, 20)], "close", [1, 1, 1, 2]),
+        ([note(0, 2) + note(0, 2) + note(0, 24)], "close", [1, 2, 2]),  # three within one frame
+        ([note(0, 2) + note(12, 2, pitch=61) + note(4, 0)], "close", [1, 0, 1]),  # of length 0
         ([HOLD, note(10, 10)], "close", [1, 1, 2, 2]),  # by another track into the first
         ([HOLD, note(0, 20)], "close", [1, 2, 2, 2]),  # by both at once
         ([HOLD, note(10, 10, channel=1)], "discard", [1, 1, 2, 2]),  # nothing to discard
@@ -103,8 +107,9 @@ def test_only_frames_with_onsets_say_so():
     """Guards old manifests, whose bytes and fingerprint must not change."""
     plain = PianoRollFrames(GRID)
     assert "onsets" not in plain.to_json()
+    assert "short_notes" not in replace(plain, short_notes=False).to_json()
     assert (plain.fingerprint, plain.row_shape, plain.frame_size) == (b"", (11,), 88)
-    for frame in (plain, FRAME):
+    for frame in (plain, FRAME, replace(plain, short_notes=False)):
         assert definition_from_json("music", json.loads(json.dumps(frame.to_json()))) == frame
     assert FRAME.fingerprint != plain.fingerprint
     assert FRAME.frame_size == FRAME.context == 176

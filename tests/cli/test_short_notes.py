@@ -1,0 +1,156 @@
+"""Notes that round to no frame, and notes that repeat a sounding one: kept, dropped, counted."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import Call, call_ok
+from mido import Message, MidiFile, MidiTrack
+
+import seqmodel
+from seqmodel.errors import SourceError
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.pianoroll import place
+from seqmodel.media.registry import MEDIA
+
+REPEATED = (
+    "merged 3 of 5 notes with one of their pitch that sounds up to there; prepare --onsets keeps "
+    "them apart"
+)
+IN_ONE_FRAME = (
+    "merged 1 of 5 notes with another of their pitch in the same frame; a finer grid keeps them "
+    "apart"
+)
+SHORT = (
+    "dropped 3 of 5 notes that fill no frame; prepare --short-notes keep, or a finer grid, keeps "
+    "them"
+)
+
+
+def write(path: Path, *spans: tuple[int, int]) -> Path:
+    """A file of notes of one pitch, on and off at these ticks, 10 to a frame of a quarter beat."""
+    track, now = MidiTrack(), 0
+    for on, off in spans:
+        track.append(Message("note_on", note=60, time=on - now))
+        track.append(Message("note_off", note=60, time=off - on))
+        now = off
+    MidiFile(tracks=[track], ticks_per_beat=40).save(path)
+    return path
+
+
+@pytest.fixture
+def short(here: Path) -> Path:
+    """Five notes: the second short and right after the first, the next two within one frame. Two
+    tracks have them, which makes no more."""
+    file = MidiFile(write(here / "short.mid", (0, 10), (10, 13), (20, 22), (22, 24), (40, 60)))
+    file.tracks.append(file.tracks[0])
+    file.save(here / "short.mid")
+    return here / "short.mid"
+
+
+@pytest.mark.parametrize(
+    ("options", "states", "line"),
+    [
+        (["--onsets"], [1, 1, 1, 0, 1, 2], IN_ONE_FRAME),
+        ([], [1, 1, 1, 0, 1, 1], REPEATED),
+        (["--short-notes", "drop"], [1, 0, 0, 0, 1, 1], SHORT),
+        (["--restrike", "discard"], [1, 0, 0, 0, 1, 1], SHORT),
+        (["--restrike", "discard", "--short-notes", "keep"], [1, 1, 1, 0, 1, 1], REPEATED),
+    ],
+)
+def test_prepare_counts_notes_that_do_not_show(call: Call, short: Path, options, states, line):
+    result = call("prepare", short, "-o", "d", "--split-by", "piece", "--json", *options)
+    assert result.status == 0
+    assert line in result.err.splitlines()
+    manifest = json.loads(result.out)
+    merged, dropped = (0, 3) if line == SHORT else (1 if "--onsets" in options else 3, 0)
+    assert manifest["notes"] == {"read": 5, "dropped": dropped, "merged": merged}
+    assert manifest["frame"].get("short_notes", False) is (line != SHORT)
+    data = seqmodel.open_dataset("d")
+    frames = data[data.splits[0]][0]
+    key = frames[:, 60 - 21] if frames.shape[1] == 88 else 2 * frames[:, 39] - frames[:, 88 + 39]
+    assert key.tolist() == states
+    assert f"  {line}\n" in call("inspect", "d").out
+
+
+def test_nothing_is_said_where_all_notes_show(call: Call, here: Path):
+    file = write(here / "a.mid", (0, 10), (20, 30))
+    result = call("prepare", file, "-o", "d", "--split-by", "piece")
+    assert "merged" not in result.err
+    assert json.loads(Path("d/manifest.json").read_text())["notes"]["merged"] == 0
+    assert "merged" not in call("inspect", file).out
+
+
+def test_inspect_counts_them_on_its_grid(call: Call, short: Path):
+    shown = call("inspect", short).out
+    assert f"  {REPEATED}\n  with --onsets, {IN_ONE_FRAME}\n" in shown
+    values = json.loads(call("inspect", short, "--json", "--steps-per-beat", 40).out)
+    assert values["with_onsets"] == {"read": 5, "dropped": 0, "merged": 0}
+    assert values["without_onsets"] == {"read": 5, "dropped": 0, "merged": 2}
+
+
+def test_a_run_reads_files_as_its_data_were_read(call: Call, short: Path, here: Path):
+    """Guards runs and datasets of before the rule, whose definition lacks it."""
+    music = MEDIA["music"]
+    for keep in (True, False):
+        frame = PianoRollFrames(Grid.of_beats(4), short_notes=keep)
+        values = frame.to_json()
+        assert ("short_notes" in values) is keep
+        again = music.frame_from_json(values)
+        assert again == frame
+        assert again.differences(PianoRollFrames(Grid.of_beats(4))) == []
+        (work,) = music.corpus(music.settings_like(again), [short], here).works(short)
+        assert work.frames == 6
+        ((_, (rows,)),) = work.pieces
+        assert again.decode(rows)[:, 60 - 21].tolist() == [1, keep, keep, 0, 1, 1]
+
+
+def test_published_rolls_keep_their_rule(call: Call, here: Path, shared_data: Path):
+    """Guards files that a run trained on the rolls continues: they are read as the rolls were."""
+    call_ok("prepare", shared_data / "music/rolls/JSB_Chorales.mat", "-o", "jsb")
+    assert not seqmodel.open_dataset("jsb").frame.short_notes
+    np.save(here / "a.npy", np.ones((3, 88), np.uint8))
+    call_ok("prepare", here / "a.npy", "-o", "other")
+    assert seqmodel.open_dataset("other").frame.short_notes
+
+
+def test_a_beat_of_staccato_is_heard(call: Call, shared_data: Path):
+    """96 staccato eighths, a tenth of a beat each, once made a dataset without a note."""
+    path = shared_data / "music/real/stacc.mid"
+    call_ok("prepare", path, "--onsets", "--split-by", "piece", "-o", "d")
+    data = seqmodel.open_dataset("d")
+    frames = data[data.splits[0]][0]
+    assert frames[:, 88:].sum() == 96
+    assert json.loads(Path("d/manifest.json").read_text())["notes"]["merged"] == 0
+
+
+@pytest.mark.parametrize(
+    ("collection", "grid"),
+    [
+        ("perf", Grid.of_seconds("0.05")),
+        ("pop", Grid.of_beats(12)),
+        ("vgame", Grid.of_beats(12)),
+        ("folk", Grid.of_beats(4)),
+        ("drums", Grid.of_beats(12)),
+        ("band", Grid.of_beats(12)),
+    ],
+)
+def test_real_onsets_survive(shared_data: Path, collection: str, grid: Grid):
+    """Guards real music: at least 99 % of all onsets, distinct in tick and pitch, are struck in
+    their frame. In band songs two instruments often play one pitch almost at once: 97.9 %."""
+    found, shown = 0, 0
+    for path in sorted((shared_data / "music/real" / collection).glob("*.mid")):
+        try:
+            placed = place(read_score(path.read_bytes()), grid, drums=True)
+        except SourceError:
+            continue
+        frames = placed.frames(onsets=True)
+        struck = np.argwhere(frames[:, 88:])
+        notes = set(zip(placed.tick.tolist(), placed.row.tolist(), strict=True))
+        frame_of = dict(zip(placed.tick.tolist(), placed.begin.tolist(), strict=True))
+        assert {(frame_of[t], row) for t, row in notes} == set(map(tuple, struck.tolist()))
+        found, shown = found + len(notes), shown + len(struck)
+    assert shown / found > (0.978 if collection == "band" else 0.99)
