@@ -1,5 +1,8 @@
 """The errors shown to users, each with a one-line message and an exit status."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SeqmodelError(Exception):
     """Something in the data, a config, a checkpoint or the disk is wrong.
@@ -12,10 +15,23 @@ class SeqmodelError(Exception):
     """Lines that are shown below it: the place in a text."""
 
 
+class FullError(SeqmodelError):
+    """The disk, or the user's share of it, is full."""
+
+
 class UsageError(SeqmodelError):
     """The command was called wrongly: mutually exclusive options, a value out of range."""
 
     exit_status = 2
+
+
+@contextmanager
+def advising(again: str) -> Iterator[None]:
+    """A `FullError` in the block becomes a SeqmodelError that adds how to go on: `again`."""
+    try:
+        yield
+    except FullError as error:
+        raise SeqmodelError(f"{error}; once there is room, {again}") from error
 
 
 def reason(error: OSError) -> str:

@@ -109,7 +109,7 @@ class _Lock(BaseJournalFileLock):
         if not stat.S_ISREG(os.fstat(self._file).st_mode):
             self.release()
             raise SeqmodelError(f"{self._lock} is not a file: remove it")
-        take(self._file, wait=True)
+        take(self._file, self._lock, wait=True)
         with suppress(FileNotFoundError), self._journal.open("r+b") as file:
             if size := file.seek(0, os.SEEK_END):
                 file.seek(size - 1)

@@ -22,7 +22,7 @@ from seqmodel.config import (
     read_config_file,
     search_of,
 )
-from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
@@ -191,7 +191,10 @@ def compare(
     in_file = read_config_file(config) if config else {}
     plan, folder, text = blaming(Path(config or ""), in_file, begin)
     if text is None:
-        text = _run(plan, folder, storage, artifacts, jobs, quiet=quiet)
+        from seqmodel.experiment.processes import AGAIN
+
+        with advising(AGAIN):
+            text = _run(plan, folder, storage, artifacts, jobs, quiet=quiet)
     if as_json:
         text = (folder / "table.json").read_text().removesuffix("\n")
     show(*text.split("\n"))

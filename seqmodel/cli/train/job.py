@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqmodel.cli.common import message, print_json, show
 from seqmodel.config import Config
-from seqmodel.errors import SeqmodelError
+from seqmodel.errors import SeqmodelError, advising
 from seqmodel.media.registry import medium_of
 from seqmodel.unit_setting import unit_name
 
@@ -160,8 +160,9 @@ class Job:
                 more = {"listener": listener, "group": group}
             tracked = "".join(f" --track {name}" for name in self._trackers)
             again = f"continue with `seqmodel train --resume --run {folder}{tracked}`"
-            train(settings, dataset, folder, device=device, resume=True, stop=stop, again=again,
-                  **more)  # fmt: skip
+            with advising(again):
+                train(settings, dataset, folder, device=device, resume=True, stop=stop,
+                      again=again, **more)  # fmt: skip
         metrics = read_metrics(folder)
         best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
         if self._as_json:
