@@ -205,12 +205,14 @@ def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
 
 def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: float) -> None:
     """Warn if a trivial model predicts valid at least as well as the run's `nats` per frame."""
+    from seqmodel.cli.progress import display
     from seqmodel.evaluation.baselines import baselines
     from seqmodel.outputs.registry import output_class
 
     frame, train, valid = dataset.frame, dataset["train"], dataset["valid"]
     discrete = output_class(settings, frame).discrete
-    figures = baselines(train, valid, frame, discrete=discrete)
+    with display("fitting trivial baselines", quiet=False):
+        figures = baselines(train, valid, frame, discrete=discrete)
     name, best = min(figures.items(), key=lambda figure: figure[1])
     if nats < best:
         return
