@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EDQUOT, ENOSPC
 
 
 class SeqmodelError(Exception):
@@ -15,10 +16,6 @@ class SeqmodelError(Exception):
     """Lines that are shown below it: the place in a text."""
 
 
-class FullError(SeqmodelError):
-    """The disk, or the user's share of it, is full."""
-
-
 class UsageError(SeqmodelError):
     """The command was called wrongly: mutually exclusive options, a value out of range."""
 
@@ -27,10 +24,12 @@ class UsageError(SeqmodelError):
 
 @contextmanager
 def advising(again: str) -> Iterator[None]:
-    """A `FullError` in the block becomes a SeqmodelError that adds how to go on: `again`."""
+    """Where an error in the block is that the disk is full, add how to go on: `again`."""
     try:
         yield
-    except FullError as error:
+    except SeqmodelError as error:
+        if getattr(error.__cause__, "errno", None) not in (ENOSPC, EDQUOT):
+            raise
         raise SeqmodelError(f"{error}; once there is room, {again}") from error
 
 

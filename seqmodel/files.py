@@ -20,7 +20,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
-from seqmodel.errors import FullError, SeqmodelError, reason
+from seqmodel.errors import SeqmodelError, reason
 
 SYSTEM_FILES = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini")
 """Names of files that desktops leave in any folder they display; safe to delete."""
@@ -29,15 +29,14 @@ SYSTEM_FILES = re.compile(r"\.DS_Store|\._.*|Thumbs\.db|desktop\.ini")
 def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
     """The one-line error for an OSError: what was being done, to which path, and why.
 
-    A `FullError` if there is no room. Raises:
+    Raises:
         OSError: the error itself, if no file is at fault, such as a library that cannot be loaded.
     """
     if error.errno is None:
         raise error
     from_mkdir = isinstance(error, FileExistsError)
     why = f"{error.filename} is a file, not a folder" if from_mkdir else reason(error)
-    kind = FullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else SeqmodelError
-    return kind(f"cannot {doing} {path}: {why}")
+    return SeqmodelError(f"cannot {doing} {path}: {why}")
 
 
 @contextmanager

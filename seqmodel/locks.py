@@ -19,14 +19,26 @@ def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
     SeqmodelError if the file cannot be made, or the file system has no locks.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        file = _open(path)
     except OSError as error:
-        raise disk_error(path.parent, "write to", error) from error
+        raise disk_error(path, "lock", error) from error
+    if file is None:
+        raise SeqmodelError(f"{path} is not a file: remove it")
     try:
         yield take(file, path, wait=wait)
     finally:
         os.close(file)
+
+
+def _open(path: Path) -> int | None:
+    """Open a lock's file, made if there is none; None if something else is in its place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Without O_NONBLOCK, what is no file but a pipe could be waited for.
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    return None
 
 
 def take(file: int, path: Path, *, wait: bool) -> bool:
@@ -97,11 +109,8 @@ def _taken(target: Path, place: Path, lock: Path, *, wait: bool) -> int | None:
 
 def _opened(lock: Path, place: Path) -> tuple[Path, int | None]:
     with suppress(OSError):
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        if stat.S_ISREG(os.fstat(file).st_mode):
+        if (file := _open(lock)) is not None:
             return lock, file
-        os.close(file)
     with suppress(OSError):
         return place, os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     return place, None

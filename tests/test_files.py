@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from seqmodel.errors import FullError, SeqmodelError
+from seqmodel.errors import SeqmodelError, advising
 from seqmodel.files import (
     FolderFormat,
     check_writable,
-    disk_error,
     new_folder,
     open_input,
     read_bytes,
@@ -516,12 +515,23 @@ def test_a_file_system_need_not_flush_folders(tmp_path, monkeypatch, number, fai
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_told_of_what_the_user_named(tmp_path, number):
+def test_a_full_disk_is_told_of_what_the_user_named(tmp_path, monkeypatch, number):
     """Files in a new folder were called by their temporary names."""
-    with pytest.raises(FullError) as caught, new_folder(tmp_path / "d", FORMAT, force=False) as new:
-        raise disk_error(new / "train.npy", "write", OSError(number, os.strerror(number)))
+
+    def fail(file):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with (
+        pytest.raises(SeqmodelError) as caught,
+        advising("do this again"),
+        advising("do that again"),
+        new_folder(tmp_path / "d", FORMAT, force=False) as new,
+    ):
+        write_file(new / "train.npy", b"")
     assert str(caught.value) == (
-        f"cannot write {tmp_path / 'd' / 'train.npy'}: {os.strerror(number).lower()}"
+        f"cannot write {tmp_path / 'd' / 'train.npy'}: {os.strerror(number).lower()}; "
+        "once there is room, do that again"
     )
 
 

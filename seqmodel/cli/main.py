@@ -107,15 +107,15 @@ def _status() -> int:
         sys.stdout.flush()
     except SeqmodelError as error:
         status = _say(str(error), error.exit_status, *error.shown)
-    except _SignalExit as end:
-        name = signal.Signals(end.number).name
-        status = _say(f"ended by {name}; nothing half-written is left", 128 + end.number)
-    except SystemExit as end:
-        if not isinstance(end.__context__, BrokenPipeError):
+    except (SystemExit, BrokenPipeError) as end:
+        # Typer may have caught that the reader of our output has gone.
+        if any(isinstance(error, BrokenPipeError) for error in (end, end.__context__)):
+            status = 128 + signal.SIGPIPE
+        elif isinstance(end, SystemExit) and isinstance(end.code, int):  # see `_exit_on_signal`
+            name = signal.Signals(end.code - 128).name
+            status = _say(f"ended by {name}; nothing half-written is left", end.code)
+        else:
             raise
-        status = 128 + signal.SIGPIPE  # the reader of our output has gone; Typer caught the error
-    except BrokenPipeError:
-        status = 128 + signal.SIGPIPE
     except (KeyboardInterrupt, typer.Abort):
         status = 128 + signal.SIGINT
     except Exception as error:
@@ -137,23 +137,18 @@ def _status() -> int:
     return status
 
 
-class _SignalExit(SystemExit):
-    """A signal has ended the command."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(128 + number)
-        self.number = number
-
-
 class _Stderr(io.FileIO):
     """stderr, without which the work goes on: on a full disk, or when the terminal has gone."""
+
+    _broken = False
 
     def write(self, data: Any) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
-            raise
-        except OSError:
+        except OSError as error:
+            if isinstance(error, BrokenPipeError) and not self._broken:
+                self._broken = True  # flushing at exit would raise the error again
+                raise
             return len(data)
 
 
@@ -205,7 +200,7 @@ def _shortened(message: str) -> str:
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGHUP:  # the end of a terminal sends several
         signal.signal(number, signal.SIG_IGN)
-    raise _SignalExit(number)
+    sys.exit(128 + number)
 
 
 def _say(message: str, status: int, *shown: str) -> int:

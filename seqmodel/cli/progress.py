@@ -4,11 +4,11 @@ Without a terminal there is a line now and then, lest a log look as if nothing h
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqmodel.cli.common import clock, message, printable
 from seqmodel.config import Config
@@ -24,142 +24,110 @@ BEAT = 1.0
 """Seconds between two looks whether it is time for a line."""
 
 
-class Display:
-    """What is shown of a command's work; this one shows nothing, as with --quiet."""
+class Display(NamedTuple):
+    """Where a command shows its work."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def say(self, line: str) -> None:
-        """Print a line."""
-
-    def show(
-        self, what: str, done: float = 0, total: float | None = None, news: Sequence[str] = ()
-    ) -> None:
-        """Show how far the work is: so much is done of the total, if known.
-
-        Of `news` the most important comes first.
-        """
+    say: Callable[[str], None]
+    """Prints a line."""
+    show: Callable[..., None]
+    """Called with what is done, news of it, the most important first, and, if known, how much of it
+    is `done` and the `total`."""
 
 
-class Bar(Display):
-    """A bar on a terminal, erased at the end."""
-
-    def __init__(self, what: str) -> None:
-        from seqmodel.cli.bars import Bars
-
-        self._bars = Bars()
-        self._bars.add_task(what, total=None, news=())
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bars.stop()
-
-    def say(self, line: str) -> None:
-        """Print a line above the bar."""
-        self._bars.say(printable(line))
-
-    def show(
-        self, what: str, done: float = 0, total: float | None = None, news: Sequence[str] = ()
-    ) -> None:
-        """Move the bar; a full one without news is hidden."""
-        (task,) = self._bars.tasks
-        if total is None:
-            task.total = None  # which `update` would leave as it was
-        visible = total is None or done < total or bool(news)
-        self._bars.update(
-            task.id, description=what, completed=done, total=total, news=news, visible=visible
-        )
+@contextmanager
+def display(what: str, *, quiet: bool, silence: float = SILENCE) -> Iterator[Display]:
+    """Yield what stderr can show of the work `what`; nothing, if `quiet`."""
+    if quiet:
+        yield Display(lambda line: None, lambda *news, **of: None)
+        return
+    with _bar(what) if sys.stderr.isatty() else _lines(what, silence) as shown:
+        yield shown
 
 
-class Lines(Display):
+@contextmanager
+def _bar(what: str) -> Iterator[Display]:
+    """A bar on a terminal, erased at the end; a full one without news is hidden."""
+    from seqmodel.cli.bars import Bars
+
+    with Bars() as bars:
+        bars.add_task(what, total=None, news=())
+        (task,) = bars.tasks
+
+        def show(what: str, *news: str, done: int = 0, total: int | None = None) -> None:
+            task.total = total  # `update` would ignore None
+            visible = total is None or done < total or bool(news)
+            bars.update(task.id, description=what, completed=done, news=news, visible=visible)
+
+        yield Display(lambda line: bars.say(printable(line)), show)
+
+
+@contextmanager
+def _lines(what: str, silence: float) -> Iterator[Display]:
     """Plain lines: those that are said and, after so many seconds without, how far the work is.
 
     A thread looks after the time, as some work cannot tell how far it is.
     """
+    said = since = monotonic()
+    told, over, turn = [what], Event(), Lock()
 
-    def __init__(self, what: str, silence: float) -> None:
-        self._silence, self._said, self._since = silence, monotonic(), monotonic()
-        self._what, self._news = what, list[str]()
-        self._over, self._lock = Event(), Lock()
-        self._thread = Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def say(self, line: str) -> None:
-        """Print a line."""
-        self._said = monotonic()
+    def say(line: str) -> None:
+        nonlocal said
+        said = monotonic()
         message(line)
 
-    def show(
-        self, what: str, done: float = 0, total: float | None = None, news: Sequence[str] = ()
-    ) -> None:
-        """Take note of how far the work is, and print it if it is time."""
-        if what != self._what:
-            self._since = monotonic()
-        share = [f"{done / total:.0%}"] if total else []
-        self._what, self._news = what, [*share, *news]
-        self._beat()
+    def show(what: str, *news: str, done: int = 0, total: int | None = None) -> None:
+        nonlocal told, since
+        since = since if what == told[0] else monotonic()
+        told = [what, *([f"{done / total:.0%}"] if total else []), *news]
+        beat()
 
-    def _watch(self) -> None:
-        while not self._over.wait(BEAT):
+    def beat() -> None:
+        with turn:
+            if monotonic() - said >= silence:
+                so_far = [f"{clock(monotonic() - since)} so far"] * (len(told) == 1)
+                say("  ".join([*told, *so_far]))
+
+    def watch() -> None:
+        while not over.wait(BEAT):
             with suppress(OSError):  # whoever read the lines has gone: not for us to decide
-                self._beat()
+                beat()
 
-    def _beat(self) -> None:
-        with self._lock:
-            if monotonic() - self._said >= self._silence:
-                news = self._news or [f"{clock(monotonic() - self._since)} so far"]
-                self.say("  ".join([self._what, *news]))
-
-
-def display(what: str, *, quiet: bool, silence: float = SILENCE) -> Display:
-    """What stderr can show of the work `what`, within a `with` block."""
-    if quiet:
-        return Display()
-    return Bar(what) if sys.stderr.isatty() else Lines(what, silence)
+    thread = Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield Display(say, show)
+    finally:
+        over.set()
+        thread.join()
 
 
-class Count:
-    """Shows how much of some work is done; `then` is what follows once all is."""
+def counting(shown: Display, what: str, then: str = "") -> Callable[[int, int], None]:
+    """A function that shows how much of a total is done; `then` is what follows once all is."""
+    before, began = 0, monotonic()
 
-    def __init__(self, shown: Display, what: str, then: str = "") -> None:
-        self._shown, self._what, self._then = shown, what, then
-        self._done, self._began = 0, monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show that so much of the total is done."""
-        if done < self._done:  # again from the start
-            self._began = monotonic()
-        self._done, spent = done, monotonic() - self._began
-        if self._then and done >= total:
-            self._shown.show(self._then)
-            return
+    def count(done: int, total: int) -> None:
+        nonlocal before, began
+        began = monotonic() if done < before else began  # again from the start
+        before, spent = done, monotonic() - began
         left = [f"{clock(spent / done * (total - done))} left"] if done and spent > 1 else []
-        self._shown.show(self._what, done, total, [f"{done:,}/{total:,}", *left])
+        if then and done >= total:
+            shown.show(then)
+        else:
+            shown.show(what, f"{done:,}/{total:,}", *left, done=done, total=total)
 
-    def part(self, k: int, parts: int) -> Callable[[int, int], None]:
-        """The same for one of equal parts, counted from 0: what is done of it, and its total."""
-        return lambda done, total: self(k * total + done, parts * total)
+    return count
+
+
+def part(count: Callable[[int, int], None], k: int, parts: int) -> Callable[[int, int], None]:
+    """`count` for one of equal parts, numbered from 0: what is done of it, and its total."""
+    return lambda done, total: count(k * total + done, parts * total)
 
 
 @contextmanager
-def counter(what: str, *, quiet: bool, then: str = "") -> Iterator[Count]:
-    """Yield a `Count` on a display of its own."""
+def counter(what: str, *, quiet: bool, then: str = "") -> Iterator[Callable[[int, int], None]]:
+    """Yield such a function, with a display of its own."""
     with display(what, quiet=quiet) as shown:
-        yield Count(shown, what, then)
+        yield counting(shown, what, then)
 
 
 @contextmanager
@@ -183,7 +151,14 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
             return called
 
         def tick(event: "Tick") -> None:
-            shown.show(*_shown_of(event, config))
+            news = []
+            if event.nats_per_frame is not None:
+                left = event.seconds_left
+                news += [f"{event.nats_per_frame:.4f}"]
+                news += [] if left is None else [f"{clock(left)} left"]
+                news += [f"{event.frames_per_second:,.0f} frames/s"]
+            what = f"{'epoch' if news else 'valid'} {event.epoch}/{config.epochs}"
+            shown.show(what, *news, done=event.done, total=event.total)
 
         def epoch(line: dict[str, Any], is_best: bool) -> None:
             shown.say(
@@ -198,14 +173,3 @@ def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["L
             shown.say(f"learning rate {number} of {count}: {rate:.3g}{goes_on}")
 
         yield Listener(titled(tick), titled(epoch), titled(draw))
-
-
-def _shown_of(event: "Tick", config: Config) -> tuple[str, int, int, list[str]]:
-    what = "valid" if event.nats_per_frame is None else "epoch"
-    news = []
-    if event.nats_per_frame is not None:
-        news.append(f"{event.nats_per_frame:.4f}")
-        if event.seconds_left is not None:
-            news.append(f"{clock(event.seconds_left)} left")
-        news.append(f"{event.frames_per_second:,.0f} frames/s")
-    return f"{what} {event.epoch}/{config.epochs}", event.done, event.total, news

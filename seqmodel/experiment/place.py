@@ -3,14 +3,7 @@
 from pathlib import Path
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import (
-    SYSTEM_FILES,
-    TEMPORARY,
-    NotAFileError,
-    check_writable,
-    disk_error,
-    open_input,
-)
+from seqmodel.files import SYSTEM_FILES, TEMPORARY, check_writable, disk_error, open_input
 from seqmodel.locks import take
 
 JOURNAL = "journal.log"
@@ -38,8 +31,6 @@ def holds_journal(folder: Path) -> bool:
             start = file.read(len(_FIRST))
     except FileNotFoundError:
         return False
-    except NotAFileError as error:
-        raise SeqmodelError(f"{path} is a device or a pipe, not an experiment's journal") from error
     except OSError as error:
         raise disk_error(path, "read", error) from error
     return bool(start) and _FIRST.startswith(start)

@@ -81,6 +81,16 @@ def test_a_closed_pipe_ends_quietly():
     assert process.returncode == 128 + signal.SIGPIPE
 
 
+def test_a_log_that_nobody_reads_leaves_the_exit_status_alone(here: Path):
+    """It became 120, Python's own for output that is left at the end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    unset = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONUNBUFFERED"}
+    process = start("inspect", "nothing", stderr=writer, env=unset)
+    os.close(writer)
+    assert (process.communicate(timeout=60)[0], process.returncode) == ("", 1)
+
+
 def test_a_full_stdout_is_a_one_line_error():
     """Guards `> file` on a full disk: an error and status 1, not a truncated file and status 0."""
     with Path("/dev/full").open("w") as full:

@@ -29,7 +29,7 @@ def shown(
         whole.take(event)
         counted, *news = whole.told(event)
         if event.ended is None:
-            lines.show(counted, news=news)
+            lines.show(counted, *news)
         else:
             lines.say("  ".join([counted, *news]))
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from seqmodel.cli.progress import Count, display
+from seqmodel.cli.progress import counting, display, part
 from seqmodel.cli.sample.targets import Targets
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.definitions import Sampling
@@ -34,7 +34,7 @@ def draw_pieces(
     sampler, primer, pieces = Sampler(run.model, temperature=temperature), sampling.primer, []
     usual = _training_nats(run) if best_of > 1 else 0.0
     with display("sampling", quiet=quiet) as shown:
-        count = Count(shown, "drafts" if best_of > 1 else "sampling")
+        count = counting(shown, "drafts" if best_of > 1 else "sampling")
         for k, target in enumerate(targets):
             drafts = [
                 sampler.piece(sampling.length, seed=seed, number=n, prime=primer, shortest=shortest)
@@ -50,7 +50,7 @@ def draw_pieces(
                     count(k * best_of + n + 1, targets.number * best_of)
                 best = int(np.argmin(np.abs(np.array(of_drafts) - usual)))
                 piece, chunks, nats = drafts[best], iter([drawn[best]]), of_drafts[best]
-            progress = count.part(k, targets.number) if best_of == 1 else lambda done, total: None
+            progress = part(count, k, targets.number) if best_of == 1 else lambda done, total: None
             with targets.opened(target) as file:
                 written = sampling.write(file, chunks, progress)
             ended_by = "model" if piece.ended else "limit"

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from seqmodel.cli.progress import Count, display
+from seqmodel.cli.progress import counting, display, part
 from seqmodel.cli.sample.targets import Targets
 from seqmodel.media.definitions import Filling, Sampling
 
@@ -37,11 +37,11 @@ def fill_pieces(
     filler = Filler(run.model, particles=filling.particles, temperature=temperature)
     pieces, drawn = list[dict[str, Any]](), np.asarray(filling.free.any(axis=1))
     with display("filling", quiet=quiet) as shown:
-        count = Count(shown, "filling")
+        count = counting(shown, "filling")
         for k, target in enumerate(targets):
             filled = filler.fill(
                 filling.piece, filling.free, seed=seed, number=k, sweeps=filling.sweeps,
-                progress=count.part(k, targets.number),
+                progress=part(count, k, targets.number),
             )  # fmt: skip
             nats = run.nll(filled.frames)
             with targets.opened(target) as file:

@@ -1,7 +1,7 @@
 """A training job: its checks, its run folder and its output."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +20,17 @@ if TYPE_CHECKING:
     from seqmodel.training.trackers import Tracker
 
 
+@dataclass
 class Job:
     """Trains `settings`, with or without a learning-rate search, and reports the result."""
 
-    _dataset: "Dataset"
-
-    def __init__(
-        self,
-        settings: Config,
-        device: str,
-        processes: int,
-        trackers: Mapping[str, "Tracker"],
-        *,
-        as_json: bool,
-        quiet: bool,
-    ) -> None:
-        self._settings, self._device, self._processes = settings, device, processes
-        self._trackers = trackers
-        self._as_json, self._quiet = as_json, quiet
+    _settings: Config
+    _device: str
+    _processes: int
+    _trackers: Mapping[str, "Tracker"]
+    _as_json: bool
+    _quiet: bool
+    _dataset: "Dataset" = field(init=False)
 
     def resume(self, folder: Path) -> None:
         """Continue the run in `folder`."""
