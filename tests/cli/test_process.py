@@ -82,7 +82,7 @@ def test_a_closed_pipe_ends_quietly():
 
 
 def test_a_log_that_nobody_reads_leaves_the_exit_status_alone(here: Path):
-    """It became 120, Python's own for output that is left at the end."""
+    """Guards against 120, Python's own for output that is left at the end."""
     reader, writer = os.pipe()
     os.close(reader)
     unset = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONUNBUFFERED"}
