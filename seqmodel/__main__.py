@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sys
 
 
 def run() -> None:
     """Load the command line and run it; Ctrl-C while it is loading exits silently."""
+    _open_closed_streams()
     python = signal.getsignal(signal.SIGINT)
     if python is signal.default_int_handler:  # unless it was inherited as ignored
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
@@ -14,6 +16,21 @@ def run() -> None:
 
     signal.signal(signal.SIGINT, python)
     main()
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null in place of each standard stream that is closed.
+
+    Otherwise the files opened next would take their places, and get what is printed. Messages are
+    lost then, but results must not be: nothing can be written to this stdout.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 if __name__ == "__main__":

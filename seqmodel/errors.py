@@ -1,5 +1,9 @@
 """The errors shown to users, each with a one-line message and an exit status."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EDQUOT, ENOSPC
+
 
 class SeqmodelError(Exception):
     """Something in the data, a config, a checkpoint or the disk is wrong.
@@ -16,6 +20,17 @@ class UsageError(SeqmodelError):
     """The command was called wrongly: mutually exclusive options, a value out of range."""
 
     exit_status = 2
+
+
+@contextmanager
+def advising(again: str) -> Iterator[None]:
+    """Where an error in the block is that the disk is full, add how to go on: `again`."""
+    try:
+        yield
+    except SeqmodelError as error:
+        if getattr(error.__cause__, "errno", None) not in (ENOSPC, EDQUOT):
+            raise
+        raise SeqmodelError(f"{error}; once there is room, {again}") from error
 
 
 def reason(error: OSError) -> str:

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
@@ -38,15 +39,29 @@ def disk_error(path: Path, doing: str, error: OSError) -> SeqmodelError:
     return SeqmodelError(f"cannot {doing} {path}: {why}")
 
 
+@contextmanager
+def called(inner: Path, name: Path) -> Iterator[None]:
+    """Errors in the block name `name` instead of a temporary folder that the user never sees."""
+    try:
+        yield
+    except SeqmodelError as error:
+        error.args = (str(error).replace(str(inner), str(name)),)
+        raise
+
+
 OPENED = ("/", "dev"), ("/", "proc")
 """How the paths of open files begin. Other pipes may have no writer, and would block for ever."""
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 """Linux constants that Python does not expose."""
 
+CANNOT_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES}
+"""How file systems refuse to flush a folder, such as CIFS, or one that may not be listed."""
+LONG = 100
+"""Bytes of a name above which its digest stands for it in names of ours next to it."""
 
 TEMPORARY = re.compile(r"\.(.+)\.seqmodel-[0-9a-f]{12}", re.DOTALL)
-"""A temporary name, such as nobody else gives; the group is the final name."""
+"""A temporary name, such as nobody else gives; the group is the final name, or its digest."""
 
 
 class NotAFileError(OSError):
@@ -98,13 +113,16 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         raise SeqmodelError(f"{path} is a device or a pipe, which would be replaced; name a file")
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, try_it: Callable[[int], object] = lambda file: None) -> None:
     """SeqmodelError unless a file can be created at `path`, parent folders included.
 
-    Fails before an hour's work rather than after it. Leaves nothing behind.
+    Fails before an hour's work rather than after it. Leaves nothing behind. `try_it` tries whatever
+    else the file has to be good for, on one that is open.
     """
-    with _temporary_file(path, 0o666):
-        pass
+    with _temporary_file(path, 0o666) as (file, _, target):
+        with suppress(FileNotFoundError):
+            target.lstat()  # an error if the name is too long, unlike that of the temporary file
+        try_it(file.fileno())
 
 
 def followed(path: Path) -> Path:
@@ -170,9 +188,16 @@ def _temporary_file(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path, Pat
         remove_empty(missing)
 
 
+def beside(path: Path, ending: str) -> Path:
+    """A hidden name of ours next to `path`; a file system takes it, however long that name is."""
+    name = os.fsencode(path.name)
+    stem = path.name if len(name) <= LONG else blake2b(name, digest_size=16).hexdigest()
+    return path.parent / f".{stem}.seqmodel-{ending}"
+
+
 def _temporary(path: Path) -> Path:
     """A new name next to `path`, matched by `TEMPORARY`."""
-    return path.parent / f".{path.name}.seqmodel-{os.urandom(6).hex()}"
+    return beside(path, os.urandom(6).hex())
 
 
 @dataclass(frozen=True)
@@ -249,7 +274,8 @@ def new_folder(path: Path, format: FolderFormat, *, force: bool) -> Iterator[Pat
     _sweep(path, format)
     temporary, lock = _new_temporary_folder(path)
     try:
-        yield temporary
+        with called(temporary, path):
+            yield temporary
         for file in (*temporary.rglob("*"), temporary):
             _flush_to_disk(file)
         if path.exists():
@@ -283,12 +309,11 @@ def _new_temporary_folder(path: Path) -> tuple[Path, int]:
 
 def _sweep(path: Path, format: FolderFormat) -> None:
     """Remove the temporary folders that killed processes left next to `path`."""
-    beside: list[Path] = []
+    there: list[Path] = []
     with suppress(OSError):  # a folder that may be written but not listed
-        beside += path.parent.iterdir()
-    for folder in beside:
-        name = TEMPORARY.fullmatch(folder.name)
-        if not name or name[1] != path.name:
+        there += path.parent.iterdir()
+    for folder in there:
+        if not TEMPORARY.fullmatch(folder.name) or folder != beside(path, folder.name[-12:]):
             continue
         with suppress(OSError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -332,8 +357,13 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 def _flush_to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    """Flush a file or a folder, unless it is a folder and the file system does not do that."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in CANNOT_FLUSH or not path.is_dir():
+            raise

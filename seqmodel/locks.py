@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from seqmodel.errors import SeqmodelError
-from seqmodel.files import missing_folders, remove_empty
+from seqmodel.errors import SeqmodelError, reason
+from seqmodel.files import beside, disk_error, missing_folders, remove_empty
 
 
 @contextmanager
@@ -16,21 +16,45 @@ def held(path: Path, *, wait: bool = False) -> Iterator[bool]:
     """Hold the lock file `path` for the duration of the block; yield whether it was acquired.
 
     A process that dies releases its lock. With `wait`, block until the lock is free.
+    SeqmodelError if the file cannot be made, or the file system has no locks.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        yield take(file, wait=wait)
+        file = _open(path)
+    except OSError as error:
+        raise disk_error(path, "lock", error) from error
+    if file is None:
+        raise SeqmodelError(f"{path} is not a file: remove it")
+    try:
+        yield take(file, path, wait=wait)
     finally:
         os.close(file)
 
 
-def take(file: int, *, wait: bool) -> bool:
-    """Lock an open file until it is closed; False if another process holds the lock."""
+def _open(path: Path) -> int | None:
+    """Open a lock's file, made if there is none; None if something else is in its place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Without O_NONBLOCK, what is no file but a pipe could be waited for.
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    return None
+
+
+def take(file: int, path: Path, *, wait: bool) -> bool:
+    """Lock an open file until it is closed; False if another process holds the lock.
+
+    SeqmodelError if the file system of its `path` has no locks, as some that are mounted from afar.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise SeqmodelError(
+            f"cannot lock files in {path.parent} ({reason(error)}): name a folder on a disk of "
+            "this machine"
+        ) from error
     return True
 
 
@@ -46,17 +70,20 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
     SeqmodelError if another process holds the lock, unless told to `wait`.
     """
     place = Path(os.path.realpath(target))  # unlike Path.resolve, accepts a link to itself
-    lock = place.parent / f".{place.name}.seqmodel-lock"
-    missing = missing_folders(lock)
-    file = _taken(target, place, lock, wait=wait)
+    lock, missing, file = beside(place, "lock"), missing_folders(place), None
     try:
+        file = _taken(target, place, lock, wait=wait)
         yield
     finally:
         if file is not None:
-            if _is(file, lock) and not os.fstat(file).st_size:  # with content it is not ours
-                lock.unlink()
-            os.close(file)
+            _release(file, lock)
         remove_empty(missing)
+
+
+def _release(file: int, lock: Path) -> None:
+    if _is(file, lock) and not os.fstat(file).st_size:  # with content it is not ours
+        lock.unlink()
+    os.close(file)
 
 
 def _taken(target: Path, place: Path, lock: Path, *, wait: bool) -> int | None:
@@ -65,9 +92,9 @@ def _taken(target: Path, place: Path, lock: Path, *, wait: bool) -> int | None:
         if file is None:
             return None
         try:
-            free = take(file, wait=wait)
-        except OSError:
-            os.close(file)
+            free = take(file, path, wait=wait)
+        except SeqmodelError:
+            _release(file, lock)
             return None
         if not free:
             os.close(file)
@@ -82,11 +109,8 @@ def _taken(target: Path, place: Path, lock: Path, *, wait: bool) -> int | None:
 
 def _opened(lock: Path, place: Path) -> tuple[Path, int | None]:
     with suppress(OSError):
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        if stat.S_ISREG(os.fstat(file).st_mode):
+        if (file := _open(lock)) is not None:
             return lock, file
-        os.close(file)
     with suppress(OSError):
         return place, os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     return place, None

@@ -5,14 +5,15 @@ import fcntl
 import os
 import re
 import resource
+import stat
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
-from seqmodel.errors import SeqmodelError
+from seqmodel.errors import SeqmodelError, advising
 from seqmodel.files import (
     FolderFormat,
     check_writable,
@@ -22,6 +23,7 @@ from seqmodel.files import (
     refuse_existing,
     write_file,
 )
+from seqmodel.locks import locked
 
 MARK = "manifest.json"
 FORMAT = FolderFormat(
@@ -467,12 +469,70 @@ def test_a_link_to_itself_is_an_error(tmp_path):
     assert list(tmp_path.iterdir()) == [loop]
 
 
-@pytest.mark.parametrize("name", ["x" * 250, "é" * 120])
-def test_a_name_that_leaves_no_room_for_a_temporary_one_is_refused_at_once(tmp_path, name):
-    """It is valid, so the error used to come when the work was done."""
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127])
+def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path, monkeypatch, name):
+    """Temporary names were longer by 23 bytes, and the file system refused them."""
+    (tmp_path / "f").mkdir()
+    write_file(tmp_path / "f" / name, b"written")
+    with locked(tmp_path / name), pytest.raises(SeqmodelError), locked(tmp_path / name):
+        pytest.fail("locked twice")
+    for content in ("old", "new"):
+        replace_by(tmp_path / name, content)
+        assert tree(tmp_path / name) == {tmp_path / name / MARK: content.encode()}
+    killed_within(tmp_path / name, lambda: monkeypatch.setattr("seqmodel.files.shutil.rmtree", die))
+    assert len(list(tmp_path.iterdir())) == 3
+    replace_by(tmp_path / name, "old")  # what the killed one left goes
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")} == {
+        *("f", f"f/{name}", name, f"{name}/{MARK}")
+    }
+
+
+def test_a_name_that_is_too_long_is_refused_at_once(tmp_path):
+    """Not when the work is done."""
     for check in (check_writable, lambda path: FORMAT.check_target(path, force=False)):
-        with pytest.raises(SeqmodelError, match="name too long"):
-            check(tmp_path / name)
+        with pytest.raises((SeqmodelError, OSError), match=r"(?i)name too long"):
+            check(tmp_path / ("x" * 256))
+
+
+@pytest.mark.parametrize(
+    ("number", "fails"),
+    [(errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True), (errno.ENOSPC, True)],
+)
+def test_a_file_system_need_not_flush_folders(tmp_path, monkeypatch, number, fails):
+    """CIFS, and some that run as a program, refuse to; a broken disk is another matter."""
+    flush = os.fsync
+
+    def flush_files(file):
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(number, os.strerror(number))
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", flush_files)
+    with pytest.raises(SeqmodelError) if fails else nullcontext():
+        replace_by(tmp_path / "d", "new")
+    assert (tmp_path / "d").exists() != fails
+    assert fails or [entry.name for entry in tmp_path.iterdir()] == ["d"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_of_what_the_user_named(tmp_path, monkeypatch, number):
+    """Files in a new folder were called by their temporary names."""
+
+    def fail(file):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with (
+        pytest.raises(SeqmodelError) as caught,
+        advising("do this again"),
+        advising("do that again"),
+        new_folder(tmp_path / "d", FORMAT, force=False) as new,
+    ):
+        write_file(new / "train.npy", b"")
+    assert str(caught.value) == (
+        f"cannot write {tmp_path / 'd' / 'train.npy'}: {os.strerror(number).lower()}; "
+        "once there is room, do that again"
+    )
 
 
 def test_the_umask_is_not_touched(tmp_path, monkeypatch):

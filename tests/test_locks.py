@@ -1,16 +1,17 @@
 """Locks: one process at a time, released when the process dies, and no file left behind."""
 
+import errno
 import multiprocessing
 import os
 import signal
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.files import beside
 from seqmodel.locks import held, locked
 
 
@@ -117,24 +118,29 @@ def test_one_waiter_at_a_time_gets_the_lock(tmp_path):
 
 
 def test_the_folder_itself_is_locked_if_no_file_can_be_created(tmp_path):
-    """As when someone else owns the parent folder; here the name is too long."""
-    target = Path(tmp_path, "x" * 252)
+    """As when someone else owns the parent folder; here a folder is where the file would be."""
+    target = tmp_path / "run"
     target.mkdir()
+    beside(target, "lock").mkdir()
     with locked(target):
         assert refused(target) == busy(target)
     with locked(target):
         pass
 
 
-def test_without_locks_the_work_proceeds(tmp_path, monkeypatch):
-    """Some network file systems have none."""
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
+def test_without_locks_the_work_proceeds(tmp_path, monkeypatch, number):
+    """Some network file systems have none; the file that could not be locked used to stay."""
 
     def unsupported(file, how):
-        raise OSError(95, "Operation not supported")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("fcntl.flock", unsupported)
-    with locked(tmp_path / "run"):
+    with locked(tmp_path / "deep" / "run"):
         pass
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(SeqmodelError, match=f"cannot lock files in {tmp_path} .*: name a folder "):
+        held(tmp_path / "lock").__enter__()
 
 
 def test_a_file_that_happens_to_have_the_locks_name_is_kept(tmp_path):

@@ -1,9 +1,7 @@
 """Shared by the commands: results on stdout, messages and progress on stderr."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +13,6 @@ from seqmodel.media.words import clock, plural, printable
 __all__ = ["clock", "plural", "printable"]  # for the commands
 
 Result = TypeVar("Result")
-Counter = Callable[[int, int], None]
 
 
 def print_json(values: Mapping[str, Any]) -> None:
@@ -63,25 +60,6 @@ def split_lines(
         + "".join(f"  {cell:>{w}}" for cell, w in zip(row[1:], widths[1:], strict=True))
         for row in rows
     ]
-
-
-@contextmanager
-def counter(what: str, *, quiet: bool) -> Iterator[Counter]:
-    """Yield a function of (done, total) that moves a progress bar if stderr is a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from seqmodel.cli.bars import Bars
-
-    with Bars() as bars:
-        number = bars.add_task(what, total=None, news=())
-
-        def count(done: int, total: int) -> None:
-            (task,) = bars.tasks
-            left = [f"{clock(task.time_remaining)} left"] if task.time_remaining else []
-            bars.update(number, completed=done, total=total, news=[f"{done:,}/{total:,}", *left])
-
-        yield count
 
 
 def blaming(

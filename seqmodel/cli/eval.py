@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqmodel.cli.common import counter, from_here, message, plural, print_json, show
+from seqmodel.cli.common import from_here, message, plural, print_json, show
 from seqmodel.cli.completion import one_of
 from seqmodel.cli.options import (
     Device,
@@ -22,6 +22,7 @@ from seqmodel.cli.options import (
     exclude,
 )
 from seqmodel.cli.prepare import source_remarks
+from seqmodel.cli.progress import counter
 from seqmodel.config import Config
 from seqmodel.data.splits import SPLITS
 from seqmodel.errors import UsageError
@@ -127,7 +128,7 @@ def evaluate(
         if plot is not None and len(dataset[name]) > 1:
             raise UsageError("--plot draws one piece: name a file that holds one with --data FILE")
         loaded.model.to(loaded.model.choose_device(device, batch_size))
-        with counter("scoring", quiet=quiet) as progress:
+        with counter("scoring", quiet=quiet, then="fitting trivial baselines") as progress:
             result = evaluate(
                 loaded,
                 dataset,
@@ -147,7 +148,7 @@ def evaluate(
         if samples is not None:
             # A step of one piece is too small for a GPU to be faster.
             loaded.model.to(loaded.model.choose_device("cpu" if device == "auto" else device, 1))
-            with counter("sampling", quiet=quiet) as progress:
+            with counter("sampling", quiet=quiet, then="comparing") as progress:
                 result["samples"] = compare_samples(
                     loaded,
                     dataset,

@@ -56,6 +56,9 @@ LESS = {
 """Advice on using less memory, by command."""
 
 
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command, apart from Ctrl-C."""
+
 LACKING = ("allocate memory", "failed to map segment", "Cannot allocate")
 """What libraries say when memory runs out, in errors of any type."""
 
@@ -86,20 +89,33 @@ def main() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "5000")
     keep_freed_memory()
     _prepare_streams()
-    signal.signal(signal.SIGTERM, _exit_on_signal)  # so that temporary files are removed
+    # So that temporary files are removed. What the caller has ignored, as nohup does, stays so.
+    endings = [n for n in ENDINGS if signal.getsignal(n) is not signal.SIG_IGN]
+    former = {number: signal.signal(number, _exit_on_signal) for number in endings}
+    status = _status()
+    for number, handler in former.items():  # nothing is left to be removed
+        signal.signal(number, handler)
+    sys.exit(status)
+
+
+def _status() -> int:
+    """Run the command line and explain how it ended, unless well; returns the exit status."""
     try:
         if "" in sys.argv[1:]:  # as a path it would mean the current folder
             raise UsageError("an argument is empty: is a shell variable unset?")
-        status = app(prog_name="seqmodel", standalone_mode=False)
+        status: int = app(prog_name="seqmodel", standalone_mode=False) or 0
         sys.stdout.flush()
     except SeqmodelError as error:
         status = _say(str(error), error.exit_status, *error.shown)
-    except SystemExit as end:
-        if not isinstance(end.__context__, BrokenPipeError):
+    except (SystemExit, BrokenPipeError) as end:
+        # Typer may have caught that the reader of our output has gone.
+        if any(isinstance(error, BrokenPipeError) for error in (end, end.__context__)):
+            status = 128 + signal.SIGPIPE
+        elif isinstance(end, SystemExit) and isinstance(end.code, int):  # see `_exit_on_signal`
+            name = signal.Signals(end.code - 128).name
+            status = _say(f"ended by {name}; nothing half-written is left", end.code)
+        else:
             raise
-        status = 128 + signal.SIGPIPE  # the reader of our output has gone; Typer caught the error
-    except BrokenPipeError:
-        status = 128 + signal.SIGPIPE
     except (KeyboardInterrupt, typer.Abort):
         status = 128 + signal.SIGINT
     except Exception as error:
@@ -118,8 +134,22 @@ def main() -> None:
             status = _say(f"{said} (see {command} --help)", 2)
         else:
             raise
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to be removed
-    sys.exit(status)
+    return status
+
+
+class _Stderr(io.FileIO):
+    """stderr, without which the work goes on: on a full disk, or when the terminal has gone."""
+
+    _broken = False
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError) and not self._broken:
+                self._broken = True  # flushing at exit would raise the error again
+                raise
+            return len(data)
 
 
 class _Stdout(io.FileIO):
@@ -142,20 +172,13 @@ class _Stdout(io.FileIO):
 
 
 def _prepare_streams() -> None:
-    """Make stdout a `_Stdout`, and keep other files off the descriptors of closed streams.
-
-    Otherwise what libraries print would be written to such a file.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDONLY)  # gets the lowest free descriptor
-    former = sys.stdout
-    with suppress(io.UnsupportedOperation):  # not a file, in a program that calls `main`
-        raw = _Stdout(1 if former is None else former.fileno(), "wb", closefd=False)
-        encoding, errors = ("utf-8", None) if former is None else (former.encoding, former.errors)
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
+    """Make stdout a `_Stdout` and stderr a `_Stderr`."""
+    for name, kind in (("stdout", _Stdout), ("stderr", _Stderr)):
+        former = getattr(sys, name)
+        with suppress(io.UnsupportedOperation):  # not a file, in a program that calls `main`
+            raw = io.BufferedWriter(kind(former.fileno(), "wb", closefd=False))
+            new = io.TextIOWrapper(raw, former.encoding, former.errors, line_buffering=True)
+            setattr(sys, name, new)
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
@@ -175,6 +198,8 @@ def _shortened(message: str) -> str:
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:
+    if number == signal.SIGHUP:  # the end of a terminal sends several
+        signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)
 
 

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from seqmodel.cli.common import counter, message, plural, print_json, show, split_lines
+from seqmodel.cli.common import message, plural, print_json, show, split_lines
 from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.options import Force, Json, Quiet
+from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.input import unread

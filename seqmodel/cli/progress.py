@@ -1,91 +1,175 @@
-"""The progress of a training run: a live bar on a terminal, one plain line per epoch elsewhere."""
+"""What commands show of their progress on stderr: a live bar on a terminal, plain lines elsewhere.
+
+Without a terminal there is a line now and then, lest a log look as if nothing happened.
+"""
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from threading import Event, Lock, Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqmodel.cli.common import clock, message, printable
 from seqmodel.config import Config
-from seqmodel.training.loop import Listener, Tick
+
+if TYPE_CHECKING:
+    from seqmodel.training.loop import Listener, Tick
+
+SILENCE = 10.0
+"""Seconds without a line, where there is no terminal, after which one tells how far the work is."""
+LONG_SILENCE = 60.0
+"""The same for work that prints lines of its own, and lasts."""
+BEAT = 1.0
+"""Seconds between two looks whether it is time for a line."""
+
+
+class Display(NamedTuple):
+    """Where a command shows its work."""
+
+    say: Callable[[str], None]
+    """Prints a line."""
+    show: Callable[..., None]
+    """Called with what is done, news of it, the most important first, and, if known, how much of it
+    is `done` and the `total`."""
 
 
 @contextmanager
-def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator[Listener]:
-    """Yield a listener that writes to stderr: `title` before the first event, then each event."""
+def display(what: str, *, quiet: bool, silence: float = SILENCE) -> Iterator[Display]:
+    """Yield what stderr can show of the work `what`; nothing, if `quiet`."""
     if quiet:
-        yield Listener()
-    elif sys.stderr.isatty():
-        with _live(config, title) as listener:
-            yield listener
-    else:
-        yield _titled(
-            Listener(
-                epoch=lambda line, is_best: message(_epoch_line(config, line, is_best)),
-                draw=lambda *draw: message(_draw_line(*draw)),
-            ),
-            lambda: message(title),
-        )
-
-
-def _titled(listener: Listener, print_title: Callable[[], None]) -> Listener:
-    """The listener, printing the title only with the first event: an early error stands alone."""
-    printed = False
-
-    def titled(event: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*values: Any) -> Any:
-            nonlocal printed
-            if not printed:
-                printed = True
-                print_title()
-            return event(*values)
-
-        return called
-
-    return Listener(titled(listener.tick), titled(listener.epoch), titled(listener.draw))
-
-
-def _epoch_line(config: Config, line: dict[str, Any], is_best: bool) -> str:
-    return (
-        f"epoch {line['epoch']:>{len(str(config.epochs))}}/{config.epochs}"
-        f"  train {line['train_nats_per_frame']:8.4f}  valid {line['valid_nats_per_frame']:8.4f}"
-        f"{'*' if is_best else ' '}  {line['frames_per_second']:>7,} frames/s"
-    )
-
-
-def _draw_line(number: int, count: int, rate: float, final: bool) -> str:
-    goes_on = ", among the best, goes on" if final else ""
-    return f"learning rate {number} of {count}: {rate:.3g}{goes_on}"
+        yield Display(lambda line: None, lambda *news, **of: None)
+        return
+    with _bar(what) if sys.stderr.isatty() else _lines(what, silence) as shown:
+        yield shown
 
 
 @contextmanager
-def _live(config: Config, title: str) -> Iterator[Listener]:
+def _bar(what: str) -> Iterator[Display]:
+    """A bar on a terminal, erased at the end; a full one without news is hidden."""
     from seqmodel.cli.bars import Bars
 
     with Bars() as bars:
-        task = bars.add_task("starting", total=None, news=())
+        bars.add_task(what, total=None, news=())
+        (task,) = bars.tasks
 
-        def tick(event: Tick) -> None:
-            scoring = event.nats_per_frame is None
+        def show(what: str, *news: str, done: int = 0, total: int | None = None) -> None:
+            task.total = total  # `update` would ignore None
+            visible = total is None or done < total or bool(news)
+            bars.update(task.id, description=what, completed=done, news=news, visible=visible)
+
+        yield Display(lambda line: bars.say(printable(line)), show)
+
+
+@contextmanager
+def _lines(what: str, silence: float) -> Iterator[Display]:
+    """Plain lines: those that are said and, after so many seconds without, how far the work is.
+
+    A thread looks after the time, as some work cannot tell how far it is.
+    """
+    said = since = monotonic()
+    told, over, turn = [what], Event(), Lock()
+
+    def say(line: str) -> None:
+        nonlocal said
+        said = monotonic()
+        message(line)
+
+    def show(what: str, *news: str, done: int = 0, total: int | None = None) -> None:
+        nonlocal told, since
+        since = since if what == told[0] else monotonic()
+        told = [what, *([f"{done / total:.0%}"] if total else []), *news]
+        beat()
+
+    def beat() -> None:
+        with turn:
+            if monotonic() - said >= silence:
+                so_far = [f"{clock(monotonic() - since)} so far"] * (len(told) == 1)
+                say("  ".join([*told, *so_far]))
+
+    def watch() -> None:
+        while not over.wait(BEAT):
+            with suppress(OSError):  # whoever read the lines has gone: not for us to decide
+                beat()
+
+    thread = Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield Display(say, show)
+    finally:
+        over.set()
+        thread.join()
+
+
+def counting(shown: Display, what: str, then: str = "") -> Callable[[int, int], None]:
+    """A function that shows how much of a total is done; `then` is what follows once all is."""
+    before, began = 0, monotonic()
+
+    def count(done: int, total: int) -> None:
+        nonlocal before, began
+        began = monotonic() if done < before else began  # again from the start
+        before, spent = done, monotonic() - began
+        left = [f"{clock(spent / done * (total - done))} left"] if done and spent > 1 else []
+        if then and done >= total:
+            shown.show(then)
+        else:
+            shown.show(what, f"{done:,}/{total:,}", *left, done=done, total=total)
+
+    return count
+
+
+def part(count: Callable[[int, int], None], k: int, parts: int) -> Callable[[int, int], None]:
+    """`count` for one of equal parts, numbered from 0: what is done of it, and its total."""
+    return lambda done, total: count(k * total + done, parts * total)
+
+
+@contextmanager
+def counter(what: str, *, quiet: bool, then: str = "") -> Iterator[Callable[[int, int], None]]:
+    """Yield such a function, with a display of its own."""
+    with display(what, quiet=quiet) as shown:
+        yield counting(shown, what, then)
+
+
+@contextmanager
+def training_progress(config: Config, title: str, *, quiet: bool) -> Iterator["Listener"]:
+    """Yield a listener that shows `title` before the first event, then each event."""
+    from seqmodel.training.loop import Listener
+
+    printed = False
+    with display("starting", quiet=quiet, silence=LONG_SILENCE) as shown:
+
+        def titled(event: Callable[..., None]) -> Callable[..., None]:
+            """Only with the first event: an early error stands alone."""
+
+            def called(*values: Any) -> None:
+                nonlocal printed
+                if not printed:
+                    printed = True
+                    shown.say(title)
+                event(*values)
+
+            return called
+
+        def tick(event: "Tick") -> None:
             news = []
             if event.nats_per_frame is not None:
-                news.append(f"{event.nats_per_frame:.4f}")
-                if event.seconds_left is not None:
-                    news.append(f"{clock(event.seconds_left)} left")
-                news.append(f"{event.frames_per_second:,.0f} frames/s")
-            bars.update(
-                task,
-                description=f"{'valid' if scoring else 'epoch'} {event.epoch}/{config.epochs}",
-                completed=event.done,
-                total=event.total,
-                news=news,
-                visible=not scoring or event.done < event.total,  # what follows has no bar
-            )
+                left = event.seconds_left
+                news += [f"{event.nats_per_frame:.4f}"]
+                news += [] if left is None else [f"{clock(left)} left"]
+                news += [f"{event.frames_per_second:,.0f} frames/s"]
+            what = f"{'epoch' if news else 'valid'} {event.epoch}/{config.epochs}"
+            shown.show(what, *news, done=event.done, total=event.total)
 
         def epoch(line: dict[str, Any], is_best: bool) -> None:
-            bars.say(printable(_epoch_line(config, line, is_best)))
+            shown.say(
+                f"epoch {line['epoch']:>{len(str(config.epochs))}}/{config.epochs}"
+                f"  train {line['train_nats_per_frame']:8.4f}"
+                f"  valid {line['valid_nats_per_frame']:8.4f}{'*' if is_best else ' '}"
+                f"  {line['frames_per_second']:>7,} frames/s"
+            )
 
         def draw(number: int, count: int, rate: float, final: bool) -> None:
-            bars.say(_draw_line(number, count, rate, final))
+            goes_on = ", among the best, goes on" if final else ""
+            shown.say(f"learning rate {number} of {count}: {rate:.3g}{goes_on}")
 
-        yield _titled(Listener(tick, epoch, draw), lambda: bars.say(printable(title)))
+        yield Listener(titled(tick), titled(epoch), titled(draw))

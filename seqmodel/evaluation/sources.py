@@ -9,6 +9,7 @@ from seqmodel.data.dataset import Dataset, open_dataset
 from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
+from seqmodel.files import called
 from seqmodel.media.definitions import Progress
 from seqmodel.runs.folder import Run
 
@@ -31,5 +32,6 @@ def prepared_like(run: Run, path: Path, progress: Progress) -> Iterator[Dataset]
     settings = sources.medium.settings_like(run.frame)
     with TemporaryDirectory(prefix="seqmodel-") as folder:
         out = Path(folder) / "data"
-        prepare(sources, out, settings, only=ONLY, progress=progress)
+        with called(out, Path(folder).parent):
+            prepare(sources, out, settings, only=ONLY, progress=progress)
         yield open_dataset(out)

@@ -23,7 +23,7 @@ from sqlalchemy.exc import (
 )
 
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.experiment.processes import GRACE
+from seqmodel.experiment.processes import AGAIN, GRACE
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 HEARTBEAT = 10
@@ -134,7 +134,7 @@ class Database(RDBStorage):
                 reason = f"--storage {self._shown}: {self._reason(error)}"
                 self._away = time.monotonic()
                 if self._away - since > PATIENCE:
-                    raise SeqmodelError(f"{reason}; run the same command to resume") from error
+                    raise SeqmodelError(f"{reason}; {AGAIN}") from error
             if not told:
                 self._say(f"{reason}; trying again for {PATIENCE // 60} minutes")
                 told = True

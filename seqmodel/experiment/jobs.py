@@ -14,9 +14,10 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from seqmodel.errors import SeqmodelError
+from seqmodel.errors import SeqmodelError, advising
 from seqmodel.experiment.artifacts import Artifacts
 from seqmodel.experiment.plan import Plan
+from seqmodel.experiment.processes import AGAIN
 from seqmodel.experiment.progress import Event
 from seqmodel.experiment.storage import open_storage
 from seqmodel.experiment.studies import Studies, name_in
@@ -96,7 +97,7 @@ def work(
     if team.error is not None:
         raise team.error
     if stop.signal is not None:
-        raise InterruptError("stopped; run the same command to resume", stop.signal)
+        raise InterruptError(f"stopped; {AGAIN}", stop.signal)
     if room.largest:
         say(f"a run takes up to {_gigabytes(room.largest)} of memory")
 
@@ -136,9 +137,7 @@ class _Team:
         try:
             process.start()
         except (EOFError, ConnectionError) as error:
-            raise SeqmodelError(
-                "the server of processes was killed; run the same command to resume"
-            ) from error
+            raise SeqmodelError(f"the server of processes was killed; {AGAIN}") from error
         its.close()  # so that the pipe ends when the process does
         self.members[ours] = _Member(process)
 
@@ -190,8 +189,8 @@ class _Team:
             how = signal.Signals(-code).name if code < 0 else f"status {code}"
             self._fail(
                 SeqmodelError(
-                    f"{at[0]} was killed {DEATHS} times in epoch {at[1] + 1} (by {how}): run the "
-                    "same command to resume, with fewer --jobs if memory is short"
+                    f"{at[0]} was killed {DEATHS} times in epoch {at[1] + 1} (by {how}): {AGAIN}, "
+                    "with fewer --jobs if memory is short"
                 )
             )
 
@@ -245,9 +244,9 @@ def _start_server() -> None:
     resource_tracker.ensure_running()  # starting it below would unblock the signal
     former = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"  # read as the server loads its libraries
-    # The server and its forks inherit the block: Ctrl-C reaches them too, but this process is the
-    # one to stop them.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # The server and its forks inherit the block: Ctrl-C and the end of a terminal reach them too,
+    # but this process is the one to stop them.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         forkserver.ensure_running()
     finally:
@@ -282,7 +281,8 @@ def _process(task: Task, heard: Connection) -> None:
             storage = open_storage(task.folder, task.storage, tell, stop)
             name = name_in(storage, task.folder, task.storage)
             studies = Studies(storage, name, task.plan)
-            Worker(studies, task.folder, tell, stop, Artifacts(task.artifacts)).work()
+            with advising(AGAIN):
+                Worker(studies, task.folder, tell, stop, Artifacts(task.artifacts)).work()
             tell(DONE)
         except InterruptError:
             pass

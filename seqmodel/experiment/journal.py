@@ -2,9 +2,8 @@
 
 import json
 import os
-import stat
 from collections.abc import Generator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from optuna.storages.journal._file import BaseJournalFileLock  # what a lock mus
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.place import JOURNAL, holds_journal
 from seqmodel.files import disk_error
-from seqmodel.locks import take
+from seqmodel.locks import held
 
 _CHECKSUM = "checksum"
 
@@ -100,16 +99,11 @@ class _Lock(BaseJournalFileLock):
 
     def __init__(self, journal: Path) -> None:
         self._journal, self._lock = journal, Path(f"{journal}.lock")
-        self._file: int | None = None
+        self._held = ExitStack()
 
     def acquire(self) -> bool:
         """Wait for the lock."""
-        # Without O_NONBLOCK, what is no file but a pipe could be waited for.
-        self._file = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
-        if not stat.S_ISREG(os.fstat(self._file).st_mode):
-            self.release()
-            raise SeqmodelError(f"{self._lock} is not a file: remove it")
-        take(self._file, wait=True)
+        self._held.enter_context(held(self._lock, wait=True))
         with suppress(FileNotFoundError), self._journal.open("r+b") as file:
             if size := file.seek(0, os.SEEK_END):
                 file.seek(size - 1)
@@ -120,6 +114,4 @@ class _Lock(BaseJournalFileLock):
 
     def release(self) -> None:
         """Release the lock."""
-        assert self._file is not None
-        os.close(self._file)
-        self._file = None
+        self._held.close()

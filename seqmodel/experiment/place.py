@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.files import SYSTEM_FILES, NotAFileError, check_writable, disk_error, open_input
+from seqmodel.files import SYSTEM_FILES, TEMPORARY, check_writable, disk_error, open_input
+from seqmodel.locks import take
 
 JOURNAL = "journal.log"
 """The journal's name in the experiment's folder."""
@@ -30,8 +31,6 @@ def holds_journal(folder: Path) -> bool:
             start = file.read(len(_FIRST))
     except FileNotFoundError:
         return False
-    except NotAFileError as error:
-        raise SeqmodelError(f"{path} is a device or a pipe, not an experiment's journal") from error
     except OSError as error:
         raise disk_error(path, "read", error) from error
     return bool(start) and _FIRST.startswith(start)
@@ -41,7 +40,7 @@ def check_place(folder: Path) -> None:
     """Refuse any folder but an experiment's, a new or an empty one, before anything is written.
 
     Raises:
-        SeqmodelError: for such a folder, or one that cannot be written.
+        SeqmodelError: for such a folder, or one where no files can be written, or locked.
     """
     try:
         foreign = any(not _is_nobodys(path) for path in folder.iterdir())
@@ -53,13 +52,16 @@ def check_place(folder: Path) -> None:
         raise SeqmodelError(
             f"--out {folder} is not empty and holds no experiment: name a folder of its own"
         )
-    check_writable(folder / JOURNAL)
+    check_writable(folder / JOURNAL, lambda file: take(file, folder / JOURNAL, wait=True))
 
 
 def _is_nobodys(path: Path) -> bool:
-    """Whether an entry is a desktop's, or all that an experiment killed at once has written."""
+    """Whether an entry is a desktop's, or all that an experiment killed at once has written.
+
+    Or what one that begins at this moment tries out.
+    """
     if path.name == BEGIN.parent.name and path.is_dir():
         return not any(path.iterdir())
     if path.name == JOURNAL and path.is_file():
         return not path.stat().st_size
-    return bool(SYSTEM_FILES.fullmatch(path.name))
+    return bool(SYSTEM_FILES.fullmatch(path.name) or TEMPORARY.fullmatch(path.name))

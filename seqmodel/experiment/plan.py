@@ -1,6 +1,7 @@
 """What an experiment compares: datasets, variants of the settings, a search, and seeds."""
 
 import itertools
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ QUICK_FRAMES = 64_000
 """Frames that a run of a quick experiment is trained on, as far as whole epochs allow."""
 QUICK_EPOCHS = 60
 """The most epochs of such a run; datasets of a few pieces would have thousands."""
+LONGEST = 240
+"""Bytes of a dataset's name, which is part of longer ones; file systems allow 255."""
 WORDS = {
     "sources": "datasets",
     "finals": "pruning (an older version's)",
@@ -205,6 +208,8 @@ def sources_of(paths: Sequence[Path]) -> tuple[Source, ...]:
         name = _word(path.resolve().name)
         if name in (source.name for source in sources):
             raise UsageError(f"two datasets are named {name}: rename one")
+        if len(os.fsencode(name)) > LONGEST:
+            raise UsageError(f"the name {name} is too long for an experiment's files: rename it")
         sources.append(Source(name, str(path.resolve()), dataset.fingerprint()))
     return tuple(sources)
 

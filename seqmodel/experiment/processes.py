@@ -8,6 +8,8 @@ from pathlib import Path
 from seqmodel.experiment.place import JOURNAL
 from seqmodel.locks import held
 
+AGAIN = "run the same command to resume"
+"""What to do after a stop."""
 GRACE = 60
 """Seconds without a sign of life before a process of another host is considered dead.
 

@@ -13,7 +13,7 @@ from seqmodel.data.dataset import Dataset
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.experiment.artifacts import Artifacts
 from seqmodel.experiment.plan import Cell
-from seqmodel.experiment.processes import is_dead, lock_of, new_name
+from seqmodel.experiment.processes import AGAIN, is_dead, lock_of, new_name
 from seqmodel.experiment.progress import Event, write_event
 from seqmodel.experiment.studies import WORKER, Studies, Study
 from seqmodel.locks import held, locked
@@ -186,7 +186,7 @@ class Worker:
                     resume=(folder / LAST).is_file(),
                     listener=Listener(tick, lambda line, _: epochs([line]), resumed=epochs),
                     stop=self._stop,
-                    again="run the same command to resume",
+                    again=AGAIN,
                 )
         finally:
             if ENDED in trial.user_attrs:

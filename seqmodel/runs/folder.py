@@ -1,15 +1,6 @@
 """Runs: the folders that training leaves behind, and what eval, sample and inspect read of them.
 
-config.yaml             the complete resolved config
-metrics.jsonl           one object per epoch
-best.safetensors        the model of the best epoch on valid
-last.safetensors        the whole training state, to resume from
-learning-curve.png
-draws/N/, draws.jsonl   of a learning-rate search: one run folder per draw, and their results
-init/best.safetensors   of a search with --init-from: the weights that each draw starts from
-events.out.tfevents.N.seqmodel, trackers/   of --track: TensorBoard's file, and what others keep
-
-README.md lists the fields of each.
+README.md lists their files.
 """
 
 import re

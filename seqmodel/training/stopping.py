@@ -8,7 +8,7 @@ from types import FrameType
 
 from seqmodel.errors import SeqmodelError
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class InterruptError(SeqmodelError):
@@ -31,25 +31,30 @@ class StopRequest:
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Record the signal; a second one ends the process at once, as by default.
 
+        Not so SIGHUP, of which the end of a terminal sends several.
+
         InterruptError if the work can stop `at_once`.
         """
         self.signal = number
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
         if self.at_once is not None:
             raise InterruptError(self.at_once, number)
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Yield a request that SIGINT and SIGTERM set; previous handlers are restored afterwards.
+    """Yield a request that signals set; previous handlers are restored afterwards.
 
-    Outside the main thread, where Python allows no handlers, the request is never set.
+    SIGINT and SIGTERM do, and SIGHUP unless it is ignored, as after nohup. Outside the main thread,
+    where Python allows no handlers, the request is never set.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    former = {number: signal.signal(number, request.handle) for number in SIGNALS}
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    heard = [number for number in SIGNALS if number != signal.SIGHUP or not ignored]
+    former = {number: signal.signal(number, request.handle) for number in heard}
     try:
         yield request
     finally:

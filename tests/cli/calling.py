@@ -66,7 +66,7 @@ def start(*arguments: object, **options: object) -> "subprocess.Popen[str]":
     """Start the command line in a separate process, with piped output unless overridden."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [*SEQMODEL, *map(str, arguments)]
-    return subprocess.Popen(command, text=True, env=ENVIRONMENT, **{**streams, **options})
+    return subprocess.Popen(command, text=True, **{"env": ENVIRONMENT, **streams, **options})
 
 
 def write_piece(path: Path, seed: int, frames: int = 32) -> None:

@@ -2,18 +2,22 @@
 
 import io
 import re
+import time
 from contextlib import redirect_stderr
+from itertools import count as count_from
+from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import call_main
 from rich.cells import cell_len
 
 from seqmodel.cli import bars as bars_module
+from seqmodel.cli import progress
 from seqmodel.cli.bars import Bars, fitted
-from seqmodel.cli.common import counter
 from seqmodel.cli.compare import live
 from seqmodel.cli.compare.live import shown
-from seqmodel.cli.progress import training_progress
+from seqmodel.cli.progress import counter, training_progress
 from seqmodel.config import resolve
 from seqmodel.experiment.progress import Counts, Event
 from seqmodel.training.loop import Tick
@@ -155,12 +159,101 @@ def test_no_count_is_printed_twice():
     ]
 
 
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which moves only by hand; threads do not look at it."""
+    now = [100.0]
+    for module in (live, progress):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "BEAT", 9999.0)
+    return now
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_without_a_terminal_a_line_tells_at_times_how_far_the_work_is(
+    monkeypatch: pytest.MonkeyPatch, quiet: bool
+):
+    """A log used to be silent until all files were read, or pieces scored."""
+    now, said = clock(monkeypatch), io.StringIO()
+    with redirect_stderr(said), counter("reading", quiet=quiet, then="writing") as count:
+        for done in (*range(1, 28), *range(1, 31)):  # again from the start, after a while
+            now[0] += 1
+            count(done, 30)
+        now[0] += 12
+        count(30, 30)
+    lines = ["33%  10/30  0:20 left", "67%  20/30  0:10 left", "10%  3/30  0:18 left"]
+    lines += ["43%  13/30  0:16 left", "77%  23/30  0:07 left"]
+    expected = [*(f"reading  {line}" for line in lines), "writing  0:12 so far"]
+    assert said.getvalue().splitlines() == ([] if quiet else expected)
+
+
+def test_work_that_cannot_tell_how_far_it_is_is_not_silent(monkeypatch: pytest.MonkeyPatch):
+    """As one file of an hour, or a compiler: a thread looks after the time."""
+    monkeypatch.setattr(progress, "BEAT", 0.001)
+    ticks, said = count_from(0, 4), io.StringIO()
+    monkeypatch.setattr(progress, "monotonic", lambda: float(next(ticks)))
+    with redirect_stderr(said), counter("reading", quiet=False):
+        while said.getvalue().count("\n") < 3:
+            time.sleep(0.001)
+    for line in said.getvalue().splitlines():
+        assert re.fullmatch(r"reading  \d+:\d\d so far", line)
+
+
+def test_without_a_terminal_an_epoch_that_lasts_is_not_silent(monkeypatch: pytest.MonkeyPatch):
+    """There were only the lines at the ends of epochs, an hour apart where data are large."""
+    now, said = clock(monkeypatch), io.StringIO()
+    with (
+        redirect_stderr(said),
+        training_progress(resolve({"epochs": 14}), "a title", quiet=False) as listener,
+    ):
+        for done in range(1, 11):
+            now[0] += 14
+            listener.tick(Tick(3, 10 * done, 100, 6.4891, 3559.0, 3723.0))
+        now[0] += 31
+        listener.tick(Tick(3, 20, 40, None))
+        listener.epoch(EPOCH, True)
+        now[0] += 59
+        listener.tick(Tick(4, 1, 100, 6.0, 10.0, None))
+    assert said.getvalue().splitlines() == [
+        "a title",
+        "epoch 3/14  60%  6.4891  1:02:03 left  3,559 frames/s",
+        "valid 3/14  50%",
+        "epoch  3/14  train   6.4891  valid   4.0217*    3,559 frames/s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "works"),
+    [
+        ("prepare {music} -o d", ["reading"]),
+        (
+            "eval {run} --samples 3 --batch-size 1",
+            ["scoring", "fitting trivial baselines", "sampling"],
+        ),
+        ("sample o.mid --run {run} -n 3 --length 5", ["sampling"]),
+        ("sample o.mid --run {run} -n 3 --length 5 --json", ["sampling"]),
+        ("sample o.mid --run {run} -n 2 --best-of 2 --length 5", ["drafts"]),
+        ("report {run}", ["scoring", "sampling"]),
+    ],
+)
+def test_commands_tell_how_far_they_are(
+    command: str, works: list[str], music: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Minutes without a word looked as if nothing happened; here each look takes 11 s."""
+    ticks = count_from(0, 11)
+    monkeypatch.setattr(progress, "monotonic", lambda: float(next(ticks)))
+    words = command.format(music=music, run=run).split()
+    told = call_main(*words)
+    assert told.status == 0
+    for what in works:
+        assert re.search(rf"^{what}  (\d+%  [\d,]+/[\d,]+|\d+:\d\d so far)", told.err, re.MULTILINE)
+    assert call_main(*words, "--force", "-q").err == ""
+
+
 def test_without_a_terminal_a_line_tells_at_times_how_long_runs_take(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """An experiment in a log used to be silent until its first run ended."""
-    now, said = [100.0], io.StringIO()
-    monkeypatch.setattr(live, "monotonic", lambda: now[0])
+    now, said = clock(monkeypatch), io.StringIO()
     with redirect_stderr(said), shown({"a": Counts(1, 0, 1, 0)}, quiet=False) as (take, _):
         for epoch in range(10):
             now[0] += 15

@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from calling import SEQMODEL, Call, Result, call_main, call_ok, start
+from calling import ENVIRONMENT, SEQMODEL, Call, Result, call_main, call_ok, start
 from safetensors.numpy import load_file
 
 # All sources of randomness at once, in windows, so that a stop falls in the middle of them all.
@@ -37,11 +38,15 @@ def stop_at(epoch: int, number: int, *arguments: object) -> tuple[int, str, str]
 
 
 def test_a_stopped_run_resumes_as_if_never_stopped(call: Call, data: Path):
-    """Guards Ctrl-C and kill: the exit status, the saved work, and the same final weights."""
+    """Guards Ctrl-C, kill and the end of a terminal: the exit status, and the same final weights.
+
+    SIGHUP used to end a training at once, with nothing saved.
+    """
     call_ok("train", data, *LONG, "--run", "whole", "-q")
     for epoch, number, arguments in (
         (3, signal.SIGINT, ("train", data, *LONG, "--run", "parts")),
         (8, signal.SIGTERM, ("train", "--resume", "--run", "parts")),
+        (12, signal.SIGHUP, ("train", "--resume", "--run", "parts")),
     ):
         status, out, err = stop_at(epoch, number, *arguments)
         assert (status, out) == (128 + number, "")
@@ -76,6 +81,16 @@ def test_a_closed_pipe_ends_quietly():
     assert process.returncode == 128 + signal.SIGPIPE
 
 
+def test_a_log_that_nobody_reads_leaves_the_exit_status_alone(here: Path):
+    """Guards against 120, Python's own for output that is left at the end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    unset = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONUNBUFFERED"}
+    process = start("inspect", "nothing", stderr=writer, env=unset)
+    os.close(writer)
+    assert (process.communicate(timeout=60)[0], process.returncode) == ("", 1)
+
+
 def test_a_full_stdout_is_a_one_line_error():
     """Guards `> file` on a full disk: an error and status 1, not a truncated file and status 0."""
     with Path("/dev/full").open("w") as full:
@@ -85,6 +100,48 @@ def test_a_full_stdout_is_a_one_line_error():
         1,
         "seqmodel: cannot write to stdout: no space left on device\n",
     )
+
+
+def closing(streams: str, *arguments: object) -> tuple[int, str, str]:
+    """Run the command line with streams closed by the shell; returns status, stdout and stderr."""
+    command = ["sh", "-c", f'"$@" {streams}', "sh", *SEQMODEL, *map(str, arguments)]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "prepare {music} -o out", "train {data} --hidden 4 --epochs 1 --run out", "eval {run}",
+        "sample out.mid --run {run}", "inspect {run}", "report {run} --out out.html",
+        "train {data} --hidden 4 --epochs 1 --run out --processes 2",
+        "compare {data} --units gru --set hidden=4 --set epochs=1 --quick --out out",
+    ],
+)  # fmt: skip
+def test_without_stdin_and_stderr_a_command_does_its_work(
+    command: str, music: Path, data: Path, run: Path
+):
+    """Each exited 1, in silence, after its work or before it."""
+    words = command.format(music=music, data=data, run=run).split()
+    status, out, err = closing("<&- 2>&-", *words)
+    assert (status, err) == (0, "")
+    assert out or "sample" in words or "report" in words
+    assert list(Path().glob("out*")) or words[0] in ("eval", "inspect")
+
+
+def test_without_stdin_there_are_no_paths_on_it(here: Path):
+    """It was a traceback."""
+    said = "seqmodel: there are no paths on stdin, where - reads them, one per line\n"
+    assert closing("<&-", "prepare", "-", "-o", "d") == (2, "", said)
+    assert closing("<&- >&- 2>&-", "prepare", "-", "-o", "d") == (2, "", "")
+
+
+def test_messages_that_cannot_be_written_stop_nothing(data: Path):
+    """A training ended where its log could not grow, or its terminal had gone."""
+    command = ("train", data, "--hidden", 4, "--epochs", 1, "--run", "r")
+    status, out, err = closing("2>/dev/full", *command)
+    assert (status, err) == (0, "")
+    assert out.startswith("r  best valid ")
 
 
 @pytest.mark.parametrize("command", ["units", "sample - --format mid", "inspect {run}"])
@@ -147,17 +204,51 @@ def test_a_full_disk_leaves_the_old_file_and_no_new_one(
     assert [(path.name, path.read_text()) for path in Path().iterdir()] == [("o.mid", "old")]
 
 
-def test_a_signal_removes_the_unfinished_dataset(music: Path, here: Path):
-    """Guards against a partial dataset, or its temporary folder, after kill."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_removes_the_unfinished_dataset(music: Path, here: Path, number: int):
+    """Guards against a partial dataset, its temporary folder, or silence after kill."""
     for k in range(4000):  # enough to take a second
         os.link(music / "train" / "0.mid", f"{k}.mid")
     process = start("prepare", music, *here.glob("*.mid"), "-o", "d")
     while not list(here.glob(".d.*/train.npy")):
         assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (128 + signal.SIGTERM, "", "")
+    assert (process.returncode, out) == (128 + number, "")
+    said = f"seqmodel: ended by {signal.Signals(number).name}; nothing half-written is left\n"
+    assert err == said
     assert {path.suffix for path in here.iterdir()} == {".mid"}
+
+
+@pytest.mark.parametrize("command", ["train {data} --run r --epochs 4", "prepare {music} -o d"])
+def test_nohup_outlives_its_terminal(command: str, data: Path, music: Path):
+    """SIGHUP stays ignored, as the caller wants it."""
+    words = command.format(data=data, music=music).split()
+    process = start(*words, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    while process.poll() is None:
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.01)
+    err = process.communicate()[1]
+    assert process.returncode == 0, err
+
+
+def test_a_terminal_that_goes_away_stops_a_training_once(data: Path):
+    """It sends SIGHUP more than once, and nothing can be written to it any more."""
+    master, slave = pty.openpty()
+    command = ("train", data, *LONG, "--epochs", 9999, "--patience", 9999, "--run", "r")
+    process = start(*command, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+    os.close(slave)
+    shown = b""
+    while b"epoch   20/" not in shown:
+        shown += os.read(master, 65536)
+    for _ in range(2):
+        process.send_signal(signal.SIGHUP)
+    os.close(master)
+    assert process.wait(60) == 128 + signal.SIGHUP
+    kept = steps("r")
+    assert len(kept) >= 20
+    call_ok("train", "--resume", "--run", "r", "--epochs", len(kept) + 1, "-q")
+    assert steps("r")[:-1] == kept
 
 
 def on_terminal(*arguments: object) -> tuple[Result, str]:
@@ -199,7 +290,9 @@ def test_the_bar_is_shown_on_a_terminal(
     assert "━" in shown
     assert COLOUR.search(shown)
     shown, _, verdict = shown.partition("a trivial model")
-    assert shown.rstrip().endswith("\x1b[2K\x1b[?25h")  # the bar is gone, the cursor back
+    end = shown.rstrip()[-20:]  # the bar is gone, the cursor back
+    assert "\x1b[2K" in end
+    assert "\x1b[?25h" in end
     assert verdict.count("\n") == 1
     for command in (("prepare", music, "-o", "d"), ("eval", run)):
         assert "━" in on_terminal(*command)[1]

@@ -242,7 +242,8 @@ def test_a_signal_removes_the_unfinished_file(audio_run_folder: Path, here: Path
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=60) == ("", "")
+    said = "seqmodel: ended by SIGTERM; nothing half-written is left\n"
+    assert process.communicate(timeout=60) == ("", said)
     assert process.returncode == 128 + signal.SIGTERM
     assert not list(here.iterdir())
 

@@ -1,6 +1,7 @@
 """Plans: what follows from them, and what makes two of them different experiments."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from seqmodel.errors import UsageError
 from seqmodel.experiment import plan as planning
-from seqmodel.experiment.plan import Plan, Source, Variant, variants_of
+from seqmodel.experiment.plan import Plan, Source, Variant, sources_of, variants_of
 from seqmodel.training.samplers import paper_rates
 from seqmodel.training.space import Range, default_space, tuned
 
@@ -127,3 +128,14 @@ def test_invalid_ranges_are_refused(text, said):
     with pytest.raises(UsageError, match=None) as caught:
         tuned(text, field_types)
     assert str(caught.value) == said
+
+
+def test_a_dataset_whose_name_leaves_no_room_is_refused_at_once(dataset, tmp_path):
+    """Guards hours of runs against a picture at their end that cannot be written."""
+    long = tmp_path / ("x" * 241)
+    long.symlink_to(dataset.folder)
+    assert sources_of([long])[0].name == dataset.folder.name
+    long.unlink()
+    shutil.copytree(dataset.folder, long)
+    with pytest.raises(UsageError, match="is too long for an experiment's files: rename it"):
+        sources_of([long])

@@ -101,6 +101,11 @@ class _Place:
         what += " and all after it" * stays
         if not outcome.clean:
             found.complaints.append(f"{what}: {outcome.err.strip().splitlines()[-1:]}")
+        if ".seqmodel-" in outcome.err:
+            found.complaints.append(f"{what}: names a temporary file: {outcome.err}")
+        full = error != errno.EIO and outcome.status != 0 and "write out:" not in outcome.err
+        if self.trains and full and (place / "out").exists() and "--resume" not in outcome.err:
+            found.complaints.append(f"{what}: does not say how to go on: {outcome.err}")
         if outcome.status == 0 and self._made(place) != self.new:
             found.complaints.append(f"{what}: status 0, and what is there is not whole")
         if not self.trains and outcome.status != 0 and contents(place) not in (self.old, self.new):

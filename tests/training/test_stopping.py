@@ -31,6 +31,21 @@ def test_a_signal_stops_at_once_where_nothing_would_be_lost():
         assert caught.value.exit_status == 130
 
 
+def test_the_end_of_a_terminal_stops_once_and_never_if_ignored():
+    """It sends several signals, of which the second would end the process before it has saved."""
+    before = signal.getsignal(signal.SIGHUP)
+    with stop_on_signals() as stop:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.signal == signal.SIGHUP
+    assert signal.getsignal(signal.SIGHUP) is before
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    with stop_on_signals() as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.signal is None
+    assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
+
+
 def test_handlers_are_restored_after_an_exception():
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(ZeroDivisionError), stop_on_signals():

@@ -22,7 +22,7 @@ from seqmodel.config import (
     read_config_file,
     search_of,
 )
-from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
@@ -191,7 +191,10 @@ def compare(
     in_file = read_config_file(config) if config else {}
     plan, folder, text = blaming(Path(config or ""), in_file, begin)
     if text is None:
-        text = _run(plan, folder, storage, artifacts, jobs, quiet=quiet)
+        from seqmodel.experiment.processes import AGAIN
+
+        with advising(AGAIN):
+            text = _run(plan, folder, storage, artifacts, jobs, quiet=quiet)
     if as_json:
         text = (folder / "table.json").read_text().removesuffix("\n")
     show(*text.split("\n"))
@@ -262,6 +265,7 @@ def _run(
 ) -> str:
     """Run what is left of an experiment and write its results; returns what is to be printed."""
     from seqmodel.cli.compare.live import shown
+    from seqmodel.cli.progress import display
     from seqmodel.experiment.artifacts import Artifacts
     from seqmodel.experiment.finished import forget, remember
     from seqmodel.experiment.jobs import Task, work
@@ -292,7 +296,8 @@ def _run(
         with stop_on_signals() as stop, shown(counts, quiet=quiet) as (take, say):
             work(Task(folder, plan, storage, artifacts), jobs, most, tell=take, say=say, stop=stop)
     given.collect(studies, folder)
-    text, files = write_results(studies, folder, command)
+    with display("writing tables and a page", quiet=quiet):
+        text, files = write_results(studies, folder, command)
     with held(folder / BEGIN, wait=True):
         now = Studies.begun(meeting, name_in(meeting, folder, storage))
         if now is not None and plan.differs(now.plan) is None:  # nobody has added to it

@@ -6,11 +6,9 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
-from seqmodel.cli.common import clock, message, printable
+from seqmodel.cli.common import clock, printable
+from seqmodel.cli.progress import LONG_SILENCE, display
 from seqmodel.experiment.progress import Counts, Event, Running, Status, seconds_left
-
-SILENCE = 60
-"""Seconds without a line, where there is no terminal, after which the next event makes one."""
 
 
 @contextmanager
@@ -21,24 +19,22 @@ def shown(
 
     `counts` are each cell's counts at the start.
     """
-    if quiet:
-        yield lambda event: None, lambda line: None
-        return
     whole = _Whole(counts)
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not quiet:
         with _table(whole) as both:
             yield both
         return
-    last = monotonic()
 
     def take(event: Event) -> None:
-        nonlocal last
         whole.take(event)
-        if event.ended is not None or monotonic() - last >= SILENCE:
-            message(whole.line(event))
-            last = monotonic()
+        counted, *news = whole.told(event)
+        if event.ended is None:
+            lines.show(counted, *news)
+        else:
+            lines.say("  ".join([counted, *news]))
 
-    yield take, message
+    with display("starting", quiet=quiet, silence=LONG_SILENCE) as lines:
+        yield take, lines.say
 
 
 class _Whole:
@@ -83,12 +79,12 @@ class _Whole:
             return [counted]
         return [counted] if seconds is None else [counted, f"{clock(seconds)} left"]
 
-    def line(self, event: Event) -> str:
-        """A run's progress or end, how many have ended, and how long the others will take."""
+    def told(self, event: Event) -> list[str]:
+        """How many runs have ended, a run's progress or end, and how long the others will take."""
         figure = "no figure" if event.valid is None else f"{event.valid:.4f}"
         counted, *left = self.news()
         how = event.ended or f"epoch {event.epoch}/{event.epochs}"
-        return "  ".join([counted, event.run, figure, how, *left])
+        return [counted, event.run, figure, how, *left]
 
 
 @contextmanager
@@ -114,7 +110,7 @@ def _table(whole: _Whole) -> Iterator[tuple[Callable[[Event], None], Callable[[s
                 bars.remove_task(tasks.pop(event.run))
             bars.update(first, completed=whole.done(), news=whole.news())
             if event.ended is not None:
-                bars.say(printable(whole.line(event)))
+                bars.say(printable("  ".join(whole.told(event))))
 
         yield take, lambda line: bars.say(printable(line))
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from seqmodel.cli.common import counter, message
+from seqmodel.cli.progress import counting, display, part
 from seqmodel.cli.sample.targets import Targets
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.definitions import Sampling
@@ -33,37 +33,37 @@ def draw_pieces(
 
     sampler, primer, pieces = Sampler(run.model, temperature=temperature), sampling.primer, []
     usual = _training_nats(run) if best_of > 1 else 0.0
-    for k, target in enumerate(targets):
-        drafts = [
-            sampler.piece(sampling.length, seed=seed, number=n, prime=primer, shortest=shortest)
-            for n in range(k * best_of, (k + 1) * best_of)
-        ]
-        piece, chunks, nats = drafts[0], iter(drafts[0]), None
-        if best_of > 1:
-            drawn, of_drafts = [], []
-            with counter("drafts", quiet=quiet) as progress:
+    with display("sampling", quiet=quiet) as shown:
+        count = counting(shown, "drafts" if best_of > 1 else "sampling")
+        for k, target in enumerate(targets):
+            drafts = [
+                sampler.piece(sampling.length, seed=seed, number=n, prime=primer, shortest=shortest)
+                for n in range(k * best_of, (k + 1) * best_of)
+            ]
+            piece, chunks, nats = drafts[0], iter(drafts[0]), None
+            if best_of > 1:
+                drawn, of_drafts = [], []
                 for n, draft in enumerate(drafts):
                     drawn.append(np.concatenate(list(draft)))
                     scored = run.nll(np.concatenate([primer, drawn[-1]]))[len(primer) :]
                     of_drafts.append(float(scored.mean()))
-                    progress(n + 1, best_of)
-            best = int(np.argmin(np.abs(np.array(of_drafts) - usual)))
-            piece, chunks, nats = drafts[best], iter([drawn[best]]), of_drafts[best]
-        with counter("sampling", quiet=quiet) as progress, targets.opened(target) as file:
-            written = sampling.write(file, chunks, progress)
-        ended_by = "model" if piece.ended else "limit"
-        told = {"path": str(target), "frames": piece.frames, "ended_by": ended_by}
-        facts = [f"{target}: {written.size} from {run.folder}"]
-        if run.config.end:
-            facts.append("ended by the model" if piece.ended else "cut off at the limit")
-        if nats is not None:
-            told["nats_per_frame"] = nats
-            facts.append(f"{nats:.3f} nats per frame (training {usual:.3f})")
-        pieces.append(told)
-        message(
-            ", ".join(filter(None, [*facts, written.hint])),
-            quiet=quiet or targets.to_stdout or as_json,
-        )
+                    count(k * best_of + n + 1, targets.number * best_of)
+                best = int(np.argmin(np.abs(np.array(of_drafts) - usual)))
+                piece, chunks, nats = drafts[best], iter([drawn[best]]), of_drafts[best]
+            progress = part(count, k, targets.number) if best_of == 1 else lambda done, total: None
+            with targets.opened(target) as file:
+                written = sampling.write(file, chunks, progress)
+            ended_by = "model" if piece.ended else "limit"
+            told = {"path": str(target), "frames": piece.frames, "ended_by": ended_by}
+            facts = [f"{target}: {written.size} from {run.folder}"]
+            if run.config.end:
+                facts.append("ended by the model" if piece.ended else "cut off at the limit")
+            if nats is not None:
+                told["nats_per_frame"] = nats
+                facts.append(f"{nats:.3f} nats per frame (training {usual:.3f})")
+            pieces.append(told)
+            if not (targets.to_stdout or as_json):
+                shown.say(", ".join(filter(None, [*facts, written.hint])))
     return pieces
 
 

@@ -118,7 +118,7 @@ def train(
     if print_config:
         typer.echo(to_yaml(resolved), nl=False)
         return
-    job = Job(resolved, device, size, trackers, as_json=as_json, quiet=quiet)
+    job = Job(resolved, device, size, trackers, as_json, quiet)
     if resume:
         job.resume(folder)
     else:

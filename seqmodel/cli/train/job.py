@@ -1,13 +1,13 @@
 """A training job: its checks, its run folder and its output."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqmodel.cli.common import message, print_json, show
 from seqmodel.config import Config
-from seqmodel.errors import SeqmodelError
+from seqmodel.errors import SeqmodelError, advising
 from seqmodel.media.registry import medium_of
 from seqmodel.unit_setting import unit_name
 
@@ -20,24 +20,17 @@ if TYPE_CHECKING:
     from seqmodel.training.trackers import Tracker
 
 
+@dataclass
 class Job:
     """Trains `settings`, with or without a learning-rate search, and reports the result."""
 
-    _dataset: "Dataset"
-
-    def __init__(
-        self,
-        settings: Config,
-        device: str,
-        processes: int,
-        trackers: Mapping[str, "Tracker"],
-        *,
-        as_json: bool,
-        quiet: bool,
-    ) -> None:
-        self._settings, self._device, self._processes = settings, device, processes
-        self._trackers = trackers
-        self._as_json, self._quiet = as_json, quiet
+    _settings: Config
+    _device: str
+    _processes: int
+    _trackers: Mapping[str, "Tracker"]
+    _as_json: bool
+    _quiet: bool
+    _dataset: "Dataset" = field(init=False)
 
     def resume(self, folder: Path) -> None:
         """Continue the run in `folder`."""
@@ -160,8 +153,9 @@ class Job:
                 more = {"listener": listener, "group": group}
             tracked = "".join(f" --track {name}" for name in self._trackers)
             again = f"continue with `seqmodel train --resume --run {folder}{tracked}`"
-            train(settings, dataset, folder, device=device, resume=True, stop=stop, again=again,
-                  **more)  # fmt: skip
+            with advising(again):
+                train(settings, dataset, folder, device=device, resume=True, stop=stop,
+                      again=again, **more)  # fmt: skip
         metrics = read_metrics(folder)
         best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
         if self._as_json:
@@ -204,12 +198,14 @@ def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
 
 def _warn_if_trivial(settings: Config, dataset: "Dataset", folder: Path, nats: float) -> None:
     """Warn if a trivial model predicts valid at least as well as the run's `nats` per frame."""
+    from seqmodel.cli.progress import display
     from seqmodel.evaluation.baselines import baselines
     from seqmodel.outputs.registry import output_class
 
     frame, train, valid = dataset.frame, dataset["train"], dataset["valid"]
     discrete = output_class(settings, frame).discrete
-    figures = baselines(train, valid, frame, discrete=discrete)
+    with display("fitting trivial baselines", quiet=False):
+        figures = baselines(train, valid, frame, discrete=discrete)
     name, best = min(figures.items(), key=lambda figure: figure[1])
     if nats < best:
         return

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -216,10 +215,10 @@ def follow(data: Path | None) -> None:
             device = here.device(told["device"])
             again = f"continue with `seqmodel train --resume --run {told['folder']}`"
             trainer = Trainer(config, dataset, None, device, again, group)
-            with tempfile.NamedTemporaryFile() as file:
+            with os.fdopen(os.memfd_create("last"), "wb") as file:
                 file.write(checkpoint)
                 file.flush()
-                trainer.resume(Path(file.name))
+                trainer.resume(Path(f"/dev/fd/{file.fileno()}"))
             trainer.run(Listener(), stop)
     except (PeerError, DivergedError, InterruptError) as error:
         if here.local_rank:
