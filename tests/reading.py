@@ -83,8 +83,12 @@ def _set_off(cell: Element) -> str:
 
 def sounds(page: Element) -> list[bytes]:
     """The embedded audio files."""
-    sources = [audio.attributes["src"] or "" for audio in page.all("audio")]
-    return [base64.b64decode(source.partition(",")[2]) for source in sources]
+    return [embedded(audio.attributes["src"]) for audio in page.all("audio")]
+
+
+def embedded(source: str | None) -> bytes:
+    """The content of a data: URI."""
+    return base64.b64decode((source or "").partition(",")[2])
 
 
 def number(text: str) -> float:

@@ -22,7 +22,7 @@ from seqmodel.data.dataset import open_dataset
 from seqmodel.kernels.run.allocator import keep_freed_memory
 from seqmodel.media.music.medium import MUSIC
 from seqmodel.model.build import with_sizes
-from seqmodel.training.processes import Alone, Group, joined, meeting
+from seqmodel.training.processes import Group, joined, meeting
 from seqmodel.training.state import TrainingState
 from seqmodel.training.update import update
 
@@ -101,7 +101,7 @@ def _work(
     keep_freed_memory()  # as the command line does
     torch.set_num_threads(1)
     if size == 1:
-        told = _updates(config, data, Alone(), seconds)
+        told = _updates(config, data, Group(), seconds)
     else:
         with joined(rank, size, meeting(port)) as group:
             told = _updates(config, data, group, seconds)
@@ -135,7 +135,7 @@ def _updates(config: Config, data: str, group: Group, seconds: float) -> dict[st
     }
 
 
-class _Timed:
+class _Timed(Group):
     """A group, and the seconds that its sums take."""
 
     def __init__(self, group: Group) -> None:

@@ -12,6 +12,7 @@ from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.options import Force, Json, Quiet
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
+from seqmodel.media.input import unread
 from seqmodel.media.registry import MEDIA, definition_from_json
 
 FILES = ", ".join(medium.file_kinds for medium in MEDIA.values())
@@ -82,7 +83,8 @@ def prepare(
         print_json(manifest)
     elif not quiet:
         show(*_summary(out, manifest))
-    for line in _warnings(medium, manifest):
+    apart = [str(file.path) for file in found.files if file.split is None]
+    for line in _warnings(medium, manifest, apart):
         message(line, quiet=quiet)
 
 
@@ -104,14 +106,21 @@ def _summary(out: Path, manifest: dict[str, Any]) -> list[str]:
     return [f"{out}: {frame}", *split_lines(splits, columns or None)]
 
 
-def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:
-    lines = source_remarks(medium, manifest)
+def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> list[str]:
+    """All remarks on a dataset; `apart` are files that no folder places."""
+    lines = [*source_remarks(medium, manifest), *medium.prepare_advice(manifest)]
     straddling = manifest["also_in_another_split"]
     if straddling:
         many = len(straddling) > 1
         lines.append(
             f"{plural(len(straddling), 'piece')} appear{'s' * (not many)} in two splits, such as "
             f"{straddling[0]}; figures on those splits are a little too good"
+        )
+    by = manifest["split_by"]
+    if by["folder"] and by["content_hash"] and apart:
+        lines.append(
+            f"folders place {plural(by['folder'], 'piece')}; {by['content_hash']:,} in no folder "
+            f"named train, valid or test go by a hash of their content, such as {apart[0]}"
         )
     lines += _split_remarks(manifest)
     splits = manifest["splits"]
@@ -126,12 +135,20 @@ def _warnings(medium: Medium, manifest: dict[str, Any]) -> list[str]:
 
 def source_remarks(medium: Medium, manifest: Mapping[str, Any]) -> list[str]:
     """What was skipped, repaired or assumed."""
-    skipped = [f"{skip['source']}: {skip['reason']}" for skip in manifest["skipped"]]
+    skipped: dict[str, list[str]] = {"file": []}
+    for skip in manifest["skipped"]:
+        path = Path(skip["source"])
+        kind = f"{path.suffix.lower()} file" if unread(path) else "file"
+        skipped.setdefault(kind, []).append(f"{path}: {skip['reason']}")
     repaired = [
         f"{entry['source']}: {'; '.join(entry['repairs'])}" for entry in manifest["repaired"]
     ]
     return [
-        *_listed("skipped", skipped),
+        *_listed("skipped", skipped.pop("file")),
+        *(
+            f"skipped {plural(len(lines), kind)}, such as {lines[0]}"
+            for kind, lines in skipped.items()
+        ),
         *_listed("repaired", repaired),
         *medium.prepare_remarks(manifest),
     ]

@@ -185,6 +185,13 @@ class Split:
         """The number of frames in all pieces."""
         return int(self.lengths.sum())
 
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """A hash of all frames in order, and of how they are defined; None if held in memory."""
+        defined = json.dumps(self.frame.to_json())
+        content = "".join([defined, *self._hashes]).encode()
+        return hashlib.sha256(content).hexdigest() if self._hashes else None
+
     def totals(self) -> NDArray[np.int64]:
         """(F,) the sum of each of a frame's binary values over all frames, piece by piece."""
         totals = np.zeros(self.frame.frame_size, np.int64)

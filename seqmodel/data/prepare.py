@@ -30,9 +30,9 @@ def prepare(
     A file that cannot be used is skipped and explained in the manifest; with `strict` it is an
     error. If no folder decides a work's split, the hash of its content does; if that leaves a
     split empty, everything is read again and works are moved to it or, if there are few, cut by
-    time. `split_by` forces whole pieces or cuts; all go to the split
-    `only`, if given. `progress` is called with the number of files read
-    and the number of files in total.
+    time. `split_by` forces whole pieces or cuts; all go to the split `only`, if given, to be read
+    by a run, whose settings these are. `progress` is called with the number of files read and the
+    number of files in total.
 
     Raises:
         SeqmodelError: if no file can be used, the sources are not of the medium of `settings`, or
@@ -42,33 +42,31 @@ def prepare(
     medium, files = sources.medium, sources.files
     if medium.name != settings.medium:
         raise SeqmodelError(f"{files[0].path} is {medium.name}, not {settings.medium}")
-    stray = [
-        {"source": str(source.path), "reason": f"is not {medium.name}, unlike the other files"}
-        for source in sources.strays
-    ]
-    if strict and stray:
-        raise SeqmodelError("{source}: {reason}".format(**stray[0]))
+    left_out = [one._asdict() for one in sources.skipped]
+    if strict and left_out:
+        raise SeqmodelError("{source}: {reason}".format(**left_out[0]))
     with new_folder(out, DATASET_FOLDER, force=force) as folder:
 
         def write(tally: Tally) -> dict[str, Any]:
-            skipped = [*stray]
+            skipped: list[dict[str, str]] = []
             corpus = medium.corpus(settings, [source.path for source in files], folder)
             with DatasetWriter(folder, corpus.frame) as writer:
                 for k, source in enumerate(files):
                     try:
                         _add(source, corpus, writer, tally, only)
                     except SourceError as error:
+                        reason = error.for_run if only else str(error)
                         if strict or len(files) == 1:
-                            raise SeqmodelError(f"{source.path}: {error}") from error
-                        skipped.append({"source": str(source.path), "reason": str(error)})
+                            raise SeqmodelError(f"{source.path}: {reason}") from error
+                        skipped.append({"source": str(source.path), "reason": reason})
                     if progress is not None:
                         progress(k + 1, len(files))
                 if not tally.by_piece:
                     raise SeqmodelError(
                         f"none of the {len(files)} files can be used; the first, "
-                        "{source}: {reason}".format(**skipped[len(stray)])
+                        "{source}: {reason}".format(**skipped[0])
                     )
-                facts = {**corpus.facts, **tally.to_json(), "skipped": skipped}
+                facts = {**corpus.facts, **tally.to_json(), "skipped": skipped + left_out}
                 return writer.finish(corpus.frame, facts)
 
         tally = Tally(by_time=split_by == "time")
@@ -89,7 +87,9 @@ def _add(
         else:
             split = tally.place(work, folder)
             for piece, blocks in work.pieces:
-                tally.count(piece.source, piece.sha256, split, by_folder=folder is not None)
+                tally.count(
+                    piece.source, piece.sha256, split, "folder" if folder else "content_hash"
+                )
                 writer.add(split, blocks, piece)
             if split == "train":
                 work.when_in_train()
@@ -123,6 +123,6 @@ def _cut(work: Work, frame: FrameDefinition, writer: DatasetWriter, tally: Tally
         for part, digest in digests.items():
             begin, end = max(part.begin - start, 0), min(part.end - start, piece.frames)
             source, sha256 = f"{piece.source}#frames/{begin}-{end}", digest.hexdigest()
-            tally.count(source, sha256, part.split, by_folder=False, by_time=True)
+            tally.count(source, sha256, part.split, "time")
             writer.add_line(part.split, Piece(source, sha256, end - begin, piece.facts))
         start += piece.frames

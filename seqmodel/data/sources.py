@@ -1,15 +1,27 @@
 """The media files that the names on the command line refer to."""
 
+import errno
 import glob
-from collections.abc import Iterable
+import os
+import stat
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from seqmodel.errors import SeqmodelError
+from seqmodel.errors import SeqmodelError, reason
+from seqmodel.files import SYSTEM_FILES
 from seqmodel.media.definitions import Medium
+from seqmodel.media.input import CONVERTED, unread
 from seqmodel.media.registry import MEDIA, medium_of_file
 
-SPLIT_FOLDERS = {"train": "train", "valid": "valid", "validation": "valid", "test": "test"}
+SPLIT_FOLDERS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("valid", "validation", "val", "dev", "eval"), "valid"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""Names of folders, in lower case -> the split of the files in them. With another folder for valid
+and none for test, as in train, dev and eval, those in eval are for test."""
 
 
 @dataclass(frozen=True)
@@ -25,45 +37,61 @@ class SourceFile:
         return medium_of_file(self.path)
 
 
+class Skipped(NamedTuple):
+    """What is not read, and why."""
+
+    source: str
+    reason: str
+
+
 @dataclass(frozen=True)
 class Sources:
     """What a dataset is made of."""
 
     medium: Medium
     files: list[SourceFile]
-    strays: list[SourceFile]
-    """Files such as a labels.npy among recordings, left out: they have a suffix of another medium,
-    but an ambiguous one (`Medium.loose_suffixes`), and are in the minority."""
+    skipped: list[Skipped]
+    """Folders that cannot be entered, files that have to be converted first, and strays such as a
+    labels.npy among recordings: they have a suffix of another medium, but an ambiguous one
+    (`Medium.loose_suffixes`), and are in the minority."""
 
 
 def find_sources(names: Iterable[str]) -> Sources:
-    """The media files named by files, folders (searched recursively) and globs.
+    """The media files named by files, folders (searched recursively, links followed) and globs.
 
-    Each file is listed once, those of a folder sorted by name. Files that are named themselves, not
-    found in a folder, are placed by their folders only if these name more than one split: that of
-    `train/a.wav` alone says nothing.
+    Each file is listed once, those of a folder sorted by name; a file to which links lead from
+    several splits once for each. Files that are named themselves, not found in a folder, are placed
+    by their folders only if these name more than one split: that of `train/a.wav` alone says
+    nothing.
 
     Raises:
         SeqmodelError: if a name matches nothing, or the files are of more than one medium.
     """
-    named: dict[Path, SourceFile] = {}
-    found: dict[Path, SourceFile] = {}
+    found: dict[Path, str | None] = {}
+    alone: set[Path] = set()
+    skipped: list[Skipped] = []
     for name in names:
         path = Path(name)
         if path.is_dir():
-            sources = [SourceFile(file, _folder_split(file, path)) for file in _media_in(path)]
+            paths = _media_in(path, skipped)
         else:
-            files = [path] if path.exists() else _matches(name)
-            sources = [SourceFile(file, _folder_split(file, file.parent)) for file in files]
-            named = {source.path: source for source in sources} | named
-        if not sources:
+            matches = [path] if path.exists() else _matches(name)
+            paths = {match: _split_folder(match.parent) for match in matches}
+            alone.update(match for match in matches if match not in found)
+        if not paths:
             kinds = ", ".join(medium.file_kinds for medium in MEDIA.values())
-            raise SeqmodelError(f"{name}: contains no file that can be read ({kinds})")
-        for source in sources:
-            found.setdefault(source.path, source)
-    if len({source.split for source in found.values()} - {None}) == 1:
-        found |= {path: SourceFile(path, None) for path in named if found[path] is named[path]}
-    return _of_one_medium(list(found.values()))
+            why = "".join(f"; {one.source}: {one.reason}" for one in skipped[-1:])
+            raise SeqmodelError(f"{name}: contains no file that can be read ({kinds}){why}")
+        for file, folder in paths.items():
+            found.setdefault(file, folder)
+    folders = set(found.values()) - {None, "eval"}
+    splits: dict[str | None, str] = dict(SPLIT_FOLDERS.items())
+    if {splits[folder] for folder in folders} - {"train"} == {"valid"}:
+        splits["eval"] = "test"
+    placed = {path: splits.get(folder) for path, folder in found.items()}
+    if len(set(placed.values()) - {None}) == 1:
+        placed |= dict.fromkeys(alone)
+    return _of_one_medium(_once([SourceFile(*each) for each in placed.items()]), skipped)
 
 
 def _matches(pattern: str) -> list[Path]:
@@ -73,35 +101,74 @@ def _matches(pattern: str) -> list[Path]:
     return [Path(match) for match in matches if not Path(match).is_dir()]
 
 
-def _of_one_medium(sources: list[SourceFile]) -> Sources:
+def _once(sources: Collection[SourceFile]) -> list[SourceFile]:
+    """Each file under the first of its names, in each split that folders put it into."""
+    kept: dict[str, dict[str | None, SourceFile]] = {}
+    for source in sorted(sources, key=lambda source: source.split is None):
+        same = kept.setdefault(os.path.realpath(source.path), {})
+        if source.split or not same:
+            same.setdefault(source.split, source)
+    chosen = {source.path for same in kept.values() for source in same.values()}
+    return [source for source in sources if source.path in chosen]
+
+
+def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sources:
+    sources = [source for source in found if unread(source.path) is None]
+    converted = {source.path.with_suffix("") for source in sources}
+    lost = [
+        Skipped(str(source.path), why)
+        for source in found
+        if (why := unread(source.path)) and source.path.with_suffix("") not in converted
+    ]
+    if not sources:
+        more = f", the first of {len(lost):,} such files" if len(lost) > 1 else ""
+        raise SeqmodelError(f"{lost[0].source}{more}: {lost[0].reason}")
     sure = [one for one in sources if one.path.suffix.lower() not in one.medium.loose_suffixes]
-    media = {source.medium.name: source.medium for source in sure}
-    if len(media) == 1:
-        (medium,) = media.values()
-        strays = [source for source in sources if source.medium is not medium]
-        if len(strays) < len(sure):
-            return Sources(medium, [one for one in sources if one.medium is medium], strays)
-    first = sources[0]
-    for source in sources:
-        if source.medium is not first.medium:
-            a, b = sorted((first, source), key=lambda one: one.medium.name)
-            raise SeqmodelError(
-                f"a dataset holds either {a.medium.name} or {b.medium.name}, not both: {a.path} is "
-                f"{a.medium.name}, {b.path} is {b.medium.name}; prepare them separately"
-            )
-    return Sources(first.medium, sources, [])
+    medium = (sure or sources)[0].medium
+    files = [one for one in sources if one.medium is medium]
+    others = [one for one in sources if one.medium is not medium]
+    if others and (len(others) >= len(sure) or set(others) & set(sure)):
+        a, b = sorted((files[0], others[0]), key=lambda one: one.medium.name)
+        raise SeqmodelError(
+            f"a dataset holds either {a.medium.name} or {b.medium.name}, not both: {a.path} is "
+            f"{a.medium.name}, {b.path} is {b.medium.name}; prepare them separately"
+        )
+    why = f"is not {medium.name}, unlike the other files"
+    strays = [Skipped(str(one.path), why) for one in others]
+    return Sources(medium, files, [*strays, *skipped, *lost])
 
 
-def _media_in(folder: Path) -> list[Path]:
-    suffixes = frozenset().union(*(medium.suffixes for medium in MEDIA.values()))
-    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in suffixes)
+def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
+    """The media files in a folder and below, sorted -> the nearest folder that names a split.
+
+    Links are followed, but none back to a folder above it. What cannot be entered is `skipped`.
+    """
+    suffixes = CONVERTED.keys() | frozenset().union(*(m.suffixes for m in MEDIA.values()))
+    found: dict[Path, str | None] = {}
+    entered: set[tuple[str | None, tuple[int, int]]] = set()
+    todo: list[tuple[Path, str | None, frozenset[tuple[int, int]]]] = [(top, None, frozenset())]
+    while todo:
+        path, split, above = todo.pop()
+        if path.suffix.lower() in suffixes and not SYSTEM_FILES.fullmatch(path.name):
+            found[path] = split
+        try:
+            status = path.stat()
+            if not stat.S_ISDIR(status.st_mode):
+                continue
+            here, split = (status.st_dev, status.st_ino), _split_folder(path, split)
+            if here in above:
+                raise OSError(errno.ELOOP, "is a link to a folder that it is in")
+            inside = [] if (split, here) in entered else sorted(path.iterdir(), reverse=True)
+        except OSError as error:
+            if path not in found:  # or else it is reported when it is read
+                skipped.append(Skipped(str(path), reason(error)))
+            continue
+        entered.add((split, here))
+        todo += [(child, split, above | {here}) for child in inside]
+    return dict(sorted(found.items()))
 
 
-def _folder_split(file: Path, top: Path) -> str | None:
-    """The split named by the nearest folder above `file`, no higher than `top`."""
-    for folder in file.parents:
-        if folder.name.lower() in SPLIT_FOLDERS:
-            return SPLIT_FOLDERS[folder.name.lower()]
-        if folder == top:
-            return None
-    return None
+def _split_folder(folder: Path, outer: str | None = None) -> str | None:
+    """The name of a folder, in lower case, if it names a split, or else that of one around it."""
+    name = folder.name.lower()
+    return name if name in SPLIT_FOLDERS else outer

@@ -1,8 +1,9 @@
 """Assignment of works to splits, and its record in the manifest."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from seqmodel.media.definitions import Work
 
@@ -16,6 +17,8 @@ BY_TIME = "time: the first 80% of each piece, then 10%, then 10%, with gaps of 1
 """The rule if works are cut by time."""
 
 SplitBy = Literal["piece", "time"]
+Placed = Literal["folder", "content_hash", "time"]
+"""By what a piece was placed in its split."""
 
 ENOUGH_WORKS = 10
 """With at least so many works, a split left empty by the hash gets one; fewer are cut by time."""
@@ -74,9 +77,8 @@ class Tally:
     """`Work.prepared` -> the split that first had it."""
     by_piece: dict[str, str] = field(default_factory=dict)
     """A piece's hash -> the split that first had it."""
-    from_folder: int = 0
-    from_hash: int = 0
-    from_time: int = 0
+    placed: Counter[str] = field(default_factory=Counter)
+    """How many pieces a folder, their content's hash or time placed."""
     moved: list[dict[str, str]] = field(default_factory=list)
     repeated: int = 0
     straddling: list[str] = field(default_factory=list)
@@ -99,7 +101,7 @@ class Tally:
 
     def lacking(self) -> bool:
         """Whether all works were placed by their hash, and that leaves a split empty."""
-        return not self.from_folder and not set(SPLITS) <= set(self.hashed.values())
+        return not self.placed["folder"] and not set(SPLITS) <= set(self.hashed.values())
 
     def mended(self, split_by: SplitBy | None) -> "Tally":
         """A new tally, to fill empty splits in a second pass where they are `lacking`."""
@@ -107,13 +109,9 @@ class Tally:
             return Tally(by_time=True)
         return Tally(moves=dict(_moves(self.hashed)))
 
-    def count(
-        self, source: str, digest: str, split: str, *, by_folder: bool, by_time: bool = False
-    ) -> None:
+    def count(self, source: str, digest: str, split: str, by: Placed) -> None:
         """Count a piece that went to `split`, because of its folder, its time or its content."""
-        self.from_folder += by_folder
-        self.from_time += by_time
-        self.from_hash += not by_folder and not by_time
+        self.placed[by] += 1
         if digest in self.by_piece:
             self.repeated += 1
             if self.by_piece[digest] != split:
@@ -123,11 +121,7 @@ class Tally:
     def to_json(self) -> dict[str, Any]:
         """The manifest's record of splits, repeats and repairs."""
         return {
-            "split_by": {
-                "folder": self.from_folder,
-                "content_hash": self.from_hash,
-                **({"time": self.from_time} if self.by_time else {}),
-            },
+            "split_by": {by: self.placed[by] for by in get_args(Placed)[: 2 + self.by_time]},
             "split_rule": BY_TIME if self.by_time else RULE,
             **({"moved": self.moved} if self.moved else {}),
             "repeated_pieces": self.repeated,

@@ -3,18 +3,29 @@
 `lattice` is what adaptive prediction reaches without a unit: the sample-wise model's output, with
 one logistic around the anchor of `model.sound`, whose scale is the anchor's level times a factor
 fitted to the training split. It is of 16-bit levels only.
+
+All are fitted once for each dataset: the figures are kept in the user's cache of kernels. Their key
+has everything that they depend on, this program's code included, so none is ever stale.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import soundfile
 import torch
+from llvmlite import binding
 from torch import Tensor
 
+import seqmodel
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
+from seqmodel.kernels.code.cache import digest, kept
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.registry import medium_of
 from seqmodel.model.sound.encoder import SoundEncoder
@@ -33,7 +44,34 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 def baselines(
     train: Split, split: Split, frame: FrameDefinition, *, discrete: bool
 ) -> dict[str, float]:
-    """Nats per frame of every trivial model, as `Medium.baselines`."""
+    """Nats per frame of every trivial model, as `Medium.baselines`; see above for what is kept."""
+    if train.fingerprint is None or split.fingerprint is None:
+        return _fitted(train, split, frame, discrete=discrete)
+    name = digest(
+        *(train.fingerprint, split.fingerprint, json.dumps(frame.to_json()), str(discrete)),
+        *(_code(), str(torch.get_num_threads()), binding.get_host_cpu_name()),
+        *(np.__version__, torch.__version__, soundfile.__libsndfile_version__),
+    )
+
+    def make() -> bytes:
+        return json.dumps(_fitted(train, split, frame, discrete=discrete)).encode()
+
+    figures: dict[str, float] = json.loads(kept(name, make, "figures"))
+    return figures
+
+
+@cache
+def _code() -> str:
+    """The hash of this program's source, of which any part might change a figure."""
+    folder, content = Path(seqmodel.__file__).parent, hashlib.sha256()
+    for file in sorted(folder.rglob("*.py")):
+        content.update(file.read_bytes())
+    return content.hexdigest()
+
+
+def _fitted(
+    train: Split, split: Split, frame: FrameDefinition, *, discrete: bool
+) -> dict[str, float]:
     found = medium_of(frame).baselines(train, split, frame, discrete=discrete)
     if discrete and frame.rate and frame.values == "samples":
         found["lattice"] = lattice_nats_per_frame(train, split, frame)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import accumulate
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -11,20 +11,18 @@ from seqmodel.data.dataset import open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment import table
 from seqmodel.experiment.plan import Plan
-from seqmodel.experiment.results import Attempt, Comparison
+from seqmodel.experiment.results import Comparison
 from seqmodel.media.words import listed, spaced
 from seqmodel.report.drawing import draw, real_piece
-from seqmodel.report.origin import came_from
+from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page.parts import (
     Cloud,
     Column,
     Curve,
     Curves,
-    Detail,
     Dot,
     Page,
     Part,
-    Point,
     Row,
     Samples,
     Scatter,
@@ -32,7 +30,7 @@ from seqmodel.report.page.parts import (
     Table,
     Trace,
 )
-from seqmodel.report.subjects import subject_of
+from seqmodel.report.subjects import points_of, subject_of
 from seqmodel.runs.folder import BEST, load_run
 
 SEED = 1
@@ -54,9 +52,11 @@ def comparison_page(
     """
     names = [variant.name for variant in plan.variants]
     what = listed(names) if len(names) <= NAMED else f"{len(names)} variants"
+    sources = [replace(source, path=brief(source.path)) for source in plan.sources]
+    settled = table.as_json([], replace(plan, sources=sources).to_json()).strip()
     origin = came_from(
         command,
-        [Detail("Plan", table.as_json([], plan.to_json()).strip())],
+        [("Plan", settled)],
         threads="one thread for each run",
         versions={"Optuna": optuna.__version__},
     )
@@ -126,7 +126,7 @@ def _curves(comparison: Comparison) -> Curves:
         tuple(
             Curve(
                 f"{outcome.name}, seed {k + 1}" if len(outcome.seeds) > 1 else outcome.name,
-                _points(attempt),
+                points_of(attempt.metrics),
                 int(attempt.best["epoch"]),
                 outcome.name,
             )
@@ -135,15 +135,6 @@ def _curves(comparison: Comparison) -> Curves:
             if attempt.best is not None
         ),
         train=False,
-    )
-
-
-def _points(attempt: Attempt) -> tuple[Point, ...]:
-    lines = attempt.metrics
-    seconds = accumulate(line["seconds"] for line in lines)
-    return tuple(
-        Point(line["updates"], so_far, line["train_nats_per_frame"], line["valid_nats_per_frame"])
-        for line, so_far in zip(lines, seconds, strict=True)
     )
 
 

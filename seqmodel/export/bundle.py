@@ -18,7 +18,7 @@ from seqmodel.media.words import printable, spaced
 from seqmodel.plain_json import Fields
 from seqmodel.report.subjects import subject_of
 from seqmodel.runs.checkpoint import checkpoint_bytes, load_content
-from seqmodel.runs.content import DATA_HASH, checkpoint_content, damaged, model_tensors
+from seqmodel.runs.content import BEGAN_FROM, DATA_HASH, checkpoint_content, damaged, model_tensors
 from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, is_there, read_file
 from seqmodel.runs.folder import Run, read_metrics
 from seqmodel.units.registry import unit_spec
@@ -61,8 +61,8 @@ def _data_sha256(run: Run) -> str | None:
 def _weights(run: Run, config: Config, data_sha256: str | None) -> bytes:
     where = {"epoch": run.epoch, "longest_piece": run.longest_piece}
     content = checkpoint_content(config, run.frame, **where)
-    if data_sha256 is not None:
-        content[DATA_HASH] = data_sha256
+    known = {DATA_HASH: data_sha256, BEGAN_FROM: run.began_from}
+    content |= {name: value for name, value in known.items() if value is not None}
     return checkpoint_bytes(model_tensors(run.model), content)
 
 

@@ -1,7 +1,7 @@
 """What a run can be exported as, by the suffix of the file."""
 
 from collections.abc import Callable
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import NamedTuple
 
 from seqmodel.runs.folder import Run
@@ -18,8 +18,7 @@ class Export(NamedTuple):
 
     def load(self) -> Exporter:
         """Import the function."""
-        module, _, name = self.exporter.partition(":")
-        exporter: Exporter = getattr(import_module(module), name)
+        exporter: Exporter = resolve_name(self.exporter)
         return exporter
 
 

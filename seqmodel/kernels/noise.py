@@ -62,10 +62,7 @@ class _Lanes(Emitter):
     """An emitter of 16-lane vectors, which LLVM splits where registers are narrower."""
 
     def __init__(self, builder: Any) -> None:
-        super().__init__(builder, 4)
-        self.lanes = _LANES
-        self.vector = ir.VectorType(self.real, _LANES)
-        self.integers = ir.VectorType(ir.IntType(32), _LANES)
+        super().__init__(builder, 4, _LANES)
 
     def root(self, x: Vector) -> Vector:
         """The square root."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, NamedTuple, Protocol
 
 from seqmodel.errors import UsageError
@@ -361,6 +362,8 @@ class Sampling(Protocol):
     """What is to be drawn instead of a piece of this length after the primer, if anything."""
     remarks: Sequence[str]
     """Remarks on the primer, one line each."""
+    manner: Mapping[str, Any] = MappingProxyType({})
+    """The `Medium.sample_options` with which a piece of the data is played as these are."""
 
     def write(
         self,
@@ -503,7 +506,11 @@ class Medium(Protocol):
         """Additional lines about a dataset."""
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
-        """What `prepare` reports about a new dataset, specific to this medium."""
+        """What `prepare` reports about a new dataset, specific to this medium; so does `eval`."""
+
+    def prepare_advice(self, manifest: Mapping[str, Any]) -> list[str]:
+        """What it reports further: what sources lost, and which options would keep it."""
+        return []
 
     def training_remarks(self, frame: FrameDefinition) -> list[str]:
         """Remarks, before any training, on data from which nothing can be learned."""

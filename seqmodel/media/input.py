@@ -1,6 +1,7 @@
 """Opens media files for `prepare` and similar commands; every failure is a reason to skip one."""
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -12,19 +13,43 @@ from seqmodel.files import NotAFileError, open_input
 MAX_BYTES = 2**28
 """Limit for a file that is read whole, 256 MiB; anything longer is not music."""
 
+_FFMPEG = ".m4a .m4b .m4r .mp4 .m4v .mov .3gp .aac .ac3 .eac3 .dts .wma .wmv .asf .avi .mkv .mka"
+_FFMPEG += " .webm .weba .flv .amr .ape .wv .mpc .tta .tak .shn .spx .ra .rm .dsf .dff"
+_MUSESCORE = ".musicxml .mxl .mscz .mscx .gp .gp3 .gp4 .gp5 .gpx .capx"
+CONVERTED = {
+    **dict.fromkeys(_FFMPEG.split(), ("ffmpeg -i {file} {target}", ".flac")),
+    **dict.fromkeys(_MUSESCORE.split(), ("mscore -o {target} {file}", ".mid")),
+    ".abc": ("abc2midi {file} -o {target}", ".mid"),
+}
+"""Suffix of sound or music that no medium reads -> what converts a file of it, and to what."""
+
 
 @contextmanager
-def named(name: str | Path) -> Iterator[None]:
-    """Where a single file is read: a SourceError becomes a SeqmodelError that names it."""
+def named(name: str | Path, *, for_run: bool = False) -> Iterator[None]:
+    """Where a single file is read: a SourceError becomes a SeqmodelError that names it.
+
+    With `for_run` it says what helps where a run decides how files are read.
+    """
     try:
         yield
     except SourceError as error:
-        raise SeqmodelError(f"{name}: {error}") from error
+        raise SeqmodelError(f"{name}: {error.for_run if for_run else error}") from error
+
+
+def unread(path: Path) -> str | None:
+    """Why no medium reads a file of such a name, and what to do; None if one may."""
+    if path.suffix.lower() not in CONVERTED:
+        return None
+    command, to = CONVERTED[path.suffix.lower()]
+    file, target = (shlex.quote(str(name)) for name in (path, path.with_suffix(to)))
+    return f"cannot be read; convert it first: {command.format(file=file, target=target)}"
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
     """Yield a media file; SourceError if it cannot be opened or, within the block, read."""
+    if why := unread(path):
+        raise SourceError(why)
     try:
         with open_input(path) as file:
             yield file

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from seqmodel.errors import SourceError
+from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.media.definitions import FrameDefinition, Medium
+from seqmodel.media.input import unread
 from seqmodel.media.music.medium import MUSIC
 
 MEDIA: dict[str, Medium] = {
@@ -16,7 +17,9 @@ MEDIA: dict[str, Medium] = {
 
 
 def medium_of_file(path: Path) -> Medium:
-    """The medium of a file, judged by its name."""
+    """The medium of a file, judged by its name; SeqmodelError if it has to be converted first."""
+    if why := unread(path):
+        raise SeqmodelError(f"{path}: {why}")
     suffix = path.suffix.lower()
     named = (medium for medium in MEDIA.values() if suffix in medium.suffixes)
     return next(named, next(iter(MEDIA.values())))

@@ -59,7 +59,10 @@ def write_sound(
     give the same bytes. For wav and raw, each block is flushed before the next is requested.
     """
     if kind in ENCODERS:
-        file.write(_encoded(kind, blocks, rate))
+        buffer = io.BytesIO()
+        _encode(buffer, kind, blocks, rate)
+        data = buffer.getvalue()
+        file.write(without_serial(data) if kind == "ogg" else data)
         return
     if kind == "wav":  # its length is known, so the header needs no correction at the end
         header = (
@@ -75,18 +78,13 @@ def write_sound(
 
 
 def flac_bytes(blocks: Iterable[NDArray[np.floating[Any]]]) -> int:
-    """How large a FLAC of blocks (n,) in [-1, 1) is, at its best compression; nothing is kept.
+    """How large a FLAC of blocks (n,) in [-1, 1) is, of which nothing is kept.
 
-    The sampling rate, which FLAC limits, has no part in its predictions.
+    It is libFLAC's level 8, its highest. The sampling rate, which FLAC limits, has no part in its
+    predictions.
     """
-    import soundfile
-
     size = _Size()
-    with soundfile.SoundFile(
-        size, "w", 8000, 1, "PCM_16", format="FLAC", compression_level=1.0
-    ) as file:
-        for block in blocks:
-            file.write(to_levels(block).astype(np.int16))
+    _encode(size, "flac", blocks, 8000, compression_level=1.0)
     return size.end
 
 
@@ -108,14 +106,13 @@ class _Size:
         return self.at
 
 
-def _encoded(kind: str, blocks: Iterable[NDArray[np.float32]], rate: int) -> bytes:
-    """The whole file, since libsndfile seeks back to its header at the end."""
+def _encode(
+    target: Any, kind: str, blocks: Iterable[NDArray[np.floating[Any]]], rate: int, **how: float
+) -> None:
+    """Write the whole file; libsndfile seeks back to its header at the end."""
     import soundfile
 
     container, subtype = ENCODERS[kind]
-    buffer = io.BytesIO()
-    with soundfile.SoundFile(buffer, "w", rate, 1, subtype, format=container) as file:
+    with soundfile.SoundFile(target, "w", rate, 1, subtype, format=container, **how) as file:
         for block in blocks:
             file.write(to_levels(block).astype(np.int16))
-    data = buffer.getvalue()
-    return without_serial(data) if kind == "ogg" else data

@@ -6,9 +6,9 @@ import torch
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
-from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.run.calls import Arena, Call, Slot
+from seqmodel.kernels.code.emit import INT, Emitter
+from seqmodel.kernels.code.jit import compiled_once
+from seqmodel.kernels.run.calls import Arena, Call, Slot, step_call
 from seqmodel.kernels.run.signature import NEW, Array, Signature
 from seqmodel.kernels.run.team import Kernel, compile_kernel, parallel_for, thread_count
 from seqmodel.model.echo import LONGEST, REACH_BACK, WORD, memory_size, words_of
@@ -23,7 +23,6 @@ _SIGNATURE = Signature(
         Array("length", ("T", "B")),
     ),
 )
-_ITEMSIZE = 8  # bytes of a number in sampling
 
 
 def compiled_echoes(frames: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,12 +48,10 @@ def echo_call(frame: Slot, arena: Arena) -> tuple[Slot, Slot, Slot, Call]:
     (size,) = frame.shape
     memory = arena.take(1, memory_size(size), dtype=torch.int64)
     after, length = arena.take(1, 1, size), arena.take(1, 1)
-    fields: dict[str, int | Tensor | Slot | None] = {
-        "T": 1, "B": 1, "F": size, "K": memory.shape[1], "frames": frame.reshaped(1, 1, size),
-        "kept": memory, "after": after, "length": length,
-    }  # fmt: skip
-    library = _step(words_of(size))
-    call = Call(library.address("step"), _SIGNATURE, _ITEMSIZE, fields)
+    call = step_call(
+        _SIGNATURE, _write_step, words_of(size), T=1, B=1, F=size, K=memory.shape[1],
+        frames=frame.reshaped(1, 1, size), kept=memory, after=after, length=length,
+    )  # fmt: skip
     return memory, after.reshaped(1, size), length.reshaped(1), call
 
 
@@ -68,12 +65,8 @@ def _kernel(itemsize: int, words: int) -> Kernel:
     return compile_kernel(_SIGNATURE, itemsize, write)
 
 
-@compiled_once
-def _step(words: int) -> Library:
-    module = ir.Module("echo_step")
-    with function(module, "step", [POINTER], _ITEMSIZE) as (e, fields):
-        _write_frame(e, _SIGNATURE.load(e, fields), e.int(0), e.int(0), words)
-    return Library(module)
+def _write_step(e: Emitter, f: dict[str, Any], words: int) -> None:
+    _write_frame(e, f, e.int(0), e.int(0), words)
 
 
 def _write_frame(e: Emitter, f: dict[str, Any], row: Any, piece: Any, words: int) -> None:

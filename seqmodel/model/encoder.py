@@ -1,7 +1,8 @@
 """Encoders, which turn frames and the numbers before them into unit inputs."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -48,7 +49,7 @@ class Encoded(NamedTuple):
     """The past before the next frame."""
 
 
-class Encoder(Protocol):
+class Encoder(ABC):
     """Turns the past into unit inputs, and keeps as much of it as that requires.
 
     A model may run several unit rows for each piece, such as one per note: the inputs, and with
@@ -68,26 +69,30 @@ class Encoder(Protocol):
     """
 
     input_size: int
-    beside_size: int
-    end_odds: float
-    rows: int
-    steps: int
-    binary: bool
-    free_frames: int | None
+    beside_size: int = 0
+    end_odds: float = 0.0
+    rows: int = 1
+    steps: int = 1
+    binary: bool = False
+    free_frames: int | None = None
 
-    def start_at(self, train: Split) -> None:
-        """Keep what the inputs refer to of the training split, if anything."""
+    def start_at(self, train: Split) -> None:  # noqa: B027
+        """Keep what the inputs refer to of the training split; by default nothing."""
 
-    def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
+    def correct(  # noqa: B027
+        self, drawn: NDArray[np.float32] | None, score: Callable[[], float]
+    ) -> None:
         """Correct what holds free running to train, by frames (T, F) that were drawn, if any.
 
         `score` gives the nats per frame of some of train, as the encoder then is. The weights stay
-        as they are.
+        as they are. By default there is nothing to correct.
         """
 
+    @abstractmethod
     def start(self, like: Tensor, batch_size: int) -> Past:
         """The past before the first frame: zeros, the numbers in the dtype and device of `like`."""
 
+    @abstractmethod
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """Encode frames (T, B, F), of any numeric type, that follow `past`.
 
@@ -98,18 +103,23 @@ class Encoder(Protocol):
     def joined(self, past: Past) -> Past:
         """The past before the first frame of other pieces that go on from those read.
 
-        Encoders that cannot join pieces return it unchanged.
+        Encoders that cannot join pieces return it unchanged, as by default.
         """
+        return past
 
+    @abstractmethod
     def inputs(self, past: Past) -> Inputs:
         """What is read before the step that follows `past`."""
 
+    @abstractmethod
     def append(self, past: Past, frame: Tensor) -> Past:
         """The past with the numbers of one step (B, F / S) appended."""
 
     def kept(self, numbers: Tensor) -> Tensor:
         """The numbers (B, C) in the form in which compiled sampling keeps and draws them."""
+        return numbers
 
+    @abstractmethod
     def compiled(self, arena: "Arena") -> "CompiledInputs":
         """The compiled calls that turn kept numbers into the unit inputs, for one piece."""
 
@@ -127,27 +137,18 @@ class CompiledInputs(NamedTuple):
     """(1, K), as in `Past`."""
 
 
-class WindowEncoder:
+class WindowEncoder(Encoder):
     """The unit reads the last C numbers, standardised: C = I, one row per piece.
 
     A sequence is a line of numbers, preceded by zeros, and a frame is the next F of them. For music
     C = F = 88: the unit reads the previous frame.
     """
 
-    rows, steps, beside_size, end_odds = 1, 1, 0, 0.0
-    free_frames: int | None = None
-
     def __init__(
         self, context: int, *, mean: float = 0.0, deviation: float = 1.0, binary: bool = False
     ) -> None:
         self.input_size, self.binary = context, binary
         self.mean, self.deviation = mean, deviation
-
-    def start_at(self, train: Split) -> None:
-        """See `Encoder`: nothing."""
-
-    def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
-        """See `Encoder`: nothing."""
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
@@ -158,10 +159,6 @@ class WindowEncoder:
         with one_thread():
             frames, before, last = in_line(frames, past.numbers)
         return Encoded(self.kept(before), None, frames, before, Past(last))
-
-    def joined(self, past: Past) -> Past:
-        """See `Encoder`."""
-        return past
 
     def inputs(self, past: Past) -> Inputs:
         """See `Encoder`."""

@@ -6,9 +6,9 @@ import torch
 from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
-from seqmodel.kernels.code.jit import Library, compiled_once, function
-from seqmodel.kernels.run.calls import Arena, Call, Slot
+from seqmodel.kernels.code.emit import INT, Emitter, padded
+from seqmodel.kernels.code.jit import compiled_once
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Slot, step_call
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
 from seqmodel.kernels.run.team import Kernel, compile_kernel, parallel_for, thread_count
 from seqmodel.model.clock import Clock
@@ -19,7 +19,6 @@ from seqmodel.model.heard import HEARD, PITCH, REACH, WINDOW, absolute_pitch, he
 
 _WORK = 6 * REACH
 """The size of a thread's `work`, beyond 2 D; see `_write_frame`."""
-_ITEMSIZE = 8  # bytes of a number in sampling
 
 
 def compiled_inputs(
@@ -41,7 +40,8 @@ def compiled_inputs(
     kernel = _kernel(heard.element_size(), onsets, memory is not None, size)
     job = kernel.job(
         {
-            "N": N, "D": D, "threads": threads, "past": heard.view(N, C),
+            "N": N, "D": D, "C": C, "I": _input_size(onsets, memory is not None, size),
+            "rows": N, "E": size, "threads": threads, "past": heard.view(N, C),
             "pitch": absolute_pitch(D).to(heard), "x": NEW, "work": NEW, **more,
         }
     )  # fmt: skip
@@ -53,12 +53,13 @@ def inputs_call(
     D: int, arena: Arena, *, onsets: bool, echo: bool, clock: Clock | None
 ) -> CompiledInputs:
     """The same for one frame, in float64."""
-    past = arena.take(2 * D if onsets else D)
+    C = 2 * D if onsets else D
     size, period = (clock.size, clock.period) if clock else (0, 1)
-    x = arena.take(D, _input_size(onsets, echo, size))
+    inputs, past = _input_size(onsets, echo, size), arena.take(C)
+    x, work = arena.take(D, inputs), arena.take(1, padded(2 * D + _WORK, ITEMSIZE))
     fields: dict[str, int | Tensor | Slot | None] = {
-        "N": 1, "D": D, "past": past.reshaped(1, *past.shape), "pitch": absolute_pitch(D),
-        "x": x, "work": arena.take(1, 2 * D + _WORK),
+        "N": 1, "D": D, "C": C, "I": inputs, "E": size, "threads": 1,
+        "past": past.reshaped(1, C), "pitch": absolute_pitch(D), "x": x, "work": work,
     }  # fmt: skip
     calls, memory = [], None
     if echo:
@@ -70,38 +71,29 @@ def inputs_call(
         memory = memory or arena.take(1, 1, dtype=torch.int64)
         heard = Slot(memory.start, (1,), memory.dtype)
         fields |= {"rows": len(table), "clock": table, "heard": heard}
-    signature = _signature(onsets, echo, size, step=True)
-    address = _step(onsets, echo, size, period).address("step")
-    return CompiledInputs(past, x, [*calls, Call(address, signature, _ITEMSIZE, fields)], memory)
+    calls.append(step_call(_SIGNATURE, _write_step, onsets, echo, size, period, **fields))
+    return CompiledInputs(past, x, calls, memory)
 
 
 def _input_size(onsets: bool, echo: bool, clock: int) -> int:
     return heard_size(onsets=onsets) + echo * echo_size(onsets=onsets) + clock
 
 
-@compiled_once
-def _signature(onsets: bool, echo: bool, clock: int, *, step: bool) -> Signature:
-    """The fields for many frames on several threads, or for a step: one frame on one thread.
-
-    `clock` is the size of a row of the clock, 0 without one.
-    """
-    size, frame = f"2 * D + {_WORK}", "2 * D" if onsets else "D"
-    echoes = (Array("after", ("N", frame)), Array("length", ("N",))) if echo else ()
-    clocks = (Array("clock", ("rows" if step else "N", f"{clock}")),) if clock else ()
-    if clock and step:
-        clocks = (*clocks, Array("heard", ("1",), torch.int64))
-    return Signature(
-        "note_inputs",
-        ("N", "D", "rows") if clock and step else ("N", "D"),
-        (
-            Array("past", ("N", frame)),
-            Array("pitch", ("D", f"{PITCH}")),
-            Array("x", ("N * D", f"{_input_size(onsets, echo, clock)}")),
-            Array("work", ("1", size)) if step else per_thread("work", size),
-            *echoes,
-            *clocks,
-        ),
-    )
+_SIGNATURE = Signature(
+    "note_inputs",
+    ("N", "D", "C", "I"),
+    (
+        Array("past", ("N", "C")),
+        Array("pitch", ("D", f"{PITCH}")),
+        Array("x", ("N * D", "I")),
+        per_thread("work", f"2 * D + {_WORK}"),
+        Array("after", ("N", "C"), optional=True),  # with echo
+        Array("length", ("N",), optional=True),
+        Array("clock", ("rows", "E"), optional=True),  # a row for each frame; in a step, the table
+        Array("heard", ("1",), torch.int64, optional=True),  # in a step, the frames so far
+    ),
+    ("rows", "E"),
+)
 
 
 @compiled_once
@@ -114,25 +106,23 @@ def _kernel(itemsize: int, onsets: bool, echo: bool, clock: int) -> Kernel:
             now = e.offset(f["clock"], e.mul(n, clock)) if clock else None
             _write_frame(e, f, n, work, onsets, echo, now, clock)
 
-    return compile_kernel(_signature(onsets, echo, clock, step=False), itemsize, write)
+    return compile_kernel(_SIGNATURE, itemsize, write)
 
 
-@compiled_once
-def _step(onsets: bool, echo: bool, clock: int, period: int) -> Library:
-    module = ir.Module("note_step")
-    with function(module, "step", [POINTER], _ITEMSIZE) as (e, fields):
-        f, now = _signature(onsets, echo, clock, step=True).load(e, fields), None
-        if clock:
-            b, heard = e.builder, e.builder.load(f["heard"], typ=INT)
-            if echo:  # whose call has counted this frame already
-                heard = b.sub(heard, e.int(1))
-            else:
-                b.store(e.add(heard, 1), f["heard"])
-            last = e.add(b.sub(f["rows"], e.int(period)), b.srem(heard, e.int(period)))
-            row = b.select(b.icmp_signed("<", heard, last), heard, last)
-            now = e.offset(f["clock"], e.mul(row, clock))
-        _write_frame(e, f, e.int(0), f["work"], onsets, echo, now, clock)
-    return Library(module)
+def _write_step(
+    e: Emitter, f: dict[str, Any], onsets: bool, echo: bool, clock: int, period: int
+) -> None:
+    now = None
+    if clock:
+        b, heard = e.builder, e.builder.load(f["heard"], typ=INT)
+        if echo:  # whose call has counted this frame already
+            heard = b.sub(heard, e.int(1))
+        else:
+            b.store(e.add(heard, 1), f["heard"])
+        last = e.add(b.sub(f["rows"], e.int(period)), b.srem(heard, e.int(period)))
+        row = b.select(b.icmp_signed("<", heard, last), heard, last)
+        now = e.offset(f["clock"], e.mul(row, clock))
+    _write_frame(e, f, e.int(0), f["work"], onsets, echo, now, clock)
 
 
 def _write_frame(

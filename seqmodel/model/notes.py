@@ -1,11 +1,8 @@
 """The inputs of the tied model's unit: the past as seen from each note."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
@@ -13,14 +10,14 @@ from seqmodel.kernels import device
 from seqmodel.kernels.device import one_thread
 from seqmodel.model.clock import ODDS_SCALE, Clock
 from seqmodel.model.echo import echo_size, remember, start_memory
-from seqmodel.model.encoder import CompiledInputs, Encoded, Inputs, Past, in_line
+from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Inputs, Past, in_line
 from seqmodel.model.heard import heard_inputs, heard_size, plain_echoes
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena
 
 
-class NoteEncoder(nn.Module):
+class NoteEncoder(nn.Module, Encoder):
     """One unit row per note, with the same weights for all: R = D notes, C = F.
 
     The inputs of note n, after Johnson (2017), "Generating polyphonic music using tied parallel
@@ -35,9 +32,6 @@ class NoteEncoder(nn.Module):
     `clock` they read how soon a piece of as many frames may end, and where in the metre it is, see
     `model.clock`: `memory` then begins with that number, and holds nothing else without `echo`.
     """
-
-    binary, steps = False, 1
-    free_frames: int | None = None
 
     def __init__(
         self, notes: int, *, onsets: bool = False, echo: bool = False, clock: Clock | None = None
@@ -55,9 +49,6 @@ class NoteEncoder(nn.Module):
         if self.clock is not None:
             self.clock.start_at(train.lengths)
 
-    def correct(self, drawn: NDArray[np.float32] | None, score: Callable[[], float]) -> None:
-        """See `Encoder`: nothing."""
-
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
         numbers = like.new_zeros(batch_size, self._frame_size)
@@ -65,10 +56,6 @@ class NoteEncoder(nn.Module):
             return Past(numbers, start_memory(batch_size, self._frame_size, like.device))
         heard = torch.zeros(batch_size, 1, dtype=torch.int64, device=like.device)
         return Past(numbers, None if self.clock is None else heard)
-
-    def joined(self, past: Past) -> Past:
-        """See `Encoder`."""
-        return past
 
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
         """See `Encoder`."""
@@ -88,10 +75,6 @@ class NoteEncoder(nn.Module):
         if past.memory is None:
             return Past(frame)
         return Past(frame, remember(past.memory, past.numbers) if self.echo else past.memory + 1)
-
-    def kept(self, numbers: Tensor) -> Tensor:
-        """See `Encoder`."""
-        return numbers
 
     def compiled(self, arena: "Arena") -> CompiledInputs:
         """See `Encoder`."""

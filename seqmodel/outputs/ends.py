@@ -1,13 +1,14 @@
 """Shared by outputs that can also give the probability that a piece ends with a frame."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.outputs.protocol import Loss, NoFigures, Output, Sums, Window
+from seqmodel.outputs.protocol import Figures, Loss, Output, Sums, Window, labelled
 
 FIGURE = "end_nats_per_piece"
 END_LABELS = {FIGURE: "end, nats per piece"}
@@ -37,7 +38,7 @@ class EndingOutput(Output):
         return Loss(nats + torch.dot(ends.view(-1), weights.view(-1)), nats.detach())
 
 
-class EndFigures(NoFigures):
+class EndFigures(Figures):
     """What the ends of pieces cost, if the output predicts them."""
 
     def __init__(self, output: EndingOutput) -> None:
@@ -53,6 +54,10 @@ class EndFigures(NoFigures):
     def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """The figure by name."""
         return {FIGURE: sums["end_nats"] / pieces} if self._output.end else {}
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Figures`."""
+        return labelled(figures, END_LABELS)
 
 
 def log_odds(counts: NDArray[np.int64], chances: NDArray[np.int64] | int) -> Tensor:

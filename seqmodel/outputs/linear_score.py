@@ -20,7 +20,15 @@ from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.linear.outer import outer
 from seqmodel.kernels.linear.packing import packing
 from seqmodel.kernels.run import memory
-from seqmodel.kernels.run.signature import NEW, Array, Field, Signature, packed, per_thread
+from seqmodel.kernels.run.signature import (
+    NEW,
+    Array,
+    Field,
+    KernelFields,
+    Signature,
+    packed,
+    per_thread,
+)
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernel, parallel_for, thread_count
 
 BLOCK = 16
@@ -54,6 +62,58 @@ class BlockKernel:
     def job(self, itemsize: int, fields: Mapping[str, Field]) -> Job:
         """The pass over all rows; ValueError if the fields are not as declared."""
         return _compiled(self, itemsize).job(fields)
+
+
+def likelihood(
+    name: str,
+    sizes: tuple[str, ...],
+    own: tuple[Array, ...],
+    write: Callable[[Emitter, dict[str, Any], Any, Any], None],
+) -> BlockKernel:
+    """The kernel of a likelihood given a layer's outputs, for `linear_nats`.
+
+    `sizes` and `own` are fields of its own. `write` is as in `BlockKernel`: it finds W h of the
+    block's rows in `slope`, to which it adds the bias, replaces them with the nats' slopes, and
+    stores the nats.
+    """
+
+    def write_block(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
+        H, N = f["H"], f["N"]
+        h, outputs = e.offset(f["h"], e.mul(start, H)), e.offset(f["slope"], e.mul(start, N))
+        matmul(e, h, H, f["weight"], outputs, N, rows, H, N, False)
+        write(e, f, start, rows)
+
+    arrays = (
+        Array("h", ("rows", "H")),
+        packed("weight", "H", "N"),
+        Array("bias", ("N",)),
+        *own,
+        Array("slope", ("rows", "N")),
+        Array("nats", ("rows",)),
+    )
+    signature = Signature(f"{name}_forward", ("rows", "H", "N", *sizes), arrays)
+    return BlockKernel(signature, write_block)
+
+
+def linear_nats(
+    kernel: BlockKernel,
+    h: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    weights: Tensor | None = None,
+    **fields: Field,
+) -> Tensor:
+    """The nats (...) of a layer's outputs from h (..., H), by a `likelihood` and its own fields.
+
+    With `weights` (...) their weighted sum, whose gradients are computed along with it.
+    """
+    nats: Tensor
+    if weights is None:
+        nats = LinearNats.apply(h, weight, bias, kernel, fields)  # type: ignore[no-untyped-call]
+    else:
+        given = h, weight, bias, weights, kernel, fields
+        nats = WeightedNats.apply(*given)  # type: ignore[no-untyped-call]
+    return nats
 
 
 @compiled_once
@@ -128,13 +188,13 @@ def gradients(h: Tensor, weight: Tensor, slope: Tensor, d_nats: Tensor) -> Gradi
 
 
 class LinearNats(torch.autograd.Function):
-    """Base of scores that take h (..., H), weight (N, H), bias and anything else."""
+    """See `linear_nats`."""
 
     @staticmethod
-    def score(
-        ctx: Any, kernel: BlockKernel, h: Tensor, weight: Tensor, bias: Tensor, **fields: Field
+    def forward(
+        ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, kernel: BlockKernel, fields: KernelFields
     ) -> Tensor:
-        """The nats (...), for a forward pass to return; saves their slopes."""
+        """The nats (...); saves their slopes."""
         rows = rows_of(h)
         jobs = scoring(kernel, rows, weight, bias, **fields)
         parallel_for(jobs, threads_for(rows.shape[0]))
@@ -149,28 +209,20 @@ class LinearNats(torch.autograd.Function):
         h, weight, slope = ctx.saved_tensors
         d = gradients(h, weight, slope, d_nats.reshape(-1))
         parallel_for(d.jobs, threads_for(h.shape[0]))
-        d_h = d.h.view(*d_nats.shape, -1)
-        return d_h, d.weight, d.bias, *[None] * (len(ctx.needs_input_grad) - 3)
+        return d.h.view(*d_nats.shape, -1), d.weight, d.bias, None, None
 
 
 class WeightedNats(torch.autograd.Function):
-    """Base of weighted sums of nats, whose `forward` saves the gradients of its first arguments.
+    """See `linear_nats`: a weighted sum of nats, whose `forward` saves all gradients.
 
-    The gradient of the nats is then known in advance up to a factor, so that the value and all
-    gradients are computed in one parallel section.
+    The gradient of the nats is known in advance up to a factor, so that the value and all gradients
+    are computed in one parallel section.
     """
 
     @staticmethod
-    def score(
-        ctx: Any,
-        kernel: BlockKernel,
-        h: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        weights: Tensor,
-        **fields: Field,
-    ) -> Tensor:
-        """The nats of h (..., H) times `weights` (...), summed; saves the gradients."""
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, *rest: Any) -> Tensor:
+        """The nats of h (..., H) times weights (...), summed; the rest: weights, kernel, fields."""
+        weights, kernel, fields = rest
         rows, weights = rows_of(h), weights.reshape(-1)
         jobs = scoring(kernel, rows, weight, bias, **fields)
         made = jobs[-1].made
@@ -182,7 +234,7 @@ class WeightedNats(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of h and the weights."""
+        """The gradients of the first arguments: h and the model's weights."""
         factor, saved = float(gradient), ctx.saved_tensors
         others = [None] * (len(ctx.needs_input_grad) - len(saved))
         return *(d if factor == 1 else d * factor for d in saved), *others

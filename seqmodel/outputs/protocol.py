@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
+from seqmodel.media.definitions import FrameDefinition
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Call, Slot
     from seqmodel.kernels.uniforms import Uniforms
-    from seqmodel.media.definitions import FrameDefinition
 
 
 class Loss(NamedTuple):
@@ -65,32 +65,26 @@ Sums = Mapping[str, float]
 """By name, sums over the frames of windows, which may be added up."""
 
 
-class Figures(Protocol):
-    """What an output reports of a split besides its nats."""
+class Figures:
+    """What an output reports of a split besides its nats; by itself, nothing."""
 
     def sums(self, window: Window) -> Sums:
         """What the figures need, summed over the frames of a window; padding must not count."""
+        return {}
 
     def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
         """The figures by name, given the split's sums, total nats, frames and pieces.
 
         The names appear in `eval --json`, and as `valid_NAME` in metrics.jsonl.
         """
-
-
-class NoFigures:
-    """The figures of an output that reports nothing but its nats."""
-
-    def sums(self, window: Window) -> Sums:
-        """See `Figures`."""
         return {}
 
-    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
-        """See `Figures`."""
-        return {}
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """Those among all `figures` as lines of text, as `seqmodel eval` prints them."""
+        return []
 
 
-class Together:
+class Together(Figures):
     """Several figures, one after another."""
 
     def __init__(self, *parts: Figures) -> None:
@@ -107,10 +101,29 @@ class Together:
             found |= part.values(sums, nats=nats, frames=frames, pieces=pieces)
         return found
 
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Figures`."""
+        return [line for part in self._parts for line in part.describe(figures)]
+
 
 def labelled(figures: Mapping[str, float], labels: Mapping[str, str]) -> list[str]:
     """Those of the figures that have labels, a line each."""
     return [f"{label:24} {figures[name]:9.4f}" for name, label in labels.items() if name in figures]
+
+
+class DrawSetting(NamedTuple):
+    """What a compiled draw is made for."""
+
+    h: "Slot"
+    """(H,) or (R, H), of which it draws a step."""
+    x: "Slot"
+    """(C,), where it leaves the last C numbers, standardised, for the unit's next inputs."""
+    arena: "Arena"
+    chunk: int
+    """Steps drawn at a time."""
+    temperature: float
+    fills: bool = False
+    """Whether numbers may be given, see `sampling.particles`; only for outputs over notes."""
 
 
 class CompiledDraw(Protocol):
@@ -148,7 +161,7 @@ class Output(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
         """The output that a resolved config describes for such frames, freshly initialised.
 
         It reads rows of h of `h_size` numbers: the unit's, and what the encoder adds to them.
@@ -188,11 +201,11 @@ class Output(nn.Module, ABC):
 
     def figures(self) -> Figures:
         """What this output reports of a split; by default, nothing besides the nats."""
-        return NoFigures()
+        return Figures()
 
     def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """The figures as lines of text, as `seqmodel eval` prints them."""
-        return []
+        """See `Figures`."""
+        return self.figures().describe(figures)
 
     @abstractmethod
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
@@ -202,11 +215,6 @@ class Output(nn.Module, ABC):
         steps a frame takes is up to the output.
         """
 
-    def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
-    ) -> CompiledDraw | None:
-        """The compiled draw of the same frames from h (H,) or (R, H), or None if there is none.
-
-        It leaves the last C numbers, standardised, in x (C,) for the unit's next inputs.
-        """
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw | None:
+        """The compiled draw of the same frames, or None if there is none."""
         return None

@@ -1,12 +1,13 @@
 """The available outputs, one row each; torch is loaded when one is built, not on import."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Literal
 
 from seqmodel.config import Config
 from seqmodel.errors import UsageError
+from seqmodel.media.words import listed
 
 if TYPE_CHECKING:
     from seqmodel.media.definitions import FrameDefinition
@@ -28,8 +29,7 @@ class OutputEntry:
 
     def load(self, model: str) -> "type[Output]":
         """The class for a model, imported."""
-        module, _, name = self.classes[model].partition(":")
-        found: type[Output] = getattr(import_module(module), name)
+        found: type[Output] = resolve_name(self.classes[model])
         return found
 
 
@@ -44,7 +44,7 @@ OUTPUTS = {
         "binary",
         {
             "frame-wise": "seqmodel.outputs.bernoulli.specification:BernoulliOutput",
-            "tied": "seqmodel.outputs.bernoulli.tied:TiedBernoulliOutput",
+            "tied": "seqmodel.outputs.bernoulli.specification:TiedBernoulliOutput",
         },
     ),
     "nade": OutputEntry(
@@ -83,18 +83,20 @@ def output_name(config: Config, frame: "FrameDefinition") -> str:
     if name not in (*OUTPUTS, "auto"):
         raise UsageError(f"--output must be one of auto, {', '.join(OUTPUTS)}, not {name!r}")
     if name not in (*fitting, "auto"):
-        raise UsageError(f"--output {name} does not fit {frame.kind}, which has {_listed(fitting)}")
+        raise UsageError(
+            f"--output {name} does not fit {frame.kind}, which has {listed([*fitting])}"
+        )
     both = [name for name, entry in fitting.items() if config.model in entry.classes]
     if not both:
         models = dict.fromkeys(model for entry in fitting.values() for model in entry.classes)
         raise UsageError(
-            f"--model {config.model} does not fit {frame.kind}, which has {_listed(models)}"
+            f"--model {config.model} does not fit {frame.kind}, which has {listed([*models])}"
         )
     if name == "auto":
         return both[0]
     if name not in both:
         raise UsageError(
-            f"--output {name} does not fit --model {config.model}, which has {_listed(both)}"
+            f"--output {name} does not fit --model {config.model}, which has {listed(both)}"
         )
     return name
 
@@ -108,9 +110,3 @@ def only_model(output: str) -> str | None:
 def output_class(config: Config, frame: "FrameDefinition") -> "type[Output]":
     """The class of the config's output; raises UsageError as `output_name` does."""
     return OUTPUTS[output_name(config, frame)].load(config.model)
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Names as in "a, b and c"."""
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last

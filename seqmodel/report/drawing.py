@@ -14,6 +14,7 @@ from seqmodel.data.dataset import Dataset
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Progress, SampleRequest, Sampling
 from seqmodel.media.registry import medium_of
+from seqmodel.report.origin import brief
 from seqmodel.report.page.parts import Sample
 from seqmodel.report.subjects import Subject
 from seqmodel.runs.folder import Run
@@ -54,7 +55,7 @@ def command(
 ) -> str:
     """The command that writes the samples of runs of one medium to files."""
     medium = medium_of(runs[0].frame)
-    name = shlex.quote(str(runs[0].folder)) if len(runs) == 1 else "RUN"
+    name = shlex.quote(brief(runs[0].folder)) if len(runs) == 1 else "RUN"
     several = f" -n {number}" if number > 1 else ""
     chosen = list[str]()
     for option in medium.page_options:
@@ -62,13 +63,16 @@ def command(
         if value is True:
             chosen.append(option.flag)
         elif value not in (None, False):
-            chosen.append(f"{option.flag} {shlex.quote(str(value))}")
+            shown = brief(value) if option.kind is Path else str(value)
+            chosen.append(f"{option.flag} {shlex.quote(shown)}")
     what = " ".join(chosen) or f"--seconds {medium.page_seconds:g}"
     return f"seqmodel sample OUT.{medium.page_format} --run {name} {what} --seed {seed}{several}"
 
 
-def real_piece(run: Run, dataset: Dataset | None) -> list[Sample]:
-    """A piece of the run's dataset as `draw` shows samples, to compare them with.
+def real_piece(
+    run: Run, dataset: Dataset | None, options: Mapping[str, Any] = NONE
+) -> list[Sample]:
+    """A piece of the run's dataset as `draw` shows samples with `options`, to compare them with.
 
     It is the first of valid, or of the first split there is, with those that follow if they are
     joined; none if the dataset is gone.
@@ -77,7 +81,8 @@ def real_piece(run: Run, dataset: Dataset | None) -> list[Sample]:
     if dataset is None or not medium.page_format:
         return []
     name = "valid" if "valid" in dataset.splits else dataset.splits[0]
-    split, sampling = dataset[name], _sampling(run, medium.page_format)
+    manner = _sampling(run, medium.page_format, options).manner
+    split, sampling = dataset[name], _sampling(run, medium.page_format, manner)
     pieces = [split[0][: sampling.length]]
     left = sampling.length - len(pieces[0])
     while medium.page_joins and left and len(pieces) < len(split):
@@ -86,7 +91,7 @@ def real_piece(run: Run, dataset: Dataset | None) -> list[Sample]:
     files = [Path(source).name for source in split.sources[: len(pieces)]]
     which = files[0] if len({*files}) == 1 else f"{files[0]} to {files[-1]}"
     what = "A real piece" if len(pieces) == 1 else "Real pieces"
-    return [_sample(run, NONE, sampling, pieces, f"{what}, {which} of {name}")]
+    return [_sample(run, manner, sampling, pieces, f"{what}, {which} of {name}")]
 
 
 def _sampling(run: Run, kind: str, options: Mapping[str, Any] = NONE) -> Sampling:

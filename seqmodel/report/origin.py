@@ -1,6 +1,7 @@
 """The provenance of a result: the machine, the versions, the commit of the checkout."""
 
 import platform
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from llvmlite import binding
 import seqmodel
 from seqmodel.kernels.run.machine import cores
 from seqmodel.media.words import plural
-from seqmodel.report.page.parts import Detail, Facts, Section
+from seqmodel.report.page.parts import Facts, Section
 
 
 def machine() -> dict[str, Any]:
@@ -32,20 +33,20 @@ def machine() -> dict[str, Any]:
 
 def came_from(
     command: str,
-    details: Sequence[Detail],
+    details: Sequence[tuple[str, str]],
     *,
     threads: str | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Section:
     """The last section of a page: the command as typed, versions, machine and long texts.
 
-    `threads` describes the threads used, if not those of this process; `versions` are those of
-    further libraries.
+    Absolute paths in the command are shortened, see `brief`. `threads` describes the threads used,
+    if not those of this process; `versions` are those of further libraries.
     """
     about = machine()
     cores = f"{plural(about['cores'], 'core')}, {threads or plural(about['threads'], 'thread')}"
     items = [
-        ("command", command),
+        ("command", shlex.join(map(_brief_word, shlex.split(command)))),
         ("seqmodel", version()),
         ("Python", about["python"]),
         ("torch", about["torch"]),
@@ -57,8 +58,21 @@ def came_from(
     return Section("Provenance", (Facts(tuple(items), tuple(details)),))
 
 
+def brief(path: str | Path) -> str:
+    """A path as pages show it: below the working folder, or else its name alone."""
+    full, here = Path(path), Path.cwd()
+    if not full.is_absolute():
+        return str(path)
+    return str(full.relative_to(here)) if full.is_relative_to(here) else full.name
+
+
+def _brief_word(word: str) -> str:
+    option, sign, value = word.rpartition("=")
+    return f"{option}{sign}{brief(value)}"
+
+
 def version() -> str:
-    """Such as "0.1.0, commit 1234567", with a commit only when run from a Git checkout."""
+    """Such as "0.2.0, commit 1234567", with a commit only when run from a Git checkout."""
     root = Path(seqmodel.__file__).resolve().parents[1]
     # An installed package may lie inside an unrelated repository.
     if _git(root, "rev-parse", "--show-toplevel") != str(root):

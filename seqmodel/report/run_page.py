@@ -1,17 +1,17 @@
 """The page of `seqmodel report`: how runs learned, how well they predict, their samples."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from seqmodel.config import to_yaml
 from seqmodel.media.words import listed, plural, spaced, spent
 from seqmodel.report.drawing import NONE, real_piece
 from seqmodel.report.drawing import command as sample_command
-from seqmodel.report.origin import came_from
+from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page.parts import (
     Column,
     Curves,
-    Detail,
     Page,
     Part,
     Row,
@@ -44,7 +44,7 @@ def run_page(
     command: str,
     options: Mapping[str, Any] = NONE,
 ) -> Page:
-    """A section for each dataset, and one on where the figures come from.
+    """A section for each dataset, wherever it lies, and one on where the figures come from.
 
     Nats of probabilities and nats of densities are not comparable: on the same dataset, runs with
     either have separate sections.
@@ -69,12 +69,12 @@ def run_page(
 
 def _groups(runs: Sequence[Scored]) -> dict[str, list[Scored]]:
     """The runs whose figures are comparable, by the name of their section."""
-    folders = [*dict.fromkeys(scored.subject.run.data for scored in runs)]
-    names = dict(zip(folders, names_of(folders), strict=True))
+    folders = {scored.content: scored.subject.run.data for scored in reversed(runs)}
+    names = dict(zip(folders, names_of([*folders.values()]), strict=True))
     groups: dict[str, list[Scored]] = {}
     for scored in runs:
         densities = "" if scored.subject.run.model.output.discrete else " (densities)"
-        groups.setdefault(names[scored.subject.run.data] + densities, []).append(scored)
+        groups.setdefault(names[scored.content] + densities, []).append(scored)
     return groups
 
 
@@ -104,6 +104,7 @@ def _section(
     datasets = [scored.dataset for scored in group if scored.dataset is not None]
     parts: list[Part] = [_figures(group), _more_figures(group)] if datasets else [_figures(group)]
     parts.append(Curves(tuple(subject.curve for subject in subjects)))
+    dataset = datasets[0] if datasets else None
     drawn = [subject for subject in subjects if samples.get(subject.name)]
     if drawn:
         pieces = tuple(sample for subject in drawn for sample in samples[subject.name])
@@ -111,19 +112,22 @@ def _section(
         how = sample_command(
             [subject.run for subject in drawn], number=number, seed=seed, options=options
         )
-        pieces += tuple(real_piece(group[0].subject.run, group[0].dataset))
+        pieces += tuple(real_piece(drawn[0].run, dataset, options))
         said = [f"Drawn with seed {seed}; to reproduce: {how}"]
         if any(piece.picture.given for piece in pieces):
             said.append("What was given is grey.")
         parts.append(Samples(pieces, notes=tuple(said)))
     notes = []
-    if datasets:
+    if dataset is not None:
         splits = [
             f"{split} {plural(counts['pieces'], 'piece')}, {plural(counts['frames'], 'frame')}"
-            for split, counts in datasets[0].manifest["splits"].items()
+            for split, counts in dataset.manifest["splits"].items()
             if counts["pieces"]
         ]
-        notes.append(f"{datasets[0].frame}: {'; '.join(splits)}.")
+        notes.append(f"{dataset.frame}: {'; '.join(splits)}.")
+    folders = names_of([*dict.fromkeys(subject.run.data for subject in subjects)])
+    if len(folders) > 1:
+        notes.append(f"{listed(folders)} hold the same pieces.")
     notes += [f"{scored.remark}." for scored in group if scored.remark]
     return Section(name, tuple(parts), tuple(notes))
 
@@ -140,7 +144,8 @@ def _figures(group: Sequence[Scored]) -> Table:
         about = (f"{counts.units:,} ({counts.with_output:,})", UNKNOWN, UNKNOWN)
         if curve.best is not None:
             time = spent(curve.points[-1].seconds)  # on updates, without the scoring of valid
-            about = (about[0], f"{curve.best} of {len(curve.points)}", time)
+            more = " more" if subject.run.began_from else ""
+            about = (about[0], f"{curve.best} of {len(curve.points)}{more}", time)
         cells = (subject.name, *(_nats(scored.nats(split)) for split in splits), *about)
         best = (k for k, split in enumerate(splits, 1) if _is_best(scored, group, split))
         rows.append(Row(cells, frozenset(best), detail=subject.model(), series=subject.name))
@@ -184,6 +189,9 @@ def _verdicts(group: Sequence[Scored]) -> list[str]:
             said.append(f"{name} is no better than {better} on {listed(splits)}.")
         if scored.dataset is None and scored.nats("valid") is not None:
             said.append(f"The valid figure of {name} was recorded in training.")
+        if scored.subject.run.began_from is not None:
+            before = f"the weights of {scored.subject.run.began_from}"
+            said.append(f"{name} began with {before}: its epochs and time are those since.")
         if (scored.subject.run.folder / DRAWS_INDEX).is_file():
             said.append(f"{name} is the best draw of a search; its time is of that draw.")
     return said
@@ -204,10 +212,11 @@ def _more_figures(group: Sequence[Scored]) -> Table:
     return Table(columns, tuple(rows), "All figures", collapsed=True)
 
 
-def _settings(subject: Subject) -> Detail:
+def _settings(subject: Subject) -> tuple[str, str]:
     units, whole = subject.run.model.parameter_counts()
-    head = f"# {subject.run.folder}: {units:,} parameters, {whole:,} with the output\n"
-    return Detail(f"Settings of {subject.name}", head + to_yaml(subject.run.config).rstrip())
+    head = f"# {brief(subject.run.folder)}: {units:,} parameters, {whole:,} with the output\n"
+    settings = to_yaml(replace(subject.run.config, data=brief(str(subject.run.config.data))))
+    return f"Settings of {subject.name}", head + settings.rstrip()
 
 
 def _nats(figure: float | None) -> str:

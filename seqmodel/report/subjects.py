@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.definitions import Progress
 from seqmodel.outputs.registry import OUTPUTS, output_name
+from seqmodel.report.origin import brief
 from seqmodel.report.page.parts import Curve, Point
 from seqmodel.runs.folder import METRICS, Run, load_run, read_metrics
 from seqmodel.unit_setting import unit_name
@@ -72,18 +75,23 @@ def names_of(folders: Sequence[Path]) -> list[str]:
 
 def subject_of(run: Run, name: str) -> Subject:
     """A run under a name unique on the page; SeqmodelError if its curve is damaged."""
-    metrics, seconds, points = read_metrics(run.folder), 0.0, []
     try:
-        for line in metrics:
-            seconds += line["seconds"]
-            nats = line["train_nats_per_frame"], line["valid_nats_per_frame"]
-            points.append(Point(line["updates"], seconds, *nats))
+        points = points_of(read_metrics(run.folder))
     except (KeyError, TypeError, ValueError) as error:
         path = run.folder / METRICS
         raise SeqmodelError(f"{path} is damaged: a line has missing or invalid figures") from error
     # The checkpoint is written before its metrics line: a run killed in between lacks the line.
     best = run.epoch if run.epoch <= len(points) else None
-    return Subject(name, run, Curve(name, tuple(points), best))
+    return Subject(name, run, Curve(name, points, best))
+
+
+def points_of(metrics: Sequence[Mapping[str, Any]]) -> tuple[Point, ...]:
+    """The learning curve in the lines of a run's metrics."""
+    seconds = accumulate(line["seconds"] for line in metrics)
+    return tuple(
+        Point(line["updates"], so_far, line["train_nats_per_frame"], line["valid_nats_per_frame"])
+        for line, so_far in zip(metrics, seconds, strict=True)
+    )
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,12 @@ class Scored:
     """What `seqmodel eval --json` reports for each split."""
     remark: str = ""
     """Why figures are missing, or are not a fair test; "" if all is well."""
+
+    @cached_property
+    def content(self) -> str:
+        """What the dataset holds, as a hash; where that is unknown, the place it was at."""
+        run = self.subject.run
+        return self.dataset.fingerprint() if self.dataset else run.data_sha256 or str(run.data)
 
     def nats(self, split: str) -> float | None:
         """Nats per frame; for valid, if it cannot be scored, the figure recorded in training."""
@@ -142,7 +156,10 @@ def _open(subject: Subject) -> tuple[Dataset | None, str]:
         for split in dataset.splits:
             dataset[split]
     except SeqmodelError as error:
-        return None, f"{subject.name} could not be scored: {error}"
+        said, run = str(error), subject.run
+        for path in (run.data, run.folder):
+            said = said.replace(str(path), brief(path))
+        return None, f"{subject.name} could not be scored: {said}"
     differences = "; ".join(dataset.frame.differences(subject.run.frame))
     if not differences:
         return dataset, ""

@@ -21,6 +21,8 @@ PROGRESS = "place"
 """The last checkpoint's key for how far the run has come, `training.state.Progress`."""
 DATA_HASH = "data_sha256"
 """The last checkpoint's key for the dataset's fingerprint, and in a zip also the best one's."""
+BEGAN_FROM = "began_from"
+"""The key for the run whose weights this one began with, and its epoch, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Content:
     epoch: int
     longest_piece: int
     data_sha256: str | None
+    began_from: str | None
 
 
 def checkpoint_content(
@@ -64,8 +67,9 @@ def read_content(values: Mapping[str, Any], origin: Path) -> Content:
         config = Config.from_json(fields.fields("config").values, origin)
         frame = definition_from_json(medium_name(values), fields.fields("frame").values)
         data_sha256 = fields.text(DATA_HASH) if DATA_HASH in fields else None
+        began_from = fields.text(BEGAN_FROM) if BEGAN_FROM in fields else None
         longest = fields.whole("longest_piece", 1)
-        return Content(config, frame, fields.whole("epoch"), longest, data_sha256)
+        return Content(config, frame, fields.whole("epoch"), longest, data_sha256, began_from)
     except (ValueError, SourceError) as error:
         raise damaged(origin, str(error)) from error
 

@@ -57,6 +57,8 @@ class Run:
     """Frames in the longest piece of the training split."""
     data_sha256: str | None = None
     """The fingerprint of the dataset it was trained on, if that is stored with the weights."""
+    began_from: str | None = None
+    """Such as "lstm-1, epoch 12": the weights it began with, if they were trained before."""
 
     @property
     def data(self) -> Path:
@@ -159,7 +161,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     model = model_of(content, tensors, checkpoint)
     model.to(device or "cpu").eval()
     known = content.config, content.frame, model, content.epoch, content.longest_piece
-    return Run(folder, *known, content.data_sha256)
+    return Run(folder, *known, content.data_sha256, content.began_from)
 
 
 def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple[Path, str] | None:

@@ -2,7 +2,9 @@
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -11,73 +13,83 @@ import torch
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once
-from seqmodel.kernels.run.calls import Arena, Call, CallFields, Slot
+from seqmodel.kernels.run.calls import Arena, Call, CallFields, Slot, step_call
+from seqmodel.kernels.run.signature import Array, Signature
+from seqmodel.kernels.run.team import thread_count
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.beside import beside
 from seqmodel.model.carry import Carry
 from seqmodel.model.encoder import CompiledInputs, Encoder
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.protocol import CompiledDraw
+from seqmodel.outputs.notes.draw import FramesDraw
+from seqmodel.outputs.notes.output import NotesOutput
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
+from seqmodel.sampling.particles import FREE, Candidates
 
 Steps = Callable[..., tuple[list[Call], list[Slot]]]
-
-
-def compiled_sampler(
-    model: SequenceModel, steps: Steps, chunk: int, temperature: float
-) -> "CompiledSampler | None":
-    """The compiled sampler of a model, or None if its output has no compiled draw.
-
-    `steps` compiles the unit's layers, see `units.backends.stepper`. Weights may be float32;
-    everything is computed in float64.
-    """
-    arena = Arena()
-    with torch.no_grad():
-        step = compiled_step(model, steps, arena)
-        draw = model.output.compiled_draw(step.h, step.inputs.kept, arena, chunk, temperature)
-    if draw is None:
-        return None
-    calls = [*step.calls, draw.call]
-    loop = _loop(tuple((call.function, len(call.fields)) for call in calls))
-    fields = CallFields(calls)
-    return CompiledSampler(
-        model.encoder, arena, step.inputs, step.states, draw, chunk, fields, loop
-    )
-
-
-class CompiledStep(NamedTuple):
-    """What comes before each draw, in compiled code."""
-
-    inputs: CompiledInputs
-    calls: Sequence[Call]
-    """The calls that compute the inputs, the unit's new state, and h."""
-    states: Sequence[Slot]
-    """Of the layers' states in the arena."""
-    h: Slot
-    """What the output reads."""
-
-
-def compiled_step(model: SequenceModel, steps: Steps, arena: Arena) -> CompiledStep:
-    """Compile a model's step up to the draw; see `compiled_sampler`."""
-    layers, inputs = model.layers(), model.encoder.compiled(arena)
-    calls, states = steps(layers, inputs.x, arena, binary=model.encoder.binary)
-    h = states[-len(layers[-1].spec.state)]  # a layer's first state
-    if model.encoder.beside_size:
-        h, joining = beside(h, inputs.x, model.encoder.beside_size, arena)
-        calls.append(joining)
-    return CompiledStep(inputs, [*inputs.calls, *calls], states, h)
+"""Compiles the unit's layers, see `units.backends.stepper`."""
 
 
 @dataclass(frozen=True)
-class CompiledSampler:
-    """As `sampler._draw_plainly`, with weights copied once for all pieces."""
+class _Model:
+    """A model in compiled code, its weights copied once for all pieces.
+
+    Weights may be float32; everything is computed in float64.
+    """
 
     encoder: Encoder
     arena: Arena
     inputs: CompiledInputs
     states: Sequence[Slot]
     """Of the layers' states in the arena."""
+    h: Slot
+    """What the output reads."""
+    calls: Sequence[Call]
+    """The calls that compute the inputs, the unit's new state, and h: all before a draw."""
+
+    @classmethod
+    def of(cls, model: SequenceModel, steps: Steps) -> "_Model":
+        arena, layers, encoder = Arena(), model.layers(), model.encoder
+        inputs = encoder.compiled(arena)
+        calls, states = steps(layers, inputs.x, arena, binary=encoder.binary)
+        h = states[-len(layers[-1].spec.state)]  # a layer's first state
+        if encoder.beside_size:
+            h, joining = beside(h, inputs.x, encoder.beside_size, arena)
+            calls.append(joining)
+        return cls(encoder, arena, inputs, states, h, [*inputs.calls, *calls])
+
+    def draw_setting(self, chunk: int, temperature: float, *, fills: bool = False) -> DrawSetting:
+        """For a draw from h."""
+        return DrawSetting(self.h, self.inputs.kept, self.arena, chunk, temperature, fills)
+
+    def begin(self, memory: NDArray[np.uint8], carry: Carry) -> None:
+        """Let the piece whose arena this is go on from a carry in double precision."""
+        slots = (*self.states, self.inputs.kept, self.inputs.memory)
+        past = carry.past._replace(numbers=self.encoder.kept(carry.past.numbers))
+        tensors = carry._replace(past=past).tensors()
+        for slot, tensor in zip(filter(None, slots), tensors, strict=True):
+            slot.of(memory)[:] = tensor.view(slot.shape).numpy()
+
+
+def compiled_sampler(
+    model: SequenceModel, steps: Steps, chunk: int, temperature: float
+) -> "CompiledSampler | None":
+    """The compiled sampler of a model, or None if its output has no compiled draw."""
+    with torch.no_grad():
+        compiled = _Model.of(model, steps)
+        draw = model.output.compiled_draw(compiled.draw_setting(chunk, temperature))
+    if draw is None:
+        return None
+    calls = [*compiled.calls, draw.call]
+    return CompiledSampler(compiled, draw, chunk, CallFields(calls), _loop_over(calls))
+
+
+@dataclass(frozen=True)
+class CompiledSampler:
+    """As `sampler._draw_plainly`."""
+
+    model: _Model
     frame: CompiledDraw
     chunk: int
     fields: CallFields
@@ -87,41 +99,150 @@ class CompiledSampler:
         self, carry: Carry, uniforms: Uniforms, shortest: float
     ) -> Iterator[tuple[NDArray[Any], bool]]:
         """As `Sampler.draw`, onwards from the carry, in steps."""
-        memory = self.arena.memory()
+        memory, steps = self.model.arena.memory(), self.model.encoder.steps
         fields = self.fields.over(memory)
-        states = [tensor for layer in carry.layers() for tensor in layer]
-        for slot, state in zip(self.states, states, strict=True):
-            slot.of(memory)[:] = state.view(slot.shape).numpy()
-        inputs, past, steps = self.inputs, carry.past, self.encoder.steps
-        inputs.kept.of(memory)[:] = self.encoder.kept(past.numbers)[0].numpy()
-        if inputs.memory is not None and past.memory is not None:
-            inputs.memory.of(memory)[:] = past.memory.numpy()
+        self.model.begin(memory, carry)
         for done in count(0, self.chunk):
             self.frame.refill(memory, uniforms)
             endless = int(min(max(0, shortest - 1 - done), self.chunk))
-            drawn = self.loop.run(fields, self.chunk, endless, steps)
+            drawn = self.loop.run(fields.ctypes.data, 0, self.chunk, endless, steps)
             yield self.frame.drawn(memory, abs(drawn)).reshape(abs(drawn) // steps, -1), drawn < 0
 
 
-class _Loop:
-    """The compiled run(fields, count, endless, whole): returns the steps drawn, negated at an end.
+class CompiledParticles:
+    """As `particles.PlainParticles`.
 
-    The first `endless` steps do not end the piece, and others only if they complete `whole` steps.
-    It calls the functions at these addresses, the last being the draw, each with its number of
-    fields.
+    Those with the same past, as after resampling, share an arena, and with it the unit's step and
+    whatever their candidates have in common.
+    """
+
+    def __init__(self, model: SequenceModel, steps: Steps, number: int, temperature: float) -> None:
+        output = model.output
+        assert isinstance(output, NotesOutput)
+        self._end, self._number = output.end, number
+        with torch.no_grad():
+            self._model = _Model.of(model, steps)
+            draw = output.compiled_draw(self._model.draw_setting(1, temperature, fills=True))
+        assert isinstance(draw, FramesDraw)
+        self._draw, kept = draw, self._model.inputs.kept
+        self._copy_of_kept = self._model.arena.take(*kept.shape)  # a draw replaces what is kept
+        copied = {"before": self._copy_of_kept, "kept": kept}
+        again = [step_call(_RESTORE, _write_restore, F=kept.shape[0], **copied), draw.call]
+        calls = [*self._model.calls, *again]
+        self._fields = CallFields(calls)
+        self._before_again = sum(len(call.fields) for call in self._model.calls)
+        outside = filter(None, (draw.forced, draw.logits, draw.frames))
+        self._columns = [self._fields.columns(slot) for slot in outside]
+        self._team = ThreadPoolExecutor()  # compiled code runs without the interpreter's lock
+        self._first, self._again = _loop_over(calls), _loop_over(again)
+
+    @property
+    def size(self) -> int:
+        """See `PlainParticles`."""
+        return self._model.arena.size
+
+    @cached_property
+    def _arenas(self) -> "_Arenas":
+        """Made when they are first needed, so that their size may be checked before."""
+        memories, model = self._model.arena.memories(self._number), self._model
+        self._draw.uniforms.of_all(memories)[:] = 0  # every number is forced
+        kept = [slot for slot in (*model.states, model.inputs.memory) if slot is not None]
+        return _Arenas(
+            memories,
+            np.stack([self._fields.over(memory) for memory in memories]),
+            [slot.of_all(memories) for slot in kept],
+            model.inputs.kept.of_all(memories),
+            self._copy_of_kept.of_all(memories),
+        )
+
+    def begin(self, carry: Carry) -> None:
+        """See `PlainParticles`."""
+        arenas = self._arenas
+        self._model.begin(arenas.memories[0], carry)
+        arenas.before[0] = arenas.kept[0]
+        self._homes = np.zeros(self._number, np.int64)  # the arena of each particle
+
+    def draw(self, forced: NDArray[np.float64], uniforms: Uniforms) -> Candidates:
+        """See `PlainParticles`."""
+        N, M, F = forced.shape
+        numbers = uniforms.take(N, M, F + 1)
+        numbers[..., :F] = np.where(forced == FREE, numbers[..., :F], forced)
+        order = np.argsort(self._homes, kind="stable")
+        used, starts = np.unique(self._homes[order], return_index=True)
+        spare = vector_lanes(8)  # vectors may reach beyond the end
+        read, logits = np.empty((2, numbers.size + spare))
+        frames = np.empty(forced.size + spare, np.uint8)
+        read[: numbers.size] = numbers[order].ravel()
+        fields = self._arenas.fields[used]
+        outside: tuple[NDArray[Any], ...] = (read, logits, frames)
+        for array, columns in zip(outside, self._columns, strict=True):
+            each = M * (F if array is frames else F + 1) * array.itemsize  # bytes of a particle
+            fields[:, columns] = (array.ctypes.data + starts * each)[:, None]
+        counts, parts = np.diff(starts, append=N) * M, thread_count(len(used))
+        shares = np.array_split(fields, parts), np.array_split(counts, parts)
+        list(self._team.map(self._advance, *shares))
+        back = np.argsort(order)
+        logits = logits[: numbers.size].reshape(N, M, F + 1)[back]
+        end = logits[:, 0, F] if self._end else np.full(N, -np.inf)
+        return Candidates(frames[: forced.size].reshape(N, M, F)[back], logits[..., :F], end)
+
+    def _advance(self, fields: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Advance the arenas whose fields (N, ...) these are, and draw so many candidates (N,)."""
+        again, whole = 8 * self._before_again, fields.strides[0]
+        for place, candidates in enumerate(counts.tolist()):
+            of_arena = fields.ctypes.data + place * whole
+            self._first.run(of_arena, 0, 1, candidates, 1)
+            self._again.run(of_arena + again, 1, candidates, candidates, 1)
+
+    def keep(self, ancestors: NDArray[np.int64], frames: NDArray[np.uint8]) -> None:
+        """See `PlainParticles`."""
+        arenas, homes = self._arenas, self._homes[ancestors]
+        paths = np.hstack([homes[:, None].view(np.uint8), np.packbits(frames, axis=1)])
+        _, firsts, which = np.unique(paths, axis=0, return_index=True, return_inverse=True)
+        # One path goes on in the arena that it was in; others take arenas that none is left in.
+        before = homes[firsts]
+        _, staying = np.unique(before, return_index=True)
+        moved = np.delete(np.arange(len(firsts)), staying)
+        after = before.copy()
+        after[moved] = np.setdiff1d(np.arange(self._number), before)[: len(moved)]
+        for state in arenas.states:
+            state[after[moved]] = state[before[moved]]
+        arenas.kept[after] = arenas.before[after] = frames[firsts]
+        self._homes = after[which.ravel()]
+
+
+class _Arenas(NamedTuple):
+    """N arenas, and what is in them."""
+
+    memories: NDArray[np.uint8]
+    fields: NDArray[np.int64]
+    """(N, ...), of the calls; not in the arenas."""
+    states: list[NDArray[np.float64]]
+    """The units', and the encoder's memory if it has one."""
+    kept: NDArray[Any]
+    before: NDArray[Any]
+    """What is kept, before a draw."""
+
+
+class _Loop:
+    """The compiled run(fields, first, stop, endless, whole).
+
+    Step n, from `first` to below `stop`, calls the functions at these addresses, the last being
+    draw n, each with its number of fields. The steps below `endless` do not end the piece, and
+    others only if n + 1 is a multiple of `whole`.
     """
 
     def __init__(self, calls: Sequence[tuple[int, int]]) -> None:
         module = ir.Module("sample")
-        made = ir.Function(module, ir.FunctionType(INT, [POINTER, INT, INT, INT]), "run")
+        made = ir.Function(module, ir.FunctionType(INT, [POINTER, *[INT] * 4]), "run")
         b = ir.IRBuilder(made.append_basic_block())
-        e, (fields, count, endless, whole_steps) = Emitter(b, 8), made.args
+        e, (fields, first, stop, endless, whole_steps) = Emitter(b, 8), made.args
 
         def fields_from(start: int) -> Any:
             return b.gep(fields, [e.int(start)], source_etype=INT)
 
         *layers, (draw, _) = calls
-        with e.loop(0, count) as n:
+        with e.loop(first, stop) as n:
             start = 0
             for address, size in layers:
                 call_at(b, address, ir.VoidType(), [fields_from(start)])
@@ -131,18 +252,49 @@ class _Loop:
             may_end = b.and_(b.icmp_signed(">=", n, endless), b.icmp_signed("==", over, e.int(0)))
             with b.if_then(b.and_(may_end, b.icmp_signed("!=", ended, e.int(0)))):
                 b.ret(b.sub(e.int(-1), n))
-        b.ret(count)
+        b.ret(stop)
         self._library = Library(module)
         whole = ctypes.c_int64
-        kind = ctypes.CFUNCTYPE(whole, ctypes.c_void_p, whole, whole, whole)
-        self._run = kind(self._library.address("run"))
-
-    def run(self, fields: NDArray[np.int64], count: int, endless: int, whole: int) -> int:
-        """Make `count` steps, or fewer: see the class."""
-        return int(self._run(fields.ctypes.data, count, endless, whole))
+        kind = ctypes.CFUNCTYPE(whole, ctypes.c_void_p, whole, whole, whole, whole)
+        self.run = kind(self._library.address("run"))
+        """Returns `stop` or, at an end, the negated number of steps up to it."""
 
 
 @compiled_once
 def _loop(calls: tuple[tuple[int, int], ...]) -> _Loop:
     """The loop over these calls, compiled at first use."""
     return _Loop(calls)
+
+
+def _loop_over(calls: Sequence[Call]) -> _Loop:
+    return _loop(tuple((call.function, len(call.fields)) for call in calls))
+
+
+_RESTORE = Signature("restore", ("F",), (Array("before", ("F",)), Array("kept", ("F",))))
+_BESIDE = Signature(
+    "beside",
+    ("R", "H", "I", "E"),
+    (Array("h", ("R", "H")), Array("x", ("R", "I")), Array("joined", ("R", "H + E"))),
+)
+
+
+def _write_restore(e: Emitter, f: dict[str, Any]) -> None:
+    """What is kept as it was before a draw."""
+    e.copy(f["before"], f["kept"], f["F"])
+
+
+def beside(h: Slot, x: Slot, size: int, arena: Arena) -> tuple[Slot, Call]:
+    """The rows of h (R, H) followed by the last `size` numbers of x (R, I): (R, H + size)."""
+    (R, H), (_, inputs) = h.shape, x.shape
+    joined = arena.take(R, H + size)
+    slots = {"h": h, "x": x, "joined": joined}
+    return joined, step_call(_BESIDE, _write_beside, R=R, H=H, I=inputs, E=size, **slots)
+
+
+def _write_beside(e: Emitter, f: dict[str, Any]) -> None:
+    H, size, inputs = f["H"], f["E"], f["I"]
+    with e.loop(0, f["R"]) as row:
+        to = e.offset(f["joined"], e.mul(row, e.add(H, size)))
+        e.copy(e.offset(f["h"], e.mul(row, H)), to, H)
+        from_x = e.offset(f["x"], e.builder.sub(e.mul(e.add(row, 1), inputs), size))
+        e.copy(from_x, e.offset(to, H), size)

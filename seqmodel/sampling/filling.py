@@ -14,6 +14,7 @@ each sweep leaves the model's conditional distribution unchanged.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,12 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.carry import Carry
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.notes.output import NotesOutput
-from seqmodel.sampling.particles import FREE, OFF, ON, Candidates, Particles, PlainParticles
+from seqmodel.sampling.particles import FREE, OFF, ON, Candidates, PlainParticles
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units.backends import stepper
+
+if TYPE_CHECKING:
+    from seqmodel.sampling.compiled import CompiledParticles
 
 CANDIDATES = 8
 """Drafts of a frame by each particle."""
@@ -139,11 +143,13 @@ class Filler:
         from_free = np.pad(free[:-1], ((1, 0), (0, 0))) & sounding & ~struck
         return np.concatenate([free, free | from_free], axis=1)
 
-    def _particles(self, model: SequenceModel, temperature: float, *, compiled: bool) -> Particles:
+    def _particles(
+        self, model: SequenceModel, temperature: float, *, compiled: bool
+    ) -> "PlainParticles | CompiledParticles":
         steps = stepper(model.layers()) if compiled else None
         if steps is None:
             return PlainParticles(self._sampler.double, self.number, temperature)
-        from seqmodel.sampling.compiled_particles import CompiledParticles  # loads the compiler
+        from seqmodel.sampling.compiled import CompiledParticles  # loads the compiler
 
         return CompiledParticles(model, steps, self.number, temperature)
 

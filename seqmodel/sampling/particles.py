@@ -5,7 +5,7 @@ number is one whose uniform is forced: -1 is below every probability, and 2 belo
 whatever draws frames also places what is given.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,25 +31,8 @@ class Candidates(NamedTuple):
     """(N,), the logits of the piece ending here; -inf if the model does not predict ends."""
 
 
-class Particles(Protocol):
-    """N drafts of a piece of music."""
-
-    @property
-    def size(self) -> int:
-        """The bytes that each takes up."""
-
-    def begin(self, carry: Carry) -> None:
-        """All particles go on from the carry of a piece, its tensors in double precision."""
-
-    def draw(self, forced: NDArray[np.float64], uniforms: Uniforms) -> Candidates:
-        """Draw candidates for the next frame; `forced` is (N, M, F)."""
-
-    def keep(self, ancestors: NDArray[np.int64], frames: NDArray[np.uint8]) -> None:
-        """Particle k becomes `ancestors[k]` followed by `frames[k]`, of n (n, F), at most N."""
-
-
 class PlainParticles:
-    """The reference implementation, for models in double precision."""
+    """N drafts of a piece of music: the reference implementation, for models in float64."""
 
     def __init__(self, model: SequenceModel, number: int, temperature: float) -> None:
         assert isinstance(model.output, NotesOutput)
@@ -58,16 +41,16 @@ class PlainParticles:
 
     @property
     def size(self) -> int:
-        """Of no account: slow long before it is large."""
+        """The bytes that each takes up; here of no account: slow long before it is large."""
         return 0
 
     def begin(self, carry: Carry) -> None:
-        """See `Particles`."""
+        """All particles go on from the carry of a piece, its tensors in double precision."""
         all_of_one = np.zeros(self._number, np.int64)
         self._carry = _of_particles(carry, all_of_one, self._model.encoder.rows)
 
     def draw(self, forced: NDArray[np.float64], uniforms: Uniforms) -> Candidates:
-        """See `Particles`."""
+        """Draw candidates for the next frame; `forced` is (N, M, F)."""
         output, (N, M, F) = self._output, forced.shape
         numbers = uniforms.take(N, M, F + 1)
         numbers[..., :F] = np.where(forced == FREE, numbers[..., :F], forced)
@@ -88,7 +71,7 @@ class PlainParticles:
         return Candidates(frames, torch.stack(logits, 1).numpy() / self._temperature, end)
 
     def keep(self, ancestors: NDArray[np.int64], frames: NDArray[np.uint8]) -> None:
-        """See `Particles`."""
+        """Particle k becomes `ancestors[k]` followed by `frames[k]`, of n (n, F), at most N."""
         state, past = _of_particles(self._carry, ancestors, self._model.encoder.rows)
         added = torch.from_numpy(frames).to(past.numbers)
         self._carry = Carry(state, self._model.encoder.append(past, added))

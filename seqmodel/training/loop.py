@@ -25,6 +25,7 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.content import (
+    BEGAN_FROM,
     DATA_HASH,
     PROGRESS,
     check_fit,
@@ -35,7 +36,7 @@ from seqmodel.runs.content import (
 from seqmodel.training.free_running import run_free
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.pace import Pace
-from seqmodel.training.processes import Alone, Group, Watch, check_alike
+from seqmodel.training.processes import Group, Watch, check_alike
 from seqmodel.training.state import (
     DivergedError,
     Progress,
@@ -162,12 +163,13 @@ class Trainer:
         again: str | None = None,
         group: Group | None = None,
     ) -> None:
-        self.config, self.folder, self._watch = config, folder, Watch(group or Alone())
+        self.config, self.folder, self._watch = config, folder, Watch(group or Group())
         self.writer = RunWriter(folder)
         self._again = again or f"continue with `seqmodel train --resume --run {folder}`"
         self.train, self.valid = dataset["train"], dataset["valid"]
         self._device = device
         self._data_hash = dataset.fingerprint()
+        self._began: dict[str, str] = {}
         self._pace, self._is_warm = Pace(), False
 
     @cached_property
@@ -180,6 +182,7 @@ class Trainer:
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights and nothing else of it."""
         self.state.load_weights(model_tensors(run.model), self.train)
+        self._began = {BEGAN_FROM: f"{run.folder.resolve().name}, epoch {run.epoch}"}
 
     def resume(self, path: Path | None = None) -> None:
         """Continue from the last checkpoint, by default the folder's."""
@@ -188,6 +191,7 @@ class Trainer:
         check_resumable(self.config, self._data_hash, values, path)
         check_fit(self.config, self.train.frame, tensors, path)
         self.state.load(tensors, values.get(PROGRESS), path)
+        self._began = {BEGAN_FROM: values[BEGAN_FROM]} if BEGAN_FROM in values else {}
         # Drops the epochs that ended after the checkpoint.
         self.writer.metrics(self.state.progress.metrics)
 
@@ -387,9 +391,8 @@ class Trainer:
         self._watch.saved()
 
     def _content(self) -> dict[str, Any]:
-        return checkpoint_content(
-            self.config,
-            self.train.frame,
-            epoch=self.state.progress.epoch,
-            longest_piece=int(self.train.lengths.max()),
+        epoch, longest = self.state.progress.epoch, int(self.train.lengths.max())
+        where = checkpoint_content(
+            self.config, self.train.frame, epoch=epoch, longest_piece=longest
         )
+        return where | self._began

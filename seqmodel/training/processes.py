@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import safetensors.torch
@@ -44,49 +44,33 @@ class UnfitError(PeerError):
     """One of the processes cannot take part; nothing has been trained."""
 
 
-class Group(Protocol):
-    """The processes that train one model.
+class Group:
+    """The processes that train one model: by itself, this one alone.
 
     Attributes:
         rank: the number of this process; the first, 0, alone writes files.
         size: how many there are.
     """
 
-    rank: int
-    size: int
+    rank, size = 0, 1
 
     def all(self, values: Any) -> list[Any]:
         """The JSON values that each process gives, in order; numbers arrive unchanged."""
+        return [values]
 
     def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The tensors of all processes."""
+        return tensors
 
     def summed(self, numbers: Tensor) -> Tensor:
         """The sum of what each process gives, (N,), added up as `tree_sum` does.
 
         It may take the place of `numbers`.
         """
-
-
-class Alone:
-    """A single process."""
-
-    rank, size = 0, 1
-
-    def all(self, values: Any) -> list[Any]:
-        """See `Group`."""
-        return [values]
-
-    def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See `Group`."""
-        return tensors
-
-    def summed(self, numbers: Tensor) -> Tensor:
-        """See `Group`."""
         return numbers
 
 
-class Processes:
+class Processes(Group):
     """The group that torch.distributed has been initialised with."""
 
     def __init__(self) -> None:
@@ -144,7 +128,7 @@ class Processes:
         return self._ours.view(-1)[:N]
 
 
-class Watch:
+class Watch(Group):
     """A group that also agrees when to save and when to stop.
 
     Processes tell each other with all that they tell: if one stopped by itself, the others would

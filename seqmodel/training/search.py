@@ -24,7 +24,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.files import read_bytes, write_file
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import save_checkpoint
-from seqmodel.runs.content import checkpoint_content, model_tensors
+from seqmodel.runs.content import BEGAN_FROM, checkpoint_content, model_tensors
 from seqmodel.training.loop import CPU, Listener, Trainer, begin_run
 from seqmodel.training.samplers import sampler
 from seqmodel.training.space import default_space, finals
@@ -77,7 +77,8 @@ def search(
     again = again or f"continue with `seqmodel train --resume --run {folder}`"
     _write_start(config, folder, init_from)
     if resume and (folder / runs.INIT).is_dir():  # for draws that have yet to begin
-        init_from = runs.load_run(folder / runs.INIT)
+        start = runs.load_run(folder / runs.INIT)
+        init_from = replace(start, folder=Path(start.began_from or runs.INIT))
     kept = finals(_kind(config), config.trials)
     diverged: BaseException | None = None
 
@@ -160,6 +161,7 @@ def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> No
     if init_from is not None:
         where = {"epoch": init_from.epoch, "longest_piece": init_from.longest_piece}
         content = checkpoint_content(init_from.config, init_from.frame, **where)
+        content[BEGAN_FROM] = init_from.folder.resolve().name
         save_checkpoint(folder / runs.INIT / runs.BEST, model_tensors(init_from.model), content)
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
 

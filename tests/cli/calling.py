@@ -77,4 +77,4 @@ def write_piece(path: Path, seed: int, frames: int = 32) -> None:
     roll[np.arange(frames), walk] = 1
     roll[np.arange(frames), walk - 12] = 1
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(midi_bytes(roll, Grid.of_beats(4)))
+    path.write_bytes(midi_bytes(roll, Grid.of_beats(4), flat=True))

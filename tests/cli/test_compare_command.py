@@ -570,7 +570,7 @@ def test_an_experiment_grows_also_where_its_folder_moved(call: Call, data: Path,
     assert call("compare", "--status", "--out", "moved").out.endswith("10/10 runs done\n")
 
 
-def test_the_page_holds_the_table(undisturbed: Path):
+def test_the_page_holds_the_table(data: Path, undisturbed: Path):
     """Guards against a page that lags behind the tables, or lacks a winner's sample."""
     page = (undisturbed / "report.html").read_text()
     lines = (undisturbed / "table.md").read_text().splitlines()
@@ -580,6 +580,9 @@ def test_the_page_holds_the_table(undisturbed: Path):
             assert f'{mean} <span class="deviation">± {deviation}</span>' in page
     assert page.count("data:audio/mpeg;base64,") == 2 + 1  # and a real piece
     assert "https:" not in page
+    for path in (undisturbed.parent, data.parent, Path.home()):  # it is made to be shared
+        assert f"{path}/" not in page
+    assert f"seqmodel compare {data.name} --units tanh,gru" in page
 
 
 def test_models_of_sound_are_compared_in_nats_per_frame(call: Call, audio_dataset: Dataset):

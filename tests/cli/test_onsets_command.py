@@ -13,7 +13,7 @@ from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi_writer import midi_bytes
 
 SAYS_NOT = (
-    "does not say which notes are struck again; --onsets needs MIDI files, or .npy of 0 (off), "
+    "does not say which notes are struck again, as MIDI files do, and .npy of 0 (off), "
     "1 (struck) and 2 (held)"
 )
 
@@ -53,7 +53,7 @@ def only(folder: str) -> "np.ndarray":
 
 def test_prepare_and_inspect_report_onsets(call: Call, struck: Path, struck_data: Path):
     result = call("prepare", struck, "--onsets", "-o", "d")
-    assert (result.status, result.err) == (0, "")
+    assert (result.status, result.err) == (0, "not kept: velocities (68 to 100)\n")
     assert result.out.startswith("d: 88 notes struck or held, 4 steps per beat\n")
     assert np.load("d/train.npy").shape == (320, 22)
     values = json.loads(call("inspect", struck_data, "--plot", "p.png", "--json").out)

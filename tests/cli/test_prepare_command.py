@@ -61,6 +61,53 @@ def test_prepare_explains_what_it_skips(call: Call, music: Path):
     assert call("prepare", "m", "-o", "d", "--force", "-q").err == ""
 
 
+def test_prepare_counts_what_has_to_be_converted_first(call: Call):
+    """Guards against songs in .m4a that are left out without a word."""
+    Path("in/sub").mkdir(parents=True)
+    for k in range(3):
+        soundfile.write(f"in/{k}.wav", np.random.default_rng(k).uniform(-1, 1, 8000), 8000)
+    for name in ("in/a b.m4a", "in/c.M4A", "in/sub/d.wma"):
+        Path(name).touch()
+    Path("in/bad.wav").write_text("Dear Sir or Madam")
+    result = call("prepare", "in", "-o", "d")
+    assert result.status == 0
+    assert result.err.splitlines()[:4] == [
+        "skipped 1 file:",
+        "  in/bad.wav: cannot be read as audio (format not recognised)",
+        "skipped 2 .m4a files, such as in/a b.m4a: cannot be read; convert it first: "
+        "ffmpeg -i 'in/a b.m4a' 'in/a b.flac'",
+        "skipped 1 .wma file, such as in/sub/d.wma: cannot be read; convert it first: "
+        "ffmpeg -i in/sub/d.wma in/sub/d.flac",
+    ]
+    assert call("prepare", "in", "-o", "d", "--force", "-q").err == ""
+
+
+@pytest.mark.parametrize("command", ["prepare in/a.m4a --frame 1 -o d", "inspect in/a.m4a"])
+def test_a_file_that_has_to_be_converted_is_named_for_what_it_is(call: Call, command: str):
+    """Used to be music: "--frame is for audio"."""
+    Path("in").mkdir()
+    Path("in/a.m4a").write_bytes(b"\0\0\0 ftypM4A ")
+    result = call(*command.split())
+    assert (result.status, result.out) == (1, "")
+    said = "cannot be read; convert it first: ffmpeg -i in/a.m4a in/a.flac"
+    assert result.err == f"seqmodel: in/a.m4a: {said}\n"
+
+
+def test_prepare_says_how_many_pieces_no_folder_places(call: Call, music: Path):
+    """Guards against a folder of another name, whose pieces go where their hashes say."""
+    shutil.copytree(music / "train", "m/train")
+    shutil.copytree(music / "valid", "m/VAL")
+    shutil.copytree(music / "test", "m/extra")
+    (first, *_) = sorted(Path("m/extra").iterdir())
+    said = (
+        "folders place 13 pieces; 2 in no folder named train, valid or test go by a hash of their "
+        f"content, such as {first}\n"
+    )
+    assert call("prepare", "m", "-o", "d").err.startswith(said)
+    Path("m/extra").rename("m/Testing")
+    assert "folders place" not in call("prepare", "m", "-o", "f").err
+
+
 def test_prepare_warns_about_odd_splits(call: Call, music: Path):
     """Guards against silence about an empty valid split, or about a piece in two splits."""
     for split in ("train", "test"):

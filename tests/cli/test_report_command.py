@@ -11,8 +11,10 @@ import mido
 import numpy as np
 import pytest
 import soundfile
-from calling import Call, call_ok
-from reading import Element, boxes, read, rows, sounds
+from calling import Call, call_ok, write_piece
+from reading import Element, boxes, embedded, read, rows, sounds
+
+from seqmodel.data.dataset import open_dataset
 
 
 def page_of(path: str) -> Element:
@@ -84,25 +86,28 @@ def test_samples_are_those_of_sample(call: Call, seconds_run: Path, here: Path):
     call_ok("report", seconds_run, "--out", "r.html", "--samples", 2, "--seed", 5)
     page = page_of("r.html")
     options = ("--run", seconds_run, "--seconds", 30, "--seed", 5, "-n", 2)
-    assert f"seqmodel sample OUT.mp3 {' '.join(map(str, options))}" in page.one("main").text
+    how = "seqmodel sample OUT.mp3 --run seconds-run --seconds 30 --seed 5 -n 2"
+    assert how in page.one("main").text
     call_ok("sample", "s.mp3", *options)
     call_ok("sample", "s.npy", *options)
     shown = [*zip(sounds(page), page.all("path", "boxes"), strict=True)]
     assert len(shown) == 3  # the last is a real piece
-    for k, (sound, drawn) in enumerate(shown[:-1], 1):
-        assert sound == Path(f"s-{k}.mp3").read_bytes()
-        roll = np.load(f"s-{k}.npy")
+    rolls = [np.load(f"s-{k}.npy") for k in (1, 2)]
+    rolls.append(open_dataset(seconds_run.parent / "seconds")["valid"][0])
+    top = max(np.flatnonzero(roll.any(axis=0)).max() for roll in rolls) + 2.5  # with two to spare
+    for k, ((sound, drawn), roll) in enumerate(zip(shown, rolls, strict=True), 1):
+        if k < 3:
+            assert sound == Path(f"s-{k}.mp3").read_bytes()
         heard, rate = soundfile.read(BytesIO(sound))
         assert len(heard) == round(rate * 0.1 * (len(roll) + 1))  # 0.1 s per frame, and to fade
         notes = np.zeros_like(roll)
-        top = np.flatnonzero(roll.any(axis=0)).max() + 2.5  # two notes above the highest
         for x, y, width, height in boxes(drawn):
             assert height == 1
             notes[int(x) : int(x) + round(width + 0.15), round(top - y - 0.5)] += 1
         np.testing.assert_array_equal(notes, roll)
 
 
-def test_music_around_a_file_is_that_of_sample(call: Call, run: Path, here: Path):
+def test_music_around_a_file_is_that_of_sample(call: Call, run: Path, data: Path, here: Path):
     """Sound, and notes in their two colours: the file at 60 bpm, in its own key."""
     track = mido.MidiTrack([mido.MetaMessage("set_tempo", tempo=10**6)])
     for pitch in (70, 72, 74, 70):
@@ -113,7 +118,7 @@ def test_music_around_a_file_is_that_of_sample(call: Call, run: Path, here: Path
     call_ok("report", run, "--out", "r.html", *options)
     page = page_of("r.html")
     text = page.one("main").text
-    how = f"sample OUT.mp3 --run {run} --fill 'a song.mid' --frames 4:12 --below --seed 1"
+    how = "sample OUT.mp3 --run run --fill 'a song.mid' --frames 4:12 --below --seed 1"
     assert how in text
     assert "What was given is grey." in text
     for name in ("s.mp3", "s.mid"):
@@ -124,8 +129,19 @@ def test_music_around_a_file_is_that_of_sample(call: Call, run: Path, here: Path
     assert [(x, round(width + 0.15)) for x, _, width, _ in boxes(given)] == [
         (0, 4), (4, 4), (8, 4), (12, 4),
     ]  # fmt: skip
-    seek = next(one for one in page.all("input") if one.attributes["type"] == "range")
-    assert seek.attributes["max"] == "4.000"  # 16 frames at 60 bpm
+    drawn_end, real_end = (
+        float(one.attributes["max"])
+        for one in page.all("input")
+        if one.attributes["type"] == "range"
+    )
+    assert drawn_end == 4.0  # 16 frames at 60 bpm
+    roll = open_dataset(data)["valid"][0]
+    assert real_end == len(roll) / 4  # at the same pace, as seen, heard and saved
+    heard, rate = soundfile.read(BytesIO(sounds(page)[1]))
+    assert len(heard) == pytest.approx(rate * (real_end + 0.1), abs=1)
+    *_, saved = page.all("a")
+    midi = mido.MidiFile(file=BytesIO(embedded(saved.attributes["href"])))
+    assert [m.tempo for m in midi if m.type == "set_tempo"] == [10**6]
     written = mido.MidiFile("s.mid")
     drawn = [m for m in written.tracks[2] if m.type == "note_on" and m.note < 70]
     assert len(list(boxes(shown))) == len(drawn)
@@ -150,6 +166,66 @@ def test_several_runs_share_a_page(call: Call, run: Path, seconds_run: Path, dat
     assert [row[0].split("|")[0] for row in first[1:3]] == ["run", "b"]
     assert [row[0] for row in curves[1:]] == ["run", "run", "b"]
     assert second[1][0].startswith("seconds-run|tied gru 4, note-unit of gru ")
+
+
+def test_a_dataset_in_two_folders_is_one_table(call: Call, run: Path, data: Path):
+    """By content: also where another dataset has the same name, and where runs are in between."""
+    options = ("--hidden", 3, "--epochs", 1, "--model", "frame-wise")
+    shutil.copytree(data, "copy")
+    call_ok("prepare", data.parent / "music", "-o", "other/data", "--steps-per-beat", 2)
+    for place, name in (("other/data", "b"), ("copy", "c")):
+        call_ok("train", place, *options, "--run", name)
+    call_ok("report", run, "b", "c", "--out", "r.html", "--samples", 0)
+    page = page_of("r.html")
+    assert [h.text for h in page.all("h2")][:2] == [f"{data.parent.name}/data", "other/data"]
+    first, _, curves, second, *_ = tables_of("r.html")
+    assert [row[0].split("|")[0] for row in first[1:3]] == ["run", "c"]
+    assert {row[0] for row in curves[1:]} == {"run", "c"}
+    assert second[1][0].startswith("b|")
+    assert "data and copy hold the same pieces." in page.one("main").text
+
+
+def test_a_page_holds_no_absolute_paths(call: Call, run: Path, data: Path, here: Path):
+    """Nowhere: not of runs, datasets, files, errors or in sounds; a page is made to be shared."""
+    shutil.copytree(data, here / "some where/data")
+    write_piece(here / "a song.mid", 3)
+    options = ("--hidden", 3, "--epochs", 1, "--model", "frame-wise")
+    for name in ("gone", "there"):
+        call_ok("train", here / "some where/data", *options, "--run", here / "runs" / name)
+        shutil.move(here / "some where", here / "else where")
+        shutil.copytree(here / "else where", here / "some where")
+        shutil.rmtree(here / "else where")
+    shutil.move(here / "some where", here / "moved")
+    out = f"--out={here / 'r.html'}"
+    fill = ("--fill", here / "a song.mid", "--frames", "0:4")
+    with pytest.MonkeyPatch.context() as elsewhere:
+        (here / "x").mkdir()
+        elsewhere.chdir(here / "x")
+        call_ok("report", run, here / "runs/gone", here / "runs/there", out, *fill)
+    page = page_of("r.html")
+    files = [embedded(link.attributes["href"]) for link in page.all("a")]
+    assert len(files) == 4
+    written = [Path("r.html").read_bytes(), *sounds(page), *files]
+    for path in (here, data.parent, here.parent, Path.home()):
+        assert not [part for part in written if bytes(path) + b"/" in part]
+    text = page.one("main").text
+    assert "seqmodel report run gone there --out=r.html --fill 'a song.mid' --frames 0:4" in text
+    assert "gone could not be scored: data is not a prepared dataset" in text
+
+
+def test_a_run_that_began_from_another_says_so(call: Call, run: Path, data: Path):
+    """Guards against "1 of 1" and a second of training for what took many epochs."""
+    options = ("--hidden", 4, "--epochs", 1, "--model", "frame-wise", "--no-end")
+    call_ok("train", data, *options, "--init-from", run, "--run", "more")
+    call_ok("export", "more", "more.zip")
+    for name in ("more", "more.zip"):
+        call_ok("report", name, run, "--out", "r.html", "--samples", 0, "--force")
+        figures = tables_of("r.html")[0]
+        assert [row[-2] for row in figures[1:3]] == ["1 of 1 more", "2 of 2"]
+        said = (
+            f"{name} began with the weights of run, epoch 2: its epochs and time are those since."
+        )
+        assert said in page_of("r.html").one("main").text
 
 
 def test_runs_of_one_name_are_told_apart_by_their_paths(call: Call, run: Path):
@@ -183,8 +259,7 @@ def test_a_missing_dataset_leaves_an_explained_gap(call: Call, run: Path, data: 
     assert gone[1][1] == f"{best:.4f}"
     assert len(curve) == 3
     text = page_of("r.html").one("main").text
-    missing = Path.cwd() / "data"
-    assert f"gone could not be scored: {missing} is not a prepared dataset" in text
+    assert "gone could not be scored: data is not a prepared dataset" in text
     assert "The valid figure of gone was recorded in training." in text
     names = [caption.text for caption in page_of("r.html").all("figcaption")]
     assert [name.split(":")[0] for name in names] == ["gone", "run", "A real piece, 0.mid of valid"]
@@ -193,7 +268,7 @@ def test_a_missing_dataset_leaves_an_explained_gap(call: Call, run: Path, data: 
 def test_the_page_shows_the_command_and_settings(call: Call, run: Path):
     call_ok("report", run, "--out", "a file.html", "--samples", 0, "-q")
     text = page_of("a file.html").one("main").text
-    assert f"seqmodel report {run} --out 'a file.html' --samples 0 -q" in text
+    assert "seqmodel report run --out 'a file.html' --samples 0 -q" in text
     assert f"Python{sys.version.split()[0]}torch" in text
     assert "model: frame-wise\nunit: lstm\nhidden: 4\n" in text
 

@@ -1,20 +1,26 @@
 """The lattice by itself, recomputed with the plain specification of what it hears, and scipy."""
 
 import math
+import shutil
 
 import numpy as np
 import pytest
 import torch
+from plain_sound import heard_plainly
 from scipy import optimize, stats
 
-from seqmodel.data.dataset import Split
+from seqmodel.data.dataset import Split, open_dataset
 from seqmodel.evaluation import baselines as evaluation
 from seqmodel.evaluation.baselines import baselines, lattice_nats_per_frame
+from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.media.audio.baselines import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.model.sound.hearing import heard_plainly, start_memory
+from seqmodel.media.audio.medium import Audio
+from seqmodel.media.music.baselines import baseline_nats_per_frame
+from seqmodel.media.music.medium import Music
 from seqmodel.model.sound.predictors import FULL, predictors_at
 from seqmodel.model.sound.survey import survey
+from seqmodel.runs.folder import load_run
 
 STEP, UNIFORM = 2.0**-15, 2.0**-40
 FRAME = AudioFrames(8000, frame_size=5, mean=0.01, deviation=0.2)
@@ -47,7 +53,7 @@ def told_by(train, pieces):
     rows = []
     for piece in pieces:
         samples = torch.from_numpy(np.append(0, piece[:-1]) / 32768).unsqueeze(1)
-        memory = start_memory(predictors, known, 1, torch.device("cpu"))
+        memory = predictors.start_memory(known.usual, 1, torch.device("cpu"))
         rows.append(heard_plainly(predictors, known, samples, memory)[0][:, 0, -4:].numpy())
     return np.concatenate(rows)
 
@@ -132,3 +138,89 @@ def test_odd_recordings_cost_less_than_20_bits_a_sample(kind, rate):
         splits = split_of(train, frame=frame), split_of(odd[kind], frame=frame)
         figure = lattice_nats_per_frame(*splits, frame)
         assert 0 <= figure < 5 * 20 * math.log(2)
+
+
+# ---- kept ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache_folder(tmp_path, monkeypatch):
+    """An empty cache of figures."""
+    monkeypatch.setenv("SEQMODEL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """The (train, split) that a medium's baselines were fitted to and scored on."""
+    made = []
+    for medium in (Music, Audio):
+
+        def fit(self, train, split, frame, *, discrete, own=medium.baselines):
+            made.append((train.name, split.name))
+            return own(self, train, split, frame, discrete=discrete)
+
+        monkeypatch.setattr(medium, "baselines", fit)
+    return made
+
+
+def all_figures(*folders):
+    """What eval and the page report on every split of runs."""
+    runs = [load_run(folder) for folder in folders]
+    return [
+        evaluate(run, run.dataset(), split)["baselines"]
+        for run in runs
+        for split in run.dataset().splits
+    ]
+
+
+def test_they_are_fitted_once_for_a_dataset(
+    cache_folder, fits, monkeypatch, run_folder, audio_run_folder, logistic_run_folder
+):
+    """The same to the bit without a cache, from an empty one and from a full one."""
+    folders = (run_folder, audio_run_folder, logistic_run_folder)
+    with monkeypatch.context() as without:
+        without.setenv("SEQMODEL_CACHE", "")
+        expected = all_figures(*folders)
+    assert len(fits) == len(expected) == 9
+    fits.clear()
+    assert all_figures(*folders, *folders) == expected * 2
+    assert len(fits) == len([*cache_folder.glob("*.figures")]) == 9
+
+
+def test_a_damaged_file_or_none_changes_nothing(cache_folder, fits, run_folder):
+    expected = all_figures(run_folder)
+    for file in cache_folder.iterdir():
+        file.write_bytes(file.read_bytes().replace(b".", b"1", 1))
+    assert all_figures(run_folder) == expected
+    assert len(fits) == 6
+    assert all_figures(run_folder) == expected
+    shutil.rmtree(cache_folder)
+    cache_folder.write_text("a file, not a folder")
+    assert all_figures(run_folder) == expected
+    assert len(fits) == 9
+
+
+def test_other_data_other_code_or_another_machine_is_fitted_anew(
+    cache_folder, fits, monkeypatch, write_dataset, rolls, tmp_path
+):
+    """Guards against the figures of a dataset that was prepared again in the same folder."""
+    kinds = [rolls, rolls | {"train": rolls["train"][1:]}, rolls | {"valid": rolls["valid"][::-1]}]
+    folder, frame = tmp_path / "data", None
+    for number, content in enumerate(kinds, 1):
+        data = write_dataset(folder, content)
+        frame = data.frame
+        for _ in range(2):
+            found = baselines(data["train"], data["valid"], frame, discrete=True)
+            assert found == baseline_nats_per_frame(data["train"], data["valid"])
+            assert len(fits) == number
+    moved = shutil.copytree(folder, tmp_path / "moved")
+    splits = [open_dataset(moved)[name] for name in ("train", "valid")]
+    baselines(*splits, frame, discrete=True)
+    assert len(fits) == len(kinds)
+    baselines(*splits[::-1], frame, discrete=True)
+    assert len(fits) == len(kinds) + 1
+    for place, name in ((evaluation, "_code"), (evaluation.binding, "get_host_cpu_name")):
+        monkeypatch.setattr(place, name, lambda: "another")
+        baselines(*splits, frame, discrete=True)
+    assert len(fits) == len(kinds) + 3

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from guards import guarded
+from plain_sound import heard_plainly
 from sounds import forgetting, mean_size, voice
 
 from seqmodel.kernels.run.calls import Arena, CallFields
 from seqmodel.model.encoder import Past
 from seqmodel.model.sound.encoder import SoundEncoder
-from seqmodel.model.sound.hearing import heard_plainly, start_memory
 from seqmodel.model.sound.kernel import compiled_inputs
 from seqmodel.model.sound.known import Known, nothing_known, unpacked
 from seqmodel.model.sound.predictors import FULL, SAMPLE, predictors_at, residual
@@ -35,7 +35,7 @@ def known_at(rate):
 
 def start(rate, B):
     predictors, known = predictors_at(rate), known_at(rate)
-    return predictors, known, start_memory(predictors, known, B, CPU)
+    return predictors, known, predictors.start_memory(known.usual, B, CPU)
 
 
 def lattice_by_hand(x, order, forget):
@@ -392,7 +392,7 @@ def test_noise_keeps_to_the_grid():
 def test_levels_under_noise_are_those_of_what_is_to_be_predicted():
     """Guards against levels that noise raises: all that follows would seem soft, and would fade."""
     predictors, known = predictors_at(8000), nothing_known(16)
-    memory = start_memory(predictors, known, 2, CPU)
+    memory = predictors.start_memory(known.usual, 2, CPU)
     samples = voice(900, 2)
     noise = torch.from_numpy(np.random.default_rng(1).normal(0, 0.6, (900, 2)))
     told, _ = compiled_inputs(predictors, known, samples, memory, noise=noise)

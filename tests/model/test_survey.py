@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from guards import guarded
+from plain_sound import heard_plainly
 from scipy import stats
 from sounds import forgetting, mean_size, voice
 
@@ -13,7 +14,6 @@ from seqmodel.data.dataset import Split
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.sound import survey as surveys
 from seqmodel.model.sound.encoder import SoundEncoder
-from seqmodel.model.sound.hearing import heard_plainly, start_memory
 from seqmodel.model.sound.known import nothing_known
 from seqmodel.model.sound.predictors import FULL, Loudness, Period, Reflections, predictors_at
 from seqmodel.model.sound.survey import corrected, survey
@@ -58,7 +58,7 @@ def told_of(pieces):
     """The features of every eighth sample of all pieces, end to end, by kind."""
     predictors, known = predictors_at(8000), nothing_known(16)
     line = torch.from_numpy(np.concatenate(pieces)).unsqueeze(1)
-    told, _ = heard_plainly(predictors, known, line, start_memory(predictors, known, 1, CPU))
+    told, _ = heard_plainly(predictors, known, line, predictors.start_memory(known.usual, 1, CPU))
     return {f: told[::8, 0, columns].numpy() for f, columns in predictors.columns.items()}
 
 

@@ -1,7 +1,5 @@
 """A softmax over the 256 levels of mu-law, one row per sample."""
 
-import copy
-import ctypes
 import math
 from collections import Counter
 
@@ -9,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 from scipy import special, stats
+from scores import assert_compiled_draws_are_plain, both, compiled, plain, relative_errors
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels.run.calls import Arena, CallFields
-from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.outputs.categorical.specification import CategoricalOutput
@@ -50,20 +47,6 @@ def log_chances(output, row):
     return special.log_softmax(weight @ row.detach().numpy() + bias)
 
 
-def plain(output, h, frames):
-    return output.nats(output(h), frames, None)
-
-
-def compiled(output, h, frames):
-    nats = output.score(h, frames, None)
-    node = nats.grad_fn.next_functions[0][0].next_functions[0][0]  # before the sum over samples
-    assert "CategoricalNats" in node.name()
-    return nats
-
-
-both = pytest.mark.parametrize("score", [plain, compiled])
-
-
 @both
 def test_nats_are_those_of_the_equations(score):
     """Recomputed by loops: which row is which sample's, and the level of a sample between two."""
@@ -89,20 +72,6 @@ def test_probabilities_of_all_levels_sum_to_one(score, scale):
     nats = score(output, h.expand(1, 256, H), SAMPLES.double().view(1, -1, 1))
     assert nats.isfinite().all()
     assert torch.exp(-nats).sum().item() == pytest.approx(1, abs=1e-12)
-
-
-def relative_errors(output, h, frames):
-    """Errors of the compiled score and its gradients, relative to the plain one's maximum."""
-    h = h.requires_grad_()
-    given = torch.randn(frames.shape[:-1], dtype=h.dtype)
-    leaves = [h, *output.parameters()]
-    found = [
-        [nats, *torch.autograd.grad(nats, leaves, given)]
-        for nats in (score(output, h, frames) for score in (compiled, plain))
-    ]
-    for ours, theirs in zip(*found, strict=True):
-        assert ours.shape == theirs.shape
-        yield ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=0.1)).item()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -191,27 +160,9 @@ def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0, 1.3])
 def test_compiled_draw_draws_the_same(temperature, dtype):
-    """Sample for sample, over chunks; the sample is left for the encoder, raw."""
-    output, chunk = make().to(dtype), 50
-    double = copy.deepcopy(output).double()
-    arena = Arena()
-    h, x = arena.take(1, H), arena.take(1)
-    draw = output.compiled_draw(h, x, arena, chunk, temperature)
-    memory = arena.memory()
-    x.of(memory)[:] = 0
-    fields = CallFields([draw.call]).over(memory)
-    run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(draw.call.function)
-    ours, theirs = Uniforms(1, 2), Uniforms(1, 2)
-    for rows in random_rows(3 * chunk, 1, frame_size=1)[0][:, 0].split(chunk):
-        draw.refill(memory, ours)
-        uniforms = torch.from_numpy(theirs.take(chunk, 1))
-        with torch.no_grad():
-            plainly = double.draw_frame(rows, None, uniforms, temperature).frame.numpy()
-        for n, row in enumerate(rows):
-            h.of(memory)[:] = row.numpy()
-            assert run(fields.ctypes.data, n) == 0
-            assert x.of(memory)[0] == plainly[n, 0]
-        np.testing.assert_array_equal(draw.drawn(memory, chunk), plainly)
+    output = make().to(dtype)
+    rows = random_rows(150, 1, frame_size=1)[0][:, 0].split(50)
+    assert assert_compiled_draws_are_plain(output, rows, temperature, 1) == 0
 
 
 def test_figures_tell_silence_apart():

@@ -8,6 +8,7 @@ import pytest
 import torch
 from llvmlite import ir
 from scipy import special, stats
+from scores import assert_any_dimensions, both, relative_errors, score_of_weights
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from seqmodel.kernels.code.emit import INT, POINTER
@@ -64,42 +65,15 @@ def test_nats_are_those_of_the_mixture(sizes):
 
 
 def test_score_is_the_nats_of_forward_for_any_leading_dimensions():
-    output = make()
-    frames, past = random_blocks(3, 2)
-    h = torch.randn(3, 2, H, dtype=torch.float64)
-    together = output.score(h, frames, past)
-    assert together.shape == (3, 2)
-    one_by_one = [
-        [output.nats(output(h[t, b]), frames[t, b], past[t, b]).item() for b in range(2)]
-        for t in range(3)
-    ]
-    np.testing.assert_allclose(together.detach(), one_by_one, rtol=1e-12)
+    assert_any_dimensions(make(), *random_blocks(3, 2))
 
 
-class ScoreOf(torch.nn.Module):
-    """A module whose forward is an output's score, compiled or plain."""
-
-    def __init__(self, output, plain):
-        super().__init__()
-        self.output, self.plain = output, plain
-
-    def forward(self, h, *blocks):
-        output = self.output
-        return output.nats(output(h), *blocks) if self.plain else output.score(h, *blocks)
-
-
-@pytest.mark.parametrize("plain", [True, False])
-def test_gradients_are_those_of_the_score(plain):
+@both
+def test_gradients_are_those_of_the_score(score):
     frames, past = random_blocks(2, 2)
     h = torch.randn(2, 2, H, dtype=torch.float64, requires_grad=True)
-    model = ScoreOf(make(), plain)
-    names, values = zip(*model.named_parameters(), strict=True)
-
-    def score(h, *values):
-        named = dict(zip(names, values, strict=True))
-        return torch.func.functional_call(model, named, (h, frames, past))
-
-    assert torch.autograd.gradcheck(score, (h, *values))
+    function, weights = score_of_weights(make(), score, frames, past)
+    assert torch.autograd.gradcheck(function, (h, *weights.values()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -303,30 +277,6 @@ def test_float32_scores_as_float64_does():
     single = output.float().score(h.float(), frames.float(), past.float())
     assert single.dtype == torch.float32
     torch.testing.assert_close(single.double(), exact, rtol=1e-4, atol=1e-4)
-
-
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-def relative_errors(output, h, frames):
-    """Errors of the compiled score and its gradients, relative to the plain one's maximum."""
-    given = torch.randn(h.shape[:-1], dtype=h.dtype)
-    leaves = [h, *output.parameters()]
-    ours = output.score(h, frames, frames)
-    assert "GaussianMixtureNats" in ours.grad_fn.name()
-    plain = output.nats(output(h), frames, frames)
-    for a, b in zip(
-        [ours, *torch.autograd.grad(ours, leaves, given)],
-        [plain, *torch.autograd.grad(plain, leaves, given)],
-        strict=True,
-    ):
-        assert a.shape == b.shape
-        yield ((a - b).abs().max() / b.abs().max().clamp(min=0.1)).item()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

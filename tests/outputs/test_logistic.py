@@ -7,6 +7,7 @@ import pytest
 import torch
 from levels import LEVELS, assert_follow, exact_nats
 from scipy import special, stats
+from scores import ScoreOf, assert_any_dimensions, plain, score_of_weights
 
 from seqmodel.outputs.logistic.specification import WIDTH, DiscretisedLogisticOutput
 
@@ -137,49 +138,21 @@ def test_blocks_of_a_stream_score_as_one_block():
 
 
 def test_score_is_the_nats_of_forward_for_any_leading_dimensions():
-    output = make()
-    frames, past = random_blocks(3, 2)
-    h = torch.randn(3, 2, H, dtype=torch.float64)
-    together = output.score(h, frames, past)
-    assert together.shape == (3, 2)
-    one_by_one = [
-        [output.nats(output(h[t, b]), frames[t, b], past[t, b]).item() for b in range(2)]
-        for t in range(3)
-    ]
-    np.testing.assert_allclose(together.detach(), one_by_one, rtol=1e-12)
+    assert_any_dimensions(make(), *random_blocks(3, 2))
 
 
-class ScoreOf(torch.nn.Module):
-    """A module whose forward is an output's score, compiled or plain."""
-
-    def __init__(self, output, plain):
-        super().__init__()
-        self.output, self.plain = output, plain
-
-    def forward(self, h, *blocks):
-        output = self.output
-        return output.nats(output(h), *blocks) if self.plain else output.score(h, *blocks)
-
-
-@pytest.mark.parametrize("plain", [True, False])
-def test_gradients_are_those_of_the_score(plain):
+def test_gradients_are_those_of_the_score():
     """At both ends of the range too, where only one tail counts."""
     frames, past = random_blocks(2, 2)
     frames[0, 0, 1], frames[1, 1, 0] = -1.0, 32767 / 32768
     h = torch.randn(2, 2, H, dtype=torch.float64, requires_grad=True)
-    model = ScoreOf(make(components=2), plain)
-    names, values = zip(*model.named_parameters(), strict=True)
-
-    def score(h, *values):
-        named = dict(zip(names, values, strict=True))
-        return torch.func.functional_call(model, named, (h, frames, past))
-
-    assert torch.autograd.gradcheck(score, (h, *values), fast_mode=True)
+    function, weights = score_of_weights(make(components=2), plain, frames, past)
+    assert torch.autograd.gradcheck(function, (h, *weights.values()), fast_mode=True)
     # Fast mode checks random projections; parameters whose gradients pass through the logistic are
     # checked in full.
-    few = [name.endswith(("correction", "mixture.bias")) for name in names]
-    values = [v.detach().requires_grad_(f) for v, f in zip(values, few, strict=True)]
-    assert torch.autograd.gradcheck(score, (h.detach(), *values))
+    few = ("correction", "mixture.bias")
+    values = [v.detach().requires_grad_(name.endswith(few)) for name, v in weights.items()]
+    assert torch.autograd.gradcheck(function, (h.detach(), *values))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -193,29 +166,26 @@ def test_no_signal_makes_the_nats_or_a_gradient_infinite(log_scale, dtype):
     frames = torch.tensor([[0, 0, 0], [top] * 3, [-1] * 3, [-1, top, -1]], dtype=dtype)
     past = torch.stack([row[:1].expand(C) for row in frames])
     h = torch.randn(4, H, dtype=dtype, requires_grad=True)
-    for nats in (output.score(h, frames, past), output.nats(output(h), frames, past)):
-        assert nats.isfinite().all()
-        for slope in torch.autograd.grad(nats.sum(), [h, *output.parameters()]):
-            assert slope.isfinite().all()
+    nats = output.score(h, frames, past)
+    assert nats.isfinite().all()
+    for slope in torch.autograd.grad(nats.sum(), [h, *output.parameters()]):
+        assert slope.isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("plain", [True, False])
-def test_no_sample_costs_more_than_the_uniform_share_allows(plain, dtype):
+def test_no_sample_costs_more_than_the_uniform_share_allows(dtype):
     """A sure mixture used to charge a jump of a square wave 10^5 nats, and a frame of silence."""
     output = make(components=1).to(dtype)
     with torch.no_grad():
         output.mixture.bias[2] = -1000.0
-    model = ScoreOf(output, plain)
     frames = torch.tensor([[32767 / 32768, -1, 32767 / 32768]] * 2, dtype=dtype)
     h = torch.randn(2, H, dtype=dtype)
     most = F * 56 * math.log(2)  # of 2^-40 and of 2^-16 levels
-    nats = model(h, frames, torch.zeros(2, C, dtype=dtype))
+    nats = output.score(h, frames, torch.zeros(2, C, dtype=dtype))
     np.testing.assert_allclose(nats.detach(), most, rtol=1e-6)
 
 
-@pytest.mark.parametrize("plain", [True, False])
-def test_gradients_where_the_uniform_share_takes_over(plain):
+def test_gradients_where_the_uniform_share_takes_over():
     """They fade there with the mixture's share; half of it at 39 nats."""
     output = make(components=2, frame_size=1)
     for part in (*output.parameters(), output.predictor):
@@ -374,69 +344,7 @@ def test_float32_scores_as_float64_does():
     torch.testing.assert_close(single.double(), exact, rtol=1e-3, atol=1e-3)
 
 
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-def relative_errors(output, h, frames, past):
-    """Errors of the compiled score and its gradients, relative to the plain one's maximum."""
-    given = torch.randn(h.shape[:-1], dtype=h.dtype)
-    leaves = [h, *output.parameters()]
-    ours = output.score(h, frames, past)
-    assert "LogisticNats" in ours.grad_fn.name()
-    plain = output.nats(output(h), frames, past)
-    for a, b in zip(
-        [ours, *torch.autograd.grad(ours, leaves, given)],
-        [plain, *torch.autograd.grad(plain, leaves, given)],
-        strict=True,
-    ):
-        assert a.shape == b.shape
-        yield ((a - b).abs().max() / b.abs().max().clamp(min=0.1)).item()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "sizes", [(1, 1, 1, 1), (35, 33, 4, 5), (64, 195, 10, 10), (131, 3, 3, 33), (17, 16, 2, 16)]
-)
-def test_compiled_score_is_the_plain_one(two_threads, sizes, dtype):
-    """In value and every gradient, at both ends of the range too, with components of no weight."""
-    rows, hidden, frame_size, components = sizes
-    output = make(frame_size=frame_size, components=components, hidden=hidden).to(dtype)
-    with torch.no_grad():
-        output.mixture.bias[1:components:4] = -1e4
-    h = torch.rand(rows, 1, hidden, dtype=dtype, requires_grad=True)
-    frames, past = (x.to(dtype) for x in random_blocks(rows, 1, frame_size=frame_size))
-    frames[::7], frames[3::7] = -1.0, 32767 / 32768
-    bound = 1e-12 if dtype == torch.float64 else 1e-4
-    assert max(relative_errors(output, h, frames, past)) < bound
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("log_scale", [-1000.0, -20.0, -6.0, 20.0, 60.0, 86.0, 90.0, 1000.0])
-def test_compiled_score_is_the_plain_one_at_any_scale(two_threads, log_scale, dtype):
-    """Steps of 10 scales and of 1e-40; the compiled exp and log take normal numbers only."""
-    output = make(components=1).to(dtype)
-    with torch.no_grad():
-        output.mixture.bias[2] = log_scale
-    frames, past = (x.to(dtype) for x in random_blocks(5))
-    h = torch.rand(5, H, dtype=dtype, requires_grad=True)
-    bound = 1e-12 if dtype == torch.float64 else 2e-4
-    assert max(relative_errors(output, h, frames, past)) < bound
-
-
-@pytest.mark.parametrize("leading", [(), (5,), (2, 3, 4)])
-def test_compiled_score_takes_any_leading_dimensions(two_threads, leading):
-    output = make()
-    h = torch.randn(*leading, H, dtype=torch.float64, requires_grad=True)
-    assert max(relative_errors(output, h, *random_blocks(*leading))) < 1e-12
-
-
 def test_without_blocks_the_gradient_is_zero():
-    """A compiled sum over no rows would leave its memory uninitialised."""
     output = make()
     h = torch.zeros(0, 2, H, dtype=torch.float64, requires_grad=True)
     nats = output.score(h, *random_blocks(0, 2))

@@ -1,7 +1,5 @@
 """Discretised logistics around an anchor: probabilities of 16-bit levels, one row per sample."""
 
-import copy
-import ctypes
 import math
 from collections import Counter
 
@@ -10,9 +8,8 @@ import pytest
 import torch
 from levels import LEVELS, assert_follow, exact_nats
 from scipy import special, stats
+from scores import assert_compiled_draws_are_plain, both, compiled, plain, relative_errors
 
-from seqmodel.kernels.run.calls import Arena, CallFields
-from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.outputs.logistic.sample_wise import SampleLogisticOutput
 from seqmodel.outputs.protocol import Window
 
@@ -73,20 +70,6 @@ def nats_of(output, row, sample):
     return -math.log((1 - 2**-40) * p + 2**-56)
 
 
-def plain(output, h, frames):
-    return output.nats(output(h), frames, None)
-
-
-def compiled(output, h, frames):
-    nats = output.score(h, frames, None)
-    node = nats.grad_fn.next_functions[0][0].next_functions[0][0]  # before the sum over samples
-    assert "LogisticNats" in node.name()
-    return nats
-
-
-both = pytest.mark.parametrize("score", [plain, compiled])
-
-
 @both
 def test_nats_are_those_of_the_equations(score):
     """Recomputed by loops: which row is which sample's, units, tails, floor, uniform share."""
@@ -119,28 +102,6 @@ def test_probabilities_of_all_levels_sum_to_one(anchor, level, certainty, spacin
     assert nats.isfinite().all()
     assert (nats > -1e-12).all()
     assert torch.exp(-nats).sum().item() == pytest.approx(1, abs=1e-9)
-
-
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-def relative_errors(output, h, frames):
-    """Errors of the compiled score and its gradients, relative to the plain one's maximum."""
-    h = h.requires_grad_()
-    given = torch.randn(frames.shape[:-1], dtype=h.dtype)
-    leaves = [h, *output.parameters()]
-    found = [
-        [nats, *torch.autograd.grad(nats, leaves, given)]
-        for nats in (score(output, h, frames) for score in (compiled, plain))
-    ]
-    for ours, theirs in zip(*found, strict=True):
-        assert ours.shape == theirs.shape
-        yield ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=0.1)).item()
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -366,29 +327,9 @@ def test_a_seeds_draw_can_be_recomputed_from_the_stated_rule(temperature):
 @pytest.mark.parametrize("end", [False, True])
 @pytest.mark.parametrize(("temperature", "components"), [(0.0, 5), (0.7, 1), (1.0, 5), (1.3, 33)])
 def test_compiled_draw_draws_the_same(temperature, components, end, dtype):
-    """Sample for sample, over chunks; the sample drawn is left for the encoder, raw."""
-    output, chunk = make(components=components, end=end).to(dtype), 50
-    double = copy.deepcopy(output).double()
-    arena = Arena()
-    h, x = arena.take(1, H), arena.take(1)
-    draw = output.compiled_draw(h, x, arena, chunk, temperature)
-    memory = arena.memory()
-    x.of(memory)[:] = 0
-    fields = CallFields([draw.call]).over(memory)
-    run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(draw.call.function)
-    ours, theirs, ends = Uniforms(1, 2), Uniforms(1, 2), 0
-    for rows in random_rows(4 * chunk)[0][:, 0].split(chunk)[:4]:
-        draw.refill(memory, ours)
-        uniforms = torch.from_numpy(theirs.take(chunk, 3 + end))
-        with torch.no_grad():
-            plain, ended = double.draw_frame(rows, None, uniforms, temperature)
-        for n, row in enumerate(rows):
-            h.of(memory)[:] = row.numpy()
-            assert run(fields.ctypes.data, n) == ended[n]
-            assert x.of(memory)[0] == plain[n, 0]
-        drawn, ends = draw.drawn(memory, chunk), ends + int(ended.sum())
-        assert drawn.dtype == np.float32
-        np.testing.assert_array_equal(drawn, plain)
+    output = make(components=components, end=end).to(dtype)
+    rows = random_rows(200)[0][:, 0].split(50)[:4]
+    ends = assert_compiled_draws_are_plain(output, rows, temperature, 3 + end)
     assert 20 * end < ends < 180 if end else ends == 0
 
 

@@ -13,7 +13,7 @@ from seqmodel.config import resolve
 from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.outputs.bernoulli.tied import TiedBernoulliOutput
+from seqmodel.outputs.bernoulli.specification import TiedBernoulliOutput
 from seqmodel.outputs.note_unit import specification
 from seqmodel.outputs.note_unit.specification import NoteUnitOutput, note_inputs
 from seqmodel.outputs.notes.below import below_size, notes_below

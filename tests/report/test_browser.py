@@ -205,6 +205,24 @@ def test_a_click_on_a_picture_plays_from_there(chrome: Chrome, page: Path):
     assert chrome.run(f"[...{AUDIO}].map((audio) => audio.paused)") == [True, False]
 
 
+def test_a_short_sample_ends_before_the_axis_does(chrome: Chrome, tmp_path: Path):
+    """On the axis that all share, each place is the same second: of the cursor, and of a click."""
+    whole, half = sample("gru", "mp3"), sample("lstm", "flac")
+    half = replace(half, picture=replace(half.picture, seconds=SECONDS / 2))
+    path = tmp_path / "page.html"
+    path.write_text(render(Page("t", sections=(Section("s", (Samples((whole, half)),)),))), "utf-8")
+    chrome.open(path)
+    widths = [f"document.querySelectorAll('.picture{e}')[1].clientWidth" for e in (" input", "")]
+    assert chrome.run(" / ".join(widths)) == pytest.approx(0.5, abs=0.01)
+    chrome.click(":nth-child(2 of .sample) .picture", 0.75)
+    assert chrome.run(f"[...{AUDIO}].every((audio) => audio.paused)")
+    chrome.click(":nth-child(2 of .sample) .picture", 0.25)
+    chrome.wait(f"{AUDIO}[1].currentTime > 0.75")
+    assert chrome.run(f"{AUDIO}[1].currentTime") < SECONDS / 2
+    place = "parseFloat(document.querySelectorAll('.cursor')[1].style.left)"
+    assert 25 <= chrome.run(place) <= 50
+
+
 def test_a_sound_that_cannot_be_played_is_reported(chrome: Chrome, tmp_path: Path):
     broken = replace(sample("gru", "mp3"), sound=b"no sound")
     path = tmp_path / "page.html"

@@ -19,7 +19,6 @@ from seqmodel.report.page.parts import (
     Column,
     Curve,
     Curves,
-    Detail,
     Dot,
     Facts,
     Page,
@@ -98,9 +97,9 @@ def test_traces_of_a_table_share_a_scale():
     # The first fifth is off the scale: twice the range of the rest, 1 to 4, plus headroom.
     low, high = 1 - 0.05 * 6, 7 + 0.05 * 6
     tops = [24 * (high - nats) / (high - low) for nats in (4.0, 3.0, 2.0, 2.0, 1.0)]
-    assert [float(y) for y in points[0][1::2]] == [0.0, *(round(top, 1) for top in tops)]
+    assert [float(y) for y in points[0][1::2]] == pytest.approx([0.0, *tops], abs=0.006)
     assert [float(x) for x in points[0][::2]] == [0, 20, 40, 60, 80, 100]
-    assert points[1] == ["0.0", points[0][5], "20.0", points[0][5]]
+    assert points[1] == ["0", points[0][5], "20", points[0][5]]
     assert points[2][1] == points[0][7]
 
 
@@ -111,7 +110,7 @@ def test_a_long_trace_is_thinned_and_keeps_its_ends():
     )
     points = re.findall(r"([\d.]+) ([\d.]+)", trace.one("path").attributes["d"])
     assert len(points) == 50
-    assert (points[0][0], points[-1][0]) == ("0.0", "100.0")
+    assert (points[0][0], points[-1][0]) == ("0", "100")
 
 
 def test_a_trace_rejects_infinity():
@@ -135,7 +134,7 @@ EVERYTHING = (
     *(replace(TABLE, notes=("n",)), CURVES, SCATTER),
     Samples(tuple(replace(SAMPLE, picture=picture) for picture in PICTURES)),
 )
-FACTS = Facts((("a", "b"),), (Detail("c", "d"),), "h")
+FACTS = Facts((("a", "b"),), (("c", "d"),), "h")
 KNOWN = read(render(page(*EVERYTHING, FACTS, lead=("l",)))).all()
 
 
@@ -162,7 +161,7 @@ def test_every_text_is_shown_verbatim(a: str, b: str, c: str):
                             c or "x",
                             (b,),
                         ),
-                        Facts(((a, b),), (Detail(c, a),), b),
+                        Facts(((a, b),), ((c, a),), b),
                     ),
                     (c,),
                 ),
@@ -193,7 +192,7 @@ def test_every_text_is_shown_verbatim(a: str, b: str, c: str):
 
 
 def test_settings_keep_their_lines():
-    assert shown(Facts((), (Detail("x", "a: 1\nb: <2>\n"),))).one("pre").text == "a: 1\nb: <2>\n"
+    assert shown(Facts((), (("x", "a: 1\nb: <2>\n"),))).one("pre").text == "a: 1\nb: <2>\n"
 
 
 # ---- nothing from outside -----------------------------------------------------------------------
@@ -287,7 +286,7 @@ def test_dots_are_where_their_figures_are():
     places, values = ticks(plot, "x", power)
     assert values == [1e-5, 1e-4, 1e-3]
     x, y = np.polyfit(places, np.log(values), 1), np.polyfit(*ticks(plot, "y"), 1)
-    dots = [dot for cloud in SCATTER.clouds for dot in cloud.dots]
+    dots = [dot for cloud in SCATTER.clouds for dot in cloud.points]
     for mark, dot in zip(plot.all("use"), dots, strict=True):
         at = [float(mark.attributes[axis][:-1]) for axis in "xy"]
         assert np.exp(np.polyval(x, at[0])) == pytest.approx(dot.x, rel=1e-3)
@@ -333,6 +332,19 @@ def test_steep_first_epochs_are_cut_off_with_a_note():
         "The first epochs are off the chart, up to 90.0000."
     ]
     assert tree.all("tr")[1].attributes["data-at"].split()[2] == "0"
+
+
+@pytest.mark.parametrize("epochs", [(1,), (1, 1), (1, 2), (0, 1)])
+def test_one_epoch_makes_no_chart(epochs: tuple[int, ...]):
+    """Guards against a chart of a single dot; beside a curve it is shown."""
+    curves = tuple(
+        replace(curve(f"run {k}", [3.0] * 2), points=curve("", [3.0] * 2).points[:count])
+        for k, count in enumerate(epochs)
+    )
+    tree = shown(Curves(curves))
+    assert len(tree.all("figure")) == (2 in epochs)
+    said = [note.text for note in tree.all("p", "note")]
+    assert said == ([] if 2 in epochs else ["One epoch makes no curve."])
 
 
 def test_without_a_point_there_is_no_chart():
@@ -397,10 +409,40 @@ def test_a_sample_holds_its_sound_and_its_boxes():
         for left, top, width, height in boxes(inner.one("path"))
     }
     assert drawn == set(PICTURE.boxes)
-    assert drawing.one("line").attributes["y1"] == "72.22%"  # (66.5 - 60) / 9
+    assert drawing.one("line", "grid").attributes["y1"] == "72.222%"  # (66.5 - 60) / 9
     assert drawing.attributes["aria-label"] == "three notes"
     assert figure.one("input").attributes["max"] == "2.500"
     assert figure.one("button").attributes["aria-label"] == "Play gru: 10 frames"
+
+
+def test_pictures_side_by_side_share_their_axes():
+    """Guards against a short piece as wide as a long one, and octaves of different heights."""
+    higher = replace(
+        PICTURE, seconds=10.0, width=20, top=78.5, levels=(Level(60, "C4"), Level(72, "C5"))
+    )
+    shaded = replace(PICTURES[1], seconds=5.0, width=1, bottom=60.5, boxes=())
+    pictures = (PICTURE, higher, shaded)
+    tree = shown(Samples(tuple(replace(SAMPLE, picture=picture) for picture in pictures)))
+    box = r"0 0 ([\d.]+) ([\d.]+)"
+    for figure, picture in zip(tree.all("figure", "sample"), pictures, strict=True):
+        drawing = figure.one("svg", "drawing")
+        places, seconds = ticks(drawing, "x", lambda text: float(text.removesuffix(" s")))
+        assert (places, seconds) == ([0, 20, 40, 60, 80, 100], [0, 2, 4, 6, 8, 10])
+        levels = ticks(drawing, "y", str)
+        assert levels == (pytest.approx([18.5 / 0.21, 6.5 / 0.21], abs=1e-3), ["C4", "C5"])
+        width, height = map(
+            float, re.fullmatch(box, drawing.one("svg").attributes["viewbox"]).groups()
+        )
+        assert height == 78.5 - 57.5
+        assert picture.width / width == pytest.approx(picture.seconds / 10)
+        for (x, top, *_), told in zip(
+            boxes(drawing.one("path")) if picture.boxes else (), picture.boxes, strict=True
+        ):
+            assert (x, 78.5 - top) == (told.x, told.y + told.height)
+        assert figure.one("div", "picture").attributes["data-seconds"] == "10.000"
+        assert figure.one("input").attributes["max"] == f"{picture.seconds:.3f}"
+    image = drawing.one("image").attributes
+    assert (image["y"], image["height"]) == ("12", "6")
 
 
 def test_shades_fill_the_picture():

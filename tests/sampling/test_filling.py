@@ -13,8 +13,7 @@ from seqmodel.model.clock import Clock
 from seqmodel.model.encoder import WindowEncoder
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput
-from seqmodel.outputs.bernoulli.tied import TiedBernoulliOutput
+from seqmodel.outputs.bernoulli.specification import BernoulliOutput, TiedBernoulliOutput
 from seqmodel.outputs.nade.specification import NadeOutput
 from seqmodel.outputs.note_unit.specification import NoteUnitOutput
 from seqmodel.outputs.notes.below import below_size

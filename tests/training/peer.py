@@ -10,7 +10,7 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import open_dataset
 from seqmodel.runs.folder import LAST
 from seqmodel.training.loop import Listener, Trainer
-from seqmodel.training.processes import Alone, joined, meeting
+from seqmodel.training.processes import Group, joined, meeting
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 
@@ -42,7 +42,7 @@ def main():
         torch.set_num_threads(order.pop("threads", 1))
         rank, size, port = (order.pop(name) for name in ("rank", "size", "port"))
         if size == 1:
-            said = train(rank, size, Alone(), **order)
+            said = train(rank, size, Group(), **order)
         else:
             with joined(rank, size, meeting(port)) as group:
                 said = train(rank, size, group, **order)

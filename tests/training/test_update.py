@@ -9,7 +9,7 @@ import torch
 
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
-from seqmodel.training.processes import Alone
+from seqmodel.training.processes import Group
 from seqmodel.training.state import TrainingState
 from seqmodel.training.update import step, update, update_seed, window_gradient
 
@@ -90,7 +90,7 @@ def test_an_update_is_a_function_of_its_arguments(begin, batch):
         state = begin(end=False, dropout=0.3, average=0.9, weight_noise=0.075, seed=seed)
         state.model.load_state_dict(weights)
         torch.randn(13)
-        nats, norm = update(state, {0: batch}, frames(batch), 0.01, Alone())
+        nats, norm = update(state, {0: batch}, frames(batch), 0.01, Group())
         after[name] = nats, norm, torch.nn.utils.parameters_to_vector(state.model.parameters())
     for one, same in zip(after["a"], after["b"], strict=True):
         assert torch.equal(torch.as_tensor(one), torch.as_tensor(same))
@@ -111,7 +111,7 @@ def test_an_update_that_is_not_finite_changes_nothing(state, batch, wrong):
     else:
         model.unit.U.register_hook(lambda gradient: gradient * math.inf)
     before = deepcopy(model.state_dict())
-    nats, norm = update(state, {0: batch}, frames(batch), 0.01, Alone())
+    nats, norm = update(state, {0: batch}, frames(batch), 0.01, Group())
     assert not math.isfinite(nats + norm)
     assert math.isfinite(nats) == (wrong == "gradient")
     for name, weight in model.state_dict().items():

@@ -21,42 +21,29 @@ _REST = 2**31
 """The end of a slice that goes to the end of its axis."""
 
 
+def _operator(op: str, *, swapped: bool = False) -> Callable[["Symbol", "Value"], "Symbol"]:
+    def operate(self: "Symbol", other: "Value") -> "Symbol":
+        return self.graph(op, other, self) if swapped else self.graph(op, self, other)
+
+    return operate
+
+
 class Symbol:
     """A value that the graph will have."""
 
     __array_ufunc__ = None  # so that NumPy leaves arithmetic with its arrays to this class
 
     def __init__(self, graph: "Graph", name: str, *, double: bool = False) -> None:
-        self._graph, self.name, self.double = graph, name, double
+        self.graph, self.name, self.double = graph, name, double
 
-    def __add__(self, other: "Value") -> "Symbol":
-        return self._graph("Add", self, other)
-
-    def __sub__(self, other: "Value") -> "Symbol":
-        return self._graph("Sub", self, other)
-
-    def __mul__(self, other: "Value") -> "Symbol":
-        return self._graph("Mul", self, other)
-
-    def __truediv__(self, other: "Value") -> "Symbol":
-        return self._graph("Div", self, other)
-
-    def __mod__(self, other: "Value") -> "Symbol":
-        return self._graph("Mod", self, other)
-
-    def __rsub__(self, other: "Value") -> "Symbol":
-        return self._graph("Sub", other, self)
-
-    def __rtruediv__(self, other: "Value") -> "Symbol":
-        return self._graph("Div", other, self)
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __matmul__(self, other: "Value") -> "Symbol":
-        return self._graph("MatMul", self, other)
+    __add__ = __radd__ = _operator("Add")
+    __sub__, __rsub__ = _operator("Sub"), _operator("Sub", swapped=True)
+    __mul__ = __rmul__ = _operator("Mul")
+    __truediv__, __rtruediv__ = _operator("Div"), _operator("Div", swapped=True)
+    __mod__, __matmul__ = _operator("Mod"), _operator("MatMul")
 
     def __neg__(self) -> "Symbol":
-        return self._graph("Neg", self)
+        return self.graph("Neg", self)
 
     def __getitem__(self, key: slice | tuple[slice, ...]) -> "Symbol":
         """A part of it, by slices without steps."""
@@ -64,7 +51,7 @@ class Symbol:
         axes = [axis for axis, part in slices.items() if part != slice(None)]
         starts = [slices[axis].start or 0 for axis in axes]
         ends = [_REST if slices[axis].stop is None else slices[axis].stop for axis in axes]
-        return self._graph("Slice", self, *(np.array(each) for each in (starts, ends, axes)))
+        return self.graph("Slice", self, *(np.array(each) for each in (starts, ends, axes)))
 
 
 Value = Symbol | float | NDArray[Any]

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from seqmodel.export.onnx.graph import FLOAT, Graph, Symbol
 from seqmodel.export.onnx.reading import Reading, Telling, Told, ending, linear, unless_given
 from seqmodel.export.onnx.units import array, over_time
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput
-from seqmodel.outputs.bernoulli.tied import TiedBernoulliOutput
+from seqmodel.outputs.bernoulli.specification import BernoulliOutput, TiedBernoulliOutput
 from seqmodel.outputs.nade.specification import NadeOutput
 from seqmodel.outputs.note_unit.specification import NoteUnitOutput
 from seqmodel.outputs.notes.below import REACH

@@ -1,8 +1,8 @@
 """The sound encoder: lattices, levels, the grid and the pitch, in float64, sample by sample.
 
-The same as `model.sound.hearing`, for one piece and without noise. All lattices are computed at
-once, as rows of as many stages as the longest has: a stage depends on lower ones alone. What they
-remember is one state, a vector of parts; the features follow from it for all samples at once.
+The same as `model.sound`, for one piece and without noise. All lattices are computed at once, as
+rows of as many stages as the longest has: a stage depends on lower ones alone. What they remember
+is one state, a vector of parts; the features follow from it for all samples at once.
 """
 
 import math
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from seqmodel.export.onnx.encoders import HEARD, Encoded
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
-from seqmodel.model.sound import grid, lattice, pitch, steering
+from seqmodel.model.sound import steering
 from seqmodel.model.sound.encoder import SoundEncoder
-from seqmodel.model.sound.hearing import FAINT
 from seqmodel.model.sound.known import Known
 from seqmodel.model.sound.predictors import (
     CLIP,
+    FAINT,
     FULL,
     SAMPLE,
     SLOPE,
@@ -27,8 +27,10 @@ from seqmodel.model.sound.predictors import (
     Anchor,
     Feature,
     Grid,
+    Lattice,
     Loudness,
     Period,
+    Pitch,
     Predictors,
     Recent,
     Reflections,
@@ -77,14 +79,14 @@ class _Ear:
         L, M, p = len(self._lattices), self._order, self._predictors
         return {
             **{name: np.zeros(L * M) for name in ("k", "b", "num")},
-            "den": np.full(L * M, lattice.FIRST),
+            "den": np.full(L * M, Lattice.FIRST),
             "said": np.zeros(L),
             "levels": np.array([level.start for level in self._levels.values()]),
             "grid": np.array([self._known.usual]),
             "seen": np.zeros(1),
-            "energy": np.array([pitch.FIRST]),
+            "energy": np.array([Pitch.FIRST]),
             "lag": np.array([float(p.pitch.shortest)]),
-            "peak": np.array([pitch.LEAST]),
+            "peak": np.array([Pitch.LEAST]),
             "acf": np.zeros(p.pitch.lags),
             **{line: np.zeros(size) for line, size in p.lines.items()},
         }
@@ -126,9 +128,9 @@ class _Ear:
         forgetting = np.array([[each.forgetting] for each in self._lattices])
         f = sample - g("CumSum", k * b, 1, exclusive=1)
         num = num * forgetting + f * b * 2.0
-        den = den * forgetting + (f * f + b * b + 2 * lattice.QUANTISATION)
+        den = den * forgetting + (f * f + b * b + 2 * Lattice.QUANTISATION)
         b = g.concat([g("Expand", sample, np.array([L, 1])), (b - k * f)[:, : M - 1]], 1)
-        k = num / den * lattice.INSIDE
+        k = num / den * Lattice.INSIDE
         stages = np.arange(M) < np.array([[each.order] for each in self._lattices])
         after = {"k": k, "b": b, "num": num, "den": den}
         return {
@@ -142,7 +144,7 @@ class _Ear:
         lowest = g("ReduceMax", g("Where", divides, powers, 1.0), axes=[0], keepdims=1)
         first, silent = g("Equal", parts["seen"], 0.0), g("Equal", pure, 0.0)
         found = g("Where", first, lowest, g("Min", former, lowest))
-        seen = g("Min", parts["seen"] + 1.0, float(grid.MOST))
+        seen = g("Min", parts["seen"] + 1.0, float(Grid.MOST))
         return {
             "grid": g("Where", silent, former, found),
             "seen": g("Where", silent, parts["seen"], seen),
@@ -156,11 +158,11 @@ class _Ear:
         acf = parts["acf"] * how.forgetting + newest * g("Gather", line, size - 1 - back)
         most = g("ReduceMax", acf, axes=[0], keepdims=1)
         best = g.cast(g("ArgMax", acf, axis=0), DOUBLE)
-        periodic = g("Greater", most, energy * pitch.LEAST)
+        periodic = g("Greater", most, energy * Pitch.LEAST)
         return {
             "energy": energy,
             "lag": g("Where", periodic, best, 0.0) + float(how.shortest),
-            "peak": g("Max", most / energy, pitch.LEAST),
+            "peak": g("Max", most / energy, Pitch.LEAST),
             "acf": acf,
         }
 

@@ -87,14 +87,10 @@ def _sound(encoder: SoundEncoder) -> dict[str, Any]:
 
 def _output(output: Output) -> Mapping[str, Tensor]:
     """The arrays of an output by their names in `outputs.js`."""
-    if isinstance(output, TiedOutput):
-        arrays = {"weight": output.linear.weight, "bias": output.linear.bias}
-        if output.ending is not None:
-            arrays |= {"endWeight": output.ending.weight, "endBias": output.ending.bias}
-        return arrays
-    assert isinstance(output, LinearNotesOutput | SampleWiseOutput)
-    arrays = {"weight": output.linear.weight.t(), "bias": output.linear.bias}
-    if isinstance(output, SampleWiseOutput) and output.ending is not None:
+    assert isinstance(output, TiedOutput | LinearNotesOutput | SampleWiseOutput)
+    weight, bias = output.linear.parameters()
+    arrays = {"weight": weight if isinstance(output, TiedOutput) else weight.t(), "bias": bias}
+    if not isinstance(output, LinearNotesOutput) and output.ending is not None:
         arrays |= {"endWeight": output.ending.weight, "endBias": output.ending.bias}
     return arrays | ({"V": output.V, "U": output.U} if isinstance(output, NadeOutput) else {})
 

@@ -1,5 +1,5 @@
 /* What the unit of sound reads: what adaptive predictors say of the next sample, as in
-   seqmodel/model/sound/hearing.py, which says what each part is. Samples are in 16-bit levels. */
+   seqmodel/model/sound/predictors.py, which says what each part is. Samples are in 16-bit levels. */
 
 const FULL = 32768;
 const FAINT = 1e-9;

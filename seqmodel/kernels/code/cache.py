@@ -1,9 +1,9 @@
-"""Compiled modules on disk, so that only the first process of a user waits for the compiler.
+"""Compiled modules, and other results, on disk: only a user's first process waits for them.
 
-A module's key is the digest of everything its code depends on: its IR, the processor, and the
+A key is the digest of everything a result depends on, of a module its IR, the processor, and the
 compiler's version and options. So no entry is ever stale. The folder belongs to the user, like
-Python's __pycache__. A folder or file that others may write to is not used, since its contents are
-executed. Without a folder, or on a full disk, everything is compiled as if there were no cache.
+Python's __pycache__. A folder or file that others may write to is not used, since code is executed.
+Without a folder, or on a full disk, everything is made as if there were no cache.
 
 Set SEQMODEL_CACHE to another folder, or to an empty value to disable the cache.
 """
@@ -25,22 +25,25 @@ from seqmodel.files import TEMPORARY, open_input, write_file
 _FOLDER = "SEQMODEL_CACHE"
 _KEPT_DAYS = 30  # since it was last used
 _DIGEST_SIZE = 32
-_OURS = re.compile(r"[0-9a-f]{64}\.o")
+_OURS = re.compile(r"[0-9a-f]{64}\.(o|figures)")
 """Names of cache files."""
 
 
 def digest(*parts: str) -> str:
-    """A module's key: 64 hexadecimal digits."""
+    """A key: 64 hexadecimal digits."""
     text = "\0".join(parts).encode()
     return blake2b(text, digest_size=_DIGEST_SIZE).hexdigest()
 
 
-def kept(name: str, make: Callable[[], bytes]) -> bytes:
-    """The code cached under `name`, a digest; made and cached if missing or damaged."""
+def kept(name: str, make: Callable[[], bytes], kind: str = "o") -> bytes:
+    """What is cached under `name`, a digest; made and cached if missing or damaged.
+
+    `kind` is the file's suffix: "o" for code, or "figures".
+    """
     folder = _folder()
     if folder is None:
         return make()
-    path = folder / f"{name}.o"
+    path = folder / f"{name}.{kind}"
     code = _read(path)
     if code is None:
         code = make()

@@ -9,6 +9,7 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from llvmlite import binding, ir
@@ -101,17 +102,11 @@ class Emitter:
 
     def add(self, *terms: Any) -> Any:
         """The sum of integers."""
-        total = self.int(terms[0])
-        for term in terms[1:]:
-            total = self.builder.add(total, self.int(term))
-        return total
+        return reduce(self.builder.add, map(self.int, terms))
 
     def mul(self, *factors: Any) -> Any:
         """The product of integers."""
-        total = self.int(factors[0])
-        for factor in factors[1:]:
-            total = self.builder.mul(total, self.int(factor))
-        return total
+        return reduce(self.builder.mul, map(self.int, factors))
 
     def share(self, count: Any, thread: Any, threads: Any) -> tuple[Any, Any]:
         """A thread's share [first, last) of `count` items."""

@@ -22,6 +22,16 @@ def polynomial(
     return [float(c / scale**k) for k, c in enumerate(scaled)]
 
 
+def _operator(
+    op: str, *, swapped: bool = False
+) -> Callable[["Vector", "Vector | float"], "Vector"]:
+    def operate(self: "Vector", other: "Vector | float") -> "Vector":
+        x, y = (self._of(other), self.value) if swapped else (self.value, self._of(other))
+        return Vector(self.to, getattr(self.to.builder, op)(x, y, flags=FUSE))
+
+    return operate
+
+
 @dataclass(frozen=True)
 class Vector:
     """A vector of the emitter's float type whose operators append instructions."""
@@ -29,28 +39,13 @@ class Vector:
     to: Emitter = field(repr=False)
     value: Any
 
-    def __add__(self, other: "Vector | float") -> "Vector":
-        """This + other."""
-        return Vector(self.to, self.to.builder.fadd(self.value, self._of(other), flags=FUSE))
-
-    def __sub__(self, other: "Vector | float") -> "Vector":
-        """This - other."""
-        return Vector(self.to, self.to.builder.fsub(self.value, self._of(other), flags=FUSE))
-
-    def __rsub__(self, other: float) -> "Vector":
-        """Other - this."""
-        return Vector(self.to, self.to.builder.fsub(self._of(other), self.value, flags=FUSE))
-
-    def __mul__(self, other: "Vector | float") -> "Vector":
-        """This times other."""
-        return Vector(self.to, self.to.builder.fmul(self.value, self._of(other), flags=FUSE))
+    __add__ = __radd__ = _operator("fadd")
+    __sub__, __rsub__ = _operator("fsub"), _operator("fsub", swapped=True)
+    __mul__ = __rmul__ = _operator("fmul")
 
     def __truediv__(self, other: "Vector") -> "Vector":
         """This over other."""
         return Vector(self.to, self.to.builder.fdiv(self.value, other.value))
-
-    __radd__ = __add__
-    __rmul__ = __mul__
 
     def _of(self, other: "Vector | float") -> Any:
         return other.value if isinstance(other, Vector) else self.to.constant(other)
@@ -161,6 +156,14 @@ class Vector:
             turned = to.builder.shuffle_vector(total.value, total.value, mask)
             total, half = combine(total, Vector(to, turned)), half // 2
         return total
+
+    def below(self, logits: "Vector") -> Any:
+        """Which of these uniforms are below the probabilities of the logits, as bits.
+
+        u < 1 / (1 + exp(-logit)) is tested as u (1 + exp(-logit)) < 1, without a division.
+        """
+        product = self * (logits * -1.0).exp() + self
+        return self.to.builder.fcmp_ordered("<", product.value, self.to.constant(1.0))
 
     def masked(self, lanes: Lanes) -> "Vector":
         """This value in active lanes, zero elsewhere."""

@@ -4,16 +4,19 @@ Sampling draws many pieces over the same weights: the weights are shared, while 
 are in each piece's arena, at the same offsets for all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqmodel.kernels.code.emit import POINTER
+from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.run.signature import Signature
 
 _ALIGNED = 64  # bytes: a vector that straddles two cache lines takes twice as long to load
@@ -101,6 +104,32 @@ class Call:
             self.fields, _ = layout(**fields)
         except (TypeError, AttributeError) as error:
             raise signature.complaint(fields, error) from error
+
+
+ITEMSIZE = torch.float64.itemsize
+"""Of the numbers of a `step_call`."""
+
+
+def step_call(
+    signature: Signature,
+    write: Callable[..., None],
+    *parameters: Any,
+    **fields: int | Tensor | Slot | None,
+) -> Call:
+    """The call of a function in float64 whose body `write(e, fields by name, *parameters)` writes.
+
+    It is compiled once for each `write`, a function of a module, and its parameters.
+    """
+    library = _step(signature, write, parameters)
+    return Call(library.address("step"), signature, ITEMSIZE, fields)
+
+
+@compiled_once
+def _step(signature: Signature, write: Callable[..., None], parameters: tuple[Any, ...]) -> Library:
+    module = ir.Module(f"{signature.name}_step")
+    with function(module, "step", [POINTER], ITEMSIZE) as (e, fields):
+        write(e, signature.load(e, fields), *parameters)
+    return Library(module)
 
 
 class Nested(Call):

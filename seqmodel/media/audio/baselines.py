@@ -2,8 +2,8 @@
 
 - `silence`: a Laplace distribution around zero: most samples are quiet;
 - `gaussian`: a Gaussian at the mean of all samples;
-- `flac`: what the samples take as FLAC at its best compression, all pieces in one file, if the
-  model gives probabilities of 16-bit levels.
+- `flac`: what the samples take as FLAC, at libFLAC's level 8, all pieces in one file, if the model
+  gives probabilities of 16-bit levels. Other encoders of FLAC, and other formats, take less.
 
 The first two are fitted to the training split, with no scale below one 16-bit step. Densities are
 those of standardised samples. If the model gives probabilities of levels, so do these, from the

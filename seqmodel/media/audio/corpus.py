@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError, SourceError, UsageError
-from seqmodel.media.audio.frames import AudioFrames, AudioSettings
+from seqmodel.media.audio.frames import AudioFrames, AudioSettings, Windows
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.definitions import Piece, Work
 from seqmodel.media.words import plural
@@ -178,13 +178,10 @@ def whole_frames(
     blocks: Iterable[NDArray[np.float32]], frame_size: int
 ) -> Iterator[NDArray[np.float32]]:
     """The same samples in blocks of whole frames, without an incomplete last frame."""
-    rest = np.empty(0, np.float32)
+    frames = Windows(frame_size, frame_size)
     for block in blocks:
-        samples = np.concatenate([rest, block])
-        whole = len(samples) // frame_size * frame_size
-        rest = samples[whole:]
-        if whole:
-            yield samples[:whole]
+        if len(whole := frames.of(block)):
+            yield whole.reshape(-1)
 
 
 def _common_rate(paths: Sequence[Path]) -> int:

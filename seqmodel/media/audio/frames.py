@@ -186,6 +186,23 @@ def sample_blocks(pieces: Pieces, index: int) -> Iterator[NDArray[np.float32]]:
         yield frame.decode(pieces.stored(index, start, start + step)).reshape(-1)
 
 
+class Windows:
+    """Windows of `size` samples, one at every `hop`-th, of a line that comes in blocks (n,)."""
+
+    def __init__(self, size: int, hop: int) -> None:
+        self._size, self._hop = size, hop
+        self._rest: NDArray[Any] = np.zeros(0, np.float32)
+
+    def of(self, block: NDArray[Any]) -> NDArray[Any]:
+        """The windows (n, size) that end in the next block."""
+        line = np.concatenate([self._rest, block])
+        count = max(0, (len(line) - self._size) // self._hop + 1)
+        self._rest = line[count * self._hop :]
+        if not count:
+            return line[:0].reshape(0, self._size)
+        return np.lib.stride_tricks.sliding_window_view(line, self._size)[:: self._hop]
+
+
 def _check_range(option: str, value: int, most: int) -> None:
     if not 1 <= value <= most:
         raise UsageError(f"{option} must be from 1 to {most:,}, not {value:,}")

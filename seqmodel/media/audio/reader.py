@@ -6,22 +6,22 @@ are read until there are no more.
 
 import hashlib
 import os
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.errors import SourceError
+from seqmodel.errors import SourceError, reason
 from seqmodel.media.audio.frames import MAX_RATE
+from seqmodel.media.audio.layout import View, layout_of
 from seqmodel.media.input import opened
 from seqmodel.media.sound import FULL_SCALE
 
 if TYPE_CHECKING:
-    from soundfile import LibsndfileError, SoundFile
+    from soundfile import LibsndfileError
 
 BLOCK = 8192
 """Samples per channel read at a time; whole blocks of a damaged file are kept."""
@@ -43,10 +43,6 @@ SIXTEEN_BITS = (
     | {"GSM610", "G721_32", "G723_24", "G723_40", "DPCM_8", "DPCM_16"}
 )
 UNKNOWN_LENGTH = 2**63 - 1
-# libsndfile's log line for a header that claims more bytes than the file holds.
-CUT_OFF = re.compile(
-    r"^ *(?:data|SSND|riff|Riff size|Data Size) *: (\d+) \(should be (\d+)\)", re.MULTILINE
-)
 
 
 class _BreakError(Exception):
@@ -68,20 +64,41 @@ class Recording:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = _open(path)
-        self.container, self.subtype = self._file.format, self._file.subtype
-        self.rate, self.channels = self._file.samplerate, self._file.channels
-        self.remarks: list[str] = []
+        with opened(path) as file:
+            self._bytes = os.fdopen(os.dup(file.fileno()), "rb")
+        try:
+            self._begin(0)
+            self.container, self.subtype = self._file.format, self._file.subtype
+            self.rate, self.channels = self._file.samplerate, self._file.channels
+            if not 1 <= self.rate <= MAX_RATE:
+                raise SourceError(f"claims {self.rate:,} samples per second")
+        except BaseException:
+            self._bytes.close()
+            raise
         self._content = hashlib.sha256()
-        if not 1 <= self.rate <= MAX_RATE:
-            self._file.close()
-            raise SourceError(f"claims {self.rate:,} samples per second")
-        cut = CUT_OFF.search(self._file.extra_info)
-        if cut and int(cut[1]) > int(cut[2]):
-            self.remarks.append(
-                f"its header claims {int(cut[1]):,} bytes but {int(cut[2]):,} are there; read as "
-                "far as it goes"
-            )
+        self.remarks = [self._layout.remark] if self._layout.remark else []
+
+    def _begin(self, start: int) -> None:
+        """Open the file that begins at `start` in ours; SourceError if that is impossible."""
+        import soundfile
+
+        class Stream(soundfile.SoundFile):  # type: ignore[misc]  # it states no types
+            # Otherwise soundfile seeks after every block, which fails in damaged files.
+            def seekable(self) -> bool:
+                return False
+
+        try:
+            self._layout = layout_of(self._bytes, start)
+            self._view = View(self._bytes, self._layout)
+            try:
+                with _no_noise():
+                    self._file = Stream(self._view)
+            finally:
+                self._view.check()
+        except soundfile.LibsndfileError as error:
+            raise SourceError(f"cannot be read as audio ({_reason(error)})") from error
+        except OSError as error:
+            raise SourceError(reason(error)) from error
 
     @property
     def sixteen_bits(self) -> bool:
@@ -104,34 +121,84 @@ class Recording:
             SourceError: if the file holds no sound, or a sample that is not finite or beyond
                 `LOUDEST`.
         """
-        done = 0
-        broken = ""
-        try:
-            while len(block := self._read()):
-                self._check(block, done)
+        done, files = 0, 0
+        while files == 0 or self._goes_on():
+            files += 1
+            for block in self._blocks(done):
                 self._content.update(block.astype("<f4", copy=False).tobytes())
                 done += len(block)
                 yield block
-        except _BreakError as error:
-            broken = str(error)
-        claimed = self._file.frames
-        if done == 0:
+        if files > 1:
+            self.remarks.append(f"is {files} files in one; read as one")
+
+    def _goes_on(self) -> bool:
+        """Begin the file that follows in ours, if there is one and it can be read as part of it."""
+        if self._layout.following is None:
+            return False
+        with suppress(SourceError):
+            self._begin(self._layout.following)
+            if (self._file.samplerate, self._file.channels) == (self.rate, self.channels):
+                return True
+        self.remarks.append("the file that follows in it cannot be read as part of it")
+        return False
+
+    def _blocks(self, before: int) -> Iterator[NDArray[np.float32]]:
+        """All samples of the file that has been begun, `before` samples into the recording."""
+        claimed = self._layout.samples
+        if claimed is None:
+            claimed = self._file.frames if self._file.frames < UNKNOWN_LENGTH else 0
+        done, broken = 0, ""
+        while not broken:
+            # Not beyond the end: what is there may be no sound, and make the last samples fail.
+            count = min(BLOCK, claimed - done) if done < claimed else BLOCK
+            try:
+                block = self._read(count)
+            except _BreakError as error:
+                broken = str(error)
+                if done == claimed:  # what follows is no sound, and has done no harm
+                    break
+                block = self._last(done)
+            if not len(block):
+                break
+            levels = block * FULL_SCALE
+            if self.sixteen_bits and (levels != np.rint(levels)).any():
+                broken = f"samples have more bits than the {self.subtype} of its header"
+                break
+            self._check(block, before + done)
+            done += len(block)
+            yield block
+        if before + done == 0:
             raise SourceError(
                 f"holds nothing that can be read ({broken})" if broken else "is empty"
             )
-        if broken:
-            self.remarks.append(f"breaks off after {done / self.rate:.3f} s ({broken})")
-        elif done < claimed < UNKNOWN_LENGTH:
+        if broken and done != claimed:
+            self.remarks.append(f"breaks off after {(before + done) / self.rate:.3f} s ({broken})")
+        elif done < claimed:
             self.remarks.append(f"ends after {done:,} of the {claimed:,} samples of its header")
+        elif 0 < claimed < done:
+            self.remarks.append(f"has {done:,} samples, and {claimed:,} by its header")
 
-    def _read(self) -> NDArray[np.float32]:
+    def _last(self, done: int) -> NDArray[np.float32]:
+        """What follows `done` samples up to a break, which libsndfile drops with the rest."""
+        self._begin(self._layout.start)
+        samples = [np.empty((0, self.channels), np.float32)]
+        with suppress(_BreakError):
+            for start in range(0, done, BLOCK):
+                self._read(min(BLOCK, done - start))
+            while len(samples) <= BLOCK and len(sample := self._read(1)):
+                samples.append(sample)
+        return np.concatenate(samples)
+
+    def _read(self, count: int) -> NDArray[np.float32]:
         import soundfile
 
-        with _no_noise() if self.subtype.startswith("MPEG") else nullcontext():
-            try:
-                block: NDArray[np.float32] = self._file.read(BLOCK, dtype="float32", always_2d=True)
-            except soundfile.LibsndfileError as error:
-                raise _BreakError(_reason(error)) from error
+        try:
+            with _no_noise() if self.subtype.startswith("MPEG") else nullcontext():
+                block: NDArray[np.float32] = self._file.read(count, dtype="float32", always_2d=True)
+        except soundfile.LibsndfileError as error:
+            self._view.check()
+            raise _BreakError(_reason(error)) from error
+        self._view.check()
         return block
 
     def _check(self, block: NDArray[np.float32], done: int) -> None:
@@ -147,9 +214,6 @@ class Recording:
                 f"holds samples up to {peak:,.6g} where full scale is 1; divide them by their full "
                 "scale, such as 32,768"
             )
-        levels = block * FULL_SCALE
-        if self.sixteen_bits and (levels != np.rint(levels)).any():
-            raise _BreakError(f"samples have more bits than the {self.subtype} of its header")
 
     def mono(self, rate: int) -> Iterator[NDArray[np.float32]]:
         """The mean of the channels, (n,) at a time, resampled to `rate` samples per second.
@@ -190,24 +254,7 @@ class Recording:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-
-
-def _open(path: Path) -> "SoundFile":
-    import soundfile
-
-    class Stream(soundfile.SoundFile):  # type: ignore[misc]  # it states no types
-        # Otherwise soundfile seeks after every block, which fails in damaged files.
-        def seekable(self) -> bool:
-            return False
-
-    # Given a name, libsndfile would also open neighbouring files, and report errors less clearly.
-    with opened(path) as file:
-        descriptor = os.dup(file.fileno())
-    with _no_noise():
-        try:
-            return Stream(descriptor)  # which closes it even if it fails
-        except soundfile.LibsndfileError as error:
-            raise SourceError(f"cannot be read as audio ({_reason(error)})") from error
+        self._bytes.close()
 
 
 def _reason(error: "LibsndfileError") -> str:

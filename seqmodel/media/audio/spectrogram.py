@@ -6,6 +6,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from seqmodel.media.audio.frames import Windows
+
 WINDOW_SECONDS = 0.032
 """Long enough for the harmonics of a voice, short enough for syllables."""
 
@@ -36,19 +38,17 @@ def columns(
     reach, count = max(window, hop), min(WINDOWS, max(1, hop // window))
     before = (reach - hop) // 2
     shape = np.hanning(window)
-    rest = np.zeros(before, np.float32)
-    low, high, power = [], [], []
-    for block in chain(blocks, [np.zeros(reach - 1 - before, np.float32)]):
-        rest = np.concatenate([rest, block])
-        if len(rest) < reach:
+    windows, low, high, power = Windows(reach, hop), [], [], []
+    silence = np.zeros(reach - 1, np.float32)
+    for block in chain([silence[:before]], blocks, [silence[before:]]):
+        views = windows.of(block)
+        if not len(views):
             continue
-        views = np.lib.stride_tricks.sliding_window_view(rest, reach)[::hop]
         low.append(views[:, before : before + hop].min(axis=1))
         high.append(views[:, before : before + hop].max(axis=1))
         starts = (hop * k // count for k in range(count))
         heard = (np.fft.rfft(views[:, start : start + window] * shape) for start in starts)
         power.append(sum(np.abs(each) ** 2 for each in heard) / (count * (shape.sum() / 2) ** 2))
-        rest = rest[len(views) * hop :]
     return np.concatenate(low), np.concatenate(high), np.concatenate(power)
 
 

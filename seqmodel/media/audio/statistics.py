@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.media.audio.frames import Windows
 from seqmodel.media.sound import FULL_SCALE, to_levels
 
 Floats = NDArray[np.float64]
@@ -101,7 +102,7 @@ def measure(
     energies, clipped = np.zeros(size // 2 + 1), 0
     lengths, found = [], defaultdict[str, list[Floats]](list)
     for blocks in recordings:
-        frames, longer = _Frames(short, short), _Frames(long, hop)
+        frames, longer = Windows(short, short), Windows(long, hop)
         samples, levels = 0, [np.zeros(0)]
         for block in blocks:
             heard = to_levels(block).astype(np.float64) / FULL_SCALE
@@ -150,22 +151,6 @@ def stretches(mask: NDArray[np.bool_]) -> Floats:
     edges = np.diff(np.pad(mask.astype(np.int8), 1))
     frames = np.flatnonzero(edges < 0) - np.flatnonzero(edges > 0)
     return 0.02 * frames.astype(np.float64)
-
-
-class _Frames:
-    """Frames of `size` samples, one at every `hop`-th, of a line that comes in blocks."""
-
-    def __init__(self, size: int, hop: int) -> None:
-        self._size, self._hop, self._rest = size, hop, np.zeros(0)
-
-    def of(self, block: Floats) -> Floats:
-        """The frames (n, size) that end in the next block."""
-        line = np.concatenate([self._rest, block])
-        count = max(0, (len(line) - self._size) // self._hop + 1)
-        self._rest = line[count * self._hop :]
-        if not count:
-            return np.zeros((0, self._size))
-        return np.lib.stride_tricks.sliding_window_view(line, self._size)[:: self._hop]
 
 
 def _levels(frames: Floats) -> Floats:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.media.definitions import Piece, Work
 from seqmodel.media.input import read_whole
+from seqmodel.media.music.contents import Contents, left_out
 from seqmodel.media.music.formats import DRUM_CHANNEL, MIDI_SUFFIXES, ROLL_SUFFIXES
 from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
 from seqmodel.media.music.grid import Grid
@@ -21,6 +22,7 @@ from seqmodel.media.music.midi import Score, read_score
 from seqmodel.media.music.onsets import has_onsets, sounding
 from seqmodel.media.music.pianoroll import pack, piano_roll
 from seqmodel.media.music.published import STATED, RollFile, read_published
+from seqmodel.media.music.timing import Timing
 from seqmodel.media.music.tonic import semitones_to_c
 from seqmodel.media.words import plural
 
@@ -54,10 +56,17 @@ class MusicCorpus:
         """The source whose grid is taken."""
         self._assumed: list[Path] = []
         self._overruled: list[str] = []
+        self._timing = Timing(self._midi.grid, drums=self._midi.drums)
+        self._contents = Contents()
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """How the grid of rolls was found, if there is doubt."""
+        """How MIDI lies on the grid, and what it loses; how that of rolls was found, if unsure."""
+        facts: dict[str, Any] = {}
+        if self._timing.notes:
+            contents = self._contents.to_json()
+            facts["timing"], facts["contents"] = self._timing.to_json(), contents
+            facts["not_kept"] = left_out(contents, self.frame)
         remarks = [*self._overruled]
         if self._assumed:
             many = len(self._assumed) > 1
@@ -66,24 +75,25 @@ class MusicCorpus:
                 f"{which if many else f'{self._assumed[0]} does'} not state the grid: "
                 f"{self.frame.grid} assumed; --steps-per-beat says otherwise"
             )
-        return {"grid_remarks": remarks} if remarks else {}
+        return {**facts, "grid_remarks": remarks} if remarks else facts
 
     def works(self, path: Path) -> Iterator[Work]:
         """The one piece of a MIDI file, or all pieces of a file of rolls."""
         if path.suffix.lower() not in ROLL_SUFFIXES:
             piece = load_midi(path, self._midi)
             self._agree(path, self._midi.grid)
+            assert piece.score is not None
+            self._timing.add(piece.score)
+            self._contents.add(piece.score)
             yield self._work(str(path), piece)
             return
         if self.frame.transpose_to_c:
-            raise SourceError(
-                "--transpose-to-c needs MIDI files; published rolls are used as they are"
-            )
+            raise SourceError("is a roll, which cannot be transposed to C; only MIDI files can")
         file = read_published(path)
         if self.frame.onsets and not all(map(has_onsets, chain(*file.splits.values()))):
             raise SourceError(
-                "does not say which notes are struck again; --onsets needs MIDI files, or "
-                ".npy of 0 (off), 1 (struck) and 2 (held)"
+                "does not say which notes are struck again, as MIDI files do, and .npy of 0 (off), "
+                "1 (struck) and 2 (held)"
             )
         self._agree(path, file.grid, file)
         for split, rolls in file.splits.items():

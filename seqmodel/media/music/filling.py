@@ -62,7 +62,7 @@ class FilledPiece:
         self.tempo = defaults.TEMPO
         self.meter: tuple[int, int] | None = None
         self._score: Score | None = None
-        with named(f"--fill {path}"):
+        with named(f"--fill {path}", for_run=True):
             if path.suffix.lower() == ".npy":
                 played, _ = load_roll(path)
                 self._played = played if has_onsets(played) else with_onsets(played)
@@ -210,13 +210,12 @@ def _lines(roll: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def _off_grid(score: Score, frame: PianoRollFrames) -> bool:
-    """Whether notes of the score begin or end between the steps of a grid of beats."""
+    """Whether notes of the score begin between the steps of a grid of beats."""
     steps = frame.grid.steps_per_beat
     if steps is None:
         return False
     heard = (score.channel != DRUM_CHANNEL) | frame.drums
-    ticks = np.concatenate([score.on_tick[heard], score.off_tick[heard]]) * steps
-    return bool((ticks % score.ticks_per_unit).any())
+    return bool((score.on_tick[heard] * steps % score.ticks_per_unit).any())
 
 
 def _span(option: str, text: str, read: Callable[[str], Any]) -> tuple[Any | None, Any | None]:

@@ -107,9 +107,21 @@ class Grid:
         assert self.step_nanoseconds is not None
         return self.step_nanoseconds / 1e9
 
+    @property
+    def option(self) -> str:
+        """The option that asks for it, such as "--steps-per-beat 4"."""
+        if self.steps_per_beat is not None:
+            return f"--steps-per-beat {self.steps_per_beat}"
+        return f"--step-seconds {self._seconds}"
+
+    @property
+    def _seconds(self) -> str:
+        """The length of a frame, exactly."""
+        assert self.step_nanoseconds is not None
+        return f"{Decimal(self.step_nanoseconds).scaleb(-9).normalize():f}"
+
     def __str__(self) -> str:
         """Such as "4 steps per beat" or "0.6 s per step"."""
         if self.steps_per_beat is not None:
             return f"{self.steps_per_beat} step{'s' * (self.steps_per_beat > 1)} per beat"
-        assert self.step_nanoseconds is not None
-        return f"{Decimal(self.step_nanoseconds).scaleb(-9).normalize():f} s per step"
+        return f"{self._seconds} s per step"

@@ -1,6 +1,7 @@
 """Describes MIDI files, piano-rolls and datasets of music as values, text and pictures."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from seqmodel.files import write_file
 from seqmodel.media.definitions import Pieces
 from seqmodel.media.input import named, read_whole
 from seqmodel.media.music import defaults
+from seqmodel.media.music.contents import Contents, parts_of
 from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.formats import DRUM_CHANNEL
 from seqmodel.media.music.grid import LOWEST_PITCH, NOTES, Grid
@@ -20,22 +22,37 @@ from seqmodel.media.music.onsets import has_onsets, sounding, struck
 from seqmodel.media.music.pianoroll import given_part, piano_roll
 from seqmodel.media.music.plots import piano_roll_png, plot_note_frequencies
 from seqmodel.media.music.published import read_published
+from seqmodel.media.music.timing import NEARLY_ALL, Timing, timing_text
 from seqmodel.media.music.tonic import semitones_to_c
-from seqmodel.media.words import plural
+from seqmodel.media.words import plural, printable
+
+FAMILIES = (
+    "piano", "chromatic percussion", "organ", "guitar", "bass", "strings", "ensemble", "brass",
+    "reed", "pipe", "synth lead", "synth pad", "synth effects", "ethnic", "percussive",
+    "sound effects",
+)  # fmt: skip
+"""The families of General MIDI, eight programs each."""
 
 
-def inspect_midi(path: Path, grid: Grid | None, plot: Path | None) -> dict[str, Any]:
-    """What a MIDI file holds: format, notes, tempo, estimated tonic, frames on `grid`."""
+def inspect_midi(
+    path: Path, grid: Grid | None, plot: Path | None, *, drums: bool = False
+) -> dict[str, Any]:
+    """What a MIDI file holds: format, parts, tempos, and how its notes lie on `grid`.
+
+    `drums` says whether the frames have the drums.
+    """
     grid = grid or Grid.of_beats(defaults.STEPS_PER_BEAT)
     with named(path):
         score = read_score(read_whole(path))
-        frames = piano_roll(score, grid, drums=False, onsets=True)
+        frames = piano_roll(score, grid, drums=drums, onsets=True)
+    timing, contents = Timing(grid, drums=drums), Contents()
+    timing.add(score)
+    contents.add(score)
     if plot is not None:
         given = given_part(score, grid)
         _plot(plot, frames, title=str(path), unit=f"frame ({grid})", given=given)
     lasting = score.off_tick > score.on_tick  # a note of length 0 only marks a sample's end
-    drums = score.channel == DRUM_CHANNEL
-    pitches = score.pitch[lasting & ~drums]
+    pitches = score.pitch[lasting & (score.channel != DRUM_CHANNEL)]
     return {
         "path": str(path),
         "kind": "midi",
@@ -43,17 +60,18 @@ def inspect_midi(path: Path, grid: Grid | None, plot: Path | None) -> dict[str, 
         "tracks": score.tracks,
         "channels": sorted({int(channel) + 1 for channel in score.channel}),
         "notes": int(lasting.sum()),
-        "drum_notes": int((lasting & drums).sum()),
         "lowest": note_name(int(pitches.min())) if len(pitches) else None,
         "highest": note_name(int(pitches.max())) if len(pitches) else None,
         "tempo_bpm": None if score.smpte else round(60e6 / int(score.tempo[0]), 2),
-        "tempo_changes": len(score.tempo) - 1,
         "seconds": round(float(score.seconds_at(score.off_tick.max(keepdims=True))[0]), 3),
         "tonic": NOTE_NAMES[-semitones_to_c(score) % 12],
         "grid": str(grid),
         "frames": len(frames),
         "notes_per_frame": _density(frames),
         "remarks": list(score.remarks),
+        **contents.to_json(),
+        "parts": parts_of(score),
+        "timing": timing.to_json(),
     }
 
 
@@ -132,16 +150,31 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
             + (f" at {values['grid']}" if "grid" in values else ""),
             f"  {_notes(values)}, {density}",
         ]
-    tempo = "SMPTE time" if values["tempo_bpm"] is None else f"{values['tempo_bpm']:g} bpm"
-    changes = values["tempo_changes"]
+    slowest, fastest = values.get("tempo_range_bpm", (0, 0))
+    tempo = (
+        f"{slowest:g}{f' to {fastest:g}' * (slowest < fastest)} bpm" if fastest else "SMPTE time"
+    )
+    changes, drums, pedal = (values[name] for name in ("tempo_changes", "drum_notes", "pedal"))
+    quietest, loudest = values.get("velocities", (0, 0))
+    meters, keys = (", ".join(values[kind]) for kind in ("meters", "keys"))
+    timing = values["timing"]
     return [
         f"{values['path']}: MIDI format {values['format']}, {plural(values['tracks'], 'track')}",
         f"  {_notes(values)}"
-        + (f", {values['drum_notes']:,} of them drums" if values["drum_notes"] else ""),
+        + f", {drums:,} of them drums" * (drums > 0)
+        + f", velocities {quietest} to {loudest}" * (quietest < loudest)
+        + f", pedal pressed {plural(pedal, 'time')}" * (pedal > 0),
+        *_parts(values["parts"]),
         f"  {values['seconds']:.1f} s at {tempo}"
-        + (f", {plural(changes, 'tempo change')}" if changes else ""),
-        f"  tonic {values['tonic']} (estimated)",
+        + f", {plural(changes, 'tempo change')}" * (changes > 0)
+        + f", in {meters}" * bool(meters),
+        f"  tonic {values['tonic']} (estimated)" + f", key signature {keys}" * bool(keys),
         f"  {plural(values['frames'], 'frame')} at {values['grid']}, {density}",
+        *(
+            f"  {timing_text(timing, values['grid'])}"
+            for _ in [0]
+            if timing["on_grid"] < NEARLY_ALL
+        ),
         *(f"  repaired: {remark}" for remark in values["remarks"]),
     ]
 
@@ -167,6 +200,20 @@ def density_text(notes_per_frame: float, struck_share: float | None) -> str:
     """Such as "3.62 notes per frame, 28.3% of them struck"."""
     of_them = "" if struck_share is None else f", {struck_share:.1%} of them struck"
     return f"{notes_per_frame:.2f} notes per frame{of_them}"
+
+
+def _parts(parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each part, unless there is nothing to say: one piano, or drums, without a name."""
+    if len(parts) == 1 and parts[0]["programs"] in ([], [1]) and not parts[0]["name"]:
+        return []
+    lines, in_track = [], Counter(part["track"] for part in parts)
+    for part in parts:
+        channel = f", channel {part['channel']}" * (in_track[part["track"]] > 1)
+        name = f' "{printable(part["name"])}"' if part["name"] else ""
+        played = [f"program {n} ({FAMILIES[(n - 1) // 8]})" for n in part["programs"]] or ["drums"]
+        notes = plural(part["notes"], "note")
+        lines.append(f"    track {part['track']}{channel}{name}: {', '.join(played)}, {notes}")
+    return lines
 
 
 def _notes(values: Mapping[str, Any]) -> str:

@@ -56,11 +56,13 @@ def steady_times(frames: int, seconds_per_frame: float) -> NDArray[np.float64]:
     return np.arange(frames + 1, dtype=np.float64) * seconds_per_frame
 
 
-def listen(path: Path, grid: Grid | None, tempo: float | None, target: Path) -> None:
+def listen(
+    path: Path, grid: Grid | None, tempo: float | None, target: Path, *, drums: bool = False
+) -> None:
     """Write a MIDI file or a roll (.npy) as sound to `target`, whose suffix decides the format.
 
-    A MIDI file is rendered on `grid`, a grid of beats, as a model sees it, at its own tempos unless
-    `tempo` is given. A roll states no tempo, and its grid only if it was sampled.
+    A MIDI file is rendered on `grid`, as a model sees it, with `drums` or without, at its own
+    tempos unless `tempo` is given. A roll states no tempo, and its grid only if it was sampled.
 
     Raises:
         SeqmodelError: naming `path`, if it cannot be read.
@@ -68,14 +70,14 @@ def listen(path: Path, grid: Grid | None, tempo: float | None, target: Path) -> 
     """
     kind = target.suffix.lower().lstrip(".")
     with named(path):
-        frames, times, grid, given = _read(path, grid, tempo)
+        frames, times, grid, given = _read(path, grid, tempo, drums=drums)
     check_sound(kind, float(times[-1]))
     with new_file(target) as file:
         write_music(kind, file, frames, times, grid, given=given)
 
 
 def _read(
-    path: Path, grid: Grid | None, tempo: float | None
+    path: Path, grid: Grid | None, tempo: float | None, *, drums: bool
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64], Grid, NDArray[np.bool_] | None]:
     """The frames, with onsets where the file states them, their times, grid and given part."""
     default = Grid.of_beats(defaults.STEPS_PER_BEAT)
@@ -85,10 +87,10 @@ def _read(
         seconds = grid.seconds_per_frame(tempo or defaults.TEMPO)
         return frames, steady_times(len(frames), seconds), grid, None
     grid, score = grid or default, read_score(read_whole(path))
-    frames = piano_roll(score, grid, drums=False, onsets=True)
+    frames = piano_roll(score, grid, drums=drums, onsets=True)
     given = given_part(score, grid)
-    if tempo is not None:
+    if tempo is not None or grid.steps_per_beat is None:
+        tempo = tempo or defaults.TEMPO  # of which frames in seconds know nothing
         return frames, steady_times(len(frames), grid.seconds_per_frame(tempo)), grid, given
-    assert grid.steps_per_beat is not None
     ticks = np.arange(len(frames) + 1) * (score.ticks_per_unit / grid.steps_per_beat)
     return frames, score.seconds_at(ticks), grid, given

@@ -31,6 +31,14 @@ def _tempo(help: str) -> Option:
     return Option("tempo", float, help, least=4.0, most=1000.0)
 
 
+STEP_SECONDS = Option(
+    "step_seconds", str, "MIDI: frames of this length instead.", metavar="SECONDS"
+)
+DRUMS = Option(
+    "drums", str, "MIDI: what to do with channel 10.  [default: drop]", choices=("drop", "keep")
+)
+
+
 class Music(Medium):
     """Piano-rolls; a frame is 88 zeros and ones, or 176 with onsets."""
 
@@ -49,7 +57,7 @@ class Music(Medium):
             f"Frames in a quarter note.  [default: {defaults.STEPS_PER_BEAT} of MIDI; of rolls "
             f"their own, if known, or {defaults.PUBLISHED_STEPS_PER_BEAT}]",
         ),
-        Option("step_seconds", str, "MIDI: frames of this length instead.", metavar="SECONDS"),
+        STEP_SECONDS,
         Option(
             "restrike",
             str,
@@ -57,12 +65,7 @@ class Music(Medium):
             "[default: close]",
             choices=("close", "discard"),
         ),
-        Option(
-            "drums",
-            str,
-            "MIDI: what to do with channel 10.  [default: drop]",
-            choices=("drop", "keep"),
-        ),
+        DRUMS,
         Option("transpose_to_c", bool, "MIDI: move each piece's estimated tonic to C."),
         Option("onsets", bool, "MIDI: tell notes that are struck from those held on."),
     )
@@ -74,6 +77,8 @@ class Music(Medium):
             f"[default: {defaults.STEPS_PER_BEAT}; of a roll its own]",
             least=1,
         ),
+        STEP_SECONDS,
+        DRUMS,
     )
     listen_options = (
         _tempo(
@@ -208,13 +213,15 @@ class Music(Medium):
             return inspection.inspect_roll(path, plot)
         if kind == "rolls":
             return inspection.inspect_rolls(path, plot)
-        return inspection.inspect_midi(path, _grid_given(options), plot)
+        drums = options.get("drums") == "keep"
+        return inspection.inspect_midi(path, _grid_given(options), plot, drums=drums)
 
     def listen(self, path: Path, options: Mapping[str, Any], target: Path) -> None:
         """`Medium.listen`."""
         from seqmodel.media.music import listening
 
-        listening.listen(path, _grid_given(options), options.get("tempo"), target)
+        drums = options.get("drums") == "keep"
+        listening.listen(path, _grid_given(options), options.get("tempo"), target, drums=drums)
 
     def file_lines(self, values: Mapping[str, Any]) -> list[str]:
         """`Medium.file_lines`."""
@@ -240,11 +247,22 @@ class Music(Medium):
 
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
         """How the grid of rolls was found, if there is doubt."""
-        return [f"  {remark}" for remark in self.prepare_remarks(manifest)]
+        remarks = self.prepare_remarks(manifest) + self.prepare_advice(manifest)
+        return [f"  {remark}" for remark in remarks]
 
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         """How the grid of rolls was found, if there is doubt."""
         return [str(remark) for remark in manifest.get("grid_remarks", [])]
+
+    def prepare_advice(self, manifest: Mapping[str, Any]) -> list[str]:
+        """How far MIDI files lie from the grid, if another fits better, and what is not kept."""
+        from seqmodel.media.music.timing import timing_text
+
+        timing, lost = manifest.get("timing", {}), manifest.get("not_kept", [])
+        lines = []
+        if "suggestion" in timing:
+            lines.append(timing_text(timing, self.frame_from_json(manifest["frame"]).grid))
+        return [*lines, f"not kept: {', '.join(lost)}"] if lost else lines
 
     def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
         """`Medium.sampling`."""

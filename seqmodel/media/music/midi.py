@@ -6,11 +6,12 @@ data bytes above 127, wrong track lengths, truncated files. `Score.remarks` list
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from operator import add
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,14 @@ Restrike = Literal["close", "discard"]
 SHORTEST_BEAT = 6
 """A time signature may count notes of one over two to this power, or longer ones."""
 
+MOST_SHARPS = 7
+FIFTHS = (
+    "Cb", "Gb", "Db", "Ab", "Eb", "Bb", "F", "C", "G", "D", "A", "E", "B", "F#", "C#", "G#", "D#",
+    "A#",
+)  # fmt: skip
+"""The tonics of the major keys from seven flats to seven sharps; three further are the minor ones.
+"""
+
 TIME_TOO_LATE = "has a time too late to be music (a damaged delta)"
 
 
@@ -41,7 +50,7 @@ TIME_TOO_LATE = "has a time too late to be music (a damaged delta)"
 class Score:
     """The notes of a MIDI file and what is needed to place them in time.
 
-    The five arrays of notes have one entry per note (N,), in no particular order.
+    The six arrays of notes have one entry per note (N,), in no particular order.
 
     Attributes:
         on_tick: int64 (N,), where each note begins, in ticks from the start.
@@ -49,11 +58,15 @@ class Score:
         pitch: uint8 (N,), 0 to 127.
         channel: uint8 (N,), 0 to 15; 9 is the drums.
         track: int64 (N,), the track's position in the file, from 0.
+        velocity: uint8 (N,), how hard it is struck, 1 to 127.
         ticks_per_unit: ticks in the unit of a tempo: a beat, or three frames of SMPTE time.
         smpte: whether ticks are real time, so that the file has no beats.
         tempo_tick: int64 (M,), increasing from 0: where each tempo begins.
         tempo: int64 (M,), microseconds per `ticks_per_unit`.
         meters: the time signatures, if any; each differs from the one before.
+        keys: the key signatures in the same way, such as "Eb" and "C#m".
+        programs: (track, channel, program) of each program change, in order within a track.
+        pedal: how often the sustain pedal is pressed.
         format: 0, 1 or 2, or an unknown one read as 1, as stated in the file.
         tracks: number of tracks found.
         track_names: their names, "" for one that has none.
@@ -66,11 +79,15 @@ class Score:
     pitch: NDArray[np.uint8]
     channel: NDArray[np.uint8]
     track: NDArray[np.int64]
+    velocity: NDArray[np.uint8]
     ticks_per_unit: int
     smpte: bool
     tempo_tick: NDArray[np.int64]
     tempo: NDArray[np.int64]
     meters: tuple[tuple[int, int], ...]
+    keys: tuple[str, ...]
+    programs: tuple[tuple[int, int, int], ...]
+    pedal: int
     format: int
     tracks: int
     track_names: tuple[str, ...]
@@ -215,9 +232,8 @@ class _Reader:
             self.record_repair("format 2, its patterns read one after the other")
         elif self.format > 2:
             self.record_repair(f"unknown format {self.format} read as format 1")
-        ticks, notes, tempos, meters, names = read_events(
-            np.frombuffer(self.data, np.uint8), self.tracks, self.close
-        )
+        events = read_events(np.frombuffer(self.data, np.uint8), self.tracks, self.close)
+        ticks, notes, tempos, names = events.ticks, events.notes, events.tempos, events.names
         counts = [len(track.lengths) for track in self.tracks]
         lasts = [
             track.rest + (int(ticks[end - 1]) if track.lengths else 0)
@@ -237,11 +253,15 @@ class _Reader:
             pitch=(notes[:, 2] & 127).astype(np.uint8),
             channel=(notes[:, 2] >> 7 & 15).astype(np.uint8),
             track=notes[:, 2] >> 11,
+            velocity=events.velocities,
             ticks_per_unit=ticks_per_unit,
             smpte=smpte_tempo is not None,
             tempo_tick=tempo_tick,
             tempo=tempo,
-            meters=self.meters(meters, ticks),
+            meters=_in_time(events.meters, ticks, _meter),
+            keys=_in_time(events.keys, ticks, _key),
+            programs=tuple((n >> 11, n >> 7 & 15, n & 127) for n in events.programs.tolist()),
+            pedal=events.pedal,
             format=self.format,
             tracks=len(self.tracks),
             track_names=tuple(
@@ -253,14 +273,6 @@ class _Reader:
                 for what, times in self.repairs.items()
             ),
         )
-
-    @staticmethod
-    def meters(meters: NDArray[np.int64], ticks: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-        """The possible time signatures in order of time, each once while it lasts."""
-        possible = meters[(meters[:, 1] > 0) & (meters[:, 2] <= SHORTEST_BEAT)]
-        possible = possible[np.argsort(ticks[possible[:, 0]], kind="stable")]
-        found = [(numerator, 2**power) for _, numerator, power in possible.tolist()]
-        return tuple(meter for meter, _ in groupby(found))
 
     def tempo_map(
         self, tempos: NDArray[np.int64], starts: list[int], smpte_tempo: int | None
@@ -278,3 +290,22 @@ class _Reader:
         tick, tempo = tick[order], tempo[order]
         last = np.append(tick[1:] > tick[:-1], True)
         return tick[last], tempo[last]
+
+
+def _in_time(
+    signatures: NDArray[np.int64], ticks: NDArray[np.int64], read: Callable[[int, int], Any | None]
+) -> tuple[Any, ...]:
+    """The possible signatures (K, 3), as `read`, in order of time, each once while it lasts."""
+    order = np.argsort(ticks[signatures[:, 0]], kind="stable")
+    found = [read(*values) for values in signatures[order, 1:].tolist()]
+    return tuple(signature for signature, _ in groupby(one for one in found if one is not None))
+
+
+def _meter(beats: int, power: int) -> tuple[int, int] | None:
+    return (beats, 2**power) if beats and power <= SHORTEST_BEAT else None
+
+
+def _key(sharps: int, minor: int) -> str | None:
+    sharps -= 256 * (sharps > 127)
+    possible = abs(sharps) <= MOST_SHARPS and minor in (0, 1)
+    return FIFTHS[sharps + MOST_SHARPS + 3 * minor] + "m" * minor if possible else None

@@ -24,8 +24,12 @@ LOST = 3
 TOO_LATE = 4
 """A delta exceeds what the format allows."""
 
-TRACK_NAME, SET_TEMPO, TIME_SIGNATURE = 0x03, 0x51, 0x58
+TRACK_NAME, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x51, 0x58, 0x59
+READ = np.isin(np.arange(256), (TRACK_NAME, SET_TEMPO, TIME_SIGNATURE, KEY_SIGNATURE))
+"""Which kinds of meta events are decoded."""
 END_OF_TRACK = 0x2F
+SUSTAIN, DOWN = 64, 64
+"""The controller of the sustain pedal, and the least value that holds it down."""
 
 # A delta of at most four bytes; a tempo, or a status or none and one or two data bytes.
 DELTA, TEMPO = rb"[\x80-\xff]{0,3}+[\x00-\x7f]", rb"\xff\x51\x03..."
@@ -126,10 +130,18 @@ class Events(NamedTuple):
     notes: NDArray[np.int64]
     """(N, 3), rows of (number of the event that begins it, of the one that ends it,
     track << 11 | channel << 7 | pitch)."""
+    velocities: NDArray[np.uint8]
+    """(N,), of the notes."""
+    programs: NDArray[np.int64]
+    """(P,), track << 11 | channel << 7 | program of each change, a track's in order."""
+    pedal: int
+    """How often the sustain pedal is pressed."""
     tempos: NDArray[np.int64]
     """(M, 2), rows of (number of the event, microseconds per beat)."""
     meters: NDArray[np.int64]
     """(K, 3), rows of (number of the event, beats in a bar, n for a beat of 2**-n notes)."""
+    keys: NDArray[np.int64]
+    """(J, 3), rows of (number of the event, sharps, or 256 less the flats, 1 for minor)."""
     names: dict[int, bytes]
     """By track, the first one it states."""
 
@@ -156,45 +168,84 @@ def read_events(data: NDArray[np.uint8], tracks: Sequence[Track], close: bool) -
 
     event = data[at]
     explicit = event > 127
-    meta = np.flatnonzero(event == 0xFF)
-    set_tempo, value = _metas(data, at, end, meta, SET_TEMPO, 3)
+    metas = _Metas.of(data, at, end, np.flatnonzero(event == 0xFF))
+    set_tempo, value = metas.of_kind(SET_TEMPO, 3)
     tempos = np.stack([set_tempo, _bytes(data, value, 3) @ (1 << 16, 1 << 8, 1)], axis=1)
-    signature, value = _metas(data, at, end, meta, TIME_SIGNATURE, 2)
+    signature, value = metas.of_kind(TIME_SIGNATURE, 2)
     meters = np.column_stack([signature, _bytes(data, value, 2)])
-    named, value = _metas(data, at, end, meta, TRACK_NAME, 0)
-    of_track, first_name = np.unique(track[named], return_index=True)
-    names = {
-        int(number): data[value[k] : end[named[k]]].tobytes()
-        for number, k in zip(of_track, first_name, strict=True)
-    }
+    signature, value = metas.of_kind(KEY_SIGNATURE, 2)
+    keys = np.column_stack([signature, _bytes(data, value, 2)])
+    named, value = metas.of_kind(TRACK_NAME, 0)
+    names: dict[int, bytes] = {}
+    for number, begin, stop in zip(
+        track[named].tolist(), value.tolist(), end[named].tolist(), strict=True
+    ):
+        names.setdefault(number, data[begin:stop].tobytes())
 
     channel = explicit & (event < 0xF0)
     status = event[np.maximum.accumulate(np.where(channel, np.arange(len(event)), 0))]
-    # What begins or ends a note; running status first occurs after a status of the same track.
-    number = np.flatnonzero((event < 0xF0) & (status >= 0x80) & (status < 0xA0))
-    at = at[number] + explicit[number]
+    # Running status first occurs after a status of the same track.
+    status = np.where(event < 0xF0, status, 0)
+    at += explicit
+    velocity_at = at + 1
+    kind, of_channel = status >> 4, track << 4 | status & 15
+    changes = np.flatnonzero(kind == 0xC)
+    programs = of_channel[changes] << 7 | data[at[changes]] & 127
+    controls = np.flatnonzero(kind == 0xB)
+    controls = controls[data[at[controls]] == SUSTAIN]
+    pedal = _presses(of_channel[controls], data[at[controls] + 1] >= DOWN)
+    # What begins or ends a note.
+    number = np.flatnonzero((status >= 0x80) & (status < 0xA0))
+    at = at[number]
     status = status[number]
     begins = (status >= 0x90) & (data[at + 1] > 0)
     # Above 127 is out of range, but it is where the pitch belongs: clamp it.
-    key = track[number] << 11 | (status & 15).astype(np.int64) << 7 | np.minimum(data[at], 127)
+    key = of_channel[number] << 7 | np.minimum(data[at], 127)
     # By key, then in order: sorting numbers is faster than sorting their places.
     bits = len(key).bit_length()
     order = np.sort(key << bits | np.arange(len(key))) & ((1 << bits) - 1)
     key, begins, number = key[order], begins[order], number[order]
     ends = np.flatnonzero((key[1:] == key[:-1]) & begins[:-1] & (close | ~begins[1:]))
     notes = np.stack([number[ends], number[ends + 1], key[ends]], axis=1)
-    return Events(ticks, notes, tempos, meters, names)
+    velocities = np.minimum(data[velocity_at[notes[:, 0]]], 127)
+    return Events(ticks, notes, velocities, programs, pedal, tempos, meters, keys, names)
 
 
-def _metas(
-    data: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64],
-    meta: NDArray[np.int64], kind: int, size: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
-    """Those of the events `meta` (M,) of this kind and at least this size; where their data are."""
-    found = meta[data[at[meta] + 1] == kind]
-    value, _ = _quantities(data, at[found] + 2)
-    long_enough = value + size <= end[found]
-    return found[long_enough], value[long_enough]
+def _presses(pedal: NDArray[np.int64], down: NDArray[np.bool_]) -> int:
+    """How often pedals go down, from which pedal each event moves and whether it then is down."""
+    if not len(pedal):
+        return 0
+    order = np.argsort(pedal, kind="stable")
+    pedal, down = pedal[order], down[order]
+    already = down[:-1] & (pedal[1:] == pedal[:-1])
+    return int(down.sum() - (already & down[1:]).sum())
+
+
+class _Metas(NamedTuple):
+    """The meta events that are read, M in all."""
+
+    number: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    value: NDArray[np.int64]
+    """Where their data are."""
+    size: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, data: NDArray[np.uint8], at: NDArray[np.int64], end: NDArray[np.int64],
+        meta: NDArray[np.int64],
+    ) -> "_Metas":  # fmt: skip
+        """Those of the events `meta` that are of a kind that is read."""
+        kind = data[at[meta] + 1]
+        read = READ[kind]
+        meta, kind = meta[read], kind[read]
+        value, _ = _quantities(data, at[meta] + 2)
+        return cls(meta, kind, value, end[meta] - value)
+
+    def of_kind(self, kind: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(Number of the event, where its data are) of those of a kind and at least this size."""
+        found = np.flatnonzero((self.kind == kind) & (self.size >= size))
+        return self.number[found], self.value[found]
 
 
 def _bytes(data: NDArray[np.uint8], starts: NDArray[np.int64], size: int) -> NDArray[np.int64]:

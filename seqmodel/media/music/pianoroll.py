@@ -39,15 +39,16 @@ def piano_roll(
             than `MAX_FRAMES` frames; if the grid is in beats and the file has none.
     """
     if grid.steps_per_beat is not None and score.smpte:
-        raise SourceError("is in SMPTE time, which has no beats; use --step-seconds")
+        raise SourceError("is in SMPTE time, which has no beats", "--step-seconds")
     on_tick, off_tick, pitch = score.on_tick, score.off_tick, score.pitch
     if not drums:
         melodic = score.channel != DRUM_CHANNEL
         on_tick, off_tick, pitch = on_tick[melodic], off_tick[melodic], pitch[melodic]
     if not len(pitch):
-        dropped = " but drums, which are dropped unless --drums keep" * bool(len(score.pitch))
         damage = f" ({'; '.join(score.remarks)})" * bool(score.remarks)
-        raise SourceError(f"has no notes{dropped}{damage}")
+        if len(score.pitch):
+            raise SourceError(f"has no notes but drums{damage}", "--drums keep")
+        raise SourceError(f"has no notes{damage}")
 
     frames_of = _frames_in_beats if grid.steps_per_beat else _frames_in_seconds
     # As a Python integer: no file can make it overflow.
@@ -55,8 +56,7 @@ def piano_roll(
     if length > MAX_FRAMES:
         coarser = "fewer --steps-per-beat" if grid.steps_per_beat else "a longer --step-seconds"
         raise SourceError(
-            f"has {length} frames at {grid}, more than the {MAX_FRAMES} a piece may have; "
-            f"use {coarser}"
+            f"has {length} frames at {grid}, more than the {MAX_FRAMES} a piece may have", coarser
         )
     if length == 0:
         raise SourceError(f"ends within half a step ({grid})")

@@ -41,6 +41,7 @@ class MusicSampling(Sampling):
         self._around = filled_piece(frame, request.options)
         if self._around is not None:
             self._tempo = request.options.get("tempo") or self._around.tempo
+        self.manner = {"tempo": self._tempo}
         per_second = 1 / self._seconds_per_frame
         default = request.longest_piece or defaults.LENGTH
         what = f"the {MAX_FRAMES:,} frames a piece may have"
@@ -108,7 +109,7 @@ class MusicSampling(Sampling):
         path = self._request.prime
         if path is None:
             return np.empty((0, self._frame.frame_size), np.uint8)
-        with named(f"--prime {path}"):
+        with named(f"--prime {path}", for_run=True):
             if path.suffix.lower() == ".npy":
                 return self._fitting(load_roll(path)[0])
             piece = load_midi(path, self._frame)

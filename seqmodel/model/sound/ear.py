@@ -1,4 +1,4 @@
-"""The predictors and features of `hearing.py` as instructions: a sample of several pieces."""
+"""Predictors and features as instructions: a sample of several pieces; see `predictors`."""
 
 import math
 from collections.abc import Callable
@@ -8,12 +8,12 @@ from llvmlite import ir
 
 from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.model.sound import grid, lattice, pitch, steering
-from seqmodel.model.sound.hearing import FAINT
+from seqmodel.model.sound import steering
 from seqmodel.model.sound.known import PUSHES, RANGES, VOICES, Known
 from seqmodel.model.sound.predictors import (
     CLEAN,
     CLIP,
+    FAINT,
     FULL,
     SAMPLE,
     SLOPE,
@@ -26,6 +26,7 @@ from seqmodel.model.sound.predictors import (
     Level,
     Loudness,
     Period,
+    Pitch,
     Predictors,
     Recent,
     Reflections,
@@ -50,7 +51,7 @@ class Ear:
         self._e, self._predictors, self._known, self._place = e, predictors, known, place
 
     def hear(self, sample: Vector, noise: tuple[Any, Callable[[], Vector]] | None = None) -> None:
-        """As `hearing`: the memory after a sample, in levels.
+        """The memory after a sample, in levels.
 
         `noise` is whether there is any, and what loads it; levels are without it.
         """
@@ -80,7 +81,7 @@ class Ear:
         self._hear_pitch(newest[predictors.pitch_line])
 
     def _hear_grid(self, sample: Vector) -> Vector:
-        """The grid after a sample; see `grid.hear`."""
+        """The grid after a sample."""
         e, b, old, seen = self._e, self._e.builder, self._load("grid"), self._load("seen")
         whole = self._rounded(sample)
         bits = b.fptosi(whole.value, e.integers)
@@ -92,7 +93,7 @@ class Ear:
         )
         found = found.replaced(seen, ">", 0.0, less).replaced(sample, "==", 0.0, old)
         self._store(found, "grid")
-        more = (seen + 1.0).clamp(0.0, float(grid.MOST)).replaced(sample, "==", 0.0, seen)
+        more = (seen + 1.0).clamp(0.0, float(Grid.MOST)).replaced(sample, "==", 0.0, seen)
         self._store(more, "seen")
         return found
 
@@ -114,8 +115,8 @@ class Ear:
             f, b_now, said = (Vector(e, value) for value in inside)
             k_m, b_m = load(k), load(b)
             num_m = load(num) * forgetting + (f + f) * b_m
-            den_m = (load(den) * forgetting + 2 * lattice.QUANTISATION) + f * f + b_m * b_m
-            k_now = num_m * lattice.INSIDE / den_m
+            den_m = (load(den) * forgetting + 2 * Lattice.QUANTISATION) + f * f + b_m * b_m
+            k_now = num_m * Lattice.INSIDE / den_m
             for value, part in ((num_m, num), (den_m, den), (k_now, k), (b_now, b)):
                 e.store(value.value, e.offset(part, at))
             following = f - k_m * b_m, b_m - k_m * f, said + k_now * b_now
@@ -127,7 +128,7 @@ class Ear:
         e, of_pitch = self._e, self._predictors.pitch
         energy = self._load("energy") * of_pitch.forgetting + 1.0 + newest * newest
         acf, line = self._place("acf"), self._place(self._predictors.pitch_line)
-        least, shortest = energy * pitch.LEAST, e.constant(float(of_pitch.shortest))
+        least, shortest = energy * Pitch.LEAST, e.constant(float(of_pitch.shortest))
 
         def compare(n: Any, best: list[Any]) -> None:
             """Update the autocorrelation at the n-th lag, and the best value and lag so far."""
@@ -189,7 +190,7 @@ class Ear:
             case Grid():
                 now, seen = self._load("grid"), self._load("seen")
                 share, odds = self._of_known("share"), _one(now)
-                for least in range(grid.MOST):
+                for least in range(Grid.MOST):
                     odds = (odds * now).replaced(seen, "<=", float(least), odds)
                 odds = odds * share
                 row.put(0, (odds / (odds + (1.0 - share))).replaced(now, "<=", 1.0, 0.0))
@@ -199,7 +200,7 @@ class Ear:
                     row.put(n, value * (1 / FULL))
 
     def _steered(self, anchor: Vector, level: Vector) -> list[Vector]:
-        """Both as `hearing` steers them, which takes no time where the strength is 0."""
+        """Both as `steering` moves them, which takes no time where the strength is 0."""
         e, strength, steered = self._e, self._of_known("strength"), [anchor.value, level.value]
         steers = e.builder.fcmp_unordered("!=", _lane(e, strength.value, 0), e.real(0.0))
         with e.when(steers, steered) as inside:
@@ -235,7 +236,7 @@ class Ear:
         place = place.clamp(0.0, last)
         lower = place.clamp(0.0, last - 0.5).value  # the last but one at most
         nodes = [e.builder.fptosi(_lane(e, lower, lane), INT) for lane in range(e.lanes)]
-        whole = self._lanes_of([e.builder.sitofp(node, e.real) for node in nodes])
+        whole = lanes_of(e, [e.builder.sitofp(node, e.real) for node in nodes])
 
         def column_of(table: Any, size: int, column: Any) -> Vector:
             below, above = (
@@ -255,7 +256,7 @@ class Ear:
         row.put(2 * TAPS + 2, period)
 
     def _one_period_ago(self, taps: int) -> list[Vector]:
-        """As `pitch.one_period_ago`."""
+        """The residuals one period before the next, and `taps` steps around it."""
         e, step, lag = self._e, self._predictors.pitch.step, self._load("lag")
         line, places = self._place(self._predictors.pitch_line), []
         for lane in range(e.lanes):
@@ -267,13 +268,8 @@ class Ear:
 
     def _loaded(self, places: list[Any]) -> Vector:
         """The number at each lane's place."""
-        return self._lanes_of([self._e.builder.load(place, typ=self._e.real) for place in places])
-
-    def _lanes_of(self, numbers: list[Any]) -> Vector:
-        e, value = self._e, ir.Constant(self._e.vector, ir.Undefined)
-        for lane, number in enumerate(numbers):
-            value = e.builder.insert_element(value, number, ir.IntType(32)(lane))
-        return Vector(e, value)
+        e = self._e
+        return lanes_of(e, [e.builder.load(place, typ=e.real) for place in places])
 
     def _of_known(self, name: str) -> Vector:
         place = self._e.offset(self._known, Known._fields.index(name))
@@ -303,6 +299,14 @@ class _Row:
             number = e.builder.fptrunc(number, ir.VectorType(told.real, e.lanes))
         for lane, address in enumerate(self._addresses):
             e.builder.store(_lane(e, number, lane), told.offset(address, n))
+
+
+def lanes_of(e: Emitter, numbers: list[Any]) -> Vector:
+    """A number in each lane."""
+    value = ir.Constant(e.vector, ir.Undefined)
+    for lane, number in enumerate(numbers):
+        value = e.builder.insert_element(value, number, ir.IntType(32)(lane))
+    return Vector(e, value)
 
 
 def _lane(e: Emitter, value: Any, lane: int) -> Any:

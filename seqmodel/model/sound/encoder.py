@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
-from seqmodel.model.encoder import CompiledInputs, Encoded, Inputs, Past
-from seqmodel.model.sound.hearing import UNDECIDED, afresh, start_memory
+from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Inputs, Past
 from seqmodel.model.sound.known import Known, nothing_known, unpacked
-from seqmodel.model.sound.predictors import NOISE_SHARE, predictors_at
+from seqmodel.model.sound.predictors import NOISE_SHARE, UNDECIDED, predictors_at
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena
@@ -31,14 +30,14 @@ AFFORDED = 0.02
 """What keeping voices up may cost, in bits per sample."""
 
 
-class SoundEncoder(nn.Module):
+class SoundEncoder(nn.Module, Encoder):
     """The unit makes a step for each sample, raw in [-1, 1), and reads what its past says: C = 1.
 
-    Lattices (`lattice.py`), which adapt at different speeds, predict the next sample; their
-    recent errors, the pitch (`pitch.py`) and levels say how and how well. `predictors.py`
+    Lattices, which adapt at different speeds, predict the next sample; their
+    recent errors, the pitch and levels say how and how well. `predictors.py`
     lists the features at each sample rate, all about 1 in size or less and limited. The output
     reads them too, E = I. The last four are how certain the recording's grid is and the grid itself
-    (`grid.py`), with full scale 1; the anchor, the first lattice's prediction in [-1, 1); and
+    with full scale 1; the anchor, the first lattice's prediction in [-1, 1); and
     its level: the recent mean of its errors' sizes, half a 16-bit level added. Outside training
     both are steered (`steering.py`).
 
@@ -54,8 +53,6 @@ class SoundEncoder(nn.Module):
     be predicted stays clean. The random numbers are torch's own. Stretches begin with windows, so
     they are no shorter than those.
     """
-
-    rows, binary, end_odds = 1, False, 0.0
 
     def __init__(
         self, rate: int, frame_size: int, *, noise: float = 0.0, steering: float = 0.0
@@ -98,7 +95,7 @@ class SoundEncoder(nn.Module):
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
-        memory = start_memory(self.predictors, self._known(), batch_size, like.device)
+        memory = self.predictors.start_memory(self._known().usual, batch_size, like.device)
         return Past(like.new_zeros(batch_size, 1), memory)
 
     def encode(self, frames: Tensor, past: Past, lengths: Tensor | None = None) -> Encoded:
@@ -123,7 +120,7 @@ class SoundEncoder(nn.Module):
         The last sample, not yet heard, is replaced by silence, which tells nothing of a grid.
         """
         assert past.memory is not None
-        memory = afresh(self.predictors, self._known(), past.memory)
+        memory = self.predictors.afresh(past.memory, self._known().usual)
         return Past(torch.zeros_like(past.numbers), memory)
 
     def inputs(self, past: Past) -> Inputs:
@@ -135,10 +132,6 @@ class SoundEncoder(nn.Module):
         """See `Encoder`."""
         _, memory = self._read(past.numbers.unsqueeze(0), past.memory)
         return Past(frame, memory)
-
-    def kept(self, numbers: Tensor) -> Tensor:
-        """See `Encoder`."""
-        return numbers
 
     def compiled(self, arena: "Arena") -> CompiledInputs:
         """See `Encoder`."""

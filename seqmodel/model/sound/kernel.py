@@ -1,4 +1,4 @@
-"""`hearing.py`, compiled: for many samples of a batch in training, sample by sample in drawing.
+"""Hearing and telling, compiled: many samples of a batch in training, one by one in drawing.
 
 A vector holds one number of several pieces, one per lane, so that the recursions along a lattice
 and along time run side by side. Drawing has one lane.
@@ -7,21 +7,18 @@ and along time run side by side. Drawing has one lane.
 from typing import Any
 
 import torch
-from llvmlite import ir
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
-from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.emit import INT, Emitter, vector_lanes
+from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.run.calls import Arena, Call, Slot
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, step_call
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
 from seqmodel.kernels.run.team import Kernel, compile_kernel, parallel_for, thread_count
 from seqmodel.model.encoder import CompiledInputs
-from seqmodel.model.sound.ear import Ear
+from seqmodel.model.sound.ear import Ear, lanes_of
 from seqmodel.model.sound.known import Known, nothing_known
 from seqmodel.model.sound.predictors import FULL, Predictors
-
-_ITEMSIZE = 8  # bytes of a number of the memory, and in sampling of all
 
 
 def compiled_inputs(
@@ -32,12 +29,17 @@ def compiled_inputs(
     ends: Tensor | None = None,
     noise: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As `hearing.heard_plainly`, for float32 or float64 samples and features on the CPU.
+    """The features (T, B, I) after each of `samples` (T, B), in [-1, 1), and the new memory (B, K).
 
-    Features after the ends of all pieces are zeros.
+    The predictors hear the samples through `noise` (T, B), times the level `slow` of the samples
+    without noise, and rounded to the grid. The levels themselves are of the samples, and of what is
+    missing to them, without noise too: if noise were in them, what follows would seem softer than
+    what was heard, and free running would fade. Each piece ends after as many samples as `ends`
+    (B,) says, by default all; its memory is that at its end. Features after it mean nothing, and
+    are zeros after the ends of all pieces. Samples and features are float32 or float64 on the CPU.
     """
     (T, B), memory, dtype = samples.shape, memory.clone(), samples.dtype
-    groups = -(-B // vector_lanes(_ITEMSIZE))
+    groups = -(-B // vector_lanes(ITEMSIZE))
     threads = thread_count(groups)
     job = _kernel(predictors, dtype).job(
         {
@@ -55,42 +57,33 @@ def sound_call(predictors: Predictors, known: Known, arena: Arena) -> CompiledIn
     """The same for one sample of one piece, in float64."""
     sample, x = arena.take(1), arena.take(1, predictors.input_size)
     memory = arena.take(1, predictors.memory_size)
-    fields: dict[str, int | Tensor | Slot | None] = {
-        "sample": sample, "kept": memory, "known": known.packed(), "x": x,
-    }  # fmt: skip
-    address = _step(predictors).address("step")
-    call = Call(address, _step_signature(predictors), _ITEMSIZE, fields)
+    call = step_call(
+        _signature(predictors, torch.float64), _write_step, predictors, T=1, B=1,
+        samples=sample.reshaped(1, 1), kept=memory, known=known.packed(),
+        x=x.reshaped(1, *x.shape), threads=1,
+    )  # fmt: skip
     return CompiledInputs(sample, x, [call], memory)
-
-
-def _known_size(predictors: Predictors) -> str:
-    return f"{len(nothing_known(predictors.told_stages).packed())}"
 
 
 @compiled_once
 def _signature(predictors: Predictors, dtype: torch.dtype) -> Signature:
+    """The fields for many samples on several threads; those for one leave some out."""
     memory, inputs = f"{predictors.memory_size}", f"{predictors.input_size}"
+    known = f"{len(nothing_known(predictors.told_stages).packed())}"
     return Signature(
         "sound",
-        ("T", "B", "G", "S"),
+        ("T", "B"),
         (
             Array("samples", ("T", "B"), dtype),
             Array("noise", ("T", "B"), dtype, optional=True),
             Array("kept", ("B", memory), torch.float64),
-            Array("known", (_known_size(predictors),), torch.float64),
-            Array("ends", ("B",), torch.int64),
+            Array("known", (known,), torch.float64),
+            Array("ends", ("B",), torch.int64, optional=True),
             Array("x", ("T", "B", inputs), dtype),
-            per_thread("work", "S * LANES"),
+            per_thread("work", "S * LANES", optional=True),
         ),
+        ("G", "S"),
     )
-
-
-@compiled_once
-def _step_signature(predictors: Predictors) -> Signature:
-    memory, inputs = f"{predictors.memory_size}", f"{predictors.input_size}"
-    known = _known_size(predictors)
-    shapes = {"sample": ("1",), "kept": ("1", memory), "known": (known,), "x": ("1", inputs)}
-    return Signature("sound_step", (), tuple(Array(*each) for each in shapes.items()))
 
 
 @compiled_once
@@ -103,29 +96,23 @@ def _kernel(predictors: Predictors, dtype: torch.dtype) -> Kernel:
         with e.loop(first, last) as group:
             _write_group(e, predictors, f, group, work, Emitter(e.builder, dtype.itemsize))
 
-    return compile_kernel(signature, _ITEMSIZE, write)
+    return compile_kernel(signature, ITEMSIZE, write)
 
 
-@compiled_once
-def _step(predictors: Predictors) -> Library:
-    module = ir.Module("sound_step")
-    with function(module, "step", [POINTER], _ITEMSIZE) as (wide, fields):
-        e = Emitter(wide.builder, _ITEMSIZE, lanes=1)
-        f = _step_signature(predictors).load(e, fields)
-        starts = predictors.starts
-        for line, size in predictors.lines.items():
-            start = e.offset(f["kept"], starts[line])
-            with e.loop(0, size - 1) as n:
-                e.store(e.load(e.offset(start, n, 1)), e.offset(start, n))
+def _write_step(wide: Emitter, f: dict[str, Any], predictors: Predictors) -> None:
+    e, starts = Emitter(wide.builder, ITEMSIZE, lanes=1), predictors.starts
+    for line, size in predictors.lines.items():
+        start = e.offset(f["kept"], starts[line])
+        with e.loop(0, size - 1) as n:
+            e.store(e.load(e.offset(start, n, 1)), e.offset(start, n))
 
-        def place(part: str) -> Any:
-            back = predictors.lines.get(part, 1) - 1
-            return e.offset(f["kept"], starts[part], back)
+    def place(part: str) -> Any:
+        back = predictors.lines.get(part, 1) - 1
+        return e.offset(f["kept"], starts[part], back)
 
-        ear = Ear(e, predictors, f["known"], place)
-        ear.hear(Vector(e, e.load(f["sample"])) * FULL)
-        ear.tell(e, [f["x"]])
-    return Library(module)
+    ear = Ear(e, predictors, f["known"], place)
+    ear.hear(Vector(e, e.load(f["samples"])) * FULL)
+    ear.tell(e, [f["x"]])
 
 
 def _write_group(
@@ -177,13 +164,10 @@ def _write_group(
             return e.offset(work, e.mul(e.add(start(part), newest), e.lanes))
 
         def gather(array: Any) -> Vector:
-            value = ir.Constant(e.vector, ir.Undefined)
-            for lane, piece in enumerate(pieces):
-                from_ = told.offset(array, e.mul(t, f["B"]), piece)
-                number = b.load(from_, typ=told.real)
-                number = number if told.real == e.real else b.fpext(number, e.real)
-                value = b.insert_element(value, number, ir.IntType(32)(lane))
-            return Vector(e, value)
+            places = [told.offset(array, e.mul(t, f["B"]), piece) for piece in pieces]
+            numbers = [b.load(place, typ=told.real) for place in places]
+            wide = told.real == e.real
+            return lanes_of(e, numbers if wide else [b.fpext(n, e.real) for n in numbers])
 
         ear = Ear(e, predictors, f["known"], place)
         noisy = b.icmp_unsigned("!=", b.ptrtoint(f["noise"], INT), e.int(0))

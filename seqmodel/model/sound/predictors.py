@@ -11,8 +11,16 @@ import math
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate
+from typing import ClassVar
+
+import torch
+from torch import Tensor
 
 FULL = 32768.0
+FAINT = 1e-9
+"""Added to every sample, in levels: in long silences, sums do not sink to denormal numbers."""
+UNDECIDED = -1.0
+"""The share of noise before the first sample of a piece."""
 MOST_STAGES, MOST_TOLD = 64, 32
 """Of a lattice, and of the first one's coefficients that are features."""
 CLIP = 8.0
@@ -29,7 +37,29 @@ SHORTEST, LONGEST = 2.5e-3, 20e-3
 
 @dataclass(frozen=True)
 class Lattice:
-    """See `lattice.py`."""
+    """Burg's lattice with exponential forgetting: a linear predictor that adapts at every sample.
+
+    Stage m turns the forward and backward errors f_m and b_m of order m, f_0 = b_0 = the sample,
+    into
+
+        f_m+1(t) = f_m(t) - k_m b_m(t-1),    b_m+1(t) = b_m(t-1) - k_m f_m(t),
+
+    and its reflection coefficient k_m = 2 sum f_m b_m / sum (f_m^2 + b_m^2), over the past with
+    weights that fall exponentially, minimises the sum of both errors' squares (Burg 1967, "Maximum
+    entropy spectral analysis"; the lattice: Itakura, Saito 1971, "Digital filtering techniques for
+    speech analysis and synthesis"). It is always inside (-1, 1), so the predictor is the stable
+    filter of an all-pole model at every moment (Makhoul 1977, "Stable and efficient lattice methods
+    for linear prediction"), unlike recursive least squares, which blows up when it hears its own
+    samples. The memory holds k, b and the two sums, num and den.
+    """
+
+    INSIDE: ClassVar[float] = 0.995
+    """Coefficients are multiplied by this: poles a little further inside, so fewer tones that
+    last."""
+    FIRST: ClassVar[float] = 100.0
+    """The sum of squares to start from, in squared levels."""
+    QUANTISATION: ClassVar[float] = 1 / 12
+    """The variance of rounding, added to the squares of both errors: k is finite in silence too."""
 
     order: int
     forgetting: float
@@ -50,7 +80,19 @@ class Level:
 
 @dataclass(frozen=True)
 class Pitch:
-    """See `pitch.py`; lags are in steps of `step` samples."""
+    """Where the recent past repeats itself: the lag at which a residual is most like itself.
+
+    Voiced speech is nearly periodic, and what linear prediction leaves of it has a pulse per
+    period, so the residual one period ago predicts the next (Atal, Schroeder 1970, "Adaptive
+    predictive coding of speech signals"). The autocorrelation is summed over the past with weights
+    that fall exponentially. The memory holds it at each lag, the energy, plus one squared level per
+    sample, the lag of the peak, and the peak over the energy. Lags are in steps of `step` samples.
+    """
+
+    FIRST: ClassVar[float] = 1e4
+    """The energy to start from, in squared levels."""
+    LEAST: ClassVar[float] = 1e-3
+    """The share of the energy that the peak must exceed; else the period is the shortest."""
 
     shortest: int
     longest: int
@@ -113,7 +155,20 @@ class Period:
 
 @dataclass(frozen=True)
 class Grid:
-    """How certain the recording's grid is, see `grid.py`, and the grid with full scale 1."""
+    """How certain the recording's grid is, and the grid with full scale 1.
+
+    The grid is the largest power of two that all samples so far are multiples of, the usual one
+    while all are 0. Recordings of fewer than 16 bits are on a grid of several levels, such as 256
+    for those of 8 bits, and are far likelier under a distribution over its points. FLAC, too, saves
+    these "wasted bits". How certain it is, the probability that the next sample is on the grid
+    because the recording is, follows from the share of recordings that have one in training, and
+    from the chance that one without would have met it so far: a sample is on a grid G by chance
+    once in G times. Where the grid is 1 it is 0.
+    """
+
+    MOST: ClassVar[int] = 2
+    """Samples other than 0 that count as evidence, `seen` in the memory: leaving a grid after
+    however many costs no more than that."""
 
     size: int = 2
 
@@ -212,6 +267,31 @@ class Predictors:
     def memory_size(self) -> int:
         """K, how many numbers are remembered of a piece."""
         return sum(self.sizes.values())
+
+    def start_memory(self, usual: float, batch_size: int, device: torch.device) -> Tensor:
+        """The memory (B, K) of pieces before their first sample, float64; `usual` is the grid."""
+        memory = torch.zeros(batch_size, self.memory_size, dtype=torch.float64, device=device)
+        parts = self.parts(memory)
+        for n in (*range(len(self.lattices)), CLEAN):
+            parts[f"den {n}"].fill_(Lattice.FIRST)
+        for name, level in (*self.levels.items(), (CLEAN, self.levels["slow"])):
+            parts[name].fill_(level.start)
+        firsts = {"energy": Pitch.FIRST, "lag": self.pitch.shortest, "peak": Pitch.LEAST}
+        for name, first in (firsts | {"grid": usual, NOISE_SHARE: UNDECIDED}).items():
+            parts[name].fill_(first)
+        return memory
+
+    def afresh(self, memory: Tensor, usual: float) -> Tensor:
+        """The memory (B, K) before the first sample of another recording that is joined on."""
+        memory = memory.clone()
+        parts = self.parts(memory)
+        parts["grid"].fill_(usual)
+        parts["seen"].zero_()
+        return memory
+
+    def parts(self, memory: Tensor) -> dict[str, Tensor]:
+        """The parts (B, size) of a memory (B, K) by name, views."""
+        return dict(zip(self.sizes, torch.split(memory, list(self.sizes.values()), 1), strict=True))
 
 
 @cache

@@ -30,45 +30,9 @@ how much more usual the period is in train than in what is drawn, and is reduced
 likelihood can afford: the better the unit knows what comes next, the more a pull costs.
 """
 
-import math
-
-from torch import Tensor
-
 OUTSIDE = 0.1
 """How strongly coefficients are drawn back into the usual range."""
 NODES = 16
 """Loudness is told apart at 1, 2, 4, ..., 32768 levels, the period at as many."""
 AN_OCTAVE = 5
 """Nodes in an octave of the period; the last is that of the longest."""
-
-
-def at_loudness(table: Tensor, loud: Tensor) -> Tensor:
-    """The row (B, N) at the level `loud` (B, 1), from those at the nodes (NODES, N), in between."""
-    return _between(table, loud.log() / math.log(2))
-
-
-def at_period(table: Tensor, share: Tensor) -> Tensor:
-    """The same for the period, as a share (B, 1) of the longest."""
-    return _between(table, share.log() * (AN_OCTAVE / math.log(2)) + (NODES - 1))
-
-
-def _between(table: Tensor, place: Tensor) -> Tensor:
-    place = place.clamp(0, NODES - 1)
-    node = place.long().clamp(max=NODES - 2)
-    below, above = table[node[:, 0]], table[node[:, 0] + 1]
-    return below + (above - below) * (place - node)
-
-
-def blunted(anchor: Tensor, sharp: Tensor, sharpest: float, strength: float) -> Tensor:
-    """The anchor (B, 1), smaller where the sound is sharper than nearly all of train."""
-    return anchor * (sharpest / sharp).clamp(max=1) ** strength
-
-
-def spectral_pull(k: Tensor, b: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """What moves the anchor (B, 1) towards the usual spectrum; each argument is (B, M)."""
-    return (OUTSIDE * (k.clamp(low, high) - k) * b).sum(1, keepdim=True)
-
-
-def voiced_pull(peak: Tensor, voice: Tensor, echo: Tensor) -> Tensor:
-    """What moves the anchor (B, 1) towards a voice."""
-    return peak * (1 - peak) * voice * echo

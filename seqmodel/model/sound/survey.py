@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from seqmodel.data.dataset import Split
-from seqmodel.model.sound.hearing import start_memory
 from seqmodel.model.sound.kernel import compiled_inputs
 from seqmodel.model.sound.known import Known, nothing_known
 from seqmodel.model.sound.predictors import (
@@ -150,7 +149,7 @@ def _heard(levels: NDArray[Any], predictors: Predictors, known: Known) -> _Heard
     k, period = (next(f for f in columns if isinstance(f, c)) for c in (Reflections, Period))
     wanted = [columns[loud].start, *range(*columns[k].indices(predictors.input_size))]
     wanted += [columns[period].stop - 2, columns[period].stop - 1]
-    memory, found = start_memory(predictors, known, abreast, torch.device("cpu")), []
+    memory, found = predictors.start_memory(known.usual, abreast, torch.device("cpu")), []
     for begin in range(0, length, AT_ONCE):
         samples = torch.from_numpy(np.float32(lines[begin : begin + AT_ONCE] / FULL))
         told, memory = compiled_inputs(predictors, known, samples, memory)

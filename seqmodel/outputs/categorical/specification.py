@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -12,15 +12,18 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
 from seqmodel.media.audio import mu_law
-from seqmodel.outputs.ends import END_LABELS, EndFigures
-from seqmodel.outputs.protocol import CompiledDraw, Sums, Together, Window, labelled
-from seqmodel.outputs.samples.blocks import choose
-from seqmodel.outputs.samples.figures import LevelFigures
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.ends import EndFigures
+from seqmodel.outputs.protocol import (
+    CompiledDraw,
+    DrawSetting,
+    Sums,
+    Together,
+    Window,
+    labelled,
+)
+from seqmodel.outputs.samples.blocks import LABELS, LevelFigures, choose
 from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
-
-if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena, Slot
-    from seqmodel.media.definitions import FrameDefinition
 
 SILENT = mu_law.LEVELS // 2 - 1, mu_law.LEVELS // 2
 """The two levels about zero, of samples up to 5 of 32,768 in size."""
@@ -37,7 +40,7 @@ class CategoricalOutput(SampleWiseOutput):
     discrete = True
 
     @classmethod
-    def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
         """See `Output.build`."""
         return cls(h_size, frame.frame_size, mu_law.LEVELS, end=config.end)
 
@@ -83,10 +86,9 @@ class CategoricalOutput(SampleWiseOutput):
         weight, bias = self.linear.weight, self.linear.bias
         if not h.numel() or device.why_not((h, weight, bias)) is not None:
             return _nats(self(h), levels)
-        from seqmodel.outputs.categorical.score import CategoricalNats  # loads the compiler
+        from seqmodel.outputs.categorical.compiled import categorical_nats  # loads the compiler
 
-        nats: Tensor = CategoricalNats.apply(h, weight, bias, levels)  # type: ignore[no-untyped-call]
-        return nats
+        return categorical_nats(h, weight, bias, levels)
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
@@ -106,21 +108,15 @@ class CategoricalOutput(SampleWiseOutput):
         choices = uniforms[..., :1]
         return choices, torch.zeros_like(choices)
 
-    def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
-    ) -> CompiledDraw:
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        from seqmodel.outputs.categorical.draw import categorical_draw  # loads the compiler
+        from seqmodel.outputs.categorical.compiled import categorical_draw  # loads the compiler
 
-        return categorical_draw(self, h, x, arena, chunk, temperature)
+        return categorical_draw(self, setting)
 
     def figures(self) -> Together:
         """Nats and bits per sample, apart for silence; the nats of ends, if any."""
         return Together(SilenceFigures(self), EndFigures(self))
-
-    def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Output.describe`."""
-        return describe_silence(figures)
 
 
 def _nats(logits: Tensor, levels: Tensor) -> Tensor:
@@ -159,18 +155,13 @@ class SilenceFigures(LevelFigures):
             "bits_per_other_sample": (nats - silent_nats) / max(others, 1) / math.log(2),
         }
 
-
-def describe_silence(figures: Mapping[str, float]) -> list[str]:
-    """The figures as `Output.describe` gives them."""
-    labels = {
-        "nats_per_sample": "nats per sample",
-        "bits_per_sample": "bits per sample",
-        "bits_per_silent_sample": "  silent samples",
-        "bits_per_other_sample": "  others",
-        "silent_share": "share of silent samples",
-    }
-    return [
-        *labelled(figures, labels),
-        "  of 8-bit mu-law levels; silent are the two about zero",
-        *labelled(figures, END_LABELS),
-    ]
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Figures`."""
+        labels = {
+            **LABELS,
+            "bits_per_silent_sample": "  silent samples",
+            "bits_per_other_sample": "  others",
+            "silent_share": "share of silent samples",
+        }
+        remark = "  of 8-bit mu-law levels; silent are the two about zero"
+        return [*labelled(figures, labels), remark]

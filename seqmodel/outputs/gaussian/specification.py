@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
-from seqmodel.outputs.protocol import CompiledDraw, Sums, Window
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Figures, Sums, Window
 from seqmodel.outputs.samples.blocks import (
     STEP,
     SampleBlocksOutput,
@@ -20,9 +19,6 @@ from seqmodel.outputs.samples.blocks import (
     nearest_level,
     windows,
 )
-
-if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena, Slot
 
 # Standardised. If it were narrower, the first random steps of the means would cost too much.
 _NARROWEST_START = 0.1
@@ -91,11 +87,9 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         weight, bias = self.linear.weight, self.linear.bias
         if not h.numel() or device.why_not((h, weight, bias, frames)) is not None:
             return self.nats(self(h), frames, past)
-        from seqmodel.outputs.gaussian.score import GaussianMixtureNats  # loads the compiler
+        from seqmodel.outputs.gaussian.compiled import gaussian_nats  # loads the compiler
 
-        z = self.standardised(frames)
-        nats: Tensor = GaussianMixtureNats.apply(h, weight, bias, z, self.floor)  # type: ignore[no-untyped-call]
-        return nats
+        return gaussian_nats(h, weight, bias, self.standardised(frames), self.floor)
 
     def floor_share(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """The share (...) of a block's samples that the floor decides: exp(log scale) < floor.
@@ -129,27 +123,15 @@ class GaussianMixtureOutput(SampleBlocksOutput):
         """See `SampleBlocksOutput.split`."""
         return uniforms[..., :1], torch.special.ndtri(above_zero(uniforms[..., 1:]))
 
-    def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
-    ) -> CompiledDraw:
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        from seqmodel.outputs.gaussian.draw import gaussian_draw  # loads the compiler
+        from seqmodel.outputs.gaussian.compiled import gaussian_draw  # loads the compiler
 
-        return gaussian_draw(self, h, x, arena, chunk, temperature)
+        return gaussian_draw(self, setting)
 
     def figures(self) -> "DensityFigures":
         """Nats per sample, and the share of samples at the floor."""
         return DensityFigures(self)
-
-    def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Output.describe`; with what the densities refer to."""
-        return [
-            f"nats per sample          {figures['nats_per_sample']:9.4f}",
-            f"samples at the floor     {figures['floor_share']:9.4f}",
-            f"  densities of (sample - {self.mean:.3g}) / {self.deviation:.3g}; "
-            f"add {math.log(self.deviation):.4f} nats",
-            "  per sample for those of samples in [-1, 1)",
-        ]
 
     def _rows(self, outputs: Tensor) -> Tensor:
         return outputs.view(*outputs.shape[:-1], 2 * self.frame_size + 1, self.components)
@@ -178,7 +160,7 @@ def _of_component(values: Tensor, component: Tensor) -> Tensor:
     return torch.take_along_dim(values, component[..., None, None], -1).squeeze(-1)
 
 
-class DensityFigures:
+class DensityFigures(Figures):
     """Nats per sample, and the share of samples whose density is decided by the scale's floor."""
 
     def __init__(self, output: GaussianMixtureOutput) -> None:
@@ -195,3 +177,13 @@ class DensityFigures:
             "nats_per_sample": nats / (frames * self._output.frame_size),
             "floor_share": sums["at_floor"] / frames,
         }
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Figures`; with what the densities refer to."""
+        return [
+            f"nats per sample          {figures['nats_per_sample']:9.4f}",
+            f"samples at the floor     {figures['floor_share']:9.4f}",
+            f"  densities of (sample - {self._output.mean:.3g}) / {self._output.deviation:.3g}; "
+            f"add {math.log(self._output.deviation):.4f} nats",
+            "  per sample for those of samples in [-1, 1)",
+        ]

@@ -1,14 +1,14 @@
 """16-bit samples from a mixture of discretised logistics around an adaptive prediction."""
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.kernels import device
+from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.ends import EndFigures
 from seqmodel.outputs.logistic.probability import (
     Mixture,
@@ -18,14 +18,9 @@ from seqmodel.outputs.logistic.probability import (
     mean_size,
     mixed,
 )
-from seqmodel.outputs.protocol import CompiledDraw, Together
-from seqmodel.outputs.samples.blocks import LEAST_FINE, STEP, nearest_level
-from seqmodel.outputs.samples.figures import LevelFigures, describe_levels
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Together
+from seqmodel.outputs.samples.blocks import LEAST_FINE, STEP, LevelFigures, nearest_level
 from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
-
-if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena, Slot
-    from seqmodel.media.definitions import FrameDefinition
 
 _START = -1.0, 0.2
 """Between these log scales training starts; chosen on speech, whose best single one is -0.3."""
@@ -57,7 +52,7 @@ class SampleLogisticOutput(SampleWiseOutput):
     discrete = True
 
     @classmethod
-    def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
         """See `Output.build`."""
         return cls(h_size, frame.frame_size, config.components, end=config.end)
 
@@ -95,24 +90,18 @@ class SampleLogisticOutput(SampleWiseOutput):
         """`nats(forward(h), frames, past)`: h (T S, B, H), frames (T, B, S) -> (T, B)."""
         if not self._compiles(h, frames):
             return self.nats(self(h), frames, past)
-        from seqmodel.outputs.logistic.sample_score import SampleLogisticNats  # loads the compiler
+        from seqmodel.outputs.logistic.compiled import sample_nats  # loads the compiler
 
-        nats: Tensor = SampleLogisticNats.apply(  # type: ignore[no-untyped-call]
-            h, *self.linear.parameters(), self.of_steps(frames), self.floor
-        )
-        return self.of_frames(nats)
+        return self.of_frames(sample_nats(self, h, self.of_steps(frames)))
 
     def weighted_score(self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor) -> Tensor:
         """See `SampleWiseOutput.weighted_score`."""
         if not self._compiles(h, frames):
             return super().weighted_score(h, frames, past, weights)
-        from seqmodel.outputs.logistic.sample_score import WeightedSampleLogisticNats
+        from seqmodel.outputs.logistic.compiled import sample_nats  # loads the compiler
 
-        total: Tensor = WeightedSampleLogisticNats.apply(  # type: ignore[no-untyped-call]
-            h, *self.linear.parameters(), self.of_steps(frames), self.floor,
-            weights.repeat_interleave(self.steps, 0),
-        )  # fmt: skip
-        return total
+        of_samples = weights.repeat_interleave(self.steps, 0)
+        return sample_nats(self, h, self.of_steps(frames), of_samples)
 
     def _compiles(self, h: Tensor, frames: Tensor) -> bool:
         """Whether compiled code can score these."""
@@ -148,21 +137,15 @@ class SampleLogisticOutput(SampleWiseOutput):
         """See `SampleBlocksOutput.split`."""
         return uniforms[..., :3:2], logistic_noise(uniforms[..., 1:2])
 
-    def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
-    ) -> CompiledDraw:
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        from seqmodel.outputs.logistic.sample_draw import sample_draw  # loads the compiler
+        from seqmodel.outputs.logistic.compiled import sample_draw  # loads the compiler
 
-        return sample_draw(self, h, x, arena, chunk, temperature)
+        return sample_draw(self, setting)
 
     def figures(self) -> Together:
         """Nats and bits per sample; the nats of ends, if any."""
         return Together(LevelFigures(self.steps), EndFigures(self))
-
-    def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Output.describe`."""
-        return describe_levels(figures)
 
     def _mixture(self, parameters: Tensor) -> tuple[Mixture, Tensor, Tensor, Tensor]:
         """The mixtures of samples less their anchors; certainties, spacings and anchors (...)."""

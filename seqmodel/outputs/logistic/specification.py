@@ -1,8 +1,6 @@
 """Blocks of 16-bit samples, one sample at a time, each from a mixture of discretised logistics."""
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,19 +8,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.kernels import device
 from seqmodel.outputs.logistic.probability import (
     Mixture,
     drawn_from,
     log_probability,
     logistic_noise,
 )
-from seqmodel.outputs.protocol import CompiledDraw
-from seqmodel.outputs.samples.blocks import STEP, SampleBlocksOutput, nearest_level, windows
-from seqmodel.outputs.samples.figures import LevelFigures, describe_levels
-
-if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena, Slot
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
+from seqmodel.outputs.samples.blocks import (
+    STEP,
+    LevelFigures,
+    SampleBlocksOutput,
+    nearest_level,
+    windows,
+)
 
 WIDTH = 64  # M, the hidden width per sample
 
@@ -115,18 +114,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
-        if not h.numel() or device.why_not((h, frames, past, *self.parameters())) is not None:
-            return self.nats(self(h), frames, past)
-        from seqmodel.outputs.logistic.score import Blocks, LogisticNats  # loads the compiler
-
-        samples = self._windows(frames, past).reshape(-1, self.context)
-        scales = float(self.residual), self.step, self.floor
-        nats: Tensor = LogisticNats.apply(  # type: ignore[no-untyped-call]
-            h, self._linear(samples).view(frames.shape),
-            Blocks(frames, self.standardised(frames), samples, *scales),
-            self.linear.weight, *self.window.parameters(), *self.mixture.parameters(),
-        )  # fmt: skip
-        return nats
+        return self.nats(self(h), frames, past)
 
     def sample_nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """-log P (..., F) of each sample, given h, the past and the block's samples before it."""
@@ -158,23 +146,13 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
         """See `SampleBlocksOutput.split`."""
         return uniforms[..., ::2], logistic_noise(uniforms[..., 1::2])
 
-    def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float
-    ) -> CompiledDraw:
-        """See `Output.compiled_draw`."""
-        from seqmodel.outputs.logistic.draw import logistic_draw  # loads the compiler
-
-        predictor = self.predictor.double() + self.residual.double() * self.correction.double()
-        parts = self.window, self.mixture, predictor, self.residual
-        return logistic_draw(self, *parts, h, x, arena, chunk, temperature)
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw | None:
+        """See `Output.compiled_draw`: none."""
+        return None
 
     def figures(self) -> LevelFigures:
         """Nats and bits per sample."""
         return LevelFigures(self.frame_size)
-
-    def describe(self, figures: Mapping[str, float]) -> list[str]:
-        """See `Output.describe`."""
-        return describe_levels(figures)
 
     def _windows(self, frames: Tensor, past: Tensor) -> Tensor:
         """The C samples before each sample of the block, standardised: (..., F, C), a view."""

@@ -7,19 +7,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqmodel.kernels.code.emit import vector_lanes
-from seqmodel.kernels.code.jit import Library, compiled_once
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
-from seqmodel.kernels.run.calls import Arena, Slot
+from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import Array
 from seqmodel.outputs.notes.draw import (
     BYTE,
     ITEMSIZE,
     NotesDraw,
     NotesWriter,
-    compile_draw,
     draw_signature,
 )
 from seqmodel.outputs.notes.linear import LinearNotesOutput
+from seqmodel.outputs.protocol import DrawSetting
 
 _SIGNATURE = draw_signature(
     "nade_draw",
@@ -35,21 +34,16 @@ _SIGNATURE = draw_signature(
 )
 
 
-def nade_draw(
-    output: LinearNotesOutput, V: Tensor, U: Tensor, h: Slot, x: Slot, arena: Arena, chunk: int,
-    temperature: float, *, fills: bool,
-) -> NotesDraw:  # fmt: skip
+def nade_draw(output: LinearNotesOutput, V: Tensor, U: Tensor, setting: DrawSetting) -> NotesDraw:
     """The draw of a frame from h (H,), the hidden units having weights V and U (F, K)."""
-    K, V, U = V.shape[1], _padded(V), _padded(U)
+    K, V, U, arena = V.shape[1], _padded(V), _padded(U), setting.arena
     P = V.shape[1]
     own: dict[str, int | Tensor | Slot | None] = {
         "K": K, "P": P, "V": V, "U": U,
         "a": arena.take(P), "state": arena.take(P), "limits": arena.take(output.frame_size),
         "past": arena.take(output.frame_size) if output.onsets else None,
     }  # fmt: skip
-    stored = output.linear.weight.element_size()
-    library = _library(stored, temperature == 0, output.onsets, fills)
-    return NotesDraw(output, h, x, arena, chunk, temperature, library, _SIGNATURE, own, fills=fills)
+    return NotesDraw(output, setting, _SIGNATURE, own, _write)
 
 
 def _padded(matrix: Tensor) -> Tensor:
@@ -57,14 +51,7 @@ def _padded(matrix: Tensor) -> Tensor:
     return F.pad(matrix.detach().double(), (0, -matrix.shape[1] % vector_lanes(ITEMSIZE)))
 
 
-@compiled_once
-def _library(stored: int, at_zero: bool, onsets: bool, fills: bool) -> Library:
-    return compile_draw(
-        _SIGNATURE, stored, lambda frame: _write(frame, at_zero=at_zero, onsets=onsets), fills=fills
-    )
-
-
-def _write(frame: NotesWriter, *, at_zero: bool, onsets: bool) -> None:
+def _write(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
     e, b, f = frame.e, frame.e.builder, frame.field
     D, P = f["D"], f["P"]
 

@@ -42,6 +42,13 @@ class Given(NamedTuple):
     past: Tensor | None = None
 
 
+def nade_nats(*given: Tensor | None) -> Tensor:
+    """The nats (...) of what is `Given` or, if their weights (...) follow, the weighted sum."""
+    function = NadeNats if len(given) == len(Given._fields) else WeightedNadeNats
+    nats: Tensor = function.apply(*given)  # type: ignore[no-untyped-call]
+    return nats
+
+
 class NadeNats(torch.autograd.Function):
     """The nats (...) of what is `Given`."""
 

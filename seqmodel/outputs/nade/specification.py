@@ -1,19 +1,16 @@
 """Frames of notes, each of which depends on the notes below it: a NADE."""
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from seqmodel.config import Config
 from seqmodel.kernels import device
+from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.notes.linear import LinearNotesOutput
-from seqmodel.outputs.notes.output import FillingDraw
-from seqmodel.outputs.protocol import Drawn
-
-if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena, Slot
-    from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
 
 
 class NadeOutput(LinearNotesOutput):
@@ -47,7 +44,7 @@ class NadeOutput(LinearNotesOutput):
         self.U = nn.Parameter(torch.zeros(numbers, width))
 
     @classmethod
-    def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
         """See `Output.build`."""
         notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
         width = config.nade_hidden
@@ -86,11 +83,11 @@ class NadeOutput(LinearNotesOutput):
         """See `LinearNotesOutput.weights`."""
         return *self.without_end(), self.V, self.U
 
-    def compiled_scores(self) -> tuple[Any, Any]:
-        """See `LinearNotesOutput.compiled_scores`."""
-        from seqmodel.outputs.nade.score import NadeNats, WeightedNadeNats
+    def compiled_nats(self) -> Callable[..., Tensor]:
+        """See `LinearNotesOutput.compiled_nats`."""
+        from seqmodel.outputs.nade.score import nade_nats
 
-        return NadeNats, WeightedNadeNats
+        return nade_nats
 
     def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
         """Draw a frame of each piece, from the lowest note to the highest, then the strikes.
@@ -116,11 +113,8 @@ class NadeOutput(LinearNotesOutput):
             a = a + frame[:, d : d + 1] * self.V[d]
         return Drawn(frame, self.ends(outputs, uniforms))
 
-    def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float,
-        *, fills: bool = False,
-    ) -> FillingDraw:  # fmt: skip
-        """See `NotesOutput.compiled_draw`."""
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
         from seqmodel.outputs.nade.draw import nade_draw  # loads the compiler
 
-        return nade_draw(self, self.V, self.U, h, x, arena, chunk, temperature, fills=fills)
+        return nade_draw(self, self.V, self.U, setting)

@@ -3,13 +3,12 @@
 from typing import Any
 
 import torch
-from llvmlite import ir
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
-from seqmodel.kernels.code.jit import compiled_once, function
+from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
-from seqmodel.kernels.run.team import Kernel, compile_kernels, parallel_for, thread_count
+from seqmodel.kernels.run.team import Kernel, compile_kernel, parallel_for, thread_count
 from seqmodel.outputs.notes.below import below_size
 from seqmodel.outputs.notes.below_writer import WORK, NotesBelow
 
@@ -30,7 +29,7 @@ class NoteInputs(torch.autograd.Function):
         D, H = F // 2 if onsets else F, h.shape[1]
         N = frames if inside is None else len(inside)
         threads = thread_count(N)
-        job = _kernels(h.element_size(), onsets)["note_inputs"].job(
+        job = _kernel(h.element_size(), onsets).job(
             {
                 "frames": frames, "N": N, "D": D, "H": H, "threads": threads,
                 "h": h.contiguous().view(frames, D, H), "notes": notes.contiguous(),
@@ -47,7 +46,7 @@ class NoteInputs(torch.autograd.Function):
         """The gradient of h."""
         frames, N, D, H = ctx.sizes
         d_h = d_x.new_empty(frames, D, H) if ctx.inside is None else d_x.new_zeros(frames, D, H)
-        job = _kernels(d_x.element_size(), ctx.onsets)["note_inputs_backward"].job(
+        job = _kernel(d_x.element_size(), ctx.onsets, backward=True).job(
             {
                 "frames": frames, "N": N, "D": D, "H": H,
                 "h": d_h, "inside": ctx.inside, "x": d_x.contiguous(),
@@ -58,24 +57,20 @@ class NoteInputs(torch.autograd.Function):
 
 
 @compiled_once
-def _kernels(itemsize: int, onsets: bool) -> dict[str, Kernel]:
+def _kernel(itemsize: int, onsets: bool, *, backward: bool = False) -> Kernel:
+    """`backward` writes h from x, both being gradients."""
     x = Array("x", ("D", "N", f"H + {below_size(onsets=onsets)}"))
     notes = Array("notes", ("frames", "2 * D" if onsets else "D"))
-    work = per_thread("work", f"2 * D + {WORK}")
-    signatures = [
-        Signature("note_inputs", _SIZES, (*_H, notes, x, work)),
-        Signature("note_inputs_backward", _SIZES, (*_H, x)),  # h and x are gradients
-    ]
-    module = ir.Module("note_inputs")
-    for signature, write in zip(signatures, (_write_forward, _write_backward), strict=True):
-        arguments = [POINTER, INT, INT]
-        with function(module, signature.name, arguments, itemsize) as (e, fields, thread, threads):
-            f = signature.load(e, fields)
-            f["width"] = e.add(f["H"], below_size(onsets=onsets))
-            first, last = e.share(f["N"], thread, threads)
-            with e.loop(first, last) as k:
-                write(e, f, k, _number(e, f["inside"], k), thread, onsets)
-    return compile_kernels(module, itemsize, signatures)
+    own = () if backward else (notes, per_thread("work", f"2 * D + {WORK}"))
+
+    def write(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
+        f["width"] = e.add(f["H"], below_size(onsets=onsets))
+        first, last = e.share(f["N"], thread, threads)
+        with e.loop(first, last) as k:
+            write_frame = _write_backward if backward else _write_forward
+            write_frame(e, f, k, _number(e, f["inside"], k), thread, onsets)
+
+    return compile_kernel(Signature("note_unit_inputs", _SIZES, (*_H, x, *own)), itemsize, write)
 
 
 def _number(e: Emitter, inside: Any, k: Any) -> Any:

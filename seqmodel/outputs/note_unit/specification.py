@@ -1,6 +1,6 @@
 """Frames of notes that depend on each other: a unit runs along pitch."""
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -9,16 +9,12 @@ from seqmodel import units
 from seqmodel.config import Config
 from seqmodel.kernels import device
 from seqmodel.kernels.dropout import Dropout
+from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.notes.below import below_size, notes_below
-from seqmodel.outputs.notes.output import FillingDraw
 from seqmodel.outputs.notes.tied import TiedOutput
-from seqmodel.outputs.protocol import Drawn
+from seqmodel.outputs.protocol import CompiledDraw, Drawn, DrawSetting
 from seqmodel.units.backends import stepper
 from seqmodel.units.module import Stack, Unit
-
-if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena, Slot
-    from seqmodel.media.definitions import FrameDefinition
 
 
 class NoteUnitOutput(TiedOutput):
@@ -51,7 +47,7 @@ class NoteUnitOutput(TiedOutput):
         self.unit, self.dropout = unit, Dropout(dropout)
 
     @classmethod
-    def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
         """See `Output.build`."""
         assert config.note_unit is not None
         assert config.note_hidden is not None
@@ -127,24 +123,21 @@ class NoteUnitOutput(TiedOutput):
             frame[:, own] = self.draw(logits, past[:, own], uniforms[:, own], temperature)
         return Drawn(frame, self.ends(h, uniforms))
 
-    def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float,
-        *, fills: bool = False,
-    ) -> FillingDraw | None:  # fmt: skip
-        """See `NotesOutput.compiled_draw`."""
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw | None:
+        """See `Output.compiled_draw`."""
         layers = self.layers()
         steps = stepper(layers)
         if steps is None:
             return None
         from seqmodel.outputs.notes.tied_draw import Steps, TiedDraw  # loads the compiler
 
-        H, weight = h.shape[1], layers[0].weights()["W"]
+        arena, H, weight = setting.arena, setting.h.shape[1], layers[0].weights()["W"]
         assert weight is not None  # a unit without W would not read the notes below
         note_x, product = arena.take(self.unit.input_size - H), arena.take(1, len(weight))
         calls, states = steps(layers, note_x, arena, product=product)
         read = states[-len(layers[-1].spec.state)]  # a layer's first state
         of_notes = Steps(weight[:, :H], product, note_x, calls, states, read)
-        return TiedDraw(self, h, x, arena, chunk, temperature, of_notes, fills=fills)
+        return TiedDraw(self, setting, of_notes)
 
 
 def note_inputs(

@@ -10,25 +10,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
-from seqmodel.kernels.code.jit import Library, function
+from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import row_matmul
 from seqmodel.kernels.linear.packing import pack
-from seqmodel.kernels.run.calls import Arena, Call, Slot
+from seqmodel.kernels.run.calls import Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING, Uniforms
-from seqmodel.outputs.chance import below
 from seqmodel.outputs.notes.linear import LinearNotesOutput
 from seqmodel.outputs.notes.output import NotesOutput
+from seqmodel.outputs.protocol import DrawSetting
 
 ITEMSIZE = 8
 """Bytes: float64 throughout."""
 BYTE = ir.IntType(8)
-FILLING = (
-    Array("forced", ("chunk", "D + 1"), optional=True),  # where not 0, the number's uniform
-    Array("logits", ("chunk", "D + 1"), optional=True),  # by which each number was drawn
+FRAMES = (
+    Array("factor", ("1",)),  # multiplies the notes' logits
+    # The state of the stream before the chunk, D + 1 numbers per frame; its bits are unsigned.
+    Array("uniforms", ("1",), torch.int64),
+    Array("frames", ("chunk", "D"), torch.uint8),  # with space for another vector at the end
+    # For a draw that `fills`: where not 0, the number's uniform; by which each number was drawn.
+    Array("forced", ("chunk", "D + 1"), optional=True),
+    Array("logits", ("chunk", "D + 1"), optional=True),
 )
-"""What a draw that `fills` reads and writes, besides all that others do."""
+"""The fields of a `FramesDraw`."""
 # D is the size of a frame, onsets included; `end` is 1 where the last column is the end's.
 _SIZES = ("H", "D", "columns", "end", "chunk")
 _ARRAYS = (
@@ -36,12 +41,8 @@ _ARRAYS = (
     packed("weight", "H", "columns"),
     Array("bias", ("columns",)),
     Array("product", ("columns",)),
-    Array("factor", ("1",)),  # multiplies the notes' logits
-    # The state of the stream before the chunk, D + 1 numbers per frame; its bits are unsigned.
-    Array("uniforms", ("1",), torch.int64),
-    Array("frames", ("chunk", "D"), torch.uint8),  # with space for another vector at the end
     Array("x", ("D",)),  # the last frame drawn, for the unit
-    *FILLING,
+    *FRAMES,
 )
 
 
@@ -53,15 +54,23 @@ def draw_signature(
 
 
 class FramesDraw:
-    """What a `FillingDraw` reads and writes besides the output's own fields."""
+    """A `CompiledDraw` of notes that, if it fills, takes numbers as given: `sampling.particles`.
+
+    Attributes:
+        fields: what it reads and writes besides the output's own.
+        frames: (chunk, D), as drawn.
+        uniforms: (1,), where the chunk begins in the stream.
+        forced: if it fills, (chunk, D + 1), read instead of the uniforms where not 0.
+        logits: if it does, (chunk, D + 1), those of each frame's numbers, divided by the
+            temperature, and of the end.
+    """
 
     call: Call
     forced: Slot | None
     logits: Slot | None
 
-    def __init__(
-        self, output: NotesOutput, arena: Arena, chunk: int, temperature: float, *, fills: bool
-    ) -> None:
+    def __init__(self, output: NotesOutput, setting: DrawSetting) -> None:
+        _, _, arena, chunk, temperature, fills = setting
         D = output.frame_size
         self.frames = arena.take(chunk, D, dtype=torch.uint8, spare=vector_lanes(ITEMSIZE))
         self._count, self.uniforms = chunk * (D + 1), arena.take(1, dtype=torch.int64)
@@ -88,20 +97,27 @@ class NotesDraw(FramesDraw):
     """A `CompiledDraw` from h (H,); x (D,) holds the previous frame, then the one drawn."""
 
     def __init__(
-        self, output: LinearNotesOutput, h: Slot, x: Slot, arena: Arena, chunk: int,
-        temperature: float, library: Library, signature: Signature,
-        own: Mapping[str, int | Tensor | Slot | None], *, fills: bool,
-    ) -> None:  # fmt: skip
-        """`own` are this output's own fields. At temperature 0 the factor is 1."""
-        super().__init__(output, arena, chunk, temperature, fills=fills)
+        self,
+        output: LinearNotesOutput,
+        setting: DrawSetting,
+        signature: Signature,
+        own: Mapping[str, int | Tensor | Slot | None],
+        write: Callable[..., None],
+    ) -> None:
+        """`own` are this output's own fields. At temperature 0 the factor is 1.
+
+        `write(frame, at_zero, onsets)` stores the notes in x and in the frame's bytes.
+        """
+        super().__init__(output, setting)
         weight, bias = output.linear.weight, output.linear.bias.double()
         columns, H = weight.shape
         fields = self.fields | {
-            "H": H, "columns": columns, "end": int(output.end), "h": h, "x": x,
-            "weight": pack(weight), "bias": bias, "product": arena.take(columns), **own,
+            "H": H, "columns": columns, "end": int(output.end), "h": setting.h, "x": setting.x,
+            "weight": pack(weight), "bias": bias, "product": setting.arena.take(columns), **own,
         }  # fmt: skip
-        address = library.address("draw")
-        self.call = Call(address, signature, ITEMSIZE, fields, weight.element_size())
+        stored, parameters = weight.element_size(), (setting.temperature == 0, output.onsets)
+        library = _compiled(signature, stored, setting.fills, write, *parameters)
+        self.call = Call(library.address("draw"), signature, ITEMSIZE, fields, stored)
 
 
 class NotesWriter:
@@ -131,7 +147,7 @@ class NotesWriter:
 
     def chosen(self, logit: Vector, j: Any) -> Any:
         """The same, once the logits are written."""
-        return below(self.uniforms(j), logit)
+        return self.uniforms(j).below(logit)
 
     def told(self, j: Any, *, of_first: bool = False) -> Vector:
         """The logit that was told of number `j`, in all lanes; of the chunk's first frame's."""
@@ -163,19 +179,17 @@ class NotesWriter:
         return self.e.builder.extract_element(lanes, ir.IntType(32)(0))
 
 
-def compile_draw(
-    signature: Signature, stored: int, write: Callable[[NotesWriter], None], *, fills: bool
+@compiled_once
+def _compiled(
+    signature: Signature, stored: int, fills: bool, write: Callable[..., None], *parameters: bool
 ) -> Library:
-    """A draw whose notes `write` stores in x and in the frame's bytes.
-
-    The packed weight takes `stored` bytes per number.
-    """
+    """The draw; the packed weight takes `stored` bytes per number."""
     module = ir.Module(signature.name)
     with function(module, "draw", [POINTER, INT], ITEMSIZE, INT) as (e, fields, n):
         b, f = e.builder, signature.load(e, fields)
         row_matmul(e, stored, f["h"], f["weight"], f["product"], f["H"], f["columns"], False)
         frame = NotesWriter(e, f, n, fills=fills)
-        write(frame)
+        write(frame, *parameters)
         with b.if_then(b.icmp_signed(">", f["end"], e.int(0))):
             one = e.first_lanes(e.int(1))
             end = frame.output(b.sub(f["columns"], e.int(1)), one)

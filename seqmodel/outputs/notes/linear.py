@@ -1,7 +1,7 @@
 """Shared by the outputs over frames of notes that read h through one layer."""
 
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -65,10 +65,10 @@ class LinearNotesOutput(NotesOutput):
         return self.without_end()
 
     @abstractmethod
-    def compiled_scores(self) -> tuple[Any, Any]:
-        """The autograd functions that score h, `weights()`, frames and past; loads the compiler.
+    def compiled_nats(self) -> Callable[..., Tensor]:
+        """The function of h, `weights()`, frames and past, if onsets need it; loads the compiler.
 
-        The first gives the nats of frames, the second takes their weights too and gives the sum.
+        It gives the nats of frames or, if it gets weights of these too, their weighted sum.
         """
 
     def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
@@ -76,8 +76,7 @@ class LinearNotesOutput(NotesOutput):
         given = h, *self.weights(), frames, needed(past) if self.onsets else None
         if not h.numel() or device.why_not(given) is not None:
             return self.nats(self(h), frames, past)
-        nats: Tensor = self.compiled_scores()[0].apply(*given)
-        return nats
+        return self.compiled_nats()(*given)
 
     def weighted_score(
         self, h: Tensor, frames: Tensor, weights: Tensor, past: Tensor | None = None
@@ -86,8 +85,7 @@ class LinearNotesOutput(NotesOutput):
         given = h, *self.weights(), frames, needed(past) if self.onsets else None, weights
         if not h.numel() or device.why_not(given) is not None:
             return (self.nats(self(h), frames, past) * weights).sum()
-        total: Tensor = self.compiled_scores()[1].apply(*given)
-        return total
+        return self.compiled_nats()(*given)
 
     def end_score(self, h: Tensor, last: Tensor) -> Tensor:
         """`end_nats(forward(h), last)`, from h (..., H), without the other columns."""

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -12,10 +11,7 @@ from torch.nn import functional as F
 
 from seqmodel.outputs.ends import END_LABELS, EndFigures, EndingOutput
 from seqmodel.outputs.notes.onsets import as_drawn, needed, onset_nats
-from seqmodel.outputs.protocol import CompiledDraw, Loss, Sums, Together, Window, labelled
-
-if TYPE_CHECKING:
-    from seqmodel.kernels.run.calls import Arena, Slot
+from seqmodel.outputs.protocol import Figures, Loss, Sums, Together, Window, labelled
 
 LABELS = {
     "onset_nats_per_frame": "  of it, struck or held",
@@ -24,23 +20,6 @@ LABELS = {
     "precision": "precision",
     "recall": "recall",
 }
-
-
-class FillingDraw(CompiledDraw, Protocol):
-    """A `CompiledDraw` that, if it `fills`, takes some numbers as given; see `sampling.particles`.
-
-    Attributes:
-        frames: (chunk, F), as drawn.
-        uniforms: (1,), where the chunk begins in the stream.
-        forced: if it fills, (chunk, F + 1), read instead of the uniforms where not 0.
-        logits: if it does, (chunk, F + 1), those of each frame's numbers, divided by the
-            temperature, and of the end.
-    """
-
-    frames: "Slot"
-    uniforms: "Slot"
-    forced: "Slot | None"
-    logits: "Slot | None"
 
 
 class NotesOutput(EndingOutput):
@@ -68,13 +47,6 @@ class NotesOutput(EndingOutput):
     @abstractmethod
     def note_logits(self, h: Tensor, frames: Tensor) -> Tensor:
         """The logits (T, B, F), given h (T, B R, H) and what they depend on in frames (T, B, F)."""
-
-    @abstractmethod
-    def compiled_draw(
-        self, h: "Slot", x: "Slot", arena: "Arena", chunk: int, temperature: float,
-        *, fills: bool = False,
-    ) -> "FillingDraw | None":  # fmt: skip
-        """See `Output.compiled_draw`. One that `fills` takes some numbers as given."""
 
     @abstractmethod
     def weighted_score(
@@ -132,7 +104,7 @@ class NotesOutput(EndingOutput):
         return labelled(figures, LABELS)
 
 
-class NoteFigures:
+class NoteFigures(Figures):
     """Counts of notes over all frames of a split (Bay, Ehmann, Downie 2009).
 
     A note is predicted where it is more likely on than off, given all that the output conditions

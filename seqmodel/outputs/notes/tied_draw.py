@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import torch
 from llvmlite import ir
 from torch import Tensor
 
@@ -13,12 +12,13 @@ from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import matmul
 from seqmodel.kernels.linear.packing import pack
-from seqmodel.kernels.run.calls import Arena, Call, Nested, Slot
+from seqmodel.kernels.run.calls import Call, Nested, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.outputs.notes.below import below_size
 from seqmodel.outputs.notes.below_writer import WORK, NotesBelow
-from seqmodel.outputs.notes.draw import BYTE, FILLING, ITEMSIZE, FramesDraw, NotesWriter
+from seqmodel.outputs.notes.draw import BYTE, FRAMES, ITEMSIZE, FramesDraw, NotesWriter
 from seqmodel.outputs.notes.tied import TiedOutput
+from seqmodel.outputs.protocol import DrawSetting
 
 _SIZES = ("H", "notes", "D", "R", "chunk")  # D is the size of a frame, onsets included
 _ARRAYS = (
@@ -27,12 +27,8 @@ _ARRAYS = (
     Array("bias", ("D // notes",)),
     Array("end_weight", ("H",), optional=True),
     Array("end_bias", ("1",), optional=True),
-    Array("factor", ("1",)),  # multiplies the notes' logits
-    # The state of the stream before the chunk, D + 1 numbers per frame; its bits are unsigned.
-    Array("uniforms", ("1",), torch.int64),
-    Array("frames", ("chunk", "D"), torch.uint8),
     Array("kept", ("D",)),  # the previous frame, then the one drawn
-    *FILLING,
+    *FRAMES,
 )
 
 
@@ -57,11 +53,11 @@ class TiedDraw(FramesDraw):
     """A `CompiledDraw` whose notes are drawn one after another."""
 
     def __init__(
-        self, output: TiedOutput, h: Slot, kept: Slot, arena: Arena, chunk: int,
-        temperature: float, steps: Steps | None = None, *, fills: bool,
-    ) -> None:  # fmt: skip
+        self, output: TiedOutput, setting: DrawSetting, steps: Steps | None = None
+    ) -> None:
         """`steps` read each note's row of h; without them the output layer reads the row itself."""
-        super().__init__(output, arena, chunk, temperature, fills=fills)
+        super().__init__(output, setting)
+        h, kept, arena, _, temperature, fills = setting
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
         fields = self.fields | {

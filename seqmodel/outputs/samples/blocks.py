@@ -1,10 +1,12 @@
-"""Shared by the outputs over blocks of samples: levels, the choice of a component, the start.
+"""Shared by outputs over blocks of samples: levels, the choice of a component, start, figures.
 
 Raw samples are in [-1, 1); 16-bit ones are integer multiples of `STEP`, their levels.
 """
 
+import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Self
+from collections.abc import Mapping
+from typing import Self
 
 import numpy as np
 import torch
@@ -15,10 +17,8 @@ from torch import Tensor, nn
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.errors import UsageError
-from seqmodel.outputs.protocol import Drawn, Output
-
-if TYPE_CHECKING:
-    from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.protocol import Drawn, Figures, Output, Sums, labelled
 
 LOWEST, HIGHEST, LEVELS = -32768, 32767, 65536
 STEP = 1 / 32768
@@ -26,6 +26,7 @@ UNIFORM = 2.0**-40
 """The share of every level alike in a distribution over levels."""
 LEAST_FINE = 2.0**-20
 """The least weight of single levels beside a coarser grid."""
+LABELS = {"nats_per_sample": "nats per sample", "bits_per_sample": "bits per sample"}
 # An output finds its start from at least this many frames, if there are as many, taken evenly from
 # all pieces.
 _FRAMES = 20_000
@@ -68,7 +69,7 @@ class SampleBlocksOutput(Output):
         """Set `floor`, `uniforms_per_frame`, `linear` and whatever else reads h (..., H)."""
 
     @classmethod
-    def build(cls, config: Config, frame: "FrameDefinition", h_size: int) -> Self:
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
         """See `Output.build`."""
         if config.end:
             raise UsageError(f"--end for audio is for --model sample-wise, not {config.model}")
@@ -143,3 +144,20 @@ def choose(logits: Tensor, uniforms: Tensor, temperature: float) -> Tensor:
 def above_zero(uniforms: Tensor) -> Tensor:
     """The uniforms, 0 replaced by 2^-54, half the smallest positive one, for finite noise."""
     return uniforms.clamp(min=2.0**-54)
+
+
+class LevelFigures(Figures):
+    """Nats and bits per sample, of the probabilities of levels: they follow from the nats."""
+
+    def __init__(self, frame_size: int) -> None:
+        self._frame_size = frame_size
+
+    def values(self, sums: Sums, *, nats: float, frames: int, pieces: int) -> dict[str, float]:
+        """The figures by name."""
+        per_sample = nats / (frames * self._frame_size)
+        return {"nats_per_sample": per_sample, "bits_per_sample": per_sample / math.log(2)}
+
+    def describe(self, figures: Mapping[str, float]) -> list[str]:
+        """See `Figures`."""
+        remark = "  of 16-bit levels, so figures compare whatever the scaling"
+        return [*labelled(figures, LABELS), remark]

@@ -15,14 +15,15 @@ from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once, function
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.matmul import row_matmul
-from seqmodel.kernels.run.calls import Arena, Call, Slot
+from seqmodel.kernels.run.calls import Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.outputs.chance import below
+from seqmodel.outputs.protocol import DrawSetting
 from seqmodel.outputs.samples.blocks import LOWEST, STEP, SampleBlocksOutput
 
-_SIZES = ("F", "C", "K", "choices", "chunk")
+_SIZES = ("H", "F", "C", "K", "choices", "chunk")
 _ARRAYS = (
+    Array("h", ("H",)),
     Array("frames", ("chunk", "F")),  # raw samples
     Array("line", ("C + chunk * F",)),  # the C samples before the chunk, then its own; standardised
     Array("x", ("C",)),  # the last C samples, standardised, for the unit
@@ -39,7 +40,7 @@ _ITEMSIZE = 8  # bytes: float64 throughout
 
 
 def draw_signature(name: str, sizes: tuple[str, ...], arrays: tuple[Array, ...]) -> Signature:
-    """The fields of an audio draw: the shared ones, and an output's own, h (H,) among them."""
+    """The fields of an audio draw: the shared ones, and an output's own."""
     return Signature(name, (*_SIZES, *sizes), (*_ARRAYS, *arrays))
 
 
@@ -49,16 +50,18 @@ class AudioDraw:
     def __init__(
         self,
         output: SampleBlocksOutput,
-        x: Slot,
-        arena: Arena,
-        chunk: int,
-        temperature: float,
-        library: Library,
+        setting: DrawSetting,
         signature: Signature,
         own: Mapping[str, int | Tensor | Slot],
+        write: Callable[..., None],
+        *parameters: Any,
     ) -> None:
-        """`own` are this output's own fields; its packed matrices have its weights' dtype."""
-        F, (C,) = output.frame_size, x.shape
+        """From h (H,) or (1, H); `own` are this output's own fields.
+
+        Its packed matrices have its weights' dtype. `write(frame, *parameters)` puts the samples.
+        """
+        h, x, arena, chunk, temperature, _ = setting
+        F, (C,), H = output.frame_size, x.shape, h.shape[-1]
         choices = output.split(torch.zeros(output.uniforms_per_frame))[0].shape[-1]
         self._x, self._split, self._temperature = x, output.split, temperature
         self._shape = chunk, output.uniforms_per_frame
@@ -68,6 +71,7 @@ class AudioDraw:
         divisor = temperature or sys.float_info.min
         values = output.mean, output.deviation, output.floor, divisor
         fields: dict[str, int | Tensor | Slot] = {
+            "H": H, "h": h.reshaped(H),
             "F": F, "C": C, "K": output.components, "choices": choices, "chunk": chunk,
             "frames": self._frames, "line": self._line, "x": x, "uniforms": self._uniforms,
             "noise": self.noise, "constants": torch.tensor(values, dtype=torch.float64),
@@ -77,6 +81,7 @@ class AudioDraw:
             end_weight, end_bias = (part.double() for part in output.ending.parameters())
             fields |= {"end_weight": end_weight, "end_bias": end_bias, "ends": self._ends}
         stored = output.linear.weight.element_size()
+        library = _compiled(signature, stored, write, parameters)
         self.call = Call(library.address("draw"), signature, _ITEMSIZE, fields | {**own}, stored)
 
     def refill(self, memory: NDArray[np.uint8], uniforms: Uniforms) -> None:
@@ -194,17 +199,13 @@ class SamplesWriter:
 
 
 @compiled_once
-def compile_draw(
-    signature: Signature, stored: int, write: Callable[[SamplesWriter], None]
+def _compiled(
+    signature: Signature, stored: int, write: Callable[..., None], parameters: tuple[Any, ...]
 ) -> Library:
-    """A draw that appends the samples that `write` puts.
-
-    Packed matrices take `stored` bytes per number.
-    """
     module = ir.Module(signature.name)
     with function(module, "draw", [POINTER, INT], _ITEMSIZE, INT) as (e, fields, n):
         frame = SamplesWriter(e, signature.load(e, fields), n, stored)
-        write(frame)
+        write(frame, *parameters)
         e.copy(frame.before(frame.field["F"]), frame.field["x"], frame.field["C"])
         _write_end(frame)
     return Library(module)
@@ -215,6 +216,6 @@ def _write_end(frame: SamplesWriter) -> None:
     e, b, f = frame.e, frame.e.builder, frame.field
     with b.if_then(b.icmp_unsigned("!=", f["end_weight"], POINTER(None))):
         logit = Vector(e, e.splat(e.dot(f["h"], f["end_weight"], f["H"]), e.vector))
-        ends = below(frame.broadcast("ends", frame.n), logit + frame.broadcast("end_bias", 0))
+        ends = frame.broadcast("ends", frame.n).below(logit + frame.broadcast("end_bias", 0))
         b.ret(b.zext(b.extract_element(ends, e.int(0)), INT))
     b.ret(e.int(0))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from seqmodel.report.page.markup import Markup, joined, tag
-from seqmodel.report.page.parts import Cloud, Curve, Curves, Page, Samples, Scatter, Table
+from seqmodel.report.page.parts import Cloud, Curve
 
 COLOURS = 7
 """Defined in page.css, from `.series-0` on."""
@@ -21,18 +21,21 @@ SHAPES = (
 
 
 class Marks:
-    """The colour and shape of each series of a page, assigned in order of first appearance."""
+    """The colour and shape of each series of a page, assigned in order of first use."""
 
-    def __init__(self, page: Page) -> None:
-        self._numbers = {name: k for k, name in enumerate(dict.fromkeys(_names(page)))}
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def _number(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
 
     def colour(self, name: str) -> str:
         """The CSS class of the series' colour."""
-        return f"series-{self._numbers[name] % COLOURS}"
+        return f"series-{self._number(name) % COLOURS}"
 
     def use(self, name: str, **attributes: str) -> Markup:
         """The series' shape, for use within an SVG."""
-        number = self._numbers[name]
+        number = self._number(name)
         # Each time the colours repeat, the shapes shift by one against them.
         shape = (number + number // COLOURS) % len(SHAPES)
         return tag("use", href=f"#mark-{shape}", class_=f"mark {self.colour(name)}", **attributes)
@@ -51,20 +54,6 @@ def definitions() -> Markup:
 def family(series: Curve | Cloud) -> str:
     """The name that determines the colour and the mark."""
     return series.family or series.name
-
-
-def _names(page: Page) -> Iterable[str]:
-    for section in page.sections:
-        for part in section.parts:
-            match part:
-                case Table():
-                    yield from (row.series for row in part.rows if row.series)
-                case Curves():
-                    yield from map(family, part.curves)
-                case Scatter():
-                    yield from map(family, part.clouds)
-                case Samples():
-                    yield from (sample.series for sample in part.samples if sample.series)
 
 
 def legend(marks: Marks, names: Iterable[str], *more: str) -> Markup:

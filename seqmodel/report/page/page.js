@@ -90,10 +90,11 @@ function sample(figure) {
   );
   const name = audio.ariaLabel;
   const seconds = Number(seek.max);
+  const shown = Number(seek.parentElement.dataset.seconds); /* of the axis that all samples share */
 
   function follow() {
     const at = Math.min(audio.currentTime, seconds);
-    cursor.style.left = `${(100 * at) / seconds}%`;
+    cursor.style.left = `${(100 * at) / shown}%`;
     seek.value = String(at);
     seek.setAttribute("aria-valuetext", `${at.toFixed(1)} of ${seconds.toFixed(1)} seconds`);
     if (!audio.paused) requestAnimationFrame(follow);
@@ -114,6 +115,7 @@ function sample(figure) {
     follow();
   }
 
+  seek.style.width = `${(100 * seconds) / shown}%`;
   audio.controls = false;
   button.hidden = seek.hidden = false;
   button.addEventListener("click", () => (audio.paused ? play() : audio.pause()));

@@ -122,7 +122,7 @@ class Cloud:
     """The points of one series in a scatter chart."""
 
     name: str
-    dots: tuple[Dot, ...]
+    points: tuple[Dot, ...]
     family: str = ""
     """As in `Curve`."""
 
@@ -169,19 +169,12 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Detail:
-    """A long text, collapsed until it is opened, such as a run's settings."""
-
-    heading: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Facts:
-    """The provenance of something: names and values, and long texts."""
+    """The provenance of something: names and values."""
 
     items: tuple[tuple[str, str], ...]
-    details: tuple[Detail, ...] = ()
+    details: tuple[tuple[str, str], ...] = ()
+    """Headings and long texts, such as a run's settings, collapsed until they are opened."""
     heading: str = ""
 
 

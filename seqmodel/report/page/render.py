@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from itertools import count
 
-from seqmodel.report.page.curves import curves_chart
 from seqmodel.report.page.document import common_style, document, resource
 from seqmodel.report.page.marks import Marks, definitions
 from seqmodel.report.page.markup import Markup, escaped, joined, tag
 from seqmodel.report.page.parts import Curves, Facts, Page, Part, Samples, Scatter, Section, Table
+from seqmodel.report.page.plots import curves_chart, scatter_chart
 from seqmodel.report.page.samples import samples
-from seqmodel.report.page.scatter import scatter_chart
 from seqmodel.report.page.tables import collapsed, heading, notes, table
 
 
@@ -18,7 +17,7 @@ def render(page: Page) -> str:
 
     The same page gives the same text; see `document` for what browsers may load and run.
     """
-    marks, numbers = Marks(page), count(1)
+    marks, numbers = Marks(), count(1)
     lead = (tag("p", text, class_="lead") for text in page.lead)
     body = [tag("header", tag("h1", page.title), *lead)]
     body += [_section(section, marks, numbers) for section in page.sections]
@@ -48,7 +47,7 @@ def _part(part: Part, marks: Marks, numbers: Iterator[int]) -> Markup:
 
 def _facts(part: Facts) -> Markup:
     items = (joined(tag("dt", name), tag("dd", value)) for name, value in part.items)
-    details = (collapsed(d.heading, tag("pre", _lines(d.text))) for d in part.details)
+    details = (collapsed(heading, tag("pre", _lines(text))) for heading, text in part.details)
     return joined(heading(part.heading), tag("dl", *items), *details)
 
 

@@ -23,12 +23,9 @@ class Scale:
     low: float
     high: float
     ticks: tuple[tuple[float, str], ...]
-    is_log: bool = False
 
     def share(self, value: float) -> float:
         """The position of `value`: 0 at the low end, 1 at the high end; not clipped."""
-        if self.is_log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
 
@@ -69,7 +66,7 @@ def _step(least: float) -> float:
 
 
 def logarithmic(values: Iterable[float]) -> Scale:
-    """A log axis around positive values, with at least two ticks.
+    """An axis of logarithms to base ten around positive values, with at least two ticks.
 
     Its ticks are the powers of ten; if fewer than two are near the values, it runs from the tick
     below the values to the one above, and has ticks at twice and five times each power too.
@@ -84,7 +81,8 @@ def logarithmic(values: Iterable[float]) -> Scale:
         last = min(k for k, (value, _) in enumerate(steps) if value > max(found))
         ticks = tuple(steps[first : last + 1])
         low, high = ticks[0][0], ticks[-1][0]
-    return Scale(low, high, ticks, is_log=True)
+    logs = tuple((math.log10(value), text) for value, text in ticks)
+    return Scale(math.log10(low), math.log10(high), logs)
 
 
 def _steps(powers: Iterable[int], factors: Sequence[int]) -> list[tuple[float, str]]:

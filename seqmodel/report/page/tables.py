@@ -1,16 +1,24 @@
-"""Tables, and the notes below parts of a page."""
+"""Tables with traces, sparklines in their cells, and the notes below parts of a page."""
 
 from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
 
 from seqmodel.report.page.marks import Marks
 from seqmodel.report.page.markup import Markup, escaped, joined, tag
 from seqmodel.report.page.parts import Column, Row, Table, Trace
-from seqmodel.report.page.traces import trace_drawer
+from seqmodel.report.page.scales import padded, settled
+from seqmodel.report.page.svg import path_through
+
+WIDTH, HEIGHT = 100, 24
+"""Of a trace."""
+MOST = 50
+"""Points of a trace at most: more cannot be told apart in a cell."""
 
 
 def table(part: Table, marks: Marks) -> Markup:
     """A table below its heading, or hidden behind it if collapsed."""
-    draw = trace_drawer(part.rows)
+    draw = _trace_drawer(part.rows)
     rows = (_row(row, part.columns, marks, draw) for row in part.rows)
     content = joined(scrolled(part.columns, rows, part.heading), notes(part.notes))
     if part.collapsed:
@@ -77,3 +85,31 @@ def _content(text: str) -> Markup:
 
 def _kind(column: Column) -> str | None:
     return None if column.is_text else "number"
+
+
+def _trace_drawer(rows: Iterable[Row]) -> Callable[[Trace, str], Markup]:
+    """The function that draws the rows' traces, on one scale, given the class of their colour."""
+    found = [cell.values for row in rows for cell in row.cells if isinstance(cell, Trace)]
+    traces = [*filter(None, found)] or [(0.0,)]
+    low, top = settled(traces)
+    y, longest = padded(low, top), max(map(len, traces))
+
+    def draw(trace: Trace, colour: str) -> Markup:
+        if not trace.values:
+            return Markup()
+        count = len(trace.values)
+        places = [
+            (k / max(longest - 1, 1), max(0.0, 1 - y.share(trace.values[k])))
+            for k in np.linspace(0, count - 1, min(count, MOST)).round().astype(int).tolist()
+        ]
+        return tag(
+            "svg",
+            tag("path", class_="valid", d=path_through(WIDTH, HEIGHT, places)),
+            class_=f"trace {colour}".strip(),
+            viewBox=f"0 0 {WIDTH} {HEIGHT}",
+            preserveAspectRatio="none",
+            role="img",
+            aria_label=f"from {trace.values[0]:.4f} to {trace.values[-1]:.4f}",
+        )
+
+    return draw

@@ -32,7 +32,7 @@ PREPARE = {
     ),
     "prepare {bad}/drums.mid -o d": (
         1,
-        "{bad}/drums.mid: has no notes but drums, which are dropped unless --drums keep",
+        "{bad}/drums.mid: has no notes but drums; use --drums keep",
     ),
     "prepare {bad}/text.mat -o d": (
         1,

@@ -37,8 +37,8 @@ TRAIN = {
     ),
     "prepare {bad}/song.m4a -o d": (
         1,
-        "{bad}/song.m4a: is neither MIDI nor another supported format (.m4a): convert it, audio to "
-        ".wav or .flac",
+        "{bad}/song.m4a: cannot be read; convert it first: ffmpeg -i {bad}/song.m4a "
+        "{bad}/song.flac",
     ),
     "train {data} --hidden 3 --params 9": (2, BOTH),
     "train {data} --hidden 0": (2, "--hidden must be 1 or more, not 0"),

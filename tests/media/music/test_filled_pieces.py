@@ -114,6 +114,21 @@ def test_what_is_not_kept_is_said(melody: Path):
     ]
 
 
+@pytest.mark.parametrize(("late", "said"), [(0, False), (24, True)])
+def test_notes_that_end_early_are_on_the_grid(melody: Path, late: int, said: bool):
+    """As most notation programs write them; one that begins off the grid is still told."""
+    file = mido.MidiFile(melody)
+    for k, message in enumerate(file.tracks[0][:-1]):
+        if message.type == "note_off" and message.time:
+            message.time -= 2
+            file.tracks[0][k + 1].time += 2
+    file.tracks[0][2].time = late
+    file.save(melody)
+    remarks = FilledPiece(melody, PianoRollFrames(Grid.of_beats(1)), {"below": True}).remarks
+    off_grid = f"{melody} has notes off the run's grid (1 step per beat), moved onto it"
+    assert remarks == [off_grid] * said
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -163,7 +163,7 @@ def test_rolls_without_onsets_are_refused(tmp_path, name):
     roll = np.ones((3, 88), np.uint8)
     path = tmp_path / name
     np.save(path, roll) if name == "a.npy" else np.savez(path, train_0=roll)
-    with pytest.raises(SourceError, match=r"--onsets needs MIDI files, or \.npy of 0 \(off\)"):
+    with pytest.raises(SourceError, match=r"as MIDI files do, and \.npy of 0 \(off\)"):
         list(MusicCorpus(FRAME).works(path))
     if name == "a.npz":
         np.savez(path, train_0=np.where(np.arange(3)[:, None] > 0, 2, roll))

@@ -1,4 +1,4 @@
-"""The softmax's compiled score: from rows of h to nats in one pass."""
+"""The softmax, compiled: the score, from rows of h to nats in one pass, and the draw."""
 
 import math
 from typing import Any
@@ -8,24 +8,22 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.matmul import matmul
-from seqmodel.kernels.run.signature import Array, Signature, packed
-from seqmodel.outputs.linear_score import BlockKernel, LinearNats
+from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.run.calls import Slot
+from seqmodel.kernels.run.signature import Array, packed
+from seqmodel.media.audio.mu_law import SAMPLES
+from seqmodel.outputs.linear_score import likelihood, linear_nats
+from seqmodel.outputs.protocol import DrawSetting
+from seqmodel.outputs.samples.draw import AudioDraw, SamplesWriter, draw_signature
+from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
 
 
-class CategoricalNats(LinearNats):
+def categorical_nats(h: Tensor, weight: Tensor, bias: Tensor, levels: Tensor) -> Tensor:
     """h (..., H), weight (N, H), bias (N,), levels (...) from 0 to N - 1 -> nats (...)."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, levels: Tensor) -> Tensor:
-        """The nats; saves their gradient with respect to the logits."""
-        return CategoricalNats.score(ctx, _FORWARD, h, weight, bias, levels=levels.reshape(-1))
+    return linear_nats(_SCORE, h, weight, bias, levels=levels.reshape(-1))
 
 
-def _write_forward(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
-    H, N = f["H"], f["N"]
-    h = e.offset(f["h"], e.mul(start, H))
-    matmul(e, h, H, f["weight"], e.offset(f["slope"], e.mul(start, N)), N, rows, H, N, False)
+def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
     with e.loop(start, e.add(start, rows)) as r:
         _write_row(e, f, r)
 
@@ -66,18 +64,31 @@ def _load(e: Emitter, address: Any, k: Any, lanes: Any) -> Vector:
     return Vector(e, e.load(e.offset(address, k), lanes))
 
 
-_FORWARD = BlockKernel(
-    Signature(
-        "categorical_forward",
-        ("rows", "H", "N"),
-        (
-            Array("h", ("rows", "H")),
-            packed("weight", "H", "N"),
-            Array("bias", ("N",)),
-            Array("levels", ("rows",), torch.int64),
-            Array("slope", ("rows", "N")),
-            Array("nats", ("rows",)),
-        ),
+_SCORE = likelihood("categorical", (), (Array("levels", ("rows",), torch.int64),), _write_score)
+_DRAW = draw_signature(
+    "categorical_draw",
+    (),
+    (
+        packed("weight", "H", "K"),
+        Array("bias", ("K",)),
+        Array("logits", ("K",)),
+        Array("samples", ("K",)),  # of the levels
     ),
-    _write_forward,
 )
+
+
+def categorical_draw(output: SampleWiseOutput, setting: DrawSetting) -> AudioDraw:
+    """The draw of a sample from h (H,) or (1, H), which leaves it in x (1,)."""
+    fields: dict[str, int | Tensor | Slot] = {
+        "weight": pack(output.linear.weight), "bias": output.linear.bias.double(),
+        "logits": setting.arena.take(output.components),
+        "samples": torch.from_numpy(SAMPLES).double(),
+    }  # fmt: skip
+    return AudioDraw(output, setting, _DRAW, fields, _write_draw)
+
+
+def _write_draw(frame: SamplesWriter) -> None:
+    e, f = frame.e, frame.field
+    frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["logits"], f["K"])
+    level = frame.choose("logits", 0)
+    frame.put(0, frame.broadcast("samples", level), e.first_lanes(e.int(1)))

@@ -1,23 +1,17 @@
-"""How the predictors hear a sample, and what they tell of the next: the plain specification.
-
-`kernel.py` computes the same in compiled code.
-"""
+"""What the sound encoder hears and tells, in plain PyTorch: an independent form for the tests."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from seqmodel.model.sound import grid, lattice, pitch, steering
-from seqmodel.model.sound.grid import GridState
 from seqmodel.model.sound.known import Known
-from seqmodel.model.sound.lattice import LatticeState
-from seqmodel.model.sound.pitch import PitchState
 from seqmodel.model.sound.predictors import (
     CLEAN,
     CLIP,
+    FAINT,
     FULL,
-    NOISE_SHARE,
     SAMPLE,
     SLOPE,
     SMOOTH,
@@ -29,48 +23,52 @@ from seqmodel.model.sound.predictors import (
     Level,
     Loudness,
     Period,
+    Pitch,
     Predictors,
     Recent,
     Reflections,
     Rival,
     residual,
 )
-
-FAINT = 1e-9
-"""Added to every sample, in levels: in long silences, sums do not sink to denormal numbers."""
-
-UNDECIDED = -1.0
-"""The share of noise before the first sample of a piece."""
+from seqmodel.model.sound.steering import AN_OCTAVE, NODES, OUTSIDE
 
 Parts = dict[str, Tensor]
 """The parts (B, size) of a memory by name, see `Predictors.sizes`."""
 
 
-def start_memory(
-    predictors: Predictors, known: Known, batch_size: int, device: torch.device
-) -> Tensor:
-    """The memory (B, K) of pieces before their first sample, float64."""
-    parts = {
-        name: torch.zeros(batch_size, size, dtype=torch.float64, device=device)
-        for name, size in predictors.sizes.items()
-    }
-    for n in (*range(len(predictors.lattices)), CLEAN):
-        _keep_lattice(parts, n, lattice.start_lattice(parts[f"k {n}"]))
-    parts[CLEAN].fill_(predictors.levels["slow"].start)
-    _keep_pitch(parts, pitch.start_pitch(parts["lag"], predictors.pitch))
-    for name, level in predictors.levels.items():
-        parts[name].fill_(level.start)
-    parts["grid"].fill_(known.usual)
-    parts[NOISE_SHARE].fill_(UNDECIDED)
-    return torch.cat(list(parts.values()), 1)
+class LatticeState(NamedTuple):
+    """Of M stages, each (B, M)."""
+
+    k: Tensor
+    """The reflection coefficients."""
+    b: Tensor
+    """The backward errors of the last sample."""
+    num: Tensor
+    """2 sum f b."""
+    den: Tensor
+    """sum (f^2 + b^2)."""
 
 
-def afresh(predictors: Predictors, known: Known, memory: Tensor) -> Tensor:
-    """The memory (B, K) before the first sample of another recording that is joined on."""
-    parts = {name: part.clone() for name, part in _parts(predictors, memory).items()}
-    parts["grid"].fill_(known.usual)
-    parts["seen"].zero_()
-    return torch.cat(list(parts.values()), 1)
+class PitchState(NamedTuple):
+    """What is known of the period."""
+
+    energy: Tensor
+    """(B, 1): the sum of squares, plus one squared level per sample."""
+    lag: Tensor
+    """(B, 1): the period, in steps."""
+    peak: Tensor
+    """(B, 1): the autocorrelation at this lag over the energy, at least `LEAST`."""
+    acf: Tensor
+    """(B, lags): the autocorrelation at each lag."""
+
+
+class GridState(NamedTuple):
+    """Of each piece, (B, 1)."""
+
+    grid: Tensor
+    """In levels; the usual one while all samples are 0."""
+    seen: Tensor
+    """How many samples other than 0 there were, at most `MOST`."""
 
 
 def heard_plainly(
@@ -109,7 +107,7 @@ def _hear(predictors: Predictors, parts: Parts, raw: Tensor, noise: Tensor | Non
     """The memory after the samples `raw` (B,)."""
     parts, sample = dict(parts), FULL * raw.double().unsqueeze(1)
     pure = sample
-    parts |= grid.hear(GridState(parts["grid"], parts["seen"]), sample)._asdict()
+    parts |= hear_grid(GridState(parts["grid"], parts["seen"]), sample)._asdict()
     if noise is not None:
         level = predictors.levels["slow"]
         disturbed = (parts[CLEAN] + level.floor) * noise.double().unsqueeze(1)
@@ -128,16 +126,16 @@ def _hear(predictors: Predictors, parts: Parts, raw: Tensor, noise: Tensor | Non
             newest[line] = parts[residual(0)][:, -predictors.pitch.step :].mean(1, keepdim=True)
         parts[line] = torch.cat([parts[line][:, 1:], newest[line]], 1)
     values = parts[predictors.pitch_line]
-    _keep_pitch(parts, pitch.hear(_pitch(parts), values, predictors.pitch))
+    _keep_pitch(parts, hear_pitch(_pitch(parts), values, predictors.pitch))
     return parts
 
 
 def _hear_lattice(parts: Parts, n: int | str, sample: Tensor, each: Lattice) -> Tensor:
     """The error of the n-th lattice, which then hears the sample."""
     error = sample - parts[f"said {n}"]
-    state = lattice.hear(_lattice(parts, n), sample, each.forgetting)
+    state = hear_lattice(_lattice(parts, n), sample, each.forgetting)
     _keep_lattice(parts, n, state)
-    parts[f"said {n}"] = lattice.prediction(state).clamp(-FULL, FULL - 1)
+    parts[f"said {n}"] = prediction(state).clamp(-FULL, FULL - 1)
     return error
 
 
@@ -165,12 +163,12 @@ def _told(predictors: Predictors, known: Known, parts: Parts, feature: Feature) 
             told = _level(predictors, parts, level).log() / 2 - offset
         case Period():
             heard, values = _pitch(parts), parts[predictors.pitch_line]
-            echo = pitch.one_period_ago(heard, values, predictors.pitch, TAPS)
+            echo = one_period_ago(heard, values, predictors.pitch, TAPS)
             period = (heard.lag / predictors.pitch.longest).log() / math.log(2)
             told = torch.cat([_over(echo, slow) / 2, heard.peak, period], 1)
         case Grid():
             state = GridState(parts["grid"], parts["seen"])
-            told = torch.cat([grid.certainty(state, known.share), state.grid / FULL], 1)
+            told = torch.cat([certainty(state, known.share), state.grid / FULL], 1)
         case Anchor():
             told = torch.cat(_steered(predictors, known, parts), 1) / FULL
     return told
@@ -180,15 +178,15 @@ def _steered(predictors: Predictors, known: Known, parts: Parts) -> tuple[Tensor
     """The anchor and its level, moved as `steering` says."""
     loud, sharp, slow = (_level(predictors, parts, name) for name in ("loud", "sharp", "slow"))
     heard, values, strength = _pitch(parts), parts[predictors.pitch_line], known.strength
-    echo = pitch.one_period_ago(heard, values, predictors.pitch, 0)
-    low, high = steering.at_loudness(known.ranges, loud).chunk(2, 1)
+    echo = one_period_ago(heard, values, predictors.pitch, 0)
+    low, high = at_loudness(known.ranges, loud).chunk(2, 1)
     k, b = (parts[name][:, : low.shape[1]] for name in ("k 0", "b 0"))
-    pull = steering.spectral_pull(k, b, low, high)
-    voice = steering.at_period(known.voices.unsqueeze(1), heard.lag / predictors.pitch.longest)
-    pull = pull + steering.voiced_pull(heard.peak, voice, echo)
-    anchor = steering.blunted(parts["said 0"], sharp, known.sharpest, strength)
+    pull = spectral_pull(k, b, low, high)
+    voice = at_period(known.voices.unsqueeze(1), heard.lag / predictors.pitch.longest)
+    pull = pull + voiced_pull(heard.peak, voice, echo)
+    anchor = blunted(parts["said 0"], sharp, known.sharpest, strength)
     anchor = (anchor + strength * pull).clamp(-FULL, FULL - 1)
-    push = steering.at_loudness(known.pushes.unsqueeze(1), loud)
+    push = at_loudness(known.pushes.unsqueeze(1), loud)
     return anchor, slow * (strength * push).exp()
 
 
@@ -214,3 +212,89 @@ def _pitch(parts: Parts) -> PitchState:
 
 def _keep_pitch(parts: Parts, state: PitchState) -> None:
     parts.update(state._asdict())
+
+
+def prediction(state: LatticeState) -> Tensor:
+    """What the next sample is expected to be (B, 1)."""
+    return (state.k * state.b).sum(1, keepdim=True)
+
+
+def hear_lattice(state: LatticeState, sample: Tensor, forgetting: float) -> LatticeState:
+    """The state after `sample` (B, 1)."""
+    k, b, num, den = state
+    told = (k * b).cumsum(1)
+    f = sample - torch.nn.functional.pad(told[:, :-1], (1, 0))  # the f_m of all stages at once
+    num = forgetting * num + 2 * f * b
+    den = forgetting * den + f * f + b * b + 2 * Lattice.QUANTISATION
+    b = torch.cat([sample, (b - k * f)[:, :-1]], 1)
+    return LatticeState(Lattice.INSIDE * num / den, b, num, den)
+
+
+def hear_pitch(state: PitchState, line: Tensor, pitch: Pitch) -> PitchState:
+    """The state after the newest residual of `line` (B, N), the latest last."""
+    newest = line[:, -1:]
+    energy = pitch.forgetting * state.energy + newest * newest + 1.0
+    back = torch.arange(pitch.shortest, pitch.longest + 1, device=line.device) * pitch.step
+    acf = pitch.forgetting * state.acf + newest * line[:, line.shape[1] - 1 - back]
+    most, best = acf.max(1, keepdim=True)
+    lag = torch.where(most > Pitch.LEAST * energy, best + pitch.shortest, pitch.shortest)
+    return PitchState(energy, lag.to(energy), (most / energy).clamp(min=Pitch.LEAST), acf)
+
+
+def one_period_ago(state: PitchState, line: Tensor, pitch: Pitch, taps: int) -> Tensor:
+    """The residuals (B, 2 taps + 1) one period before the next, and `taps` steps around it."""
+    steps = state.lag.long() - torch.arange(-taps, taps + 1, device=line.device)
+    return line.gather(1, line.shape[1] - steps * pitch.step)
+
+
+def hear_grid(state: GridState, sample: Tensor) -> GridState:
+    """The state after `sample` (B, 1), in levels."""
+    whole = sample.round()
+    bits = whole.long()
+    lowest = torch.where(whole == sample, (bits & -bits).to(sample), 1.0)
+    found = torch.where(state.seen > 0, torch.minimum(state.grid, lowest), lowest)
+    silent = sample == 0
+    grid = torch.where(silent, state.grid, found)
+    seen = torch.where(silent, state.seen, (state.seen + 1).clamp(max=Grid.MOST))
+    return GridState(grid, seen)
+
+
+def certainty(state: GridState, share: float) -> Tensor:
+    """The probability (B, 1) that the next sample is on the grid because the recording is.
+
+    A sample is on a grid G by chance once in G times. 0 where the grid is 1.
+    """
+    odds = share * state.grid**state.seen
+    return torch.where(state.grid > 1, odds / (odds + (1 - share)), 0.0)
+
+
+def at_loudness(table: Tensor, loud: Tensor) -> Tensor:
+    """The row (B, N) at the level `loud` (B, 1), from those at the nodes (NODES, N), in between."""
+    return _between(table, loud.log() / math.log(2))
+
+
+def at_period(table: Tensor, share: Tensor) -> Tensor:
+    """The same for the period, as a share (B, 1) of the longest."""
+    return _between(table, share.log() * (AN_OCTAVE / math.log(2)) + (NODES - 1))
+
+
+def _between(table: Tensor, place: Tensor) -> Tensor:
+    place = place.clamp(0, NODES - 1)
+    node = place.long().clamp(max=NODES - 2)
+    below, above = table[node[:, 0]], table[node[:, 0] + 1]
+    return below + (above - below) * (place - node)
+
+
+def blunted(anchor: Tensor, sharp: Tensor, sharpest: float, strength: float) -> Tensor:
+    """The anchor (B, 1), smaller where the sound is sharper than nearly all of train."""
+    return anchor * (sharpest / sharp).clamp(max=1) ** strength
+
+
+def spectral_pull(k: Tensor, b: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """What moves the anchor (B, 1) towards the usual spectrum; each argument is (B, M)."""
+    return (OUTSIDE * (k.clamp(low, high) - k) * b).sum(1, keepdim=True)
+
+
+def voiced_pull(peak: Tensor, voice: Tensor, echo: Tensor) -> Tensor:
+    """What moves the anchor (B, 1) towards a voice."""
+    return peak * (1 - peak) * voice * echo

@@ -1,0 +1,209 @@
+"""Which files a name stands for: folders that name splits, links, and files that are not read."""
+
+import os
+from pathlib import Path
+
+import pytest
+from noise import record
+from test_prepare import tune
+
+from seqmodel.data.dataset import open_dataset
+from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources
+from seqmodel.errors import SeqmodelError
+from seqmodel.media.audio.frames import AudioSettings
+from seqmodel.media.registry import MEDIA
+
+SUFFIX = {"music": "mid", "audio": "wav"}
+
+
+def touch(*names):
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
+
+
+def link(name, target):
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).symlink_to(target)
+
+
+def placed(*names):
+    """The files found, with the split of each; nothing was left out."""
+    sources = find_sources(names)
+    assert sources.skipped == []
+    return {str(file.path): file.split for file in sources.files}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("medium", MEDIA)
+def test_every_usual_name_of_a_folder_places_what_is_in_it(medium):
+    """Used to know four names only: 16 of 20 pieces in val/ were trained on."""
+    names = {
+        "train": ("train", "Training", "TRAIN"),
+        "valid": ("valid", "val", "VAL", "dev", "Dev", "validation", "eval"),
+        "test": ("test", "testing", "Testing"),
+    }
+    expected = {
+        f"in/{folder}/deep/a.{SUFFIX[medium]}": split
+        for split, folders in names.items()
+        for folder in folders
+    }
+    touch(*expected)
+    assert placed("in") == expected
+
+
+@pytest.mark.parametrize(
+    ("beside", "split"),
+    [("dev", "test"), ("val", "test"), ("train", "valid"), ("test", "valid"), ("x", "valid")],
+)
+def test_eval_is_for_test_beside_another_folder_for_valid(beside, split):
+    """Corpora of speech have train, dev and eval: a model would be chosen by its test."""
+    touch("in/eval/a.wav", f"in/{beside}/b.wav", "in/train/c.wav")
+    assert placed("in")["in/eval/a.wav"] == split
+
+
+@pytest.mark.parametrize("medium", MEDIA)
+def test_links_to_folders_are_followed_and_place_files_by_their_own_names(medium):
+    """A linked folder used to be invisible: no piece was in valid."""
+    kind = SUFFIX[medium]
+    touch(f"in/train/a.{kind}", f"store/deep/b.{kind}", f"store/c.{kind}")
+    link("in/valid", "../store")
+    link(f"in/test/d.{kind}", f"../../store/c.{kind}")
+    assert placed("in") == {
+        f"in/test/d.{kind}": "test",
+        f"in/train/a.{kind}": "train",
+        f"in/valid/c.{kind}": "valid",
+        f"in/valid/deep/b.{kind}": "valid",
+    }
+
+
+def test_a_file_reached_twice_counts_once_where_a_folder_places_it():
+    touch("in/all/a.wav", "in/all/b.wav", "in/all/c.wav")
+    link("in/again", "all")
+    link("in/valid/a.wav", "../all/a.wav")
+    link("in/zz/train", "../all")
+    expected = {f"in/zz/train/{k}.wav": "train" for k in "abc"}
+    assert placed("in") == {"in/valid/a.wav": "valid", **expected}
+    assert list(placed("in/again", "in/all", "in/all/a.wav")) == [
+        f"in/again/{k}.wav" for k in "abc"
+    ]
+    assert placed("in/all", str(Path("in/all").resolve())) == {
+        f"in/all/{k}.wav": None for k in "abc"
+    }
+
+
+def test_links_that_lead_round_in_circles_end_and_are_named():
+    touch("in/a.wav", "in/b/c.wav", "in/train/d.wav")
+    link("in/b/back", "..")
+    link("in/train/up", "../b")
+    link("in/self", "self")
+    for one in "pqrstuvw":  # each with all others: 8! paths
+        for other in "pqrstuvw".replace(one, ""):
+            link(f"in/{one}/{other}", f"../{other}")
+    sources = find_sources(["in"])
+    assert {str(file.path): file.split for file in sources.files} == {
+        "in/a.wav": None,
+        "in/train/d.wav": "train",
+        "in/train/up/c.wav": "train",
+    }
+    reasons = dict(sources.skipped)
+    assert reasons["in/b/back"] == reasons["in/train/up/back"]
+    assert reasons["in/b/back"] == "is a link to a folder that it is in"
+    assert "symbolic links" in reasons["in/self"]
+    assert len(reasons) < 100
+
+
+def test_what_cannot_be_entered_is_named(monkeypatch):
+    """Guards a whole folder of recordings that is left out without a word."""
+    for k in range(3):
+        record(Path(f"in/{k}.wav"), seed=k)
+    touch("in/locked/a.wav", "in/b.wav/c.txt")
+    link("in/valid", "../gone")
+    link("in/note.txt", "nowhere")
+    iterdir = Path.iterdir
+
+    def locked(path):
+        if path.name == "locked":
+            raise PermissionError(13, "Permission denied")
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", locked)
+    manifest = prepare(find_sources(["in"]), Path("out"), AudioSettings())
+    missing = "no such file or directory"
+    assert manifest["skipped"] == [
+        {"source": "in/b.wav", "reason": "is a directory"},
+        {"source": "in/locked", "reason": "permission denied"},
+        {"source": "in/note.txt", "reason": missing},
+        {"source": "in/valid", "reason": missing},
+    ]
+    assert open_dataset("out").manifest == manifest
+    with pytest.raises(SeqmodelError, match=r"^in/locked: permission denied$"):
+        prepare(find_sources(["in"]), Path("strict"), AudioSettings(), strict=True)
+    with pytest.raises(SeqmodelError, match=r"in/locked: contains no file .*: permission denied$"):
+        find_sources(["in/locked"])
+
+
+def test_resource_forks_are_no_media():
+    """An archive made on a Mac has one beside each file, under the file's own suffix."""
+    touch("in/a.wav", "in/._a.wav", "__MACOSX/in/._a.wav", "in/.hidden.wav")
+    assert placed("in") == {"in/.hidden.wav": None, "in/a.wav": None}
+
+
+AAC = "cannot be read; convert it first: ffmpeg -i "
+
+
+def test_files_to_be_converted_are_named_until_they_are():
+    """An .m4a beside recordings used to be left out without a word."""
+    for k in range(3):
+        record(Path(f"in/{k}.wav"), seed=k)
+    touch("in/My song.M4A", "in/b.wma", "in/score.mxl", "in/0.mp4", "in/cover.jpg")
+    expected = [
+        {"source": "in/My song.M4A", "reason": f"{AAC}'in/My song.M4A' 'in/My song.flac'"},
+        {"source": "in/b.wma", "reason": f"{AAC}in/b.wma in/b.flac"},
+        {
+            "source": "in/score.mxl",
+            "reason": "cannot be read; convert it first: mscore -o in/score.mid in/score.mxl",
+        },
+    ]
+    manifest = prepare(find_sources(["in"]), Path("out"), AudioSettings())
+    assert manifest["skipped"] == expected
+    with pytest.raises(SeqmodelError, match=r"^in/My song\.M4A: cannot be read"):
+        prepare(find_sources(["in"]), Path("strict"), AudioSettings(), strict=True)
+    Path("in/cover.jpg").unlink()
+    assert [one._asdict() for one in find_sources(["in/*"]).skipped] == expected
+
+
+def test_where_all_have_to_be_converted_the_error_says_so(tmp_path):
+    touch("in/a.m4a", "in/b.aac", "song.abc")
+    for names, said in (
+        (["in/a.m4a"], f"in/a.m4a: {AAC}in/a.m4a in/a.flac"),
+        (["in"], f"in/a.m4a, the first of 2 such files: {AAC}in/a.m4a in/a.flac"),
+        (["song.abc"], "song.abc: cannot be read; convert it first: abc2midi song.abc -o song.mid"),
+    ):
+        with pytest.raises(SeqmodelError) as caught:
+            find_sources(names)
+        assert str(caught.value) == said
+
+
+def test_no_suffix_is_both_read_and_to_be_converted():
+    from seqmodel.media.input import CONVERTED
+
+    assert not CONVERTED.keys() & frozenset().union(*(m.suffixes for m in MEDIA.values()))
+
+
+def test_files_of_folders_are_sorted_by_their_parts():
+    touch(*(f"in/{k % 7}/{k}.mid" for k in range(700)))
+    names = [str(file.path) for file in find_sources(["in"]).files]
+    expected = sorted(Path(root) / name for root, _, found in os.walk("in") for name in found)
+    assert names == [str(path) for path in expected]
+
+
+def test_a_sampled_tune_is_found_beside_its_score():
+    tune(Path("in/a.mid"), 60)
+    touch("in/a.musicxml", "in/b.musicxml")
+    assert [one.source for one in find_sources(["in"]).skipped] == ["in/b.musicxml"]

@@ -1,0 +1,164 @@
+"""How far onsets lie from a grid, and which grid is suggested."""
+
+import io
+from fractions import Fraction
+
+import mido
+import numpy as np
+import pytest
+from midi_files import midi_file, quantity
+
+from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.timing import Timing, timing_text
+
+FOUR = Grid.of_beats(4)
+# What is suggested, and the published share of onsets on the grid of sixteenths, in percent.
+REAL = {
+    "perf": ("--step-seconds 0.05", 17, 1),
+    "pop": ("--step-seconds 0.05", 14, 3),
+    "vgame": ("--steps-per-beat 12", 93, 3),
+    "band": (None, 88, 3),
+    "folk": (None, 100, 1),
+    "drums": ("--steps-per-beat 12", 88, 3),
+    "swing.mid": ("--steps-per-beat 12", 50, 0),
+    "trip.mid": ("--steps-per-beat 12", 100 / 3, 0.1),
+    "stacc.mid": (None, 100, 0),
+}
+
+
+def timing_of(*files: bytes, grid: Grid = FOUR) -> Timing:
+    timing = Timing(grid, drums=True)
+    for data in files:
+        timing.add(read_score(data))
+    return timing
+
+
+def at(ticks, *, division=480, length=20) -> bytes:
+    """A file of notes that begin at the ticks, of pitches that differ from one to the next."""
+    events, now = b"", 0
+    times = sorted(
+        [(tick, 0x90, 60 + k % 7) for k, tick in enumerate(ticks)]
+        + [(tick + length, 0x80, 60 + k % 7) for k, tick in enumerate(ticks)]
+    )
+    for tick, status, pitch in times:
+        events += quantity(tick - now) + bytes([status, pitch, 64])
+        now = tick
+    return midi_file(events, division=division)
+
+
+def onsets_by_mido(data: bytes) -> list[tuple[tuple[int, int, int], Fraction, Fraction]]:
+    """((Track, channel, pitch), beats, seconds) of every note-on."""
+    file = mido.MidiFile(file=io.BytesIO(data), clip=True)
+    tempos, now = [(0, 500_000)], 0
+    for message in mido.merge_tracks(file.tracks):
+        now += message.time
+        if message.type == "set_tempo":
+            tempos.append((now, message.tempo))
+    found = []
+    for number, track in enumerate(file.tracks):
+        now = seconds = k = before = 0
+        for message in track:
+            now += message.time
+            while k + 1 < len(tempos) and tempos[k + 1][0] <= now:
+                seconds += Fraction((tempos[k + 1][0] - before) * tempos[k][1], 10**6)
+                k, before = k + 1, tempos[k + 1][0]
+            if message.type == "note_on" and message.velocity:
+                elapsed = seconds + Fraction((now - before) * tempos[k][1], 10**6)
+                part = number, message.channel, message.note
+                found.append(
+                    (part, Fraction(now, file.ticks_per_beat), elapsed / file.ticks_per_beat)
+                )
+    return found
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_what_is_suggested_suits_real_music(shared_data, name):
+    """By a recomputation in fractions from mido's messages: the share of onsets on the grid, and
+    that of strikes that the suggested grid keeps apart."""
+    suggestion, percent, tolerance = REAL[name]
+    path = shared_data / "music/real" / name
+    files = [file.read_bytes() for file in (sorted(path.glob("*.mid")) or [path])]
+    timing = timing_of(*files)
+    values = timing.to_json()
+    assert values.get("suggestion") == suggestion
+    assert 100 * values["on_grid"] == pytest.approx(percent, abs=tolerance or 1e-9)
+    grid = timing.suggestion() or FOUR
+    half, notes, on_grid, frames, strikes = Fraction(1, 2), 0, 0, 0, 0
+    some = files[:: max(1, len(files) // 6)]
+    for data in some:
+        onsets = onsets_by_mido(data)
+        places = [
+            beats * grid.steps_per_beat if grid.steps_per_beat else seconds * 20
+            for _, beats, seconds in onsets
+        ]
+        notes += len(onsets)
+        on_grid += sum(abs(4 * b - (4 * b + half) // 1) <= Fraction(1, 12) for _, b, _ in onsets)
+        strikes += len({(part, beats) for part, beats, _ in onsets})
+        keys = [part for part, _, _ in onsets]
+        frames += len({(k, (p + half) // 1) for k, p in zip(keys, places, strict=True)})
+    assert timing_of(*some).to_json()["on_grid"] == pytest.approx(on_grid / notes, abs=2e-3)
+    assert frames >= 0.99 * strikes
+
+
+PERFORMED = np.cumsum(np.random.default_rng(3).integers(20, 300, 400)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("ticks", "division", "grid", "suggestion"),
+    [
+        (range(0, 48000, 120), 480, FOUR, None),
+        ([t + k % 7 for k, t in enumerate(range(0, 48000, 120))], 480, FOUR, None),
+        (range(0, 48000, 120), 480, Grid.of_beats(2), "--steps-per-beat 4"),
+        (range(0, 4800, 60), 480, FOUR, "--steps-per-beat 8"),
+        (range(0, 4800, 160), 480, FOUR, "--steps-per-beat 12"),
+        (range(0, 4800, 160), 480, Grid.of_beats(12), None),
+        ([round(k * 100 / 3) for k in range(90)], 100, FOUR, "--steps-per-beat 12"),
+        ([480 * k // 2 + 80 * (k % 2) for k in range(90)], 480, FOUR, "--steps-per-beat 12"),
+        (range(0, 4800, 20), 480, FOUR, "--steps-per-beat 24"),
+        (range(0, 12000, 120), 100, FOUR, "--step-seconds 0.6"),
+        (range(0, 12000, 120), 100, Grid.of_seconds("0.6"), None),
+        (PERFORMED, 480, FOUR, "--step-seconds 0.05"),
+        (PERFORMED, 480, Grid.of_beats(12), None),
+        (PERFORMED, 480, Grid.of_seconds("0.05"), None),
+        (range(0, 4800, 480), 480, Grid.of_seconds("0.1"), None),
+        (range(0, 4800, 160), 480, Grid.of_seconds("0.2"), "--steps-per-beat 12"),
+        # 25 frames a second of 40 ticks each: a thousand a second, and no beats.
+        (range(0, 25000, 125), 0xE728, Grid.of_seconds("0.5"), "--step-seconds 0.125"),
+    ],
+)
+def test_the_coarsest_grid_that_fits_is_suggested(ticks, division, grid, suggestion):
+    """Nothing is said where the present one does, also where ticks jitter or are too coarse."""
+    timing = timing_of(at(ticks, division=division), grid=grid)
+    assert timing.to_json().get("suggestion") == suggestion
+
+
+def test_a_grid_keeps_repeated_notes_apart():
+    """All of them are near steps of 0.05 s, but pairs 30 ms apart often share one."""
+    played = np.cumsum(np.random.default_rng(3).integers(60, 300, 400))
+    ticks = np.stack([played, played + 29], axis=1).ravel()
+    events = b"".join(
+        quantity(int(gap)) + b"\x90\x3c\x40\x05\x80\x3c\x40"
+        for gap in np.diff(ticks, prepend=-5) - 5
+    )
+    assert timing_of(midi_file(events)).to_json()["suggestion"] == "--step-seconds 0.025"
+
+
+def test_pieces_are_weighed_by_their_onsets_and_told_in_a_line():
+    """Guards the shares: of 400 onsets 300 are sixteenths and 100 triplets, 67 of them between."""
+    straight = at(range(0, 36000, 120), length=60)
+    triplets = at(range(0, 16000, 160), length=120)
+    both = timing_of(straight, triplets).to_json()
+    assert both == timing_of(triplets, straight).to_json()
+    assert both == {
+        "onsets": 400,
+        "on_grid": 0.835,
+        "off_by_ms": 42,
+        "triplets": 0.165,
+        "shorter_than_a_step": 0.75,
+        "suggestion": "--steps-per-beat 12",
+    }
+    assert timing_text(both, FOUR) == (
+        "83.5% of onsets lie on the grid (4 steps per beat), the others 42 ms off on average; "
+        "16.5% are triplets; 75.0% of notes are shorter than a step: try --steps-per-beat 12"
+    )

@@ -1,0 +1,105 @@
+"""Scores and draws of outputs over samples: compiled against plain, values and gradients."""
+
+import copy
+import ctypes
+
+import numpy as np
+import pytest
+import torch
+
+from seqmodel.kernels.run.calls import Arena, CallFields
+from seqmodel.kernels.uniforms import Uniforms
+from seqmodel.outputs.protocol import DrawSetting
+
+
+def plain(output, h, frames, past=None):
+    return output.nats(output(h), frames, past)
+
+
+def compiled(output, h, frames, past=None):
+    nats = output.score(h, frames, past)
+    node = nats.grad_fn
+    while node and "Nats" not in node.name():  # before the sum over samples
+        node = node.next_functions[0][0]
+    return nats
+
+
+both = pytest.mark.parametrize("score", [plain, compiled])
+
+
+def relative_errors(output, h, *blocks):
+    """Errors of the compiled score and its gradients, relative to the plain one's maximum."""
+    h = h.requires_grad_()
+    given = torch.randn(blocks[0].shape[:-1], dtype=h.dtype)
+    leaves = [h, *output.parameters()]
+    found = [
+        [nats, *torch.autograd.grad(nats, leaves, given)]
+        for nats in (score(output, h, *blocks) for score in (compiled, plain))
+    ]
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.shape == theirs.shape
+        yield ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=0.1)).item()
+
+
+def assert_any_dimensions(output, frames, past):
+    """The score of blocks (3, 2, F) is the nats of `forward`, for any leading dimensions."""
+    h = torch.randn(3, 2, output.linear.in_features, dtype=torch.float64)
+    together = output.score(h, frames, past)
+    assert together.shape == (3, 2)
+    one_by_one = [
+        [output.nats(output(h[t, b]), frames[t, b], past[t, b]).item() for b in range(2)]
+        for t in range(3)
+    ]
+    np.testing.assert_allclose(together.detach(), one_by_one, rtol=1e-12)
+
+
+class ScoreOf(torch.nn.Module):
+    """A module whose forward is an output's score, compiled or plain."""
+
+    def __init__(self, output, score):
+        super().__init__()
+        self.output, self.score = output, score
+
+    def forward(self, h, *blocks):
+        return self.score(self.output, h, *blocks)
+
+
+def score_of_weights(output, score, *blocks):
+    """The score as a function of h and the weights, and these weights by name."""
+    model = ScoreOf(output, score)
+    weights = dict(model.named_parameters())
+
+    def function(h, *values):
+        named = dict(zip(weights, values, strict=True))
+        return torch.func.functional_call(model, named, (h, *blocks))
+
+    return function, weights
+
+
+def assert_compiled_draws_are_plain(output, chunks, temperature, uniforms_per_step):
+    """Sample for sample, over chunks of rows; the sample drawn is left for the encoder, raw.
+
+    Returns how often the piece ended.
+    """
+    double, arena = copy.deepcopy(output).double(), Arena()
+    chunk, H = chunks[0].shape
+    h, x = arena.take(1, H), arena.take(1)
+    draw = output.compiled_draw(DrawSetting(h, x, arena, chunk, temperature))
+    memory = arena.memory()
+    x.of(memory)[:] = 0
+    fields = CallFields([draw.call]).over(memory)
+    run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(draw.call.function)
+    ours, theirs, ends = Uniforms(1, 2), Uniforms(1, 2), 0
+    for rows in chunks:
+        draw.refill(memory, ours)
+        uniforms = torch.from_numpy(theirs.take(chunk, uniforms_per_step))
+        with torch.no_grad():
+            expected, ended = double.draw_frame(rows, None, uniforms, temperature)
+        for n, row in enumerate(rows):
+            h.of(memory)[:] = row.numpy()
+            assert run(fields.ctypes.data, n) == ended[n]
+            assert x.of(memory)[0] == expected[n, 0]
+        drawn, ends = draw.drawn(memory, chunk), ends + int(ended.sum())
+        assert drawn.dtype == np.float32
+        np.testing.assert_array_equal(drawn, expected)
+    return ends
