@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from seqmodel.data.dataset import open_dataset
     from seqmodel.runs.folder import load_run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["__version__", "load_run", "open_dataset", "units"]
 
 

@@ -17,7 +17,7 @@ SHARED_DATA = Path(os.environ.get("SEQMODEL_TEST_DATA", REPOSITORY.parent / "sha
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest test first: started last, it would keep one worker busy and the other waiting."""
-    items.sort(key=lambda item: item.name != "test_commands_of_the_readme_print_what_it_shows")
+    items.sort(key=lambda item: not item.name.startswith("test_commands_of_a_guide"))
 
 
 @pytest.fixture(scope="session")

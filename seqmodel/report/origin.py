@@ -72,7 +72,7 @@ def _brief_word(word: str) -> str:
 
 
 def version() -> str:
-    """Such as "0.1.0, commit 1234567", with a commit only when run from a Git checkout."""
+    """Such as "0.2.0, commit 1234567", with a commit only when run from a Git checkout."""
     root = Path(seqmodel.__file__).resolve().parents[1]
     # An installed package may lie inside an unrelated repository.
     if _git(root, "rev-parse", "--show-toplevel") != str(root):
