@@ -35,9 +35,9 @@ class Tally(NamedTuple):
                 "a finer grid, keeps them"
             )
         if self.merged:
-            how = "another of their pitch in the same frame; a finer grid"
+            how = "another of the same pitch in the same frame; a finer grid"
             if not onsets:
-                how = "one of their pitch that sounds up to there; prepare --onsets"
+                how = "the same pitch, which sounds up to their start; prepare --onsets"
             lines.append(f"merged {self.merged:,} {of} with {how} keeps them apart")
         return lines
 
