@@ -17,8 +17,8 @@ from seqmodel.media.music.pianoroll import place
 from seqmodel.media.registry import MEDIA
 
 REPEATED = (
-    "merged 3 of 5 notes with the same pitch, which sounds up to their start; prepare --onsets keeps "
-    "them apart"
+    "merged 3 of 5 notes with the same pitch, which sounds up to their start; prepare --onsets "
+    "keeps them apart"
 )
 IN_ONE_FRAME = (
     "merged 1 of 5 notes with another of the same pitch in the same frame; a finer grid keeps them "
