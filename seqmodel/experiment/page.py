@@ -99,26 +99,21 @@ def _section(comparison: Comparison, folder: Path) -> Section:
 def _figures(comparison: Comparison) -> Table:
     """A row for each variant and each trivial model; the columns are the rows of `table`."""
     lines = [*table.rows(comparison), table.time_row(comparison)]
-    labels = [label for label, _ in lines]
-    judged = 1 + labels.index(comparison.judged)
-    rows = [
-        Row(
-            (outcome.name, *(cells[k] for _, cells in lines)),
-            frozenset([judged] if comparison.leads(outcome) else []),
-            series=outcome.name,
-        )
-        for k, outcome in enumerate(comparison.outcomes)
-    ]
+    labels, *columns = zip(*lines, strict=True)
+    judged, rows = 1 + labels.index(comparison.judged), []
+    for outcome, cells in zip(comparison.outcomes, columns, strict=True):
+        bold = frozenset([judged] if comparison.leads(outcome) else [])
+        rows.append(Row((outcome.name, *cells), bold, series=outcome.name))
     for name in dict.fromkeys(name for found in comparison.baselines.values() for name in found):
         figures = [comparison.baselines.get(label, {}).get(name) for label in labels]
-        cells = ["" if nats is None else f"{nats:.3f}" for nats in figures]
-        rows.append(Row((f"{spaced(name)} (trivial)", *cells), muted=True))
+        trivial = ["" if nats is None else f"{nats:.3f}" for nats in figures]
+        rows.append(Row((f"{spaced(name)} (trivial)", *trivial), muted=True))
     notes = []
     if comparison.told:
         told = f"Bold: the best on {comparison.judged}, and those that seeds and pieces"
         notes.append(f"{told} cannot tell apart from it.")
-    columns = (Column("model"), *map(Column, labels))
-    return Table(columns, tuple(rows), "Nats per frame", tuple(notes))
+    heads = (Column("model"), *map(Column, labels))
+    return Table(heads, tuple(rows), "Nats per frame", tuple(notes))
 
 
 def _curves(comparison: Comparison) -> Curves:
