@@ -20,7 +20,7 @@ from seqmodel.data.bundled import FRAMES, sample_dataset
 from seqmodel.data.dataset import open_dataset
 from seqmodel.kernels.run.allocator import keep_freed_memory
 from seqmodel.media.music.medium import MUSIC
-from seqmodel.model.build import with_sizes
+from seqmodel.model.build import outline, with_sizes
 from seqmodel.training.processes import Group, joined, meeting
 from seqmodel.training.state import TrainingState
 from seqmodel.training.update import update
@@ -51,28 +51,22 @@ def measure(settings: dict[str, Any], seconds: float) -> dict[str, Any]:
     config = with_sizes(resolve({**settings, "parts": PARTS}, {}, MUSIC.presets), FRAMES)
     with TemporaryDirectory() as folder:
         data = str(sample_dataset(Path(folder)))
-        rows = {size: _timed(config, data, size, seconds) for size in PROCESSES}
+        timed = [_timed(config, data, size, seconds) for size in PROCESSES]
     return {
         "model": config.model,
         "unit": config.unit,
-        "weights": rows[1].pop("weights"),
+        "weights": outline(config, FRAMES).parameter_counts().with_output,
         "batch": config.batch_size,
         "frames": FRAMES_EACH,
         "parts": PARTS,
         "processes": [
-            {
-                "processes": size,
-                "update_ms": row["update_ms"],
-                "exchange_ms": row["exchange_ms"],
-                "over_one": rows[1]["update_ms"] / row["update_ms"],
-            }
-            for size, row in rows.items()
+            {**row, "over_one": timed[0]["update_ms"] / row["update_ms"]} for row in timed
         ],
     }
 
 
 def _timed(config: Config, data: str, size: int, seconds: float) -> dict[str, float]:
-    """The medians of the first process, and how many weights the model has."""
+    """The medians of the first process."""
     store, spawn = meeting(), multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(size, spawn) as pool:
         arguments = size, store.port, config, data, seconds
@@ -120,7 +114,7 @@ def _updates(config: Config, data: str, group: Group, seconds: float) -> dict[st
     rounds = max(LEAST_UPDATES, round(seconds / first))
     whole, exchange = zip(*(once() for _ in range(rounds)), strict=True)
     return {
+        "processes": group.size,
         "update_ms": 1e3 * statistics.median(whole),
         "exchange_ms": 1e3 * statistics.median(exchange),
-        "weights": state.model.parameter_counts().with_output,
     }
