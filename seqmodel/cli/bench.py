@@ -1,6 +1,7 @@
 """`seqmodel bench`: the speed of units, whole models and sampling on this machine."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -64,15 +65,8 @@ def bench(
     from seqmodel.units.backends import check_device
 
     check_device(device)
+    say = partial(message, quiet=quiet) if as_json else typer.echo
     about = machine()
-
-    def say(*lines: str) -> None:
-        for line in lines:
-            if as_json:
-                message(line, quiet=quiet)
-            else:
-                typer.echo(line)
-
     cores, threads = plural(about["cores"], "core"), plural(about["threads"], "thread")
     say(
         f"{about['processor']} ({about['architecture']}), {cores}, {threads}; "
@@ -87,7 +81,8 @@ def bench(
             found.setdefault(name, []).append(row)
             former, (title, columns) = title, table(row)
             if title != former:
-                say("", title, _line((head, width) for head, width, _ in columns))
+                for line in ("", title, _line((head, width) for head, width, _ in columns)):
+                    say(line)
             say(_line((cell, width) for _, width, cell in columns))
     if as_json:
         print_json(found)
