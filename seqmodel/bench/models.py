@@ -6,7 +6,6 @@ outputs start at the frequency of notes in real music, so that they draw about a
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,13 +43,11 @@ DRAWN = {"frame-wise": 256, "tied": 16}
 Measure = Callable[[str, str, float], dict[str, Any]]
 
 
-def cases(
-    measure: Measure, units: Sequence[str], seconds: float
-) -> Iterator[Callable[[], dict[str, Any]]]:
+def rows(measure: Measure, units: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
     """`measure_step` or `measure_sampling` of each model, with its default units or with these."""
     for model, default in UNITS.items():
         for unit in units or default:
-            yield partial(measure, model, unit, seconds)
+            yield measure(model, unit, seconds)
 
 
 def measure_step(model: str, unit: str, seconds: float) -> dict[str, Any]:

@@ -5,8 +5,7 @@ plain specification instead of the compiled score.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from seqmodel.bench import peers
 from seqmodel.bench.clock import compare
-from seqmodel.config import Config, resolve
+from seqmodel.config import resolve
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
@@ -35,11 +34,11 @@ CHUNKS = 40
 """Of some 256 samples each, drawn at a time."""
 
 
-def cases(units: Sequence[str], seconds: float) -> Iterator[Callable[[], dict[str, Any]]]:
+def rows(units: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
     """`measure` at each rate, with the default units or with these."""
     for rate in RATES:
         for unit in units or UNITS:
-            yield partial(measure, unit, rate, seconds)
+            yield measure(unit, rate, seconds)
 
 
 def measure(unit: str, rate: int, seconds: float) -> dict[str, Any]:
@@ -69,9 +68,12 @@ def measure(unit: str, rate: int, seconds: float) -> dict[str, Any]:
     step = compare(our_step, their_step, seconds)
     read = compare(features, features, 0.0)["ours"]["ms"]
     return {
-        **_about(config, rate), "batch": B, "samples": samples, **step,
-        "features_percent": 100 * read / step["ours"]["ms"], "real_time": real_time(ours, rate),
-    }  # fmt: skip
+        **{"model": config.model, "unit": unit_name(config.unit), "hidden": config.hidden},
+        **{"rate": rate, "batch": B, "samples": samples},
+        **step,
+        "features_percent": 100 * read / step["ours"]["ms"],
+        "real_time": real_time(ours, rate),
+    }
 
 
 def their_loss(ours: SequenceModel, layer: torch.nn.RNNBase, frames: Tensor) -> Tensor:
@@ -96,12 +98,3 @@ def real_time(model: SequenceModel, rate: int) -> float:
 def noise(T: int, B: int, F: int) -> Tensor:
     """Frames (T, B, F) of 16-bit noise."""
     return (torch.randn(T, B, F) * 1000).round() / 32768
-
-
-def _about(config: Config, rate: int) -> dict[str, Any]:
-    return {
-        "model": config.model,
-        "unit": unit_name(config.unit),
-        "hidden": config.hidden,
-        "rate": rate,
-    }

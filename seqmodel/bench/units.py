@@ -1,6 +1,6 @@
 """A unit's forward pass and training step, beside torch.nn's layer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -41,11 +41,11 @@ SIZES = (
 )
 
 
-def cases(names: list[str], device: str, seconds: float) -> Iterator[Callable[[], dict[str, Any]]]:
+def rows(names: list[str], device: str, seconds: float) -> Iterator[dict[str, Any]]:
     """Every size of every unit, or of those named."""
     for size in SIZES:
         for name in names or UNITS:
-            yield partial(measure, name, size, device, seconds)
+            yield measure(name, size, device, seconds)
 
 
 def measure(name: str, size: Size, device_option: str, seconds: float) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`seqmodel bench`: the speed of units, whole models and sampling on this machine."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,8 @@ from seqmodel.unit_setting import read_unit
 from seqmodel.units import UNITS, unit_spec
 
 Row = dict[str, Any]
-Case = Callable[[], Row]
+Table = tuple[str, list[tuple[str, int, str]]]
+"""A table's title, and of each column its head, its width and a row's cell in it."""
 
 PARTS = ("units", "models", "sampling", "sound", "processes")
 
@@ -63,15 +65,8 @@ def bench(
     from seqmodel.units.backends import check_device
 
     check_device(device)
+    say = partial(message, quiet=quiet) if as_json else typer.echo
     about = machine()
-
-    def say(*lines: str) -> None:
-        for line in lines:
-            if as_json:
-                message(line, quiet=quiet)
-            else:
-                typer.echo(line)
-
     cores, threads = plural(about["cores"], "core"), plural(about["threads"], "thread")
     say(
         f"{about['processor']} ({about['architecture']}), {cores}, {threads}; "
@@ -80,95 +75,93 @@ def bench(
     if "gpu" in about:
         say(f"GPU: {about['gpu']}")
     found: dict[str, Any] = {"machine": about}
-    for name in (name for name in PARTS if name in (part or PARTS)):
-        rows, title = found.setdefault(name, []), ""
-        for case in _cases(name, units, device, seconds):
-            row = case()
-            rows.append(row)
-            former, (title, head, line) = title, LINES[name](row)
+    for name, (rows, table) in _parts(units, device, seconds).items():
+        title = ""
+        for row in rows if name in (part or PARTS) else ():
+            found.setdefault(name, []).append(row)
+            former, (title, columns) = title, table(row)
             if title != former:
-                say("", title, head)
-            say(line)
+                for line in ("", title, _line((head, width) for head, width, _ in columns)):
+                    say(line)
+            say(_line((cell, width) for _, width, cell in columns))
     if as_json:
         print_json(found)
 
 
-def _cases(part: str, units: list[str], device: str, seconds: float) -> Iterator[Case]:
+def _parts(
+    units: list[str], device: str, seconds: float
+) -> dict[str, tuple[Iterator[Row], Callable[[Row], Table]]]:
+    """Of each part the rows, each measured as it is asked for, and how they are shown."""
     from seqmodel.bench import models, processes, sound
     from seqmodel.bench import units as layers
 
-    if part == "units":
-        return layers.cases(units, device, seconds)
-    if part == "processes":
-        return processes.cases(seconds)
-    if part == "sound":
-        return sound.cases(units, seconds)
-    measure = models.measure_step if part == "models" else models.measure_sampling
-    return models.cases(measure, units, seconds)
+    return {
+        "units": (layers.rows(units, device, seconds), _unit),
+        "models": (models.rows(models.measure_step, units, seconds), _model),
+        "sampling": (models.rows(models.measure_sampling, units, seconds), _sampling),
+        "sound": (sound.rows(units, seconds), _sound),
+        "processes": (processes.rows(seconds), _processes),
+    }
 
 
-def _unit(row: Row) -> tuple[str, str, str]:
-    """The table's title, its head and the row's line; so do the two functions below."""
-    title = f"units, {row['size']}: I {row['inputs']}, B {row['batch']}, T {row['frames']}"
-    head = f"  {'unit':22}{'H':>5}{'forward ms':>16}  torch.nn{'step ms':>16}  torch.nn"
+def _line(cells: Iterable[tuple[str, int]]) -> str:
+    """The texts, each at the right of its width, but the first at the left."""
+    (first, width), *others = cells
+    return f"  {first:{width}}" + "".join(f"{cell:>{width}}" for cell, width in others)
+
+
+def _unit(row: Row) -> Table:
     name = row["unit"] if row["device"] == "cpu" else f"{row['unit']} ({row['device']})"
-    timings = [
-        f"{_ms(timing['ours'])}{_times(timing['over_torch_nn']):>10}"
-        for timing in (row["forward"], row["step"])
-    ]
-    return title, head, f"  {name:22}{row['hidden']:5}{''.join(timings)}"
+    columns = [("unit", 22, name), ("H", 5, str(row["hidden"]))]
+    for kind in ("forward", "step"):
+        columns.append((f"{kind} ms", 16, _ms(row[kind]["ours"])))
+        columns.append(("torch.nn", 10, _times(row[kind]["over_torch_nn"])))
+    return f"units, {row['size']}: I {row['inputs']}, B {row['batch']}, T {row['frames']}", columns
 
 
-def _model(row: Row) -> tuple[str, str, str]:
+def _model(row: Row) -> Table:
     title = f"a training step, {row['model']}: B {row['batch']}, T {row['frames']}"
-    ours, theirs, ratio = _ms(row["ours"]), _ms(row["torch_nn"]), _times(row["over_torch_nn"])
-    head = f"  {'unit':15}{'H':>10}{'step ms':>16}{'torch.nn ms':>16}{'ratio':>9}"
-    return title, head, f"  {_sizes(row)}{ours}{theirs}{ratio:>9}"
+    return title, [*_sizes(row), *_steps(row)]
 
 
-def _sampling(row: Row) -> tuple[str, str, str]:
-    ours, theirs = (row["frames_per_second"][name] for name in ("ours", "torch_nn"))
-    ratio = _times(row["over_torch_nn"])
-    head = f"  {'unit':15}{'H':>10}{'frames/s':>16}{'torch.nn':>16}{'ratio':>9}"
-    line = f"  {_sizes(row)}{ours:16,.0f}{theirs:16,.0f}{ratio:>9}"
-    return f"sampling one piece, {row['model']}", head, line
+def _sampling(row: Row) -> Table:
+    ours, theirs = (f"{row['frames_per_second'][name]:,.0f}" for name in ("ours", "torch_nn"))
+    speeds = [("frames/s", 16, ours), ("torch.nn", 16, theirs)]
+    ratio = ("ratio", 9, _times(row["over_torch_nn"]))
+    return f"sampling one piece, {row['model']}", [*_sizes(row), *speeds, ratio]
 
 
-def _sound(row: Row) -> tuple[str, str, str]:
-    title = f"sound, {row['model']}: B {row['batch']}, {row['samples']} samples"
-    ours, theirs, ratio = _ms(row["ours"]), _ms(row["torch_nn"]), _times(row["over_torch_nn"])
-    head = f"  {'unit':15}{'H':>5}{'Hz':>7}{'step ms':>16}{'torch.nn ms':>16}{'ratio':>9}"
-    line = f"  {row['unit']:15}{row['hidden']:5}{row['rate']:7}{ours}{theirs}{ratio:>9}"
-    share, speed = f"{row['features_percent']:.0f} %", _times(row["real_time"])
-    return title, f"{head}{'features':>10}{'real time':>11}", f"{line}{share:>10}{speed:>11}"
+def _sound(row: Row) -> Table:
+    return f"sound, {row['model']}: B {row['batch']}, {row['samples']} samples", [
+        ("unit", 15, row["unit"]),
+        ("H", 5, str(row["hidden"])),
+        ("Hz", 7, str(row["rate"])),
+        *_steps(row),
+        ("features", 10, f"{row['features_percent']:.0f} %"),
+        ("real time", 11, _times(row["real_time"])),
+    ]
 
 
-def _processes(row: Row) -> tuple[str, str, str]:
-    title = f"an update on several processes, in {row['parts']} parts: T {row['frames']}"
-    head = f"  {'unit':15}{'weights':>11}{'B':>4}"
-    line = f"  {row['unit']:15}{row['weights']:11,}{row['batch']:4}"
+def _processes(row: Row) -> Table:
+    columns = [("unit", 15, row["unit"]), ("weights", 11, f"{row['weights']:,}")]
+    columns.append(("B", 4, str(row["batch"])))
     for told in row["processes"]:
-        head += f"{told['processes']:5}: ms"
-        line += f"{told['update_ms']:9.1f}"
+        columns.append((f"{told['processes']}: ms", 9, f"{told['update_ms']:.1f}"))
         if told["processes"] > 1:
-            head += f"{'exchange':>10}{'ratio':>7}"
-            line += f"{told['exchange_ms']:10.1f}{_times(told['over_one']):>7}"
-    return title, head, line
+            columns.append(("exchange", 10, f"{told['exchange_ms']:.1f}"))
+            columns.append(("ratio", 7, _times(told["over_one"])))
+    return f"an update on several processes, in {row['parts']} parts: T {row['frames']}", columns
 
 
-LINES: dict[str, Callable[[Row], tuple[str, str, str]]] = {
-    "units": _unit,
-    "models": _model,
-    "sampling": _sampling,
-    "sound": _sound,
-    "processes": _processes,
-}
-
-
-def _sizes(row: Row) -> str:
+def _sizes(row: Row) -> list[tuple[str, int, str]]:
     along_pitch = row["note_hidden"]
     hidden = f"{row['hidden']}, {along_pitch}" if along_pitch else str(row["hidden"])
-    return f"{row['unit']:15}{hidden:>10}"
+    return [("unit", 15, row["unit"]), ("H", 10, hidden)]
+
+
+def _steps(row: Row) -> list[tuple[str, int, str]]:
+    timings = [("step ms", 16, _ms(row["ours"])), ("torch.nn ms", 16, _ms(row["torch_nn"]))]
+    return [*timings, ("ratio", 9, _times(row["over_torch_nn"]))]
 
 
 def _ms(timing: Row) -> str:

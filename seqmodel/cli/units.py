@@ -3,7 +3,6 @@
 import difflib
 import re
 import sys
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +12,7 @@ from seqmodel.cli.completion import one_of
 from seqmodel.cli.options import Json
 from seqmodel.errors import UsageError
 from seqmodel.unit_setting import is_text, read_unit
-from seqmodel.units import UNITS, UnitSpec, hidden_size_for, unit_spec, zoo
+from seqmodel.units import UNITS, hidden_size_for, unit_spec, zoo
 
 SIGNS = {r"\(\.\)": "⊙", r"\bs\(": "σ(", r"\bphi\(": "φ(", "'": "′"}  # noqa: RUF001
 
@@ -62,12 +61,14 @@ def units(
     if as_json:
         print_json({"units": rows})
         return
-    other = unit_spec(read_unit(diff)) if diff else None
+    other = unit_spec(read_unit(diff)).statements if diff else ()
     for unit, row in zip(chosen, rows, strict=True):
         spec = unit_spec(unit)
         typer.echo(f"# {spec.name}" + f"  ({spec.source})" * bool(spec.source))
-        for line in _difference(other, spec) if other else spec.statements:
-            typer.echo(_readable(line))
+        lines = difflib.ndiff(other, spec.statements) if diff else spec.statements
+        for line in lines:
+            if not line.startswith("?"):  # ndiff's hints of where two lines differ
+                typer.echo(_readable(line))
         size = f"{inputs} inputs, {row['hidden']} hidden"
         typer.echo(f"# {size}: {row['parameters']:,} parameters\n")
     if not names:
@@ -90,12 +91,6 @@ def _row(unit: str, inputs: int, hidden: int | None, params: int | None) -> dict
         "hidden": size,
         "parameters": spec.parameter_count(inputs, size),
     }
-
-
-def _difference(other: UnitSpec, spec: UnitSpec) -> Iterator[str]:
-    """The statements of the two, those of one alone marked - and +."""
-    lines = difflib.ndiff(other.statements, spec.statements)
-    return (line for line in lines if not line.startswith("?"))
 
 
 def _readable(line: str) -> str:

@@ -1,16 +1,46 @@
-"""The files of an experiment's results."""
+"""The files of an experiment's results: tables, and a page with curves and samples besides."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+import optuna
+
+from seqmodel.data.dataset import open_dataset
+from seqmodel.errors import SeqmodelError
 from seqmodel.experiment import table
-from seqmodel.experiment.page import comparison_page
 from seqmodel.experiment.plan import Plan
-from seqmodel.experiment.results import results
+from seqmodel.experiment.results import Comparison, results
 from seqmodel.experiment.studies import Studies
 from seqmodel.files import write_file
+from seqmodel.media.words import listed, spaced
 from seqmodel.plots.curves import plot_curves
+from seqmodel.report.drawing import draw, real_piece
+from seqmodel.report.origin import brief, came_from
+from seqmodel.report.page.parts import (
+    Cloud,
+    Column,
+    Curve,
+    Curves,
+    Dot,
+    Page,
+    Part,
+    Row,
+    Samples,
+    Scatter,
+    Section,
+    Table,
+    Trace,
+)
 from seqmodel.report.page.render import render
+from seqmodel.report.subjects import points_of, subject_of
+from seqmodel.runs.folder import BEST, load_run
+
+SEED = 1
+"""Seed of the samples."""
+NAMED = 4
+"""With more variants than this, the title gives their number, not their names."""
 
 
 def write_results(studies: Studies, folder: Path, command: str) -> tuple[str, list[str]]:
@@ -50,3 +80,149 @@ def _notes(plan: Plan) -> Sequence[str]:
             "may choose differently."
         )
     return notes
+
+
+def comparison_page(
+    plan: Plan,
+    comparisons: Sequence[Comparison],
+    folder: Path,
+    notes: Sequence[str],
+    command: str,
+) -> Page:
+    """The page of the experiment whose runs are in `folder`.
+
+    Runs trained on another host have no sample here.
+    """
+    names = [variant.name for variant in plan.variants]
+    what = listed(names) if len(names) <= NAMED else f"{len(names)} variants"
+    sources = [replace(source, path=brief(source.path)) for source in plan.sources]
+    settled = table.as_json([], replace(plan, sources=sources).to_json()).strip()
+    origin = came_from(
+        command,
+        [("Plan", settled)],
+        threads="one thread for each run",
+        versions={"Optuna": optuna.__version__},
+    )
+    return Page(
+        title=f"{what} on {listed([c.dataset for c in comparisons])}",
+        lead=(*map(_lead, comparisons), *notes),
+        sections=(*(_section(comparison, folder) for comparison in comparisons), origin),
+    )
+
+
+def _lead(comparison: Comparison) -> str:
+    """Which variant predicts best, and whether it is better than a trivial model."""
+    ranked, where = comparison.ranked(), f"{comparison.judged} of {comparison.dataset}"
+    if not ranked:
+        return f"No variant has a result on {comparison.dataset}."
+    best = ranked[0]
+    nats = comparison.mean(best)
+    others = [other.name for other in ranked[1:] if comparison.leads(other)]
+    beside = f", though {listed(others)} cannot be told apart from it" if others else ""
+    claim = f"predicts {where} best{beside}"
+    if comparison.behind and not comparison.told:
+        claim = f"leads on {where}, on too few seeds or pieces for a verdict"
+    text = f"{best.name} {claim}, with {nats:.3f} nats per frame"
+    trivial = comparison.trivial(comparison.judged)
+    if trivial is None:
+        return f"{text}."
+    verdict = "scores" if nats < trivial[1] else "is better, at"
+    return f"{text}; the best trivial model ({spaced(trivial[0])}) {verdict} {trivial[1]:.3f}."
+
+
+def _section(comparison: Comparison, folder: Path) -> Section:
+    parts: list[Part] = [_figures(comparison), _curves(comparison)]
+    if any("learning_rate" in trial.found for o in comparison.outcomes for trial in o.trials):
+        parts.append(_searches(comparison))
+    parts += [*_samples(comparison, folder), _runs(comparison)]
+    verdicts = [*table.verdicts(comparison), *table.caveats(comparison)]
+    return Section(comparison.dataset, tuple(parts), tuple(f"{line}." for line in verdicts))
+
+
+def _figures(comparison: Comparison) -> Table:
+    """A row for each variant and each trivial model; the columns are the rows of `table`."""
+    lines = [*table.rows(comparison), table.time_row(comparison)]
+    labels, *columns = zip(*lines, strict=True)
+    judged, rows = 1 + labels.index(comparison.judged), []
+    for outcome, cells in zip(comparison.outcomes, columns, strict=True):
+        bold = frozenset([judged] if comparison.leads(outcome) else [])
+        rows.append(Row((outcome.name, *cells), bold, series=outcome.name))
+    for name in dict.fromkeys(name for found in comparison.baselines.values() for name in found):
+        figures = [comparison.baselines.get(label, {}).get(name) for label in labels]
+        trivial = ["" if nats is None else f"{nats:.3f}" for nats in figures]
+        rows.append(Row((f"{spaced(name)} (trivial)", *trivial), muted=True))
+    notes = []
+    if comparison.told:
+        told = f"Bold: the best on {comparison.judged}, and those that seeds and pieces"
+        notes.append(f"{told} cannot tell apart from it.")
+    heads = (Column("model"), *map(Column, labels))
+    return Table(heads, tuple(rows), "Nats per frame", tuple(notes))
+
+
+def _curves(comparison: Comparison) -> Curves:
+    return Curves(
+        tuple(
+            Curve(
+                f"{outcome.name}, seed {k + 1}" if len(outcome.seeds) > 1 else outcome.name,
+                points_of(attempt.metrics),
+                int(attempt.best["epoch"]),
+                outcome.name,
+            )
+            for outcome in comparison.outcomes
+            for k, attempt in enumerate(outcome.seeds)
+            if attempt.best is not None
+        ),
+        train=False,
+    )
+
+
+def _searches(comparison: Comparison) -> Scatter:
+    clouds = []
+    for outcome in comparison.outcomes:
+        dots = [
+            Dot(trial.found["learning_rate"], trial.valid, f"trial {trial.index}, {trial.ended}")
+            for trial in outcome.trials
+            if trial.valid is not None
+        ]
+        clouds.append(Cloud(outcome.name, tuple(dots)))
+    return Scatter(tuple(clouds))
+
+
+def _samples(comparison: Comparison, folder: Path) -> list[Part]:
+    winners = [
+        (o, folder / "runs" / o.cell.name / f"trial-{o.winner}") for o in comparison.outcomes
+    ]
+    subjects = [subject_of(load_run(run), o.name) for o, run in winners if (run / BEST).is_file()]
+    drawn = draw(subjects, number=1, seed=SEED, progress=lambda done, total: None)
+    samples = tuple(sample for subject in drawn.values() for sample in subject)
+    if samples:
+        winner = subjects[0].run
+        with suppress(SeqmodelError):  # the dataset may be gone since
+            samples += tuple(real_piece(winner, open_dataset(str(winner.config.data))))
+    return [Samples(samples, notes=(f"Of each winner, with seed {SEED}.",))] if samples else []
+
+
+def _runs(comparison: Comparison) -> Table:
+    """Every run, with the settings found, its curve, figure, epochs and time, and how it ended."""
+    found = dict.fromkeys(key for o in comparison.outcomes for t in o.trials for key in t.found)
+    figures = ("best valid", "epochs", "seconds")
+    names = ("run", *map(spaced, found), "valid over epochs", *figures, "ended")
+    rows = [
+        Row(
+            (
+                f"{outcome.name}, {kind} {attempt.index + (kind == 'seed')}",
+                *(f"{attempt.found[key]:.3g}" if key in attempt.found else "" for key in found),
+                Trace(tuple(line["valid_nats_per_frame"] for line in attempt.metrics)),
+                "" if attempt.valid is None else f"{attempt.valid:.4f}",
+                f"{len(attempt.metrics)}",
+                f"{attempt.seconds:.0f}",
+                attempt.ended or "unfinished",
+            ),
+            series=outcome.name,
+        )
+        for outcome in comparison.outcomes
+        for kind, attempt in outcome.runs()
+    ]
+    texts = ("valid over epochs", "ended")
+    columns = tuple(Column(name, is_text=name in texts) for name in names)
+    return Table(columns, tuple(rows), "All runs", collapsed=True)

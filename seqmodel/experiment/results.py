@@ -119,27 +119,24 @@ class Comparison:
         return sorted((o for o in self.outcomes if self.judged in o.nats), key=self.mean)
 
     @cached_property
-    def behind(self) -> list[tuple[Outcome, Difference]]:
-        """Each outcome but the best, in order, and how many more nats per frame it takes.
+    def behind(self) -> dict[str, Difference]:
+        """How many more nats per frame each variant but the best takes, in order.
 
         Measured on the split that decides.
         """
         split, ranked = self.judged, self.ranked()
         gaps = behind_the_first([each.nats[split] for each in ranked], self.lengths[split])
-        return [*zip(ranked[1:], gaps, strict=True)]
+        return {o.name: gap for o, gap in zip(ranked[1:], gaps, strict=True)}
 
     @property
     def told(self) -> bool:
         """Whether there are seeds and pieces enough for any verdict."""
-        return any(gap.told for _, gap in self.behind)
+        return any(gap.told for gap in self.behind.values())
 
     def leads(self, outcome: Outcome) -> bool:
         """Whether it is the best of several, or not told apart from it; no one without verdicts."""
-        if not self.told:
-            return False
-        return outcome is self.ranked()[0] or any(
-            outcome is other and not gap.real for other, gap in self.behind
-        )
+        gap = self.behind.get(outcome.name)
+        return self.told and (outcome is self.ranked()[0] if gap is None else not gap.real)
 
     def improving(self) -> list[Outcome]:
         """The outcomes with a seed that more epochs might have improved."""

@@ -37,7 +37,9 @@ def status_of(studies: Studies, folder: Path) -> Status:
                 gained += weight * at_hand.event.gained
             else:
                 continue
-            spent += _seconds(trial) if weight else 0.0
+            if weight and trial.datetime_start is not None:
+                until = trial.datetime_complete or datetime.now()
+                spent += (until - trial.datetime_start).total_seconds()
     return Status(cells, running, seconds_left(left, gained, spent, len(running)))
 
 
@@ -65,9 +67,3 @@ def _running(run: str, trial: FrozenTrial, folder: Path) -> Running | None:
         event if event is not None and event.run == run else None,
         None if here else host_of(name),
     )
-
-
-def _seconds(trial: FrozenTrial) -> float:
-    """How long a trial took, or has taken so far."""
-    until = trial.datetime_complete or datetime.now()
-    return (until - trial.datetime_start).total_seconds() if trial.datetime_start else 0.0

@@ -22,14 +22,14 @@ from seqmodel.experiment.results import Comparison, Outcome
 from seqmodel.media.words import listed, plural, spaced, spent
 
 
-def rows(comparison: Comparison) -> list[tuple[str, list[str]]]:
-    """The rows of one dataset: a label, and a cell for each variant."""
+def rows(comparison: Comparison) -> list[list[str]]:
+    """The rows of one dataset: a label, then a cell for each variant."""
     outcomes = comparison.outcomes
     searched = {name for outcome in outcomes for trial in outcome.trials for name in trial.found}
     shown = ["learning_rate", *sorted(searched - {"learning_rate", "hidden"})]
 
-    def row(label: str, cell: Callable[[Outcome], str]) -> tuple[str, list[str]]:
-        return label, [cell(outcome) for outcome in outcomes]
+    def row(label: str, cell: Callable[[Outcome], str]) -> list[str]:
+        return [label, *map(cell, outcomes)]
 
     splits = [split for split in SPLITS if split in comparison.lengths]
     return [
@@ -42,17 +42,17 @@ def rows(comparison: Comparison) -> list[tuple[str, list[str]]]:
     ]
 
 
-def time_row(comparison: Comparison) -> tuple[str, list[str]]:
+def time_row(comparison: Comparison) -> list[str]:
     """How long the seeds of each winner trained, on average; not in `rows`, as it varies."""
     seconds = [[a.seconds for a in outcome.seeds if a.metrics] for outcome in comparison.outcomes]
-    return "training time", [spent(fmean(each)) if each else "" for each in seconds]
+    return ["training time", *(spent(fmean(each)) if each else "" for each in seconds)]
 
 
 def verdicts(comparison: Comparison) -> list[str]:
     """Which differences are real: the best variant against each of the others, one line each."""
     lines = []
-    for other, gap in comparison.behind:
-        name, its = comparison.ranked()[0].name, other.name
+    for its, gap in comparison.behind.items():
+        name = comparison.ranked()[0].name
         interval = "{:.3f} nats ({:.3f} to {:.3f})".format(gap.mean, *gap.interval)
         if gap.real:
             lines.append(f"{name} is better than {its} by {interval}")
@@ -95,17 +95,14 @@ def text(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
     """For a terminal."""
     blocks = []
     for comparison in comparisons:
-        names = _names(comparison.outcomes)
-        lines = [(comparison.dataset, names), *rows(comparison), time_row(comparison)]
-        widths = [max(len(cells[k]) for _, cells in lines) for k in range(len(names))]
-        first = max(len(label) for label, _ in lines)
+        grid = [*_grid(comparison), time_row(comparison)]
+        first, *widths = (max(map(len, column)) for column in zip(*grid, strict=True))
         table = [
             f"{label:{first}}"
             + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-            for label, cells in lines
+            for label, *cells in grid
         ]
-        table = [line.rstrip() for line in table]
-        blocks.append("\n".join([*table, *_remarks(comparison)]))
+        blocks.append("\n".join([*map(str.rstrip, table), *_remarks(comparison)]))
     return "\n\n".join([*blocks, *(["\n".join(notes)] if notes else [])])
 
 
@@ -113,11 +110,10 @@ def markdown(comparisons: Sequence[Comparison], notes: Sequence[str]) -> str:
     """For a README."""
     blocks = []
     for comparison in comparisons:
-        names = _names(comparison.outcomes)
-        lines = [_piped([comparison.dataset, *names]), _piped(["---", *["---:"] * len(names)])]
-        lines += [_piped([label, *cells]) for label, cells in _marked(comparison, "**{}**")]
+        head, *lines = map(_piped, _grid(comparison, "**{}**"))
+        rule = _piped(["---", *["---:"] * len(comparison.outcomes)])
         told = [f"- {line}" for line in _remarks(comparison)]
-        blocks.append("\n".join([*lines, "", *told]))
+        blocks.append("\n".join([head, rule, *lines, "", *told]))
     return "\n\n".join([*blocks, *notes]) + "\n"
 
 
@@ -125,14 +121,10 @@ def latex(comparisons: Sequence[Comparison]) -> str:
     """A tabular for each dataset."""
     blocks = []
     for comparison in comparisons:
-        names = _names(comparison.outcomes)
-        marked = _marked(comparison, r"\textbf{{{}}}", _escaped)
-        body = [
-            " & ".join([_escaped(label), *cells]) + r" \\"
-            for label, cells in [(comparison.dataset, [*map(_escaped, names)]), *marked]
-        ]
-        columns = "l" + "r" * len(names)
-        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", body[0], r"\hline", *body[1:]]
+        grid = _grid(comparison, r"\textbf{{{}}}", _escaped)
+        head, *body = (" & ".join(line) + r" \\" for line in grid)
+        columns = "l" + "r" * len(comparison.outcomes)
+        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", head, r"\hline", *body]
         blocks.append("\n".join([*lines, r"\hline", r"\end{tabular}"]))
     return "\n\n".join(blocks) + "\n"
 
@@ -204,29 +196,27 @@ def _values(comparison: Comparison) -> dict[str, Any]:
 
 def _above(comparison: Comparison, outcome: Outcome) -> dict[str, Any] | None:
     """The difference from the best variant; None for the best itself, or without a figure."""
-    for other, gap in comparison.behind:
-        if other is outcome:
-            low, high = gap.interval if gap.told else (None, None)
-            sizes = {"seeds": gap.seeds, "pieces": gap.pieces}
-            return {"mean": gap.mean, "low": low, "high": high, **sizes}
-    return None
+    gap = comparison.behind.get(outcome.name)
+    if gap is None:
+        return None
+    low, high = gap.interval if gap.told else (None, None)
+    return {"mean": gap.mean, "low": low, "high": high, "seeds": gap.seeds, "pieces": gap.pieces}
 
 
 def _names(outcomes: Sequence[Outcome]) -> list[str]:
     return [outcome.name for outcome in outcomes]
 
 
-def _marked(
-    comparison: Comparison, mark: str, escape: Callable[[str], str] = str
-) -> list[tuple[str, list[str]]]:
-    """The rows, marking the figures that are best or not told apart from the best."""
-    marks = [mark if comparison.leads(outcome) else "{}" for outcome in comparison.outcomes]
-    return [
-        (label, [m.format(t) for m, t in zip(marks, texts, strict=True)])
-        if label == comparison.judged
-        else (label, texts)
-        for label, texts in ((label, [*map(escape, cells)]) for label, cells in rows(comparison))
-    ]
+def _grid(
+    comparison: Comparison, mark: str = "{}", escape: Callable[[str], str] = str
+) -> list[list[str]]:
+    """Head and rows, marking the figures that are best or not told apart from the best."""
+    grid = [[escape(cell) for cell in line] for line in rows(comparison)]
+    judged = next(line for line in grid if line[0] == comparison.judged)
+    for k, outcome in enumerate(comparison.outcomes, 1):
+        if comparison.leads(outcome):
+            judged[k] = mark.format(judged[k])
+    return [[escape(text) for text in (comparison.dataset, *_names(comparison.outcomes))], *grid]
 
 
 def _figure(comparison: Comparison, split: str, outcome: Outcome) -> str:

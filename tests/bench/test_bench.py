@@ -58,7 +58,7 @@ def test_every_unit_is_measured_at_every_size(monkeypatch):
     taken for another's."""
     monkeypatch.setattr(clock, "SHORTEST", 1e-6)
     monkeypatch.setattr(units, "SIZES", (TINY, units.Size("row", 2, 3, 1, 2)))
-    rows = [case() for case in units.cases([], "cpu", 0.0)]
+    rows = [*units.rows([], "cpu", 0.0)]
     assert [(row["size"], row["unit"]) for row in rows] == [
         (size, name) for size in ("tiny", "row") for name in UNITS
     ]
@@ -66,7 +66,7 @@ def test_every_unit_is_measured_at_every_size(monkeypatch):
         sizes = tuple(row[key] for key in ("inputs", "hidden", "batch", "frames"))
         assert sizes == (3, 4 if "lstm" in row["unit"] else 5, 2, 4)
         assert (row["device"], row["backend"]) == ("cpu", "cpu")
-    assert len(list(units.cases(["gru"], "cpu", 0.0))) == 2
+    assert len([*units.rows(["gru"], "cpu", 0.0)]) == 2
 
 
 def test_timings_wait_for_the_gpu(monkeypatch):
@@ -176,8 +176,7 @@ def test_models_cover_the_papers_units_and_the_tied_gru(monkeypatch):
         asked.append((model, unit, seconds))
 
     for named in ([], ["mgu"]):
-        for case in models.cases(measure, named, 2.0):
-            case()
+        list(models.rows(measure, named, 2.0))
     frame_wise = [("frame-wise", unit, 2.0) for unit in ("lstm", "gru", "tanh")]
     named = [("frame-wise", "mgu", 2.0), ("tied", "mgu", 2.0)]
     assert asked == [*frame_wise, ("tied", "gru", 2.0), *named]

@@ -64,7 +64,7 @@ def test_the_widest_figures_fit(call: Call, monkeypatch: pytest.MonkeyPatch):
         "processes": [{"processes": n, **told} for n in (1, 2, 4)],
     }
     for module in (units, models, sound, processes):
-        monkeypatch.setattr(module, "cases", lambda *args: [lambda: row])
+        monkeypatch.setattr(module, "rows", lambda *args: [row])
     _, *tables = call("bench").out.rstrip("\n").split("\n\n")
     for table in tables:
         _, head, line = table.splitlines()

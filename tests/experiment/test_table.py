@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seqmodel.experiment import table
-from seqmodel.experiment.page import comparison_page
+from seqmodel.experiment.output import comparison_page
 from seqmodel.experiment.plan import Cell, Plan, Source, Variant
 from seqmodel.experiment.results import Attempt, Comparison, Outcome
 from seqmodel.model.sequence import ParameterCounts
