@@ -17,7 +17,7 @@ from seqmodel.media.music.dynamics import COMMON_TIME
 from seqmodel.media.music.formats import DRUM_CHANNEL
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import HIGHEST_PITCH, LOWEST_PITCH, NOTES
-from seqmodel.media.music.listening import steady_times
+from seqmodel.media.music.listening import frame_times
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.notes import note_name, pitch_of
 from seqmodel.media.music.onsets import has_onsets, sounding, struck, with_onsets
@@ -121,14 +121,6 @@ class FilledPiece:
             if odd:
                 self.remarks.append(f"{path} {what}")
 
-    def _times(self) -> NDArray[np.float64]:
-        """(T + 1,), when each frame begins, and the last one ends, in seconds."""
-        grid, T = self._frame.grid, len(self.frames)
-        if self._score is None or grid.steps_per_beat is None:
-            return steady_times(T, grid.seconds_per_frame(self.tempo))
-        ticks = np.arange(T + 1) * (self._score.ticks_per_unit / grid.steps_per_beat)
-        return self._score.seconds_at(ticks)
-
     def _part(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:
         T = len(self.frames)
         free = np.ones((T, NOTES), bool)
@@ -185,7 +177,7 @@ class FilledPiece:
 
     def _seconds(self, text: str) -> tuple[int, int]:
         begin, end = _span("time", text, _seconds)
-        times = self._times()
+        times = frame_times(len(self.frames), self._frame.grid, self.tempo, self._score)
         last = float(times[-1])
         span = begin or 0.0, last if end is None else end
         first, after = np.searchsorted(times[:-1], span).tolist()

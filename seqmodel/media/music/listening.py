@@ -13,7 +13,7 @@ from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.dynamics import LOUDEST, velocities
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.midi import Score, read_score
 from seqmodel.media.music.notes import given_notes, notes_of
 from seqmodel.media.music.pianoroll import given_part, piano_roll
 from seqmodel.media.music.synthesizer import RATE, render, sample_count
@@ -51,9 +51,14 @@ def write_music(
     return samples / RATE
 
 
-def steady_times(frames: int, seconds_per_frame: float) -> NDArray[np.float64]:
-    """(T + 1,) `times` of T equal frames."""
-    return np.arange(frames + 1, dtype=np.float64) * seconds_per_frame
+def frame_times(
+    frames: int, grid: Grid, tempo: float, score: Score | None = None
+) -> NDArray[np.float64]:
+    """(T + 1,) `times` of T frames, at `tempo` or, if their beats are a score's, at its tempos."""
+    if score is None or grid.steps_per_beat is None:
+        return np.arange(frames + 1, dtype=np.float64) * grid.seconds_per_frame(tempo)
+    ticks = np.arange(frames + 1) * (score.ticks_per_unit / grid.steps_per_beat)
+    return score.seconds_at(ticks)
 
 
 def listen(
@@ -84,13 +89,9 @@ def _read(
     if path.suffix.lower() == ".npy":
         frames, stated = load_roll(path)
         grid = grid or stated or default
-        seconds = grid.seconds_per_frame(tempo or defaults.TEMPO)
-        return frames, steady_times(len(frames), seconds), grid, None
+        return frames, frame_times(len(frames), grid, tempo or defaults.TEMPO), grid, None
     grid, score = grid or default, read_score(read_whole(path))
     frames = piano_roll(score, grid, drums=drums, onsets=True)
-    given = given_part(score, grid)
-    if tempo is not None or grid.steps_per_beat is None:
-        tempo = tempo or defaults.TEMPO  # of which frames in seconds know nothing
-        return frames, steady_times(len(frames), grid.seconds_per_frame(tempo)), grid, given
-    ticks = np.arange(len(frames) + 1) * (score.ticks_per_unit / grid.steps_per_beat)
-    return frames, score.seconds_at(ticks), grid, given
+    own = score if tempo is None else None
+    times = frame_times(len(frames), grid, tempo or defaults.TEMPO, own)
+    return frames, times, grid, given_part(score, grid)
