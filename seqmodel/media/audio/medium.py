@@ -74,7 +74,7 @@ class Audio(Medium):
     inspect_splits = lazily("seqmodel.media.audio.inspection:inspect_splits")
     sampling = lazily("seqmodel.media.audio.sampling:AudioSampling")
     comparison = lazily("seqmodel.media.audio.comparison:AudioComparison")
-    picture = lazily("seqmodel.media.audio.pictures:spectrogram_picture")
+    picture = lazily("seqmodel.media.audio.plots:spectrogram_picture")
 
     def kind_of_file(self, path: Path) -> str | None:
         """ "audio", by the suffix."""

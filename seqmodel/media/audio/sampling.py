@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.audio import defaults
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.audio.pictures import spectrogram_picture
-from seqmodel.media.audio.plots import recording_png
+from seqmodel.media.audio.plots import recording_png, spectrogram_picture
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.audio.statistics import check_finite
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written

@@ -147,7 +147,7 @@ class Music(Medium):
     inspect_splits = lazily("seqmodel.media.music.inspection:inspect_splits")
     sampling = lazily("seqmodel.media.music.sampling:MusicSampling")
     comparison = lazily("seqmodel.media.music.comparison:MusicComparison")
-    picture = lazily("seqmodel.media.music.pictures:piano_roll_picture")
+    picture = lazily("seqmodel.media.music.plots:piano_roll_picture")
 
     def settings(self, options: Mapping[str, Any]) -> "PianoRollFrames | SourcesGrid":
         """`Medium.settings`; without a grid among the options, the sources' own is taken."""

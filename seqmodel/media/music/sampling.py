@@ -22,8 +22,7 @@ from seqmodel.media.music.midi_writer import midi_bytes
 from seqmodel.media.music.notes import semitones_above_c
 from seqmodel.media.music.onsets import after_silence, has_onsets, sounding, states, with_onsets
 from seqmodel.media.music.pianoroll import transposed
-from seqmodel.media.music.pictures import piano_roll_picture
-from seqmodel.media.music.plots import piano_roll_png
+from seqmodel.media.music.plots import piano_roll_picture, piano_roll_png
 from seqmodel.media.music.tonic import semitones_to_key
 from seqmodel.media.npy import with_comment
 from seqmodel.media.pictures import Picture
