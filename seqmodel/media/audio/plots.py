@@ -12,7 +12,7 @@ from seqmodel.files import write_file
 from seqmodel.media.audio.frames import AudioFrames, Windows
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.pictures import Level, Picture, Shades
-from seqmodel.plots.png import ACCENT, PRIMARY, caption, png_bytes
+from seqmodel.plots.png import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 
 COLUMNS = 1000
 """The maximum number of columns in a PNG, however long the recording."""
@@ -46,13 +46,11 @@ def recording_png(
     mean spectrum of its stretch of time.
     """
     from matplotlib import colormaps
-    from matplotlib.figure import Figure
 
     hop = -(-samples // COLUMNS)
     low, high, power = columns(blocks, window_at(rate), hop)
     seconds = samples / rate
-    figure = Figure(figsize=(10, 5), layout="constrained")
-    wave, spectrum = figure.subplots(2, 1, sharex=True, height_ratios=(1, 2))
+    figure, (wave, spectrum) = wide_figure(5, 2, 1, sharex=True, height_ratios=(1, 2))
     starts = np.arange(len(low)) * hop / rate
     heard = -(-primer // hop)
     for part, colour in ((slice(heard), ACCENT), (slice(heard, None), PRIMARY)):
@@ -83,10 +81,7 @@ def plot_sample_values(
     path: Path, shares: Mapping[str, NDArray[np.float64]], *, title: str
 ) -> None:
     """Draw a histogram of sample values, (N,) equal bins from -1 to 1, one line per split."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = wide_figure(4)
     for name, share in shares.items():
         axes.stairs(share, np.linspace(-1, 1, len(share) + 1), label=name)
     axes.set_yscale("log")

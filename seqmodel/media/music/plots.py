@@ -15,7 +15,7 @@ from seqmodel.media.music.notes import given_notes, note_name, notes_of
 from seqmodel.media.music.onsets import after_silence, has_onsets
 from seqmodel.media.pictures import Box, Level, Picture
 from seqmodel.media.words import plural
-from seqmodel.plots.png import ACCENT, DARK_ACCENT, DARK_PRIMARY, PRIMARY, caption, png_bytes
+from seqmodel.plots.png import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
 
 OCTAVE, MIDDLE_C = 12, 60
 MARGIN = 2
@@ -42,10 +42,8 @@ def piano_roll_png(
     piece: each column of a long one shows all notes in its stretch of time.
     """
     from matplotlib.colors import ListedColormap
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = wide_figure(4)
     frames, notes = roll.shape
     hop = max(1, -(-frames // COLUMNS))
     shades = [
@@ -57,7 +55,7 @@ def piano_roll_png(
         aspect="auto",
         interpolation="nearest",
         zorder=2,  # above the lines that mark the Cs
-        cmap=ListedColormap([SILENCE_COLOUR, PRIMARY, ACCENT, DARK_PRIMARY, DARK_ACCENT]),
+        cmap=ListedColormap([SILENCE_COLOUR, PRIMARY, ACCENT, *DARK]),
         vmin=0,
         vmax=4,
         extent=(0, max(len(shades) * hop, 1), lowest_pitch - 0.5, lowest_pitch + notes - 0.5),
@@ -96,10 +94,7 @@ def plot_note_frequencies(
     path: Path, frequencies: Mapping[str, NDArray[Any]], lowest_pitch: int, *, title: str
 ) -> None:
     """Draw how often each note sounds, as shares (D,) of all frames, one line per split."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = wide_figure(4)
     for name, shares in frequencies.items():
         pitches = np.arange(lowest_pitch, lowest_pitch + len(shares))
         axes.step(pitches, shares, where="mid", label=name)
