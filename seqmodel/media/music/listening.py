@@ -1,7 +1,8 @@
 """Music as sound files: what `sample out.wav` and `inspect --listen` write."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,37 +62,32 @@ def frame_times(
     return score.seconds_at(ticks)
 
 
-def listen(
-    path: Path, grid: Grid | None, tempo: float | None, target: Path, *, drums: bool = False
-) -> None:
-    """Write a MIDI file or a roll (.npy) as sound to `target`, whose suffix decides the format.
+def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
+    """`Medium.listen`: write a MIDI file or a roll (.npy) as sound.
 
-    A MIDI file is rendered on `grid`, as a model sees it, with `drums` or without, at its own
-    tempos unless `tempo` is given. A roll states no tempo, and its grid only if it was sampled.
-
-    Raises:
-        SeqmodelError: naming `path`, if it cannot be read.
-        UsageError: if the sound cannot be written.
+    A MIDI file is rendered on the grid given, as a model sees it, with drums or without, at its own
+    tempos unless one is given. A roll states no tempo, and its grid only if it was sampled.
     """
     kind = target.suffix.lower().lstrip(".")
     with named(path):
-        frames, times, grid, given = _read(path, grid, tempo, drums=drums)
+        frames, times, grid, given = _read(path, options)
     check_sound(kind, float(times[-1]))
     with new_file(target) as file:
         write_music(kind, file, frames, times, grid, given=given)
 
 
 def _read(
-    path: Path, grid: Grid | None, tempo: float | None, *, drums: bool
+    path: Path, options: Mapping[str, Any]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64], Grid, NDArray[np.bool_] | None]:
     """The frames, with onsets where the file states them, their times, grid and given part."""
+    given, tempo = Grid.of_options(options), options.get("tempo")
     default = Grid.of_beats(defaults.STEPS_PER_BEAT)
     if path.suffix.lower() == ".npy":
         frames, stated = load_roll(path)
-        grid = grid or stated or default
+        grid = given or stated or default
         return frames, frame_times(len(frames), grid, tempo or defaults.TEMPO), grid, None
-    grid, score = grid or default, read_score(read_whole(path))
-    frames = piano_roll(score, grid, drums=drums, onsets=True)
+    grid, score = given or default, read_score(read_whole(path))
+    frames = piano_roll(score, grid, drums=options.get("drums") == "keep", onsets=True)
     own = score if tempo is None else None
     times = frame_times(len(frames), grid, tempo or defaults.TEMPO, own)
     return frames, times, grid, given_part(score, grid)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition, Medium, Option, Pieces, Settings, lazily
 from seqmodel.media.music import defaults
 from seqmodel.media.music.formats import MIDI_SUFFIXES, ROLL_SUFFIXES, SOUND_FORMATS
@@ -145,6 +144,7 @@ class Music(Medium):
     frame_from_json = lazily("seqmodel.media.music.frames:PianoRollFrames.from_json")
     file_lines = lazily("seqmodel.media.music.inspection:file_lines")
     inspect_splits = lazily("seqmodel.media.music.inspection:inspect_splits")
+    listen = lazily("seqmodel.media.music.listening:listen")
     sampling = lazily("seqmodel.media.music.sampling:MusicSampling")
     comparison = lazily("seqmodel.media.music.comparison:MusicComparison")
     picture = lazily("seqmodel.media.music.plots:piano_roll_picture")
@@ -153,7 +153,7 @@ class Music(Medium):
         """`Medium.settings`; without a grid among the options, the sources' own is taken."""
         from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
 
-        grid = _grid_given(options)
+        grid = Grid.of_options(options)
         frame = PianoRollFrames(
             grid or Grid.of_beats(defaults.STEPS_PER_BEAT),
             options.get("restrike") or "close",
@@ -202,14 +202,7 @@ class Music(Medium):
         if kind == "rolls":
             return inspection.inspect_rolls(path, plot)
         drums = options.get("drums") == "keep"
-        return inspection.inspect_midi(path, _grid_given(options), plot, drums=drums)
-
-    def listen(self, path: Path, options: Mapping[str, Any], target: Path) -> None:
-        """`Medium.listen`."""
-        from seqmodel.media.music import listening
-
-        drums = options.get("drums") == "keep"
-        listening.listen(path, _grid_given(options), options.get("tempo"), target, drums=drums)
+        return inspection.inspect_midi(path, Grid.of_options(options), plot, drums=drums)
 
     def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
         """How many notes sound in a frame."""
@@ -240,13 +233,3 @@ class Music(Medium):
 
 
 MUSIC = Music()
-
-
-def _grid_given(options: Mapping[str, Any]) -> Grid | None:
-    """The grid that the options ask for, if any."""
-    steps_per_beat, step_seconds = options.get("steps_per_beat"), options.get("step_seconds")
-    if steps_per_beat is not None and step_seconds is not None:
-        raise UsageError("--steps-per-beat and --step-seconds exclude each other")
-    if step_seconds is not None:
-        return Grid.of_seconds(step_seconds)
-    return None if steps_per_beat is None else Grid.of_beats(steps_per_beat)
