@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, NamedTuple, Protocol
 
@@ -393,6 +394,19 @@ class Comparison(Protocol):
 
     def lines(self, values: Mapping[str, Any], split: str) -> list[str]:
         """`compare`'s values as a table; `split` is the split's name."""
+
+
+def lazily(name: str) -> Any:
+    """A method of a medium that is a function of another module, imported when it is called.
+
+    `name` is as in "package.module:function"; the function gets the method's arguments, but no
+    medium.
+    """
+
+    def method(_: Medium, *arguments: Any, **options: Any) -> Any:
+        return resolve_name(name)(*arguments, **options)
+
+    return method
 
 
 class Medium(Protocol):

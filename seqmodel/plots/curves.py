@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from seqmodel.files import write_file
-from seqmodel.plots.png import ACCENT, PRIMARY, caption, png_bytes
+from seqmodel.plots.png import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 
 
 def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
@@ -37,10 +37,7 @@ def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> Non
 
 def plot_curves(path: Path, title: str, curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """Draw nats per frame on valid of several runs, against updates and against training time."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    by_update, by_time = figure.subplots(1, 2, sharey=True)
+    figure, (by_update, by_time) = wide_figure(4, 1, 2, sharey=True)
     for name, metrics in curves.items():
         valid = [line["valid_nats_per_frame"] for line in metrics]
         by_update.plot([line["updates"] for line in metrics], valid, label=caption(name))

@@ -3,13 +3,13 @@
 import io
 import struct
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PRIMARY, ACCENT = "#1f4e79", "#c8782a"
-DARK_PRIMARY, DARK_ACCENT = "#0b1c2c", "#5c3310"
+DARK = "#0b1c2c", "#5c3310"
 """The same, where a note begins."""
 
 
@@ -26,6 +26,14 @@ def caption(text: str) -> str:
         for c in text
     )
     return "".join(shown).replace("$", r"\$")
+
+
+def wide_figure(height: float, *shape: int, **layout: Any) -> tuple["Figure", Any]:
+    """A figure 10 inches wide, and its `subplots` of this shape."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, height), layout="constrained")
+    return figure, figure.subplots(*shape, **layout)
 
 
 def png_bytes(figure: "Figure") -> bytes:

@@ -11,7 +11,7 @@ import pytest
 
 from seqmodel.media.music.plots import piano_roll_png, plot_note_frequencies
 from seqmodel.plots.curves import plot_learning_curve
-from seqmodel.plots.png import ACCENT, DARK_ACCENT, DARK_PRIMARY, PRIMARY
+from seqmodel.plots.png import ACCENT, DARK, PRIMARY
 
 
 def pixels(png):
@@ -59,7 +59,7 @@ def test_a_note_begins_dark():
     roll[:, 40] = 1
     struck[[0, 10, 20, 30], 40] = 1
     image = pixels(piano_roll_png(roll, 21, title="t", given=until(roll, 20), struck=struck))
-    left, right = (places_of(image, colour)[1] for colour in (DARK_ACCENT, DARK_PRIMARY))
+    left, right = (places_of(image, colour)[1] for colour in reversed(DARK))
     assert left.max() < right.min()
     for dark, held in ((left, ACCENT), (right, PRIMARY)):
         _, columns = places_of(image, held)

@@ -52,7 +52,8 @@ class AudioCorpus:
     @property
     def frame(self) -> AudioFrames:
         """The frame definition, standardised by the works in train so far."""
-        return replace(self._layout, mean=self._train.mean, deviation=self._train.deviation)
+        deviation = self._train.deviation or 1.0  # so that it can be divided by
+        return replace(self._layout, mean=self._train.mean, deviation=deviation)
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -168,10 +169,9 @@ class Moments:
 
     @property
     def deviation(self) -> float:
-        """The population standard deviation; 1 if it is 0, so that it can be divided by."""
+        """The population standard deviation."""
         # Sums of identical 32-bit floats are exact in 64 bits, and so is their mean.
-        variance = self._squares / self.count if self.count else 0.0
-        return math.sqrt(variance) or 1.0
+        return math.sqrt(self._squares / self.count) if self.count else 0.0
 
 
 def whole_frames(

@@ -55,6 +55,20 @@ class AudioSettings:
                 f"--clip-seconds must be above 0, or 0 to keep recordings whole, not {clip}"
             )
 
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> "AudioSettings":
+        """The settings from the options of `prepare`."""
+        given = {name: value for name, value in options.items() if value is not None}
+        given["frame_size"] = given.pop("frame", defaults.FRAME_SIZE)
+        given["clip_seconds"] = given.get("clip_seconds", defaults.CLIP_SECONDS) or None
+        return cls(**given)
+
+    @classmethod
+    def like(cls, frame: "AudioFrames") -> "AudioSettings":
+        """The settings that prepare sources in frames like `frame`, not cut into clips."""
+        levels: Any = "mu-law" if frame.dtype == "mu-law" else "linear"
+        return cls(frame.rate, frame.frame_size, frame.context, levels=levels)
+
 
 @dataclass(frozen=True)
 class AudioFrames(FrameDefinition):

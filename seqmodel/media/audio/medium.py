@@ -1,28 +1,12 @@
 """Audio: recordings, as mono 16-bit samples."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seqmodel.media.audio import defaults
-from seqmodel.media.definitions import (
-    Comparison,
-    FrameDefinition,
-    Medium,
-    Option,
-    Pieces,
-    SampleRequest,
-    Sampling,
-    Settings,
-)
-from seqmodel.media.pictures import Picture
+from seqmodel.media.definitions import FrameDefinition, Medium, Option, lazily
 from seqmodel.media.words import plural
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from seqmodel.media.audio.corpus import AudioCorpus
-    from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 
 SUFFIXES = frozenset(
     {".wav", ".wave", ".bwf", ".rf64", ".w64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".mp2"}
@@ -30,9 +14,6 @@ SUFFIXES = frozenset(
     | {".avr", ".paf", ".pvf", ".svx", ".8svx", ".iff"}
 )
 """Suffixes of the files that libsndfile reads."""
-
-# AudioSettings' field for each option whose name differs.
-FIELDS = {"frame": "frame_size"}
 
 
 class Audio(Medium):
@@ -84,43 +65,16 @@ class Audio(Medium):
     page_seconds = 4.0
     page_joins = True
 
-    def frame_from_json(self, values: Mapping[str, Any]) -> "AudioFrames":
-        """`Medium.frame_from_json`."""
-        from seqmodel.media.audio.frames import AudioFrames
-
-        return AudioFrames.from_json(values)
-
-    def settings(self, options: Mapping[str, Any]) -> "AudioSettings":
-        """`Medium.settings`."""
-        from seqmodel.media.audio.frames import AudioSettings
-
-        given = {name: value for name, value in options.items() if value is not None}
-        given["clip_seconds"] = given.get("clip_seconds", defaults.CLIP_SECONDS) or None
-        return AudioSettings(**{FIELDS.get(name, name): given[name] for name in given})
-
-    def settings_like(self, frame: FrameDefinition) -> "AudioSettings":
-        """`Medium.settings_like`; recordings are not cut into clips."""
-        from seqmodel.media.audio.frames import AudioFrames, AudioSettings
-
-        assert isinstance(frame, AudioFrames)
-        levels: Any = "mu-law" if frame.dtype == "mu-law" else "linear"
-        return AudioSettings(frame.rate, frame.frame_size, frame.context, levels=levels)
-
-    def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> "AudioCorpus":
-        """`Medium.corpus`."""
-        from seqmodel.media.audio.corpus import AudioCorpus
-        from seqmodel.media.audio.frames import AudioSettings
-
-        assert isinstance(settings, AudioSettings)
-        return AudioCorpus(settings, paths, folder)
-
-    def baselines(
-        self, train: Pieces, valid: Pieces, frame: FrameDefinition, *, discrete: bool
-    ) -> dict[str, float]:
-        """`Medium.baselines`: silence, noise, FLAC."""
-        from seqmodel.media.audio.baselines import audio_nats_per_frame
-
-        return audio_nats_per_frame(train, valid, frame, discrete=discrete)
+    frame_from_json = lazily("seqmodel.media.audio.frames:AudioFrames.from_json")
+    settings = lazily("seqmodel.media.audio.frames:AudioSettings.of_options")
+    settings_like = lazily("seqmodel.media.audio.frames:AudioSettings.like")
+    corpus = lazily("seqmodel.media.audio.corpus:AudioCorpus")
+    baselines = lazily("seqmodel.media.audio.baselines:audio_nats_per_frame")
+    file_lines = lazily("seqmodel.media.audio.inspection:file_lines")
+    inspect_splits = lazily("seqmodel.media.audio.inspection:inspect_splits")
+    sampling = lazily("seqmodel.media.audio.sampling:AudioSampling")
+    comparison = lazily("seqmodel.media.audio.comparison:AudioComparison")
+    picture = lazily("seqmodel.media.audio.plots:spectrogram_picture")
 
     def kind_of_file(self, path: Path) -> str | None:
         """ "audio", by the suffix."""
@@ -133,20 +87,6 @@ class Audio(Medium):
         from seqmodel.media.audio.inspection import inspect_audio
 
         return inspect_audio(path, plot)
-
-    def file_lines(self, values: Mapping[str, Any]) -> list[str]:
-        """`Medium.file_lines`."""
-        from seqmodel.media.audio.inspection import file_lines
-
-        return file_lines(values)
-
-    def inspect_splits(
-        self, splits: Mapping[str, Pieces], plot: Path | None, title: str
-    ) -> dict[str, Any]:
-        """How long each split lasts."""
-        from seqmodel.media.audio.inspection import inspect_splits
-
-        return inspect_splits(splits, plot, title)
 
     def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
         """How long each split lasts."""
@@ -197,24 +137,6 @@ class Audio(Medium):
             "all clips of a recording stay in one split: cut it with --split-by time, or into "
             "files in folders named train, valid and test"
         )
-
-    def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
-        """`Medium.sampling`."""
-        from seqmodel.media.audio.sampling import AudioSampling
-
-        return AudioSampling(frame, request)
-
-    def comparison(self) -> Comparison:
-        """`Medium.comparison`."""
-        from seqmodel.media.audio.comparison import AudioComparison
-
-        return AudioComparison()
-
-    def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:
-        """`Medium.picture`: a spectrogram."""
-        from seqmodel.media.audio.pictures import spectrogram_picture
-
-        return spectrogram_picture(frames, definition)
 
 
 AUDIO = Audio()

@@ -1,6 +1,5 @@
 """Sampled audio: how long a piece is, what it continues, how it is written."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -11,9 +10,9 @@ from numpy.typing import NDArray
 
 from seqmodel.errors import SourceError, UsageError
 from seqmodel.media.audio import defaults
+from seqmodel.media.audio.corpus import Moments
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.audio.pictures import spectrogram_picture
-from seqmodel.media.audio.plots import recording_png
+from seqmodel.media.audio.plots import recording_png, spectrogram_picture
 from seqmodel.media.audio.reader import Recording
 from seqmodel.media.audio.statistics import check_finite
 from seqmodel.media.definitions import FrameDefinition, SampleRequest, Sampling, Written
@@ -83,7 +82,8 @@ class AudioSampling(Sampling):
             file.write(recording_png(blocks, samples, rate, title=title, primer=primer))
         else:
             write_audio(request.kind, file, blocks, frame, total)
-        samples = self._heard * frame.frame_size + piece.count  # fewer if the chunks end before
+        # Fewer if the chunks end before.
+        samples = self._heard * frame.frame_size + piece.moments.count
         return Written(
             f"{samples / frame.rate:,.1f} s ({plural(samples, 'sample')} at {frame.rate:,} Hz)",
             self._hint(piece),
@@ -99,7 +99,7 @@ class AudioSampling(Sampling):
                 f"{piece.loudest_share:.0%} of the samples at full scale: train longer, or, if the "
                 "recordings clip too, make them quieter and prepare them again"
             )
-        audible = piece.deviation > INAUDIBLE * self._frame.deviation
+        audible = piece.moments.deviation > INAUDIBLE * self._frame.deviation
         return "" if audible else "silent: try a higher --temperature"
 
     @property
@@ -204,28 +204,18 @@ class _Measured:
         tell: Callable[[int], None],
     ) -> None:
         self._chunks, self._full_scale, self._tell = chunks, full_scale, tell
-        self.count = 0
-        """Samples so far."""
-        self._sum, self._squares, self._loudest = 0.0, 0.0, 0
+        self.moments, self._loudest = Moments(), 0
 
     def __iter__(self) -> Iterator[NDArray[np.float32]]:
         for chunk in self._chunks:
             block = chunk.reshape(-1)
             check_finite(block)
             self._loudest += int((np.abs(block) > self._full_scale - 0.5 / FULL_SCALE).sum())
-            self.count += len(block)
-            self._sum += float(block.sum(dtype=np.float64))
-            self._squares += float(np.square(block, dtype=np.float64).sum())
+            self.moments.add(block)
             yield block
-            self._tell(self.count)
+            self._tell(self.moments.count)
 
     @property
     def loudest_share(self) -> float:
         """The share of the samples that are at full scale or beyond it."""
-        return self._loudest / self.count
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of the samples."""
-        mean = self._sum / self.count
-        return math.sqrt(max(0.0, self._squares / self.count - mean**2))
+        return self._loudest / self.moments.count

@@ -17,7 +17,7 @@ from seqmodel.media.music.dynamics import COMMON_TIME
 from seqmodel.media.music.formats import DRUM_CHANNEL
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import HIGHEST_PITCH, LOWEST_PITCH, NOTES
-from seqmodel.media.music.listening import steady_times
+from seqmodel.media.music.listening import frame_times
 from seqmodel.media.music.midi import Score
 from seqmodel.media.music.notes import note_name, pitch_of
 from seqmodel.media.music.onsets import has_onsets, sounding, struck, with_onsets
@@ -121,14 +121,6 @@ class FilledPiece:
             if odd:
                 self.remarks.append(f"{path} {what}")
 
-    def _times(self) -> NDArray[np.float64]:
-        """(T + 1,), when each frame begins, and the last one ends, in seconds."""
-        grid, T = self._frame.grid, len(self.frames)
-        if self._score is None or grid.steps_per_beat is None:
-            return steady_times(T, grid.seconds_per_frame(self.tempo))
-        ticks = np.arange(T + 1) * (self._score.ticks_per_unit / grid.steps_per_beat)
-        return self._score.seconds_at(ticks)
-
     def _part(self, options: Mapping[str, Any]) -> NDArray[np.bool_]:
         T = len(self.frames)
         free = np.ones((T, NOTES), bool)
@@ -138,10 +130,9 @@ class FilledPiece:
                 begin, end = borders[stretch](options[stretch])
                 free[:begin] = free[end:] = False
         if options.get("notes"):
-            low, high = _span("notes", options["notes"], pitch_of)
             pitches = np.arange(LOWEST_PITCH, HIGHEST_PITCH + 1) - self.transposed
-            within = np.ones(NOTES, bool) if low is None else pitches >= low
-            within = within if high is None else within & (pitches <= high)
+            low, high = _span("notes", options["notes"], pitch_of, (pitches[0], pitches[-1]))
+            within = (low <= pitches) & (pitches <= high)
             if not within.any():
                 keys = f"{note_name(LOWEST_PITCH)} to {note_name(HIGHEST_PITCH)}"
                 raise UsageError(f"--notes {options['notes']} holds none of the keys, {keys}")
@@ -163,8 +154,7 @@ class FilledPiece:
         beats, of = self.meter or COMMON_TIME
         bar, T = 4 * beats / of * steps, len(self.frames)
         bars = max(1, -int(-T // bar))
-        begin, end = _span("bars", text, _whole)
-        begin, end = 1 if begin is None else begin, bars if end is None else end
+        begin, end = _span("bars", text, _whole, (1, bars))
         if begin < 1:
             raise UsageError(f"--bars {text}: bars count from 1")
         if begin > min(end, bars):
@@ -177,17 +167,15 @@ class FilledPiece:
 
     def _frames(self, text: str) -> tuple[int, int]:
         T = len(self.frames)
-        begin, end = _span("frames", text, _whole)
-        begin, end = begin or 0, T if end is None else end
+        begin, end = _span("frames", text, _whole, (0, T))
         if not begin < min(end, T):
             raise UsageError(f"--frames {text} holds none of {self._path}'s frames, 0 to {T - 1:,}")
         return begin, end
 
     def _seconds(self, text: str) -> tuple[int, int]:
-        begin, end = _span("time", text, _seconds)
-        times = self._times()
+        times = frame_times(len(self.frames), self._frame.grid, self.tempo, self._score)
         last = float(times[-1])
-        span = begin or 0.0, last if end is None else end
+        span = _span("time", text, _seconds, (0.0, last))
         first, after = np.searchsorted(times[:-1], span).tolist()
         if not first < after:
             raise UsageError(
@@ -218,17 +206,19 @@ def _off_grid(score: Score, frame: PianoRollFrames) -> bool:
     return bool((score.on_tick[heard] * steps % score.ticks_per_unit).any())
 
 
-def _span(option: str, text: str, read: Callable[[str], Any]) -> tuple[Any | None, Any | None]:
-    """FROM:TO, of which one may be missing."""
+def _span(
+    option: str, text: str, read: Callable[[str], Any], whole: tuple[Any, Any]
+) -> tuple[Any, Any]:
+    """FROM:TO, of which one may be missing: then it is that of the `whole`."""
     begin, colon, end = text.partition(":")
     try:
         if not colon or not (begin or end):
             raise ValueError
-        first, last = read(begin) if begin else None, read(end) if end else None
+        first, last = read(begin) if begin else whole[0], read(end) if end else whole[1]
     except ValueError:
         form = "LOW:HIGH, such as C2:B3" if option == "notes" else "FROM:TO"
         raise UsageError(f"--{option} must be {form}, not {text!r}") from None
-    if first is not None and last is not None and last < first:
+    if begin and end and last < first:
         raise UsageError(f"--{option} {text} is the wrong way round")
     return first, last
 

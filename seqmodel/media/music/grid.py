@@ -1,5 +1,6 @@
 """The time grid: a number of steps per beat, or steps of a fixed length in seconds."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -78,6 +79,16 @@ class Grid:
         if nanoseconds != int(nanoseconds):
             raise UsageError(f"--step-seconds {seconds} is finer than a nanosecond")
         return cls(step_nanoseconds=int(nanoseconds))
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> "Grid | None":
+        """The grid that the options of a command ask for, if any; UsageError as the others."""
+        steps_per_beat, step_seconds = options.get("steps_per_beat"), options.get("step_seconds")
+        if steps_per_beat is not None and step_seconds is not None:
+            raise UsageError("--steps-per-beat and --step-seconds exclude each other")
+        if step_seconds is not None:
+            return cls.of_seconds(step_seconds)
+        return None if steps_per_beat is None else cls.of_beats(steps_per_beat)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Grid":

@@ -1,7 +1,8 @@
 """Music as sound files: what `sample out.wav` and `inspect --listen` write."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_roll
 from seqmodel.media.music.dynamics import LOUDEST, velocities
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.midi import read_score
+from seqmodel.media.music.midi import Score, read_score
 from seqmodel.media.music.notes import given_notes, notes_of
 from seqmodel.media.music.pianoroll import given_part, piano_roll
 from seqmodel.media.music.synthesizer import RATE, render, sample_count
@@ -51,46 +52,42 @@ def write_music(
     return samples / RATE
 
 
-def steady_times(frames: int, seconds_per_frame: float) -> NDArray[np.float64]:
-    """(T + 1,) `times` of T equal frames."""
-    return np.arange(frames + 1, dtype=np.float64) * seconds_per_frame
+def frame_times(
+    frames: int, grid: Grid, tempo: float, score: Score | None = None
+) -> NDArray[np.float64]:
+    """(T + 1,) `times` of T frames, at `tempo` or, if their beats are a score's, at its tempos."""
+    if score is None or grid.steps_per_beat is None:
+        return np.arange(frames + 1, dtype=np.float64) * grid.seconds_per_frame(tempo)
+    ticks = np.arange(frames + 1) * (score.ticks_per_unit / grid.steps_per_beat)
+    return score.seconds_at(ticks)
 
 
-def listen(
-    path: Path, grid: Grid | None, tempo: float | None, target: Path, *, drums: bool = False
-) -> None:
-    """Write a MIDI file or a roll (.npy) as sound to `target`, whose suffix decides the format.
+def listen(path: Path, options: Mapping[str, Any], target: Path) -> None:
+    """`Medium.listen`: write a MIDI file or a roll (.npy) as sound.
 
-    A MIDI file is rendered on `grid`, as a model sees it, with `drums` or without, at its own
-    tempos unless `tempo` is given. A roll states no tempo, and its grid only if it was sampled.
-
-    Raises:
-        SeqmodelError: naming `path`, if it cannot be read.
-        UsageError: if the sound cannot be written.
+    A MIDI file is rendered on the grid given, as a model sees it, with drums or without, at its own
+    tempos unless one is given. A roll states no tempo, and its grid only if it was sampled.
     """
     kind = target.suffix.lower().lstrip(".")
     with named(path):
-        frames, times, grid, given = _read(path, grid, tempo, drums=drums)
+        frames, times, grid, given = _read(path, options)
     check_sound(kind, float(times[-1]))
     with new_file(target) as file:
         write_music(kind, file, frames, times, grid, given=given)
 
 
 def _read(
-    path: Path, grid: Grid | None, tempo: float | None, *, drums: bool
+    path: Path, options: Mapping[str, Any]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64], Grid, NDArray[np.bool_] | None]:
     """The frames, with onsets where the file states them, their times, grid and given part."""
+    given, tempo = Grid.of_options(options), options.get("tempo")
     default = Grid.of_beats(defaults.STEPS_PER_BEAT)
     if path.suffix.lower() == ".npy":
         frames, stated = load_roll(path)
-        grid = grid or stated or default
-        seconds = grid.seconds_per_frame(tempo or defaults.TEMPO)
-        return frames, steady_times(len(frames), seconds), grid, None
-    grid, score = grid or default, read_score(read_whole(path))
-    frames = piano_roll(score, grid, drums=drums, onsets=True)
-    given = given_part(score, grid)
-    if tempo is not None or grid.steps_per_beat is None:
-        tempo = tempo or defaults.TEMPO  # of which frames in seconds know nothing
-        return frames, steady_times(len(frames), grid.seconds_per_frame(tempo)), grid, given
-    ticks = np.arange(len(frames) + 1) * (score.ticks_per_unit / grid.steps_per_beat)
-    return frames, score.seconds_at(ticks), grid, given
+        grid = given or stated or default
+        return frames, frame_times(len(frames), grid, tempo or defaults.TEMPO), grid, None
+    grid, score = given or default, read_score(read_whole(path))
+    frames = piano_roll(score, grid, drums=options.get("drums") == "keep", onsets=True)
+    own = score if tempo is None else None
+    times = frame_times(len(frames), grid, tempo or defaults.TEMPO, own)
+    return frames, times, grid, given_part(score, grid)

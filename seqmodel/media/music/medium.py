@@ -4,27 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqmodel.errors import UsageError
-from seqmodel.media.definitions import (
-    Comparison,
-    FrameDefinition,
-    Medium,
-    Option,
-    Pieces,
-    SampleRequest,
-    Sampling,
-    Settings,
-)
+from seqmodel.media.definitions import FrameDefinition, Medium, Option, Pieces, Settings, lazily
 from seqmodel.media.music import defaults
 from seqmodel.media.music.formats import MIDI_SUFFIXES, ROLL_SUFFIXES, SOUND_FORMATS
-from seqmodel.media.pictures import Picture
+from seqmodel.media.music.grid import Grid
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from seqmodel.media.music.corpus import MusicCorpus
     from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
-    from seqmodel.media.music.grid import Grid
     from seqmodel.media.music.midi import Restrike
 
 
@@ -162,18 +149,19 @@ class Music(Medium):
     page_download = "mid"
     page_seconds = 30.0
 
-    def frame_from_json(self, values: Mapping[str, Any]) -> "PianoRollFrames":
-        """`Medium.frame_from_json`."""
-        from seqmodel.media.music.frames import PianoRollFrames
-
-        return PianoRollFrames.from_json(values)
+    frame_from_json = lazily("seqmodel.media.music.frames:PianoRollFrames.from_json")
+    file_lines = lazily("seqmodel.media.music.inspection:file_lines")
+    inspect_splits = lazily("seqmodel.media.music.inspection:inspect_splits")
+    listen = lazily("seqmodel.media.music.listening:listen")
+    sampling = lazily("seqmodel.media.music.sampling:MusicSampling")
+    comparison = lazily("seqmodel.media.music.comparison:MusicComparison")
+    picture = lazily("seqmodel.media.music.plots:piano_roll_picture")
 
     def settings(self, options: Mapping[str, Any]) -> "PianoRollFrames | SourcesGrid":
         """`Medium.settings`; without a grid among the options, the sources' own is taken."""
         from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
-        from seqmodel.media.music.grid import Grid
 
-        grid = _grid_given(options)
+        grid = Grid.of_options(options)
         restrike: Restrike = options.get("restrike") or "close"
         # Notes are discarded to get the published rolls, which drop short ones as well.
         short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
@@ -226,28 +214,7 @@ class Music(Medium):
         if kind == "rolls":
             return inspection.inspect_rolls(path, plot)
         drums = options.get("drums") == "keep"
-        return inspection.inspect_midi(path, _grid_given(options), plot, drums=drums)
-
-    def listen(self, path: Path, options: Mapping[str, Any], target: Path) -> None:
-        """`Medium.listen`."""
-        from seqmodel.media.music import listening
-
-        drums = options.get("drums") == "keep"
-        listening.listen(path, _grid_given(options), options.get("tempo"), target, drums=drums)
-
-    def file_lines(self, values: Mapping[str, Any]) -> list[str]:
-        """`Medium.file_lines`."""
-        from seqmodel.media.music import inspection
-
-        return inspection.file_lines(values)
-
-    def inspect_splits(
-        self, splits: Mapping[str, Pieces], plot: Path | None, title: str
-    ) -> dict[str, Any]:
-        """How many notes sound in a frame."""
-        from seqmodel.media.music import inspection
-
-        return inspection.inspect_splits(splits, plot, title)
+        return inspection.inspect_midi(path, Grid.of_options(options), plot, drums=drums)
 
     def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
         """How many notes sound in a frame."""
@@ -278,35 +245,5 @@ class Music(Medium):
             lines.append(timing_text(timing, self.frame_from_json(manifest["frame"]).grid))
         return [*lines, f"not kept: {', '.join(lost)}"] if lost else lines
 
-    def sampling(self, frame: FrameDefinition, request: SampleRequest) -> Sampling:
-        """`Medium.sampling`."""
-        from seqmodel.media.music.sampling import MusicSampling
-
-        return MusicSampling(frame, request)
-
-    def comparison(self) -> Comparison:
-        """Statistics of notes, drones and copies."""
-        from seqmodel.media.music.comparison import MusicComparison
-
-        return MusicComparison()
-
-    def picture(self, frames: "NDArray[Any]", definition: FrameDefinition) -> Picture:
-        """`Medium.picture`: a piano-roll."""
-        from seqmodel.media.music.pictures import piano_roll_picture
-
-        return piano_roll_picture(frames, definition)
-
 
 MUSIC = Music()
-
-
-def _grid_given(options: Mapping[str, Any]) -> "Grid | None":
-    """The grid that the options ask for, if any."""
-    from seqmodel.media.music.grid import Grid
-
-    steps_per_beat, step_seconds = options.get("steps_per_beat"), options.get("step_seconds")
-    if steps_per_beat is not None and step_seconds is not None:
-        raise UsageError("--steps-per-beat and --step-seconds exclude each other")
-    if step_seconds is not None:
-        return Grid.of_seconds(step_seconds)
-    return None if steps_per_beat is None else Grid.of_beats(steps_per_beat)

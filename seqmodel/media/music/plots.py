@@ -1,4 +1,4 @@
-"""Plots of music: piano-rolls and note frequencies."""
+"""Plots of music: piano-rolls, as PNG and in boxes for report pages, and note frequencies."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,12 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.files import write_file
-from seqmodel.plots.png import ACCENT, DARK_ACCENT, DARK_PRIMARY, PRIMARY, caption, png_bytes
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.media.music import defaults
+from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.notes import given_notes, note_name, notes_of
+from seqmodel.media.music.onsets import after_silence, has_onsets
+from seqmodel.media.pictures import Box, Level, Picture
+from seqmodel.media.words import plural
+from seqmodel.plots.png import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
 
-OCTAVE = 12
+OCTAVE, MIDDLE_C = 12, 60
+MARGIN = 2
+"""Semitones on a report page below the lowest note and above the highest."""
 
 COLUMNS = 1000
-"""The maximum number of columns in a picture, however long the piece."""
+"""The maximum number of columns in a PNG, however long the piece."""
 SILENCE_COLOUR = "#ffffff00"  # transparent
 
 
@@ -33,10 +42,8 @@ def piano_roll_png(
     piece: each column of a long one shows all notes in its stretch of time.
     """
     from matplotlib.colors import ListedColormap
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = wide_figure(4)
     frames, notes = roll.shape
     hop = max(1, -(-frames // COLUMNS))
     shades = [
@@ -48,7 +55,7 @@ def piano_roll_png(
         aspect="auto",
         interpolation="nearest",
         zorder=2,  # above the lines that mark the Cs
-        cmap=ListedColormap([SILENCE_COLOUR, PRIMARY, ACCENT, DARK_PRIMARY, DARK_ACCENT]),
+        cmap=ListedColormap([SILENCE_COLOUR, PRIMARY, ACCENT, *DARK]),
         vmin=0,
         vmax=4,
         extent=(0, max(len(shades) * hop, 1), lowest_pitch - 0.5, lowest_pitch + notes - 0.5),
@@ -87,10 +94,7 @@ def plot_note_frequencies(
     path: Path, frequencies: Mapping[str, NDArray[Any]], lowest_pitch: int, *, title: str
 ) -> None:
     """Draw how often each note sounds, as shares (D,) of all frames, one line per split."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = wide_figure(4)
     for name, shares in frequencies.items():
         pitches = np.arange(lowest_pitch, lowest_pitch + len(shares))
         axes.step(pitches, shares, where="mid", label=name)
@@ -101,3 +105,38 @@ def plot_note_frequencies(
     axes.grid(linewidth=0.5, color="0.85")
     axes.legend(frameon=False)
     write_file(path, png_bytes(figure))
+
+
+def piano_roll_picture(
+    frames: NDArray[np.uint8],
+    definition: FrameDefinition,
+    *,
+    tempo: float = defaults.TEMPO,
+    given: NDArray[np.bool_] | None = None,
+) -> Picture:
+    """A piece (T, 88), or (T, 176) with onsets: x in frames, y the MIDI pitch, Cs marked.
+
+    What is `given` (T, 88) was not drawn from a model.
+    """
+    assert isinstance(definition, PianoRollFrames)
+    notes = notes_of(after_silence(frames) if has_onsets(frames) else frames)
+    pitches = notes[:, 2] if len(notes) else np.array([MIDDLE_C])
+    low, high = int(pitches.min()), int(pitches.max())
+    cs = range(-(-(low - MARGIN) // OCTAVE) * OCTAVE, high + MARGIN + 1, OCTAVE)
+    was_there = np.zeros(len(notes), bool) if given is None else given_notes(notes, given)
+    boxes = [
+        tuple(Box(begin, pitch - 0.5, end - begin, 1) for begin, end, pitch in part.tolist())
+        for part in (notes[~was_there], notes[was_there])
+    ]
+    span = f" from {note_name(low)} to {note_name(high)}" if len(notes) else ""
+    return Picture(
+        seconds=len(frames) * definition.grid.seconds_per_frame(tempo),
+        width=len(frames),
+        bottom=low - MARGIN - 0.5,
+        top=high + MARGIN + 0.5,
+        boxes=boxes[0],
+        given=boxes[1],
+        levels=tuple(Level(pitch, note_name(pitch)) for pitch in cs),
+        apart=True,
+        summary=f"piano-roll: {plural(len(notes), 'note')}{span} in {plural(len(frames), 'frame')}",
+    )

@@ -13,17 +13,16 @@ from seqmodel.media.definitions import Filling, FrameDefinition, SampleRequest, 
 from seqmodel.media.input import named
 from seqmodel.media.music import defaults
 from seqmodel.media.music.corpus import load_midi, load_roll
-from seqmodel.media.music.filling import FilledPiece, filled_piece
+from seqmodel.media.music.filling import filled_piece
 from seqmodel.media.music.formats import SOUND_FORMATS
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import LOWEST_PITCH, MAX_FRAMES, NOTES
-from seqmodel.media.music.listening import check_sound, steady_times, write_music
+from seqmodel.media.music.listening import check_sound, frame_times, write_music
 from seqmodel.media.music.midi_writer import midi_bytes
 from seqmodel.media.music.notes import semitones_above_c
 from seqmodel.media.music.onsets import after_silence, has_onsets, sounding, states, with_onsets
 from seqmodel.media.music.pianoroll import transposed
-from seqmodel.media.music.pictures import piano_roll_picture
-from seqmodel.media.music.plots import piano_roll_png
+from seqmodel.media.music.plots import piano_roll_picture, piano_roll_png
 from seqmodel.media.music.tonic import semitones_to_key
 from seqmodel.media.npy import with_comment
 from seqmodel.media.pictures import Picture
@@ -36,24 +35,28 @@ class MusicSampling(Sampling):
     def __init__(self, frame: FrameDefinition, request: SampleRequest) -> None:
         assert isinstance(frame, PianoRollFrames)
         self._frame, self._request = frame, request
-        self._tempo = request.options.get("tempo") or defaults.TEMPO
-        self._tonic = _tonic(request.options)
-        self._around = filled_piece(frame, request.options)
-        if self._around is not None:
-            self._tempo = request.options.get("tempo") or self._around.tempo
+        options = request.options
+        self._tonic, self._flat = _tonic(options), bool(options.get("flat"))
+        self._around = around = filled_piece(frame, options)
+        self._meter = around.meter if around else None
+        self._tempo = options.get("tempo") or (around.tempo if around else defaults.TEMPO)
         self.manner = {"tempo": self._tempo}
-        per_second = 1 / self._seconds_per_frame
+        seconds_per_frame = frame.grid.seconds_per_frame(self._tempo)
+        per_second = 1 / seconds_per_frame
         default = request.longest_piece or defaults.LENGTH
         what = f"the {MAX_FRAMES:,} frames a piece may have"
         self.length = request.frames_to_draw(default, MAX_FRAMES, per_second, what)
         self.remarks: list[str] = []
         self.primer = self._read_primer()[: request.frames_of_prime(MAX_FRAMES, per_second)]
         self._heard = len(self.primer) if request.include_prime else 0
-        if self._around is not None:
-            self.filling = self._filling(self._around)
-            self.length = len(self.filling.piece)
+        if around is not None:
+            self.remarks += around.remarks
+            particles = options.get("particles") or defaults.PARTICLES
+            sweeps = _sweeps(options, around.free)
+            self.filling = Filling(around.frames, around.free, particles, sweeps)
+            self.length = len(around.frames)
         if request.kind in SOUND_FORMATS:
-            check_sound(request.kind, (self._heard + self.length) * self._seconds_per_frame)
+            check_sound(request.kind, (self._heard + self.length) * seconds_per_frame)
 
     def write(
         self,
@@ -75,7 +78,7 @@ class MusicSampling(Sampling):
         frames, given = self._written(frames[:end])
         size = plural(len(frames), "frame")
         if self._request.kind in SOUND_FORMATS:
-            times = steady_times(len(frames), self._seconds_per_frame)
+            times = frame_times(len(frames), self._frame.grid, self._tempo)
             seconds = write_music(
                 self._request.kind, file, frames, times, self._frame.grid,
                 meter=self._meter, flat=self._flat, given=given,
@@ -100,10 +103,6 @@ class MusicSampling(Sampling):
         if semitones:
             frames = transposed(frames, semitones)
         return frames, self._given(len(frames), semitones)
-
-    @property
-    def _seconds_per_frame(self) -> float:
-        return self._frame.grid.seconds_per_frame(self._tempo)
 
     def _read_primer(self) -> NDArray[np.uint8]:
         path = self._request.prime
@@ -131,24 +130,6 @@ class MusicSampling(Sampling):
             "taken as held"
         )
         return with_onsets(frames)
-
-    def _filling(self, around: FilledPiece) -> Filling:
-        options = self._request.options
-        self.remarks += around.remarks
-        return Filling(
-            around.frames,
-            around.free,
-            options.get("particles") or defaults.PARTICLES,
-            _sweeps(options, around.free),
-        )
-
-    @property
-    def _meter(self) -> tuple[int, int] | None:
-        return None if self._around is None else self._around.meter
-
-    @property
-    def _flat(self) -> bool:
-        return bool(self._request.options.get("flat"))
 
     def _semitones(self, frames: NDArray[np.uint8]) -> int:
         """By which what was drawn is moved."""

@@ -37,16 +37,16 @@ def test_moments_are_numpys_whatever_the_blocks(blocks):
     assert moments.count == len(values)
     if len(values):
         assert moments.mean == pytest.approx(values.mean(), abs=1e-12)
-        expected = values.std() if np.ptp(values) else 1.0
+        expected = values.std() if np.ptp(values) else 0.0
         assert moments.deviation == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-def test_equal_numbers_have_a_deviation_of_1():
+def test_equal_numbers_have_no_deviation():
     """The mean of a thousand 0.1s may not be 0.1: a deviation of 1e-17 would blow up all else."""
     moments = Moments()
     for length in (1000, 7, 333):
         moments.add(np.full(length, 0.1, np.float32))
-    assert moments.deviation == 1.0
+    assert moments.deviation == 0.0
 
 
 def test_moments_do_not_cancel():

@@ -45,7 +45,7 @@ def heard(path):
 
 def test_a_midi_file_is_heard_at_its_own_tempos(song, tmp_path):
     """Guards against sound that drifts from the score at tempo changes between or within notes."""
-    listen(song, GRID, None, tmp_path / "song.wav")
+    listen(song, {}, tmp_path / "song.wav")
     now, onsets = 0.0, []
     for message in mido.MidiFile(song):  # its times are in seconds
         now += message.time
@@ -60,7 +60,7 @@ def test_a_midi_file_is_heard_at_its_own_tempos(song, tmp_path):
 
 
 def test_a_given_tempo_overrides_that_of_the_file(song, tmp_path):
-    listen(song, GRID, 240, tmp_path / "song.flac")
+    listen(song, {"tempo": 240}, tmp_path / "song.flac")
     begins, length = heard(tmp_path / "song.flac")
     assert begins == pytest.approx([tick / 96 / 4 for tick in ONSETS], abs=0.001)
     assert length == pytest.approx(648 / 96 / 4 + 0.1, abs=0.001)
@@ -70,8 +70,8 @@ def test_a_roll_is_heard_on_the_given_grid_at_the_given_tempo(tmp_path):
     roll = np.zeros((10, 88), np.uint8)
     roll[[2, 7], 50] = 1
     np.save(tmp_path / "roll.npy", roll)
-    for grid, tempo, step in ((GRID, None, 0.125), (Grid.of_beats(2), 60, 0.5)):
-        listen(tmp_path / "roll.npy", grid, tempo, tmp_path / "roll.wav")
+    for options, step in (({}, 0.125), ({"steps_per_beat": 2, "tempo": 60}, 0.5)):
+        listen(tmp_path / "roll.npy", options, tmp_path / "roll.wav")
         begins, length = heard(tmp_path / "roll.wav")
         assert begins == pytest.approx([2 * step, 7 * step], abs=0.001)
         assert length == pytest.approx(10 * step + 0.1, abs=0.001)
@@ -87,7 +87,7 @@ def test_a_repeated_note_is_heard_again(tmp_path):
         frames = as_frames(states) if found is states else found.astype(np.uint8)
         (tmp_path / "a.mid").write_bytes(midi_bytes(frames, GRID))
         for name in ("a.npy", "a.mid"):
-            listen(tmp_path / name, GRID, None, tmp_path / "a.wav")
+            listen(tmp_path / name, {}, tmp_path / "a.wav")
             sounds.append(soundfile.read(tmp_path / "a.wav")[0])
             (tmp_path / "a.wav").unlink()
     assert np.array_equal(sounds[0], sounds[1])
@@ -110,7 +110,8 @@ def test_a_note_off_the_beat_is_softer(tmp_path):
     roll[[0, 6], 50] = 1
     np.save(tmp_path / "roll.npy", roll)
     for steps, ratio in ((4, (68 + 2 + 10 + 2) / 92), (3, (68 + 9 + 10 + 3) / 92)):
-        listen(tmp_path / "roll.npy", Grid.of_beats(steps), 60, tmp_path / f"{steps}.wav")
+        options = {"steps_per_beat": steps, "tempo": 60}
+        listen(tmp_path / "roll.npy", options, tmp_path / f"{steps}.wav")
         sound, rate = soundfile.read(tmp_path / f"{steps}.wav")
         second = round(6 * rate / steps)
         peaks = [np.abs(sound[at : at + rate // 10]).max() for at in (0, second)]
