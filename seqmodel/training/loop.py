@@ -28,8 +28,8 @@ from seqmodel.runs.content import (
     BEGAN_FROM,
     DATA_HASH,
     PROGRESS,
+    Content,
     check_fit,
-    checkpoint_content,
     is_over,
     model_tensors,
 )
@@ -169,7 +169,7 @@ class Trainer:
         self.train, self.valid = dataset["train"], dataset["valid"]
         self._device = device
         self._data_hash = dataset.fingerprint()
-        self._began: dict[str, str] = {}
+        self._began: str | None = None
         self._pace, self._is_warm = Pace(), False
 
     @cached_property
@@ -182,7 +182,7 @@ class Trainer:
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights and nothing else of it."""
         self.state.load_weights(model_tensors(run.model), self.train)
-        self._began = {BEGAN_FROM: f"{run.folder.resolve().name}, epoch {run.epoch}"}
+        self._began = f"{run.folder.resolve().name}, epoch {run.epoch}"
 
     def resume(self, path: Path | None = None) -> None:
         """Continue from the last checkpoint, by default the folder's."""
@@ -191,7 +191,7 @@ class Trainer:
         check_resumable(self.config, self._data_hash, values, path)
         check_fit(self.config, self.train.frame, tensors, path)
         self.state.load(tensors, values.get(PROGRESS), path)
-        self._began = {BEGAN_FROM: values[BEGAN_FROM]} if BEGAN_FROM in values else {}
+        self._began = values.get(BEGAN_FROM)
         # Drops the epochs that ended after the checkpoint.
         self.writer.metrics(self.state.progress.metrics)
 
@@ -392,7 +392,5 @@ class Trainer:
 
     def _content(self) -> dict[str, Any]:
         epoch, longest = self.state.progress.epoch, int(self.train.lengths.max())
-        where = checkpoint_content(
-            self.config, self.train.frame, epoch=epoch, longest_piece=longest
-        )
-        return where | self._began
+        content = Content(self.config, self.train.frame, epoch, longest, began_from=self._began)
+        return content.to_json()

@@ -23,7 +23,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.files import read_bytes, write_file
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import save_checkpoint
-from seqmodel.runs.content import BEGAN_FROM, checkpoint_content, model_tensors
+from seqmodel.runs.content import model_tensors
 from seqmodel.training.loop import Listener, Trainer, begin_run
 from seqmodel.training.space import default_space, finals
 from seqmodel.training.trackers import Tracker, followed
@@ -154,10 +154,9 @@ def _kind(config: Config) -> str:
 def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> None:
     """Write what a search starts from: its config, and the initial weights of all draws, if any."""
     if init_from is not None:
-        where = {"epoch": init_from.epoch, "longest_piece": init_from.longest_piece}
-        content = checkpoint_content(init_from.config, init_from.frame, **where)
-        content[BEGAN_FROM] = init_from.folder.resolve().name
-        save_checkpoint(folder / runs.INIT / runs.BEST, model_tensors(init_from.model), content)
+        began = replace(init_from, data_sha256=None, began_from=init_from.folder.resolve().name)
+        tensors, path = model_tensors(init_from.model), folder / runs.INIT / runs.BEST
+        save_checkpoint(path, tensors, began.to_json())
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
 
 

@@ -33,7 +33,7 @@ def run_of(frame, *, folder="runs/x", **options) -> Run:
             weight.add_(0.2 * torch.randn_like(weight))
         if config.clock:
             model.encoder.clock.start_at(np.array([40, 52, 90]))
-    return Run(Path(folder), config, frame, model, 3, 90)
+    return Run(config, frame, 3, 90, folder=Path(folder), model=model)
 
 
 def song(length: int, *, onsets: bool = False) -> np.ndarray:
