@@ -185,7 +185,7 @@ def _opened(
 ) -> Iterator["Dataset"]:
     """Yield what is to be scored, having said what is special about it."""
     from seqmodel.data.dataset import open_dataset
-    from seqmodel.evaluation.sources import prepared_like
+    from seqmodel.evaluation.evaluate import prepared_like
 
     if files is None:
         dataset = open_dataset(data) if data else run.dataset()

@@ -1,15 +1,27 @@
-"""What `seqmodel eval` always reports of a run: its likelihood next to the trivial baselines'."""
+"""What `seqmodel eval` always reports of a run: its likelihood next to the trivial baselines'.
+
+Media files are scored at once: they are prepared as the run's data were, all pieces as one split.
+"""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from seqmodel.data.dataset import MANIFEST, Dataset, Split, open_dataset
+from seqmodel.data.prepare import prepare
+from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
+from seqmodel.files import called
+from seqmodel.media.definitions import Progress
 from seqmodel.runs.folder import Run
+
+ONLY = "test"
+"""The split that holds all pieces of media files."""
 
 
 def evaluate(
@@ -68,3 +80,23 @@ def _baselines(run: Run, dataset: Dataset, pieces: Split) -> dict[str, float]:
     fitted = dataset if "train" in dataset.splits else open_dataset(theirs)
     discrete = run.model.output.discrete
     return baselines(fitted["train"], pieces, run.frame, discrete=discrete)
+
+
+@contextmanager
+def prepared_like(run: Run, path: Path, progress: Progress) -> Iterator[Dataset]:
+    """Yield a dataset of the media files at `path`, in the run's frames; it is removed afterwards.
+
+    SeqmodelError if no file can be used, or they are of another medium than the run's.
+    """
+    sources = find_sources([str(path)])
+    if sources.medium.name != run.frame.medium:
+        raise SeqmodelError(
+            f"{path} is {sources.medium.name}, but {run.folder} was trained on "
+            f"{run.frame.medium}: name another run or other files"
+        )
+    settings = sources.medium.settings_like(run.frame)
+    with TemporaryDirectory(prefix="seqmodel-") as folder:
+        out = Path(folder) / "data"
+        with called(out, Path(folder).parent):
+            prepare(sources, out, settings, only=ONLY, progress=progress)
+        yield open_dataset(out)

@@ -105,26 +105,24 @@ def likelihood(
     )
 
 
+@dataclass
 class _Scoring:
     """The scores of a split's pieces, as they come in."""
 
-    def __init__(
-        self,
-        model: SequenceModel,
-        split: Split,
-        progress: Callable[[int, int], None] | None,
-        *,
-        each_frame: bool,
-    ) -> None:
-        self._model, self._split, self._progress = model, split, progress
-        self.nats, self.first = np.zeros(len(split)), np.zeros(len(split))
-        self.sums = dict[str, float]()
-        self.of_frames = [np.zeros(length) for length in split.lengths] if each_frame else []
-        self.done = 0
+    model: SequenceModel
+    split: Split
+    progress: Callable[[int, int], None] | None
+    each_frame: bool
+
+    def __post_init__(self) -> None:
+        self.nats, self.first = np.zeros(len(self.split)), np.zeros(len(self.split))
+        self.sums, self.done = dict[str, float](), 0
+        lengths = self.split.lengths if self.each_frame else ()
+        self.of_frames = [np.zeros(length) for length in lengths]
 
     def score(self, indices: NDArray[np.int64]) -> list[Any]:
         """The nats of these pieces, those of their first frames, and the sums of figures."""
-        model, split, length = self._model, self._split, self._model.window(len(indices))
+        model, split, length = self.model, self.split, self.model.window(len(indices))
         carry, figures = model.start(len(indices)), model.output.figures()
         nats, first, sums = np.zeros(len(indices)), np.zeros(len(indices)), dict[str, float]()
         for begin in range(0, int(split.lengths[indices].max()), length):
@@ -140,16 +138,16 @@ class _Scoring:
             if begin == 0:
                 first = scores[0].cpu().numpy()
             _add(sums, figures.sums(window))
-            if self._progress is not None:
+            if self.progress is not None:
                 read = split.lengths[indices].clip(max=begin + length).sum()
-                self._progress(self.done + int(read), split.frames)
+                self.progress(self.done + int(read), split.frames)
         return [nats.tolist(), first.tolist(), sums]
 
     def add(self, indices: NDArray[np.int64], scored: list[Any]) -> None:
         """Add what `score` returned, here or elsewhere."""
         self.nats[indices], self.first[indices], sums = scored
         _add(self.sums, sums)
-        self.done += int(self._split.lengths[indices].sum())
+        self.done += int(self.split.lengths[indices].sum())
 
 
 def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:

@@ -19,9 +19,8 @@ from seqmodel.experiment.studies import WORKER, Studies, Study
 from seqmodel.locks import held, locked
 from seqmodel.runs.folder import LAST, load_run, read_metrics
 from seqmodel.training.loop import Listener, Tick
-from seqmodel.training.samplers import sampler
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import ENDED, first_look, train_trial
+from seqmodel.training.trials import ENDED, SearchSampler, first_look, train_trial
 
 POLL = 0.5
 """Seconds between checks for work that other processes have to finish first."""
@@ -106,7 +105,7 @@ class Worker:
             found = {name: bounds.suggested(trial, name) for name, bounds in space.items()}
             return self._trained(cell, run, trial, found, name=run, look=look)
 
-        chosen = sampler(self._plan.search, given, study.count, study.begun)
+        chosen = SearchSampler(self._plan.search, given, study.count, study.begun)
         study.run_next(objective, chosen)
 
     def _finish(self, cell: Cell, study: Study) -> None:

@@ -18,7 +18,7 @@ from seqmodel.media.words import printable, spaced
 from seqmodel.plain_json import Fields
 from seqmodel.report.subjects import subject_of
 from seqmodel.runs.checkpoint import checkpoint_bytes, load_content
-from seqmodel.runs.content import BEGAN_FROM, DATA_HASH, checkpoint_content, damaged, model_tensors
+from seqmodel.runs.content import DATA_HASH, damaged, model_tensors
 from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, is_there, read_file
 from seqmodel.runs.folder import Run, read_metrics
 from seqmodel.units.registry import unit_spec
@@ -59,10 +59,7 @@ def _data_sha256(run: Run) -> str | None:
 
 
 def _weights(run: Run, config: Config, data_sha256: str | None) -> bytes:
-    where = {"epoch": run.epoch, "longest_piece": run.longest_piece}
-    content = checkpoint_content(config, run.frame, **where)
-    known = {DATA_HASH: data_sha256, BEGAN_FROM: run.began_from}
-    content |= {name: value for name, value in known.items() if value is not None}
+    content = replace(run, config=config, data_sha256=data_sha256).to_json()
     return checkpoint_bytes(model_tensors(run.model), content)
 
 
@@ -70,6 +67,7 @@ def _card(run: Run, config: Config, data_sha256: str | None) -> str:
     """What the run is, as Markdown; names and texts are indented, so that they stay literal."""
     kind = medium_of(run.frame).formats[0]
     model = subject_of(run, "").model()
+    specs = map(unit_spec, dict.fromkeys(filter(None, (config.unit, config.note_unit))))
     sections = {
         "Model": [
             model,
@@ -82,7 +80,7 @@ def _card(run: Run, config: Config, data_sha256: str | None) -> str:
             f"longest piece of train  {run.longest_piece:,} frames",
             f"fingerprint             {data_sha256 or 'not recorded'}",
         ],
-        "Equations": [*_equations(config)],
+        "Equations": [line for spec in specs for line in (f"# {spec.name}", *spec.statements)],
         "Use": [f"seqmodel sample out.{kind} --run RUN", "seqmodel eval RUN --data DATA"],
     }
     lines = ["# A trained run of seqmodel"]
@@ -100,11 +98,3 @@ def _figures(run: Run) -> Iterator[str]:
             for name, figure in line.items():
                 if name.startswith(prefix):
                     yield f"{spaced(name.removeprefix(prefix)):22} {figure:9.4f}"
-
-
-def _equations(config: Config) -> Iterator[str]:
-    """Of each unit that the model has."""
-    for unit in dict.fromkeys(filter(None, (config.unit, config.note_unit))):
-        spec = unit_spec(unit)
-        yield f"# {spec.name}"
-        yield from spec.statements

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import NamedTuple
 
+from seqmodel.errors import SeqmodelError
 from seqmodel.runs.folder import Run
 
 Exporter = Callable[[Run], bytes]
@@ -15,15 +16,23 @@ class Export(NamedTuple):
 
     title: str
     exporter: str
+    extra: str | None = None
+    """The package that it needs, and the extra of seqmodel that installs it."""
 
     def load(self) -> Exporter:
-        """Import the function."""
-        exporter: Exporter = resolve_name(self.exporter)
+        """Import the function; SeqmodelError if its extra is not installed."""
+        try:
+            exporter: Exporter = resolve_name(self.exporter)
+        except ModuleNotFoundError as error:
+            if error.name != self.extra:
+                raise
+            advice = f"the package {self.extra} is missing: pip install 'seqmodel[{self.extra}]'"
+            raise SeqmodelError(advice) from error
         return exporter
 
 
 EXPORTS: dict[str, Export] = {
     ".html": Export("page", "seqmodel.export.page.render:export_page"),
-    ".onnx": Export("ONNX graph", "seqmodel.export.onnx.exporter:exported"),
+    ".onnx": Export("ONNX graph", "seqmodel.export.onnx.model:export_graph", "onnx"),
     ".zip": Export("zip", "seqmodel.export.bundle:bundle"),
 }

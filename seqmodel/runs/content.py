@@ -32,22 +32,25 @@ class Content:
     config: Config
     frame: FrameDefinition
     epoch: int
+    """The epoch whose weights these are."""
     longest_piece: int
-    data_sha256: str | None
-    began_from: str | None
+    """Frames in the longest piece of the training split."""
+    data_sha256: str | None = None
+    """The fingerprint of the dataset it was trained on, if that is stored with the weights."""
+    began_from: str | None = None
+    """Such as "lstm-1, epoch 12": the weights it began with, if they were trained before."""
 
-
-def checkpoint_content(
-    config: Config, frame: FrameDefinition, *, epoch: int, longest_piece: int
-) -> dict[str, Any]:
-    """A checkpoint's description of its model, which `read_content` reads back."""
-    return {
-        "config": config.to_json(),
-        "media": frame.medium,
-        "frame": frame.to_json(),
-        "epoch": epoch,
-        "longest_piece": longest_piece,
-    }
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a checkpoint, which `read_content` reads back."""
+        known = {DATA_HASH: self.data_sha256, BEGAN_FROM: self.began_from}
+        return {
+            "config": self.config.to_json(),
+            "media": self.frame.medium,
+            "frame": self.frame.to_json(),
+            "epoch": self.epoch,
+            "longest_piece": self.longest_piece,
+            **{name: value for name, value in known.items() if value is not None},
+        }
 
 
 def is_over(config: Config, epoch: int, best_epoch: int) -> bool:
@@ -61,7 +64,7 @@ def medium_name(values: Mapping[str, Any]) -> str:
 
 
 def read_content(values: Mapping[str, Any], origin: Path) -> Content:
-    """The inverse of `checkpoint_content`; SeqmodelError names the checkpoint `origin`."""
+    """The inverse of `Content.to_json`; SeqmodelError names the checkpoint `origin`."""
     fields = Fields(values)
     try:
         config = Config.from_json(fields.fields("config").values, origin)

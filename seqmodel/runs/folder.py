@@ -19,11 +19,18 @@ from seqmodel.data.bundled import PREPARED, sample_dataset
 from seqmodel.data.dataset import MANIFEST, Dataset, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
-from seqmodel.media.definitions import FrameDefinition
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain_json import Fields
 from seqmodel.runs.checkpoint import is_checkpoint, load_checkpoint, load_content
-from seqmodel.runs.content import PROGRESS, damaged, is_over, medium_name, model_of, read_content
+from seqmodel.runs.content import (
+    PROGRESS,
+    Content,
+    damaged,
+    is_over,
+    medium_name,
+    model_of,
+    read_content,
+)
 from seqmodel.runs.files import BEST, CONFIG, CURVE, LAST, METRICS, is_there, read_file
 
 __all__ = ["BEST", "CONFIG", "CURVE", "LAST", "METRICS"]  # for whatever reads or writes runs
@@ -33,23 +40,13 @@ RUNS = Path("runs")
 """Where runs are kept by default, under the working directory."""
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, kw_only=True)
+class Run(Content):
     """A trained model with what is needed to use it."""
 
     folder: Path
     """Its folder, or the zip that `seqmodel export` made of it."""
-    config: Config
-    frame: FrameDefinition
     model: SequenceModel
-    epoch: int
-    """The epoch whose weights these are."""
-    longest_piece: int
-    """Frames in the longest piece of the training split."""
-    data_sha256: str | None = None
-    """The fingerprint of the dataset it was trained on, if that is stored with the weights."""
-    began_from: str | None = None
-    """Such as "lstm-1, epoch 12": the weights it began with, if they were trained before."""
 
     @property
     def data(self) -> Path:
@@ -151,8 +148,7 @@ def load_run(path: str | Path, device: torch.device | None = None) -> Run:
     content = read_content(values, checkpoint)
     model = model_of(content, tensors, checkpoint)
     model.to(device or "cpu").eval()
-    known = content.config, content.frame, model, content.epoch, content.longest_piece
-    return Run(folder, *known, content.data_sha256, content.began_from)
+    return Run(**vars(content), folder=folder, model=model)
 
 
 def newest_run(runs: Path = RUNS, media: Collection[str] | None = None) -> tuple[Path, str] | None:

@@ -28,15 +28,15 @@ from seqmodel.runs.content import (
     BEGAN_FROM,
     DATA_HASH,
     PROGRESS,
+    Content,
     check_fit,
-    checkpoint_content,
     is_over,
     model_tensors,
 )
 from seqmodel.training.free_running import run_free
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.pace import Pace
-from seqmodel.training.processes import Group, Watch, check_alike
+from seqmodel.training.processes import Group, check_alike
 from seqmodel.training.state import (
     DivergedError,
     Progress,
@@ -163,26 +163,26 @@ class Trainer:
         again: str | None = None,
         group: Group | None = None,
     ) -> None:
-        self.config, self.folder, self._watch = config, folder, Watch(group or Group())
+        self.config, self.folder, self._group = config, folder, group or Group()
         self.writer = RunWriter(folder)
         self._again = again or f"continue with `seqmodel train --resume --run {folder}`"
         self.train, self.valid = dataset["train"], dataset["valid"]
         self._device = device
         self._data_hash = dataset.fingerprint()
-        self._began: dict[str, str] = {}
+        self._began: str | None = None
         self._pace, self._is_warm = Pace(), False
 
     @cached_property
     def state(self) -> TrainingState:
         """Built on first use: it is as large as the config says, which may be untrusted."""
-        share = self.config.parts // self._watch.size
-        first = self._watch.rank * share
+        share = self.config.parts // self._group.size
+        first = self._group.rank * share
         return TrainingState(self.config, self.train, self._device, range(first, first + share))
 
     def init_from(self, run: runs.Run) -> None:
         """Start from another run's weights and nothing else of it."""
         self.state.load_weights(model_tensors(run.model), self.train)
-        self._began = {BEGAN_FROM: f"{run.folder.resolve().name}, epoch {run.epoch}"}
+        self._began = f"{run.folder.resolve().name}, epoch {run.epoch}"
 
     def resume(self, path: Path | None = None) -> None:
         """Continue from the last checkpoint, by default the folder's."""
@@ -191,13 +191,13 @@ class Trainer:
         check_resumable(self.config, self._data_hash, values, path)
         check_fit(self.config, self.train.frame, tensors, path)
         self.state.load(tensors, values.get(PROGRESS), path)
-        self._began = {BEGAN_FROM: values[BEGAN_FROM]} if BEGAN_FROM in values else {}
+        self._began = values.get(BEGAN_FROM)
         # Drops the epochs that ended after the checkpoint.
         self.writer.metrics(self.state.progress.metrics)
 
     def run(self, listener: Listener, stop: StopRequest) -> None:
         """Train until the epochs or the patience run out; see `train_run` for the errors."""
-        progress, self._watch.stop = self.state.progress, stop
+        progress, self._group.stop = self.state.progress, stop
         if not progress.update:
             self.writer.clear()
             self.save()  # from here on a run that is killed can be resumed
@@ -214,7 +214,7 @@ class Trainer:
                 self.writer.forget()
             raise
         except LostError as error:  # between two updates, where batches are read
-            if self._watch.size > 1:  # the others make the update
+            if self._group.size > 1:  # the others make the update
                 raise
             self.save()
             raise LostError(
@@ -293,7 +293,7 @@ class Trainer:
 
     def _update(self, windows: Mapping[int, Batch], frames: int, rate: float) -> None:
         progress = self.state.progress
-        nats, norm = update(self.state, windows, frames, rate, self._watch)
+        nats, norm = update(self.state, windows, frames, rate, self._group)
         if not math.isfinite(nats + norm):
             raise DivergedError(
                 f"training diverged at update {progress.update} of epoch {progress.epoch + 1} "
@@ -343,8 +343,8 @@ class Trainer:
             seed, epoch = self.config.seed, progress.epoch
             run_free(model, self.train, seed, epoch, self._save_if_due)
             progress.corrected = model.encoder.free_frames is not None
-        check_alike(self._watch, model)
-        valid = likelihood(model, self.valid, progress=scored, team=self._watch)
+        check_alike(self._group, model)
+        valid = likelihood(model, self.valid, progress=scored, team=self._group)
         self._pace.scored(self.valid.frames, time.monotonic() - started)
         check_valid_figure(valid.nats_per_frame, progress.epoch + 1, progress.learning_rate)
         metrics = {
@@ -369,11 +369,11 @@ class Trainer:
         return metrics, is_best
 
     def _save_if_due(self) -> None:
-        signal = self._watch.signal
+        signal = self._group.signal
         if signal is not None:
             self.save()
             raise InterruptError(self._stopped(), signal)
-        if self._watch.save_due:
+        if self._group.save_due:
             self.save()
 
     def _stopped(self) -> str:
@@ -386,13 +386,11 @@ class Trainer:
             DATA_HASH: self._data_hash,
             PROGRESS: self.state.progress.to_json(),
         }
-        carried = self._watch.gathered(self.state.carried())
+        carried = self._group.gathered(self.state.carried())
         self.writer.checkpoint(runs.LAST, self.state.tensors() | carried, content)
-        self._watch.saved()
+        self._group.saved()
 
     def _content(self) -> dict[str, Any]:
         epoch, longest = self.state.progress.epoch, int(self.train.lengths.max())
-        where = checkpoint_content(
-            self.config, self.train.frame, epoch=epoch, longest_piece=longest
-        )
-        return where | self._began
+        content = Content(self.config, self.train.frame, epoch, longest, began_from=self._began)
+        return content.to_json()

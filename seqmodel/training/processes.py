@@ -47,15 +47,30 @@ class UnfitError(PeerError):
 class Group:
     """The processes that train one model: by itself, this one alone.
 
+    They tell each other with all that they tell when to save and when to stop: if one stopped by
+    itself, the others would wait for it.
+
     Attributes:
         rank: the number of this process; the first, 0, alone writes files.
         size: how many there are.
+        stop: what asks this process to stop.
     """
 
     rank, size = 0, 1
 
+    def __init__(self) -> None:
+        self.stop, self._saved_at = StopRequest(), time.monotonic()
+        self._signal: int | None = None
+        self._due = False
+
     def all(self, values: Any) -> list[Any]:
         """The JSON values that each process gives, in order; numbers arrive unchanged."""
+        told = self._told([values, self.stop.signal, self._is_late()])
+        signals = [signal for _, signal, _ in told if signal is not None]
+        self._signal, self._due = next(iter(signals), None), told[0][2]
+        return [theirs for theirs, _, _ in told]
+
+    def _told(self, values: Any) -> list[Any]:
         return [values]
 
     def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -69,16 +84,33 @@ class Group:
         """
         return numbers
 
+    @property
+    def signal(self) -> int | None:
+        """The signal by which all are to stop, if there is one."""
+        return self.stop.signal if self.size == 1 else self._signal
+
+    @property
+    def save_due(self) -> bool:
+        """Whether it is time to save."""
+        return self._is_late() if self.size == 1 else self._due
+
+    def saved(self) -> None:
+        """The work is saved."""
+        self._saved_at, self._due = time.monotonic(), False
+
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._saved_at > SAVE_EVERY
+
 
 class Processes(Group):
     """The group that torch.distributed has been initialised with."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._ours = self._theirs = torch.empty(0)  # as fresh memory would cost more than a sum
 
-    def all(self, values: Any) -> list[Any]:
-        """See `Group`."""
+    def _told(self, values: Any) -> list[Any]:
         return [json.loads(data) for data in self._all_bytes(json.dumps(values).encode())]
 
     def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -89,7 +121,7 @@ class Processes(Group):
 
     def broadcast(self, data: bytes) -> bytes:
         """The bytes that the first process gives."""
-        length = self.all(len(data))[0]
+        length = self._told(len(data))[0]
         sent = torch.frombuffer(bytearray(data.ljust(length)), dtype=torch.uint8)
         with _peers():
             dist.broadcast(sent, 0)
@@ -126,55 +158,6 @@ class Processes(Group):
             dist.all_to_all_single(self._theirs, self._ours)
             dist.all_gather(list(self._ours), tree_sum(list(self._theirs)))
         return self._ours.view(-1)[:N]
-
-
-class Watch(Group):
-    """A group that also agrees when to save and when to stop.
-
-    Processes tell each other with all that they tell: if one stopped by itself, the others would
-    wait for it.
-
-    Attributes:
-        stop: what asks this process to stop.
-    """
-
-    def __init__(self, group: Group) -> None:
-        self._group, self.rank, self.size = group, group.rank, group.size
-        self.stop, self._saved_at = StopRequest(), time.monotonic()
-        self._signal: int | None = None
-        self._due = False
-
-    def all(self, values: Any) -> list[Any]:
-        """See `Group`."""
-        told = self._group.all([values, self.stop.signal, self._is_late()])
-        signals = [signal for _, signal, _ in told if signal is not None]
-        self._signal, self._due = next(iter(signals), None), told[0][2]
-        return [theirs for theirs, _, _ in told]
-
-    def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See `Group`."""
-        return self._group.gathered(tensors)
-
-    def summed(self, numbers: Tensor) -> Tensor:
-        """See `Group`."""
-        return self._group.summed(numbers)
-
-    @property
-    def signal(self) -> int | None:
-        """The signal by which all are to stop, if there is one."""
-        return self.stop.signal if self.size == 1 else self._signal
-
-    @property
-    def save_due(self) -> bool:
-        """Whether it is time to save."""
-        return self._is_late() if self.size == 1 else self._due
-
-    def saved(self) -> None:
-        """The work is saved."""
-        self._saved_at, self._due = time.monotonic(), False
-
-    def _is_late(self) -> bool:
-        return time.monotonic() - self._saved_at > SAVE_EVERY
 
 
 def tree_sum(terms: Sequence[Tensor]) -> Tensor:

@@ -1,6 +1,6 @@
 """The learning-rate search: runs that differ only in their rate; the best is kept.
 
-It tries what an experiment would, see samplers.py: the paper's rates, or what TPE suggests from the
+It tries what an experiment would, see trials.py: the paper's rates, or what TPE suggests from the
 earlier draws, of which the best third are then trained to their end. All draws are on disk, so a
 resumed search replays them with the same results.
 
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-import torch
 from optuna.trial import Trial, TrialState
 
 from seqmodel.config import Config, read_config_file, search_of, to_yaml
@@ -24,13 +23,11 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.files import read_bytes, write_file
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import save_checkpoint
-from seqmodel.runs.content import BEGAN_FROM, checkpoint_content, model_tensors
-from seqmodel.training.loop import CPU, Listener, Trainer, begin_run
-from seqmodel.training.samplers import sampler
+from seqmodel.runs.content import model_tensors
+from seqmodel.training.loop import Listener, Trainer, begin_run
 from seqmodel.training.space import default_space, finals
-from seqmodel.training.stopping import StopRequest
 from seqmodel.training.trackers import Tracker, followed
-from seqmodel.training.trials import ENDED, first_look, ranked, train_trial
+from seqmodel.training.trials import ENDED, SearchSampler, first_look, ranked, train_trial
 
 
 @dataclass(frozen=True)
@@ -59,19 +56,18 @@ def search(
     dataset: Dataset,
     folder: Path,
     *,
-    device: torch.device = CPU,
     resume: bool = False,
     init_from: runs.Run | None = None,
     listener: Listener | None = None,
     trackers: Mapping[str, Tracker] | None = None,
-    stop: StopRequest | None = None,
     again: str | None = None,
+    **others: Any,
 ) -> None:
     """Train `config` at each learning rate of its search and keep the run that is best on valid.
 
-    Arguments and errors are those of `train_run`; each draw has `trackers` of its own. A draw that
-    diverges counts with its best epoch before that; SeqmodelError if no draw has completed an
-    epoch.
+    Arguments, the `others` too, and errors are those of `train_run`; each draw has `trackers` of
+    its own. A draw that diverges counts with its best epoch before that; SeqmodelError if no draw
+    has completed an epoch.
     """
     listener = listener or Listener()
     again = again or f"continue with `seqmodel train --resume --run {folder}`"
@@ -93,12 +89,11 @@ def search(
                 dataset,
                 draw.folder,
                 look=look,
-                device=device,
                 resume=resume and (draw.folder / runs.LAST).is_file(),
                 init_from=init_from,
                 listener=followed(listener, trackers or {}, draw.config, draw.folder),
-                stop=stop,
                 again=again,
+                **others,
             )
             draw.trial.study.tell(draw.trial, nats)
         except optuna.TrialPruned as pruned:
@@ -159,10 +154,9 @@ def _kind(config: Config) -> str:
 def _write_start(config: Config, folder: Path, init_from: runs.Run | None) -> None:
     """Write what a search starts from: its config, and the initial weights of all draws, if any."""
     if init_from is not None:
-        where = {"epoch": init_from.epoch, "longest_piece": init_from.longest_piece}
-        content = checkpoint_content(init_from.config, init_from.frame, **where)
-        content[BEGAN_FROM] = init_from.folder.resolve().name
-        save_checkpoint(folder / runs.INIT / runs.BEST, model_tensors(init_from.model), content)
+        began = replace(init_from, data_sha256=None, began_from=init_from.folder.resolve().name)
+        tensors, path = model_tensors(init_from.model), folder / runs.INIT / runs.BEST
+        save_checkpoint(path, tensors, began.to_json())
     write_file(folder / runs.CONFIG, to_yaml(config).encode())
 
 
@@ -173,7 +167,7 @@ def _draws(config: Config, folder: Path) -> Iterator[_Draw]:
     kind = _kind(config)
     rates = default_space(kind, paper=search_of(config.preset) == "paper")["learning_rate"]
     for k in range(config.trials):
-        study.sampler = sampler(kind, config, config.trials, lambda: range(len(study.trials)))
+        study.sampler = SearchSampler(kind, config, config.trials, lambda: range(len(study.trials)))
         trial = study.ask()
         rate = float(rates.suggested(trial, "learning_rate"))
         draw = replace(config.without_search(), learning_rate=rate)

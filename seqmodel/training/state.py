@@ -87,13 +87,10 @@ class Progress:
         """
         fields = Fields.of(values, PROGRESS)
         refuse_unknown(values, cls, origin)
+        checks: dict[Any, Any] = {int: fields.whole, float: fields.number, bool: fields.flag}
         for setting in dataclass_fields(cls):
-            if setting.type is int and setting.name in fields:
-                fields.whole(setting.name)
-            elif setting.type is float and setting.name in fields:
-                fields.number(setting.name)
-            elif setting.type is bool and setting.name in fields:
-                fields.flag(setting.name)
+            if setting.name in fields and setting.type in checks:
+                checks[setting.type](setting.name)
         for line in fields.objects("metrics") if "metrics" in fields else ():
             valid, rate = line.number("valid_nats_per_frame"), line.number("learning_rate")
             check_valid_figure(valid, line.whole("epoch", 1), rate)

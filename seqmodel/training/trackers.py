@@ -53,10 +53,11 @@ def followed(
     What they return is ignored: they watch, and only `listener` can end the run. What they raise is
     a SeqmodelError that names them, and stops it.
     """
-    watching = [_begun(name, tracker, config, folder) for name, tracker in trackers.items()]
+    watching = {name: _begun(name, each, config, folder) for name, each in trackers.items()}
 
     def all_of(event: str) -> Callable[..., Any]:
-        own, *others = (getattr(one, event) for one in (listener, *watching))
+        own = getattr(listener, event)
+        others = [_blaming(name, getattr(one, event)) for name, one in watching.items()]
 
         def call(*values: Any) -> Any:
             answer = own(*values)
@@ -70,11 +71,10 @@ def followed(
 
 
 def _begun(name: str, tracker: Tracker, config: Config, folder: Path) -> Listener:
-    begun = _blaming(name, tracker)(config, folder)
+    begun: Any = _blaming(name, tracker)(config, folder)
     if not isinstance(begun, Listener):
         raise SeqmodelError(f"--track {name} returns {type(begun).__name__}, not a Listener")
-    events = {event.name: _blaming(name, getattr(begun, event.name)) for event in fields(Listener)}
-    return Listener(**events)
+    return begun
 
 
 def _blaming(name: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,17 +25,6 @@ from seqmodel.training.processes import Group, tree_sum
 from seqmodel.training.state import TrainingState, copied
 
 
-class Sums(NamedTuple):
-    """What a window of a part adds to the figures of its epoch."""
-
-    nats: float
-    """Over the window's frames, at the weights with noise."""
-    frames: int
-    """In the window, without padding."""
-    after: Carry
-    """The carry after the window's last frame, still attached to the graph."""
-
-
 class WindowLoss(NamedTuple):
     """The loss of a window, and the figures that come with it."""
 
@@ -72,8 +61,8 @@ def update(
     nats, gradients = dict[int, float](), list[Tensor]()
     for part in state.parts:
         if part in windows:
-            sums = window_gradient(state, windows[part], seed, total_frames, part)
-            nats[part], state.carries[part] = sums.nats, copied(sums.after)
+            nats[part], after = window_gradient(state, windows[part], seed, total_frames, part)
+            state.carries[part] = copied(after)
         if state.config.parts > 1:
             gradients.append(_flat_gradient(state.model, given=part in windows))
     told = [dict(part) for part in group.all(list(nats.items()))]
@@ -106,7 +95,7 @@ def window_gradient(
     seed: int,
     total_frames: int | None = None,
     part: int = 0,
-) -> Sums:
+) -> tuple[float, Carry]:
     """Leave the gradient of (the window's nats) / `total_frames` on the weights.
 
     Args:
@@ -116,6 +105,10 @@ def window_gradient(
         seed: of the weight noise and, with the part, of all dropout, which depend on nothing else.
         total_frames: frames of all windows that share the update; by default this window's.
         part: its number.
+
+    Returns:
+        The window's nats, at the weights with noise, and the carry after it, still attached to the
+        graph.
     """
     model, config = state.model, state.config
     for weight in model.parameters():
@@ -128,8 +121,7 @@ def window_gradient(
             _seed(update_seed(seed, part))
         loss = window_loss(model, frames, batch.lengths, carry, total_frames)
         loss.total.backward()  # type: ignore[no-untyped-call]
-    nats = float(loss.nats) * (total_frames or loss.frames)
-    return Sums(nats, loss.frames, loss.after)
+    return float(loss.nats) * (total_frames or loss.frames), loss.after
 
 
 def _seed(seed: int) -> None:

@@ -20,7 +20,7 @@ from calling import Call, call_ok, start
 
 from seqmodel.data.dataset import Dataset
 from seqmodel.runs.folder import read_metrics
-from seqmodel.training.samplers import paper_rates
+from seqmodel.training.trials import paper_rates
 
 TABLES = ("table.md", "table.tex", "table.csv", "table.json")
 SETTINGS = ("model=frame-wise", "hidden=5", "epochs=3", "dropout=0", "batch_size=2", "end=false")

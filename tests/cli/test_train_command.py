@@ -16,7 +16,7 @@ import seqmodel
 from seqmodel.data.dataset import Dataset
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.training import loop
-from seqmodel.training.samplers import paper_rates
+from seqmodel.training.trials import paper_rates
 
 EPOCH = r"epoch {}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}\*  +[\d,]+ frames/s"
 

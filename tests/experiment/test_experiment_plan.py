@@ -10,8 +10,8 @@ import pytest
 from seqmodel.errors import UsageError
 from seqmodel.experiment import plan as planning
 from seqmodel.experiment.plan import Plan, Source, Variant, sources_of, variants_of
-from seqmodel.training.samplers import paper_rates
 from seqmodel.training.space import Range, default_space, tuned
+from seqmodel.training.trials import paper_rates
 
 
 @pytest.fixture

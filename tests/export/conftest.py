@@ -41,7 +41,7 @@ def make_run() -> MakeRun:
                     weight.sub_(3.5)
             if config.clock:
                 model.encoder.clock.lengths[:5] = torch.tensor([12, 20, 31, 33, 60])
-        return Run(folder, config, frame, model.eval(), epoch=3, longest_piece=64)
+        return Run(config, frame, 3, 64, folder=folder, model=model.eval())
 
     return make
 

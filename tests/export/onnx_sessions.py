@@ -8,7 +8,7 @@ import onnxruntime
 import torch
 
 from seqmodel.config import Config
-from seqmodel.export.onnx.exporter import exported
+from seqmodel.export.onnx.model import export_graph
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.onsets import with_onsets
@@ -33,7 +33,7 @@ def run_of(frame, *, folder="runs/x", **options) -> Run:
             weight.add_(0.2 * torch.randn_like(weight))
         if config.clock:
             model.encoder.clock.start_at(np.array([40, 52, 90]))
-    return Run(Path(folder), config, frame, model, 3, 90)
+    return Run(config, frame, 3, 90, folder=Path(folder), model=model)
 
 
 def song(length: int, *, onsets: bool = False) -> np.ndarray:
@@ -60,7 +60,7 @@ class Session:
     def __init__(self, run: Run) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        self._session = onnxruntime.InferenceSession(exported(run), options)
+        self._session = onnxruntime.InferenceSession(export_graph(run), options)
         self._inputs = {each.name: each for each in self._session.get_inputs()}
         self._outputs = [each.name for each in self._session.get_outputs()]
         self.facts = self._session.get_modelmeta().custom_metadata_map

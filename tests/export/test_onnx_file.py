@@ -14,7 +14,7 @@ from onnx_sessions import Session, music_frames, run_of
 import seqmodel
 from seqmodel.errors import SeqmodelError
 from seqmodel.export import registry
-from seqmodel.export.onnx.exporter import exported
+from seqmodel.export.onnx.model import export_graph
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.outputs.bernoulli.specification import BernoulliOutput
 
@@ -22,7 +22,7 @@ README = Path(registry.__file__).with_name("README.md")
 SOUND = AudioFrames(8000, 10, 20, "int16", mean=0.001, deviation=0.11)
 RUNS = {
     "music": (music_frames(onsets=True), {"model": "tied", "echo": True, "end": True}),
-    "frames of sound": (SOUND, {"output": "logistic", "components": 3}),
+    "frames of sound": (SOUND, {"output": "gaussian", "components": 3}),
     "sound": (SOUND, {"model": "sample-wise", "unit": "sru", "components": 3, "steering": 1.0}),
 }
 
@@ -31,15 +31,15 @@ RUNS = {
 def test_it_is_valid_and_always_the_same(name):
     """Guards other runtimes, which are stricter than onnxruntime, and comparisons of files."""
     frame, options = RUNS[name]
-    data = exported(run_of(frame, **options))
+    data = export_graph(run_of(frame, **options))
     onnx.checker.check_model(onnx.load_from_string(data), full_check=True)
-    assert exported(run_of(frame, **options)) == data
+    assert export_graph(run_of(frame, **options)) == data
 
 
 def test_it_says_what_it_is():
     """Guards what an app needs to turn frames into notes; and what is nobody's business."""
     run = run_of(*RUNS["music"][:1], **RUNS["music"][1], unit="gru", folder="runs/chorales")
-    model = onnx.load_from_string(exported(run))
+    model = onnx.load_from_string(export_graph(run))
     assert (model.producer_name, model.producer_version) == ("seqmodel", seqmodel.__version__)
     assert [(each.domain, each.version) for each in model.opset_import] == [("", 17)]
     assert model.graph.name == "chorales"
@@ -59,7 +59,7 @@ def test_it_says_what_it_is():
 def test_names_tell_what_goes_in_and_out():
     """Guards the README's tables."""
     frame, options = RUNS["music"]
-    graph = onnx.load_from_string(exported(run_of(frame, **options))).graph
+    graph = onnx.load_from_string(export_graph(run_of(frame, **options))).graph
     state = ["heard", "echo.runs", "echo.frames", "unit.0.h", "unit.0.c"]
     given = ["frames", "given", "uniforms", "temperature"]
     assert [each.name for each in graph.input] == given + [f"state.{name}" for name in state]
@@ -76,7 +76,7 @@ def test_the_readmes_example_draws(name, tmp_path):
     (code,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
     frame, options = RUNS[name]
     run = run_of(frame, **options)
-    (tmp_path / "model.onnx").write_bytes(exported(run))
+    (tmp_path / "model.onnx").write_bytes(export_graph(run))
     only = "import sys\nassert not {'torch', 'seqmodel', 'onnx'} & {*sys.modules}\n"
     (tmp_path / "draw.py").write_text(code + only)
     command = [sys.executable, "-I", "draw.py", "model.onnx", "40", "out.npy"]
@@ -97,5 +97,15 @@ def test_an_output_of_ones_own_is_refused():
     """Guards an output that would be exported as the one it derives from."""
     run = run_of(music_frames(), output="bernoulli")
     run.model.output.__class__ = type("Mine", (BernoulliOutput,), {})
-    with pytest.raises(SeqmodelError, match=r"^runs/x has the output bernoulli, which has no"):
-        exported(run)
+    with pytest.raises(SeqmodelError, match=r"^runs/x has the output bernoulli of the frame-wise"):
+        export_graph(run)
+
+
+def test_the_frame_wise_logistic_is_refused():
+    """Guards a run of it from a traceback, in one line that tells it from the sample-wise one."""
+    told = (
+        "runs/x has the output logistic of the frame-wise model, which has no form in ONNX: "
+        "`seqmodel sample` draws from it"
+    )
+    with pytest.raises(SeqmodelError, match=f"^{told}$"):
+        export_graph(run_of(SOUND, output="logistic", components=3))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from onnx_sessions import Session, heard, music_frames, run_of, song
 
-from seqmodel.export.onnx.exporter import exported
+from seqmodel.export.onnx.model import export_graph
 from seqmodel.units.registry import UNITS, zoo
 
 OPERATORS = {
@@ -75,7 +75,7 @@ def test_options_of_units_hold(unit, options):
 def test_the_nine_units_are_operators():
     """Guards speed: a unit that falls back to a scan would still be exact."""
     for unit, operator in OPERATORS.items():
-        model = onnx.load_from_string(exported(run_of(music_frames(), unit=unit)))
+        model = onnx.load_from_string(export_graph(run_of(music_frames(), unit=unit)))
         ops = [node.op_type for node in model.graph.node]
         assert operator in ops
         assert "Scan" not in ops

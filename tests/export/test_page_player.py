@@ -2,6 +2,7 @@
 
 import io
 import time
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -345,4 +346,4 @@ def test_music_in_c_asks_for_an_opening_in_c(make_run, tmp_path: Path):
     hint = b"C major"
     assert hint not in export_page(run)
     frame = PianoRollFrames(run.frame.grid, transpose_to_c=True)
-    assert hint in export_page(Run(run.folder, run.config, frame, run.model, 1, 60))
+    assert hint in export_page(replace(run, frame=frame))

@@ -44,7 +44,7 @@ def make_run(folder: Path, *, rate: int = 8000, dtype: str = "int16", **options)
             weight.add_(0.3 * torch.randn(weight.shape, generator=draw))
             if name == "output.ending.bias":
                 weight.sub_(4.5)
-    return Run(folder, config, frame, model.eval(), epoch=3, longest_piece=FRAMES)
+    return Run(config, frame, 3, FRAMES, folder=folder, model=model.eval())
 
 
 def sampled(run: Run, seed: int, number: int = 0, temperature: float = 1.0) -> list[int]:

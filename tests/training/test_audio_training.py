@@ -20,9 +20,9 @@ from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop, search
 from seqmodel.training.loop import Listener, Trainer
-from seqmodel.training.samplers import paper_rates
 from seqmodel.training.state import CARRY, Progress
 from seqmodel.training.stopping import InterruptError, StopRequest
+from seqmodel.training.trials import paper_rates
 
 OUTPUTS = ["gaussian", "logistic"]
 both = pytest.mark.parametrize("output", OUTPUTS)

@@ -16,12 +16,17 @@ from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
 from seqmodel.training.loop import Listener, train_run
 from seqmodel.training.pace import Pace
-from seqmodel.training.samplers import paper_rates, sampler
 from seqmodel.training.search import search
 from seqmodel.training.space import finals
 from seqmodel.training.state import DivergedError
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import first_look, ranked, train_trial
+from seqmodel.training.trials import (
+    SearchSampler,
+    first_look,
+    paper_rates,
+    ranked,
+    train_trial,
+)
 from seqmodel.training.writer import RunWriter
 
 
@@ -125,7 +130,9 @@ def test_tpe_begins_with_the_given_settings(whole_tpe, by_tpe):
 def test_a_setting_outside_the_search_range_is_not_tried(make_config):
     config = make_config(learning_rate=0.5)
     study = optuna.create_study()
-    study.sampler = sampler("tpe", config, 1, lambda: [trial.number for trial in study.trials])
+    study.sampler = SearchSampler(
+        "tpe", config, 1, lambda: [trial.number for trial in study.trials]
+    )
     assert 1e-3 <= study.ask().suggest_float("learning_rate", 1e-3, 3e-2, log=True) <= 3e-2
 
 
@@ -134,7 +141,7 @@ def test_a_trial_killed_before_it_had_a_rate_draws_the_same_one(make_config):
     rates = []
     for begun, killed in ([0, 1], False), ([0, 2], True):
         study = optuna.create_study()
-        study.sampler = sampler("tpe", make_config(), 2, lambda begun=begun: begun)
+        study.sampler = SearchSampler("tpe", make_config(), 2, lambda begun=begun: begun)
         study.tell(study.ask(), 1.0)
         if killed:
             study.tell(study.ask(), state=TrialState.FAIL)

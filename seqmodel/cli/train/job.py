@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 class Job:
     """Trains `settings`, with or without a learning-rate search, and reports the result."""
 
-    _settings: Config
-    _device: str
-    _processes: int
-    _trackers: Mapping[str, "Tracker"]
-    _as_json: bool
-    _quiet: bool
+    settings: Config
+    device: str
+    processes: int
+    trackers: Mapping[str, "Tracker"]
+    as_json: bool
+    quiet: bool
     _dataset: "Dataset" = field(init=False)
 
     def resume(self, folder: Path) -> None:
@@ -39,13 +39,13 @@ class Job:
         from seqmodel.runs.folder import read_metrics
 
         with locked(folder):
-            self._dataset, before = open_dataset(str(self._settings.data)), read_metrics(folder)
+            self._dataset, before = open_dataset(str(self.settings.data)), read_metrics(folder)
             self._train(folder, self._chosen_device())
             if read_metrics(folder) == before:
                 message(
                     f"{folder} is already complete: to train further, start a new run with "
                     f"--init-from {folder}",
-                    quiet=self._quiet,
+                    quiet=self.quiet,
                 )
 
     def start(self, folder: Path | None, init_from: Path | None, *, force: bool) -> None:
@@ -62,7 +62,7 @@ class Job:
             return
         checked = self._checked(init_from)
         name = self._dataset.folder.resolve().name.removesuffix("-data")
-        folder = new_run_folder(name, unit_name(self._settings.unit))
+        folder = new_run_folder(name, unit_name(self.settings.unit))
         try:
             with locked(folder):
                 self._start_in(folder, *checked, replaces=False)
@@ -75,19 +75,19 @@ class Job:
         from seqmodel.data.dataset import open_dataset
         from seqmodel.runs.folder import RUNS
 
-        path = Path(self._settings.data) if self._settings.data else sample_dataset(RUNS)
+        path = Path(self.settings.data) if self.settings.data else sample_dataset(RUNS)
         self._dataset = open_dataset(path)
         _check_splits(self._dataset)
         device = self._chosen_device()
-        weights = _weights(init_from, self._settings, self._dataset) if init_from else None
-        self._settings = replace(self._settings, data=str(path.resolve()))
+        weights = _weights(init_from, self.settings, self._dataset) if init_from else None
+        self.settings = replace(self.settings, data=str(path.resolve()))
         return device, weights
 
     def _chosen_device(self) -> "torch.device":
         from seqmodel.model.build import outline
 
-        model = outline(self._settings, self._dataset.frame)
-        return model.choose_device(self._device, self._settings.batch_size)
+        model = outline(self.settings, self._dataset.frame)
+        return model.choose_device(self.device, self.settings.batch_size)
 
     def _start_in(
         self, folder: Path, device: "torch.device", weights: "Run | None", *, replaces: bool
@@ -102,7 +102,7 @@ class Job:
         # The folder appears complete with all that --resume needs, whenever the process is killed.
         # An old run is kept until then, and until the first update is known not to diverge.
         with new_folder(folder, RUN_FOLDER, force=True) as new:
-            begun = begin(self._settings, self._dataset, new, weights)
+            begun = begin(self.settings, self._dataset, new, weights)
             if replaces:
                 begun.try_update()
         del begun  # and the memory it takes
@@ -116,7 +116,7 @@ class Job:
 
     def _ways(self) -> tuple[Callable[..., "Trainer"], Callable[..., object]]:
         """The functions that begin a run, with or without a search, and that resume it."""
-        if self._settings.trials:
+        if self.settings.trials:
             from seqmodel.training.search import begin_search, search
 
             return begin_search, search
@@ -132,7 +132,7 @@ class Job:
         from seqmodel.training.stopping import stop_on_signals
         from seqmodel.training.trackers import followed
 
-        settings, dataset, quiet = self._settings, self._dataset, self._quiet
+        settings, dataset, quiet = self.settings, self._dataset, self.quiet
         for line in medium_of(dataset.frame).training_remarks(dataset.frame):
             message(line, quiet=quiet)
         _, train = self._ways()
@@ -140,25 +140,25 @@ class Job:
         if settings.note_unit is not None:
             units += f", {unit_name(settings.note_unit)} of {settings.note_hidden} along pitch,"
         title = f"{folder}: {units} on {dataset.folder}"
-        place = self._processes, settings, dataset, folder, device.type
+        place = self.processes, settings, dataset, folder, device.type
         with (
             stop_on_signals() as stop,
             leading(*place) as group,
             training_progress(settings, title, quiet=quiet) as heard,
         ):
             if settings.trials:  # each of its runs is tracked by itself
-                more: dict[str, Any] = {"listener": heard, "trackers": self._trackers}
+                more: dict[str, Any] = {"listener": heard, "trackers": self.trackers}
             else:
-                listener = followed(heard, self._trackers, settings, folder)
+                listener = followed(heard, self.trackers, settings, folder)
                 more = {"listener": listener, "group": group}
-            tracked = "".join(f" --track {name}" for name in self._trackers)
+            tracked = "".join(f" --track {name}" for name in self.trackers)
             again = f"continue with `seqmodel train --resume --run {folder}{tracked}`"
             with advising(again):
                 train(settings, dataset, folder, device=device, resume=True, stop=stop,
                       again=again, **more)  # fmt: skip
         metrics = read_metrics(folder)
         best = min(metrics, key=lambda line: line["valid_nats_per_frame"])
-        if self._as_json:
+        if self.as_json:
             print_json({"run": str(folder), "epochs": len(metrics), "best": best})
         else:
             show(

@@ -56,12 +56,9 @@ def _parameter(field: Field[Any]) -> Parameter:
 
 def _default(name: str) -> str:
     """Such as "  [default: 2; audio: 8]"; "" for none."""
-    first, *others = [(medium, _word(values[name])) for medium, values in DEFAULTS.items()]
-    if first[1] is None:
+    told = [(medium, str(values[name]).lower()) for medium, values in DEFAULTS.items()]
+    first, *others = told
+    if first[1] == "none":
         return ""
     differ = [f"; {medium}: {value}" for medium, value in others if value != first[1]]
     return f"  [default: {first[1]}{''.join(differ)}]"
-
-
-def _word(value: Any) -> str | None:
-    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)

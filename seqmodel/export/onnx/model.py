@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from onnx import ModelProto, helper
+from onnx import helper
 
 import seqmodel
 from seqmodel.errors import SeqmodelError
@@ -31,7 +31,7 @@ ENCODERS: Mapping[type, Callable[..., encoders.Encoded]] = {
 OUTPUTS: Mapping[type, Callable[..., Told]] = {**notes.OUTPUTS, **samples.OUTPUTS}
 
 
-def model_of(run: Run) -> ModelProto:
+def export_graph(run: Run) -> bytes:
     """The graph of a run, with what it is.
 
     Raises:
@@ -39,7 +39,10 @@ def model_of(run: Run) -> ModelProto:
     """
     if type(run.model.output) not in OUTPUTS:
         name = output_name(run.config, run.frame)
-        raise SeqmodelError(f"{run.folder} has the output {name}, which has no form in ONNX")
+        raise SeqmodelError(
+            f"{run.folder} has the output {name} of the {run.config.model} model, which has no "
+            "form in ONNX: `seqmodel sample` draws from it"
+        )
     model = helper.make_model(
         _graph(run.model).finished(run.folder.name or "model"),
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -48,7 +51,8 @@ def model_of(run: Run) -> ModelProto:
         producer_version=seqmodel.__version__,
     )
     helper.set_model_props(model, _facts(run))
-    return model
+    written: bytes = model.SerializeToString()
+    return written
 
 
 def _graph(model: SequenceModel) -> Graph:

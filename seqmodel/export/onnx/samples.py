@@ -3,8 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from seqmodel.export.onnx.graph import FLOAT, INT64, Graph, Symbol, Value
 from seqmodel.export.onnx.reading import (
     COLDEST,
@@ -15,12 +13,10 @@ from seqmodel.export.onnx.reading import (
     linear,
     unless_given,
 )
-from seqmodel.export.onnx.units import array
 from seqmodel.media.audio import mu_law
 from seqmodel.outputs.categorical.specification import CategoricalOutput
 from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
 from seqmodel.outputs.logistic.sample_wise import SampleLogisticOutput
-from seqmodel.outputs.logistic.specification import WIDTH, DiscretisedLogisticOutput
 from seqmodel.outputs.samples.blocks import LEAST_FINE, LOWEST, STEP, SampleBlocksOutput
 from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
 
@@ -49,40 +45,6 @@ def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> Told
         "logits": Telling(logits, [K]),
         "means": Telling(_raw(output, means), [F, K]),
         "scales": Telling(scales * output.deviation, [F, K]),
-    }
-
-
-def _logistic(g: Graph, output: DiscretisedLogisticOutput, reading: Reading) -> Told:
-    """Blocks of samples, each given those before it, in a scan."""
-    F, K = output.frame_size, output.components
-    residual = float(output.residual)
-    predictor = array(output.predictor + output.residual * output.correction)[:, np.newaxis]
-
-    def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
-        (window,), (state, given, uniforms) = old, rows
-        u = g("Tanh", state + linear(g, output.window, window))
-        logits, offsets, log_scales = g.split(linear(g, output.mixture, u), [K, K, K], 1)
-        means = window @ predictor + offsets * residual
-        scales = g("Exp", log_scales) * residual + output.floor
-        chosen = _chosen(g, logits, uniforms[:, :1], reading)
-        noise = _logistic_noise(g, uniforms[:, 1:]) * reading.temperature
-        drawn = _raw(output, _of(g, means, chosen) + _of(g, scales, chosen) * noise)
-        drawn = unless_given(g, _nearest(g, drawn, STEP), given)
-        window = g.concat([window[:, 1:], _standardised(output, drawn)], 1)
-        return [window], [drawn, logits, _raw(output, means), scales * output.deviation]
-
-    with g.within("samples"):
-        states = linear(g, output.linear, g.squeeze(reading.h, 1))
-        sizes = {states: WIDTH, reading.given: 1, reading.uniforms: 2}
-        rows = [g.reshape(value, 0, F, size) for value, size in sizes.items()]
-        past = _standardised(output, reading.past)
-        _, told = g.scan(body, [past], rows, row_axes=[1, 1, 1], told_axis=1)
-    drawn, logits, means, scales = told
-    return {
-        "drawn": Telling(g.squeeze(drawn, 2), [F]),
-        "logits": Telling(logits, [F, K]),
-        "means": Telling(means, [F, K]),
-        "scales": Telling(scales, [F, K]),
     }
 
 
@@ -133,10 +95,6 @@ def _sample_end(g: Graph, output: SampleWiseOutput, h: Symbol, reading: Reading)
 
 def _raw(output: SampleBlocksOutput, z: Symbol) -> Symbol:
     return z * output.deviation + output.mean
-
-
-def _standardised(output: SampleBlocksOutput, raw: Symbol) -> Symbol:
-    return (raw - output.mean) / output.deviation
 
 
 def _chosen(g: Graph, logits: Symbol, uniforms: Symbol, reading: Reading) -> Symbol:
@@ -198,7 +156,6 @@ def _normal(g: Graph, uniforms: Symbol) -> Symbol:
 
 OUTPUTS: Mapping[type, Callable[..., Told]] = {
     GaussianMixtureOutput: _gaussian,
-    DiscretisedLogisticOutput: _logistic,
     SampleLogisticOutput: _sample_logistic,
     CategoricalOutput: _categorical,
 }
