@@ -1,5 +1,8 @@
 """The errors shown to users, each with a one-line message and an exit status."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class SeqmodelError(Exception):
     """Something in the data, a config, a checkpoint or the disk is wrong.
@@ -16,6 +19,11 @@ class UsageError(SeqmodelError):
     """The command was called wrongly: mutually exclusive options, a value out of range."""
 
     exit_status = 2
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The end of an error about a name that is none of `names`: the one like it, if any is."""
+    return "".join(f"; did you mean {near}?" for near in get_close_matches(name, list(names), 1))
 
 
 def reason(error: OSError) -> str:

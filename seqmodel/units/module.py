@@ -14,7 +14,6 @@ from seqmodel.units.backends import backend_for, check_backend
 from seqmodel.units.contract import Case
 from seqmodel.units.definition import TERMS, UnitSpec
 from seqmodel.units.language import Weight
-from seqmodel.units.registry import unit_spec
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 from seqmodel.units.weights import Weights, by_gate
 
@@ -42,7 +41,7 @@ class Unit(nn.Module):
 
     def __init__(
         self,
-        unit: str,
+        spec: UnitSpec,
         input_size: int,
         hidden_size: int,
         *,
@@ -52,7 +51,7 @@ class Unit(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.spec = unit_spec(unit)
+        self.spec = spec
         if input_size < 1 or hidden_size < 1:
             raise UsageError(f"unit sizes must be at least 1, not {input_size} and {hidden_size}")
         for option, value, choices in (

@@ -33,7 +33,7 @@ def try_unit(
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(0)
         unit = Unit(
-            spec.text, 3, 5, backend="reference", gate_activation=gate_activation,
+            spec, 3, 5, backend="reference", gate_activation=gate_activation,
             activation=activation, bias=bias,
         ).double()  # fmt: skip
         x = 5 * torch.randn(16, 32, 3, dtype=torch.float64)
@@ -58,4 +58,4 @@ def try_unit(
                 fail(waiting[0], "{} has no effect on h: its gradient stays zero")
             with torch.no_grad():
                 for w, gradient in found.values():
-                    w += 0.1 * torch.randn_like(w) * gradient.any()
+                    w.add_(0.1 * torch.randn_like(w) * gradient.any())
