@@ -5,7 +5,6 @@ the same names and shapes.
 """
 
 import json
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,33 +16,24 @@ KEY = "_extra_state"
 """The key of torch.nn.Module.get_extra_state."""
 
 
-class Told(Protocol):
-    """What is read of a `module.Unit`."""
-
-    spec: UnitSpec
-    gate_activation: str
-    activation: str
+def identity(spec: UnitSpec, gate_activation: str, activation: str) -> Tensor:
+    """Equations and activations, as bytes of JSON: safetensors takes tensors only."""
+    told = json.dumps([spec.name, spec.statements, gate_activation, activation])
+    return torch.tensor(list(told.encode()), dtype=torch.uint8, device="cpu")
 
 
-def identity(unit: Told) -> Tensor:
-    """The unit's equations and activations, as bytes of JSON: safetensors takes tensors only."""
-    told = [unit.spec.name, unit.spec.statements, unit.gate_activation, unit.activation]
-    return torch.tensor(list(json.dumps(told).encode()), dtype=torch.uint8, device="cpu")
-
-
-def difference(told: Tensor, unit: Told) -> str | None:
+def difference(told: Tensor, spec: UnitSpec, *activations: str) -> str | None:
     """What a unit of that `identity` has other than this one; None if their weights are alike."""
     try:
-        name, statements, *activations = json.loads(bytes(told.to(torch.uint8).tolist()))
-        theirs = define("\n".join(statements), name)
-        there = _meaning(theirs, *activations)
+        name, statements, *others = json.loads(bytes(told.to(torch.uint8).tolist()))
+        there = _meaning(define("\n".join(statements), name), *others)
     except (ValueError, TypeError, UnitError):
         return "what they say of it cannot be read"
-    here = _meaning(unit.spec, unit.gate_activation, unit.activation)
+    here = _meaning(spec, *activations)
     for part in there | here:
         them, us = (side.get(part, (None, f"no {part}")) for side in (there, here))
         if them[0] != us[0]:
-            return f"{theirs.name} has {them[1]} where this one has {us[1]}"
+            return f"{name} has {them[1]} where this one has {us[1]}"
     return None
 
 

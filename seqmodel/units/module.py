@@ -21,8 +21,6 @@ UnitState = tuple[Tensor, ...]
 """A named tuple: h (B, H), then a unit's other states (B, H), such as c."""
 StackState = tuple[UnitState, ...]
 AnyState = UnitState | StackState
-Lengths = Any
-"""(B,) whole numbers: a tensor, an array or a list."""
 
 torch.serialization.add_safe_globals([state_of])  # what torch.load needs to read states
 
@@ -98,19 +96,18 @@ class Unit(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """What a state_dict says of the unit, see `identity`."""
-        return identity(self)
+        return identity(self.spec, self.gate_activation, self.activation)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Refuse another unit's weights. Those of versions that said nothing are taken."""
-        told, (*_, errors) = state_dict.pop(prefix + KEY, None), args
-        differs = None if told is None else difference(told, self)
+        key, (*_, errors) = prefix + KEY, args
+        own = self.spec, self.gate_activation, self.activation
+        differs = difference(state_dict.pop(key), *own) if key in state_dict else None
         if differs is None:
             super()._load_from_state_dict(state_dict, prefix, *args)
         else:
-            errors.append(
-                f"these are the weights of another unit: {differs}; make it so, or delete "
-                f"{prefix + KEY!r} to take them as they are"
-            )
+            advice = f"make it so, or delete {key!r} to take them as they are"
+            errors.append(f"these are the weights of another unit: {differs}; {advice}")
 
     def parameter_count(self) -> int:
         """The number of weights."""
@@ -122,16 +119,14 @@ class Unit(nn.Module):
         return self._state([W.new_zeros(size) for _ in self.spec.state])
 
     def forward(
-        self,
-        x: Tensor | PackedSequence,
-        state: UnitState | None = None,
-        lengths: Lengths | None = None,
+        self, x: Tensor | PackedSequence, state: UnitState | None = None, lengths: Any = None
     ) -> tuple[Any, UnitState]:
         """Run over x (T, B, I) from `state` (zeros if None); returns h (T, B, H) and the state.
 
-        `lengths` (B,), each 0..T, makes the rows ragged: h is zero from a row's length on, its
-        final state is the one at its length (the initial state for 0), and nothing in x from there
-        on affects any result, not even a gradient. A PackedSequence gives one, as in torch.nn.
+        `lengths` (B,), integers of any kind, each 0..T, make the rows ragged: h is zero from a
+        row's length on, its final state is the one at its length (the initial state for 0), and
+        nothing in x from there on affects any result, not even a gradient. A PackedSequence gives
+        one, as in torch.nn.
 
         Under autocast it computes in the type of its weights, whatever the float type of x.
 
@@ -197,7 +192,7 @@ class Unit(nn.Module):
         return f"{self.spec.name}, {self.input_size} -> {self.hidden_size}"
 
 
-def _checked_lengths(lengths: Lengths | None, T: int, B: int) -> Tensor | None:
+def _checked_lengths(lengths: Any, T: int, B: int) -> Tensor | None:
     """The lengths, int64 on the CPU; None if all rows have length T."""
     if lengths is None:
         return None
@@ -216,7 +211,7 @@ def _checked_lengths(lengths: Lengths | None, T: int, B: int) -> Tensor | None:
 
 
 def _of_packed(
-    unit: nn.Module, x: Any, state: AnyState | None, lengths: Lengths | None
+    unit: nn.Module, x: Any, state: AnyState | None, lengths: Any
 ) -> tuple[PackedSequence, Any]:
     """A unit or stack over a PackedSequence, as torch.nn's; states in the order of the batch."""
     if not isinstance(x, PackedSequence) or lengths is not None:
@@ -262,10 +257,7 @@ class Stack(nn.Module):
         return tuple(layer.zero_state(batch_size) for layer in self.units())
 
     def forward(
-        self,
-        x: Tensor | PackedSequence,
-        state: StackState | None = None,
-        lengths: Lengths | None = None,
+        self, x: Tensor | PackedSequence, state: StackState | None = None, lengths: Any = None
     ) -> tuple[Any, StackState]:
         """As `Unit.forward`, layer by layer."""
         if not isinstance(x, Tensor):
