@@ -142,7 +142,8 @@ class Unit(nn.Module):
         case = self.case(B)
         if torch.is_autocast_enabled(case.device.type):
             with torch.autocast(case.device.type, enabled=False):
-                state = None if state is None else tuple(map(self._cast, state))
+                if isinstance(state, tuple | list):
+                    state = tuple(map(self._cast, state))
                 return self.forward(self._cast(x), state, lengths)
         start = self.zero_state(B) if state is None else state
         self._check(case, x, start)

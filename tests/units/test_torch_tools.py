@@ -154,6 +154,8 @@ def test_autocast_leaves_units_in_the_type_of_their_weights(kind, runs_on):
     with torch.autocast("cpu", torch.bfloat16):
         h, state = unit(x)
         again, _ = unit(x, type(state)(*(s.bfloat16() for s in state)))
+        with pytest.raises(ValueError, match="state must be a tuple of h, c"):
+            unit(x, torch.zeros(2, 3, 4))
     rounded = type(after)(*(s.bfloat16().float() for s in after))
     for ours, theirs in ((h, right), (state.c, after.c), (again, unit(x.float(), rounded)[0])):
         assert torch.equal(ours, theirs)
