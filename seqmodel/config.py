@@ -10,7 +10,6 @@ them; if it is missing, a reader takes the neutral value. A reader that meets an
 rejects the file with a one-line error, since the setting's meaning cannot be guessed.
 """
 
-import difflib
 import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -23,7 +22,7 @@ from typing import Any, Self, get_args
 import yaml
 
 from seqmodel import plain_yaml
-from seqmodel.errors import SeqmodelError, UsageError
+from seqmodel.errors import SeqmodelError, UsageError, did_you_mean
 from seqmodel.files import read_bytes
 from seqmodel.unit_setting import read_unit
 
@@ -372,10 +371,7 @@ def field_types(name: str, kind: type = Config) -> tuple[type, ...]:
     """The types that the setting `name` may have; UsageError if there is no such setting."""
     types = {field.name: field.type for field in fields(kind)}
     if name not in types:
-        near = difflib.get_close_matches(name, types, 1)
-        raise UsageError(
-            f"there is no setting {name!r}" + (f"; did you mean {near[0]}?" if near else "")
-        )
+        raise UsageError(f"there is no setting {name!r}{did_you_mean(name, types)}")
     told: Any = types[name]
     return get_args(told) if isinstance(told, UnionType) else (told,)
 
@@ -401,8 +397,9 @@ def resolve(
     """The complete config: options override the file, which overrides the preset.
 
     `presets` are a medium's own values for presets and models, which override the general ones.
-    `hidden` stays None if it is to be solved, which requires the data's frame size. UsageError for
-    a value out of range or mutually exclusive settings.
+    `hidden` stays None if it is to be solved, which requires the data's frame size. Files of units
+    are read. UsageError for a value out of range or mutually exclusive settings, SeqmodelError for
+    a file that cannot be read.
     """
     file = dict(file or {})
     if options.get("hidden") is not None or options.get("params") is not None:
@@ -419,6 +416,7 @@ def resolve(
     chosen = {**PRESETS[preset], **presets.get(preset, {}), **given}
     model = chosen.get("model", Config.model)
     values = {**MODELS.get(model, {}), **presets.get(model, {}), **chosen}
+    values |= {name: read_unit(values[name]) for name in UNITS if values.get(name)}
     if given.get("params") is not None:
         values["hidden"] = None
     if given.keys() & {"learning_rate", *searches}:  # these override the preset's search

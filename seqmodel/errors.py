@@ -1,7 +1,8 @@
 """The errors shown to users, each with a one-line message and an exit status."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from errno import EDQUOT, ENOSPC
 
 
@@ -31,6 +32,11 @@ def advising(again: str) -> Iterator[None]:
         if getattr(error.__cause__, "errno", None) not in (ENOSPC, EDQUOT):
             raise
         raise SeqmodelError(f"{error}; once there is room, {again}") from error
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The end of an error about a name that is none of `names`: the one like it, if any is."""
+    return "".join(f"; did you mean {near}?" for near in get_close_matches(name, list(names), 1))
 
 
 def reason(error: OSError) -> str:

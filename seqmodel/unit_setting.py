@@ -3,10 +3,11 @@
 So a run carries its unit: it works where the file is gone, and a changed file is another setting.
 """
 
+import os
 import re
 from pathlib import Path
 
-from seqmodel.errors import SeqmodelError
+from seqmodel.errors import SeqmodelError, did_you_mean
 from seqmodel.files import read_bytes
 
 SUFFIX = ".unit"
@@ -15,17 +16,22 @@ LONGEST = 4000
 _NAMED = re.compile(r"^[ \t]*unit[ \t]*:[ \t]*([^\s#]*)", re.MULTILINE)
 
 
-def read_unit(given: str) -> str:
+def read_unit(given: str | Path) -> str:
     """The setting for what an option or a file names: a name, a file NAME.unit, or a text.
 
     Raises:
         SeqmodelError: if a file cannot be read or holds no text, or the text is too long.
     """
+    given = os.fspath(given)
     if is_text(given):
         return _text(given, "unit", "the unit")
     if not given.endswith(SUFFIX):
         return given
     path = Path(given)
+    if not os.path.lexists(path):
+        near = did_you_mean(given, map(str, path.parent.glob(f"*{SUFFIX}")))
+        known = "; what `seqmodel units` lists goes by its name alone"
+        raise SeqmodelError(f"there is no file {path}{near or known}")
     try:
         text = read_bytes(path, LONGEST).decode("utf-8-sig")
     except UnicodeDecodeError as error:

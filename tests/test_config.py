@@ -67,6 +67,17 @@ def test_a_given_search_replaces_another():
         resolve({}, {"learning_rate_draws": 3, "tpe_trials": 4})
 
 
+def test_a_unit_may_be_the_path_of_its_file(tmp_path, monkeypatch):
+    """Guards against a run of a unit called my.unit, which nothing can build."""
+    monkeypatch.chdir(tmp_path)
+    Path("my.unit").write_text("h = W x")
+    for given in ("my.unit", Path("my.unit")):
+        config = resolve({"unit": given}, {"note_unit": given})
+        assert config.unit == config.note_unit == "h = W x\nunit: my\n"
+    with pytest.raises(SeqmodelError, match=r"there is no file our\.unit; did you mean my\.unit\?"):
+        resolve({"unit": "our.unit"})
+
+
 def test_size_and_budget_exclude_each_other(read):
     """Unless one is an option: it overrides both in the file."""
     with pytest.raises(UsageError, match="--hidden and --params exclude each other"):

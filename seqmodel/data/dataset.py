@@ -13,10 +13,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +111,8 @@ class DatasetWriter:
 class Split:
     """The pieces of one split; `split[i]` reads the frames (T, F) of piece i from disk.
 
+    `split[0:3]` is the split of those pieces, which reads none of them yet.
+
     Frames of music are uint8 zeros and ones, those of audio float32 samples in [-1, 1). A piece is
     checked against its hash when first read, and again after the shard has been written to.
 
@@ -133,8 +135,17 @@ class Split:
     def __len__(self) -> int:
         return len(self.sources)
 
-    def __getitem__(self, index: int) -> NDArray[Any]:
-        return self.frame.decode(self.stored(index))
+    @overload
+    def __getitem__(self, index: int) -> NDArray[Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> "NDArray[Any] | Self":
+        if not isinstance(index, slice):
+            return self.frame.decode(self.stored(index))
+        return replace(
+            self, sources=self.sources[index], lengths=self.lengths[index],
+            _starts=self._starts[index], _hashes=self._hashes[index], _checked=set(),
+        )  # fmt: skip
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return (self[i] for i in range(len(self)))

@@ -12,6 +12,7 @@ from functools import cache
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 _process = {"forked": False}
 
@@ -30,6 +31,19 @@ def watch_forks() -> None:
 def forked() -> bool:
     """Whether this process is a fork of another."""
     return _process["forked"]
+
+
+def transformed() -> bool:
+    """Whether torch.func, forward-mode differentiation or a trace takes torch's operations apart.
+
+    Nothing else may then compute on tensors, which may have no memory.
+    """
+    return (
+        torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch._C._get_tracing_state() is not None
+        or torch.compiler.is_compiling()
+    )
 
 
 @contextmanager

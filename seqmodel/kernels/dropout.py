@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqmodel.kernels.device import one_thread
+from seqmodel.kernels.device import one_thread, transformed
 
 _STEPS = 1 << 16  # resolution of the probability: 16 random bits per element
 _MANY = 1 << 18  # elements above which waking threads pays off
@@ -18,8 +18,8 @@ class Dropout(nn.Module):
 
     Equivalent to torch.nn.Dropout (Srivastava et al. 2014). On a CPU torch's generator takes as
     long as a whole step of a small unit, so there each element uses 16 bits from a faster
-    generator, seeded by torch's; `p` is rounded to a multiple of 2**-16. Elsewhere torch's dropout
-    is used.
+    generator, seeded by torch's; `p` is rounded to a multiple of 2**-16. Elsewhere, and where a
+    transform or trace is at work, torch's dropout is used.
     """
 
     def __init__(self, p: float = 0.0) -> None:
@@ -30,7 +30,7 @@ class Dropout(nn.Module):
         """The kept elements of x, scaled by 1 / (1 - p); x itself in evaluation."""
         if not self.training or _kept(self.p) == _STEPS:
             return x
-        if x.device.type != "cpu":
+        if x.device.type != "cpu" or transformed():
             return F.dropout(x, self.p, self.training)
         dropped: Tensor = _Times.apply(x, dropout_factors(x, self.p))  # type: ignore[no-untyped-call]
         return dropped

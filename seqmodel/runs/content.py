@@ -14,6 +14,7 @@ from seqmodel.media.registry import definition_from_json
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain_json import Fields
+from seqmodel.units.identity import KEY
 
 MODEL = "model."
 """Prefix of the model's tensors in a checkpoint."""
@@ -112,9 +113,14 @@ def check_fit(
         raise SeqmodelError(f"{origin}: {error}") from error
 
 
+def tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The state_dict without what units say of themselves: in a checkpoint the settings do."""
+    return {name: t for name, t in module.state_dict().items() if not name.endswith(KEY)}
+
+
 def model_tensors(model: SequenceModel) -> dict[str, torch.Tensor]:
     """The model's tensors under the names they have in a checkpoint."""
-    return {MODEL + name: tensor for name, tensor in model.state_dict().items()}
+    return {MODEL + name: tensor for name, tensor in tensors_of(model).items()}
 
 
 def load_model(model: SequenceModel, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -127,7 +133,7 @@ def _compare(
     model: SequenceModel, tensors: Mapping[str, torch.Tensor], advice: str
 ) -> dict[str, torch.Tensor]:
     there = {k.removeprefix(MODEL): v for k, v in tensors.items() if k.startswith(MODEL)}
-    here = model.state_dict()
+    here = tensors_of(model)
     for name in sorted(there.keys() | here.keys()):
         shapes = [tuple(some[name].shape) if name in some else None for some in (there, here)]
         if shapes[0] != shapes[1]:

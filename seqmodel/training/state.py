@@ -25,6 +25,7 @@ from seqmodel.runs.content import (
     load_model,
     model_tensors,
     read_content,
+    tensors_of,
 )
 from seqmodel.training.optimizer import Average, load_optimizer, make_optimizer, optimizer_tensors
 
@@ -154,7 +155,7 @@ class TrainingState:
         tensors = model_tensors(self.model)
         tensors |= _named(OPTIMIZER, optimizer_tensors(self.model, self.optimizer))
         if self.average is not None:
-            tensors |= _named(AVERAGE, self.average.state_dict())
+            tensors |= _named(AVERAGE, tensors_of(self.average))
         return tensors | self.carried()
 
     def carried(self) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ finds the size for a parameter budget. Only `make` imports torch. See README.md 
 """
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqmodel.errors import UsageError
@@ -17,7 +18,7 @@ __all__ = ["UNITS", "UnitSpec", "hidden_size_for", "make", "size_for", "unit_spe
 
 
 def make(
-    name: str,
+    name: str | Path,
     input_size: int,
     hidden_size: int,
     backend: str = "auto",
@@ -30,8 +31,11 @@ def make(
 ) -> "Unit | Stack":
     """Build a unit, or a stack of `layers` with `dropout` between them, as a torch.nn.Module.
 
+    `name` may also be a unit's text, or the path of a file NAME.unit.
+
     `unit(x, state=None, lengths=None)` maps x (T, B, input_size) to h (T, B, hidden_size) and the
-    final state. UsageError for an unknown unit, backend or activation, and for sizes below 1.
+    final state. UsageError for an unknown unit, backend or activation, and for sizes below 1;
+    SeqmodelError for a file that is not there or defines no unit.
     """
     from seqmodel.units.module import Stack, Unit
 
@@ -39,7 +43,7 @@ def make(
         raise UsageError(f"a stack needs at least 1 layer, not {layers}")
 
     layer = partial(
-        Unit, name, hidden_size=hidden_size, backend=backend, bias=bias,
+        Unit, unit_spec(name), hidden_size=hidden_size, backend=backend, bias=bias,
         gate_activation=gate_activation, activation=activation,
     )  # fmt: skip
     units = [layer(input_size=input_size if k == 0 else hidden_size) for k in range(layers)]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from seqmodel.errors import UsageError
 from seqmodel.units import specification, torch_nn
@@ -52,12 +53,21 @@ def backend_for(name: str, case: Case) -> Backend:
     return backend
 
 
+def run(name: str, case: Case, *args: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """`contract.Run` of the backend that `backend_for` finds."""
+    backend = backend_for(name, case)
+    if torch.compiler.is_dynamo_compiling() and backend is not specification.BACKEND:
+        from seqmodel.units.uncompiled import uncompiled
+
+        return uncompiled(backend.run, case, *args)  # type: ignore[no-any-return]
+    return backend.run(case, *args)
+
+
 def why(case: Case) -> tuple[str, str]:
     """The backend that `auto` takes for the case, and why it takes none of those before it.
 
     Not covered: for second derivatives `cpu` goes through the specification and `torch-nn` raises
-    an error; under torch.func's transforms and forward-mode differentiation only the `reference`
-    backend works.
+    an error.
     """
     reasons: list[str] = []
     for backend in BACKENDS.values():

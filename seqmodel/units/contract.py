@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from seqmodel.kernels.device import transformed
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.weights import Weights
 
@@ -38,6 +39,16 @@ class Case(NamedTuple):
         elements = len(spec.gates_with("W")) * H * self.input_size
         elements += len(spec.gates_with("U")) * H * H
         return 3 * 2 * self.batch_size * elements
+
+
+def not_plain() -> str | None:
+    """Why a backend cannot run now whose operations are not plain ones of torch's, if so.
+
+    torch.compile is no reason: it leaves such backends out of its graphs, see `uncompiled`.
+    """
+    if transformed() and not torch.compiler.is_dynamo_compiling():
+        return "torch.func, forward-mode differentiation and exports need plain torch operations"
+    return None
 
 
 class Run(Protocol):

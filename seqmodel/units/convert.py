@@ -26,7 +26,7 @@ def from_torch(module: nn.LSTM | nn.GRU) -> Unit | Stack:
         raise UsageError("only unidirectional torch modules with biases can be converted")
     layers = []
     for w, u, b, b_u in module.all_weights:
-        unit = Unit(name, w.shape[1], module.hidden_size).to(w)
+        unit = Unit(UNITS[name], w.shape[1], module.hidden_size).to(w)
         inner, added = unit.weights()["bU"], b_u.clone()
         if inner is not None:
             inner.copy_(b_u[-len(inner) :])

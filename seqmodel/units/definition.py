@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections import namedtuple
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
+from typing import Any, cast
 
 from seqmodel.unit_setting import SUFFIX
 from seqmodel.units.language import Node, Text, Weight, parse
@@ -23,6 +25,12 @@ class UnitSpec(Text):
 
     name: str
     text: str
+    state: tuple[str, ...]
+    """h, the output, and then the other states in the order of their equations."""
+    state_type: Any
+    """A named tuple of their tensors, see `state_of`."""
+    gates: Mapping[str, tuple[str, ...]]
+    """Gate -> its terms. A weight's gate is its index, or else what its equation defines."""
 
     def __reduce__(self) -> tuple[object, ...]:
         """Copies are one."""
@@ -38,18 +46,6 @@ class UnitSpec(Text):
     def source(self) -> str:
         """Where it comes from."""
         return self.fields.get("source", "")
-
-    @cached_property
-    def state(self) -> tuple[str, ...]:
-        """h, the output, and then the other states in the order of their equations."""
-        names = [equation.name for equation in self.equations]
-        return "h", *(name for name in names if name in self.primed and name != "h")
-
-    @cached_property
-    def gates(self) -> Mapping[str, tuple[str, ...]]:
-        """Gate -> its terms. A weight's gate is its index, or else what its equation defines."""
-        gates = dict.fromkeys(gate for _, gate in self.weights)
-        return {gate: tuple(t for t in TERMS if Weight(t, gate) in self.weights) for gate in gates}
 
     def gates_with(self, term: str, *, bias: bool = True) -> list[str]:
         """The gates that have `term`, in the order in which their weights are stacked."""
@@ -71,6 +67,19 @@ class UnitSpec(Text):
         return sum(map(math.prod, self.shapes(input_size, hidden_size, bias=bias).values()))
 
 
+def state_of(names: tuple[str, ...], tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A named tuple of tensors; pickles as a call of this function."""
+    state: tuple[Any, ...] = _state_type(names)(*tensors)
+    return state
+
+
+@cache
+def _state_type(names: tuple[str, ...]) -> Any:
+    kind = cast(Any, namedtuple("State", names, rename=True))
+    kind.__reduce__ = lambda self: (state_of, (names, tuple(self)))
+    return kind
+
+
 @cache
 def define(text: str, name: str) -> UnitSpec:
     """Define a unit by its text. A name that the text tells comes before `name`.
@@ -88,7 +97,16 @@ def define(text: str, name: str) -> UnitSpec:
             "or in a line such as unit: mine"
         )
     _check(parsed, Lines(text, called))
-    return UnitSpec(**vars(parsed), name=name, text=text)
+    names = [equation.name for equation in parsed.equations]
+    state = "h", *(name for name in names if name in parsed.primed and name != "h")
+    gates = {
+        gate: tuple(term for term in TERMS if Weight(term, gate) in parsed.weights)
+        for _, gate in parsed.weights
+    }
+    return UnitSpec(
+        **vars(parsed), name=name, text=text, state=state, state_type=_state_type(state),
+        gates=gates,
+    )  # fmt: skip
 
 
 def _check(parsed: Text, lines: Lines) -> None:

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
-from seqmodel.units.lines import Lines, Token, plain
+from seqmodel.units.lines import INSTEAD, Lines, Token, plain
 
 FUNCTIONS = ("s", "phi", "tanh", "sigmoid", "relu", "softplus", "exp")
 LONGEST = 200
@@ -45,6 +45,14 @@ class Weight(NamedTuple):
 
     term: str
     gate: str
+
+
+class Place(NamedTuple):
+    """Where a weight stands, and how it is written there; see `Lines.fail`."""
+
+    written: str
+    line: int
+    column: int
 
 
 class Node(NamedTuple):
@@ -81,7 +89,7 @@ class Text:
     fields: Mapping[str, str]
     equations: tuple[Equation, ...]
     """In the order in which a step computes them."""
-    weights: tuple[Weight, ...]
+    weights: Mapping[Weight, Place]
     """In the order in which they stand in the text."""
     primed: frozenset[str]
     """Names with '."""
@@ -109,7 +117,7 @@ class _Parser:
         self._fields: dict[str, str] = {}
         self._equations: dict[str, Equation] = {}
         self._numbers: set[str] = set()  # names of equations without vectors
-        self._weights: dict[Weight, tuple[str, int]] = {}  # as written, and in which line
+        self._weights: dict[Weight, Place] = {}
         self._states: dict[str, tuple[int, int]] = {}  # the place of the first '
         self._starts: dict[Weight, float] = {}
         self._statements: list[str] = []
@@ -144,17 +152,19 @@ class _Parser:
                     line, column, f"{name}' is the previous {name}, which has no equation"
                 )
         return Text(
-            self._fields, tuple(self._equations.values()), tuple(self._weights),
+            self._fields, tuple(self._equations.values()), self._weights,
             frozenset(self._states), self._starts, tuple(self._statements),
         )  # fmt: skip
 
     def _start(self, start: re.Match[str]) -> None:
         name, place = start["weight"], start.start("weight")
-        vectors = {w: written for w, (written, _) in self._weights.items() if w.term not in "WU"}
+        vectors = {w: at.written for w, at in self._weights.items() if w.term not in "WU"}
         found = [w for w, written in vectors.items() if name in (written, f"{w.term}{w.gate}")]
         if not found:
             above = " or ".join(dict.fromkeys(vectors.values())) or "a V or b of an equation above"
-            self._fail(place, f"expected {above} before 'starts at'")
+            why = "a matrix is drawn at random" if name[0] in "WU" else None
+            why = "a state is zero before the first step" if name in self._equations else why
+            self._fail(place, f"expected {above} before 'starts at', not {name!r}", why)
         if len(found) > 1:
             advice = " or ".join(f"{w.term}{w.gate}" for w in found)
             self._fail(place, f"{name} stands in several equations: say {advice}")
@@ -168,7 +178,8 @@ class _Parser:
         name = self._next()
         if name.kind != "name" or self._rest[0].text != "=":
             place = name if name.kind != "name" else self._rest[0]
-            self._fail(place.column, "expected an equation, such as h = phi(W x + U h' + b)")
+            message = "expected an equation, such as h = phi(W x + U h' + b)"
+            self._fail(place.column, message, INSTEAD.get(name.text))
         if name.text in FUNCTIONS or name.text == "x" or _WEIGHT.fullmatch(name.text):
             taken = f"x, {', '.join(FUNCTIONS)} and all that begins with W, U, V or b are taken"
             self._fail(name.column, f"{name.text} cannot be defined: {taken}")
@@ -194,6 +205,8 @@ class _Parser:
         left = self._factor()
         while self._rest[0].text in ("(.)", "*", "/"):
             op = "/" if self._next().text == "/" else "*"
+            if op == self._rest[0].text == "*":
+                self._fail(self._rest[0].column, "unexpected '*'", INSTEAD["^"])
             left = Node(op, (left, self._factor()))
         return left
 
@@ -235,18 +248,21 @@ class _Parser:
     def _undefined(self, token: Token) -> NoReturn:
         name = token.text
         if self._rest[0].text == "(":
-            self._fail(token.column, f"{name} is no function: there are {', '.join(FUNCTIONS)}")
+            there = f"there are {', '.join(FUNCTIONS)}"
+            self._fail(token.column, f"{name} is no function", INSTEAD.get(name, there))
         only = f", only {', '.join(self._equations)}" if self._equations else ""
         hint = f"; {name}' is that of the previous step" if name == self._target else ""
-        self._fail(token.column, f"{name} is not defined yet{only}{hint}")
+        self._fail(token.column, f"{name} is not defined yet{only}{hint}", INSTEAD.get(name))
 
     def _weight(self, token: Token, weight: Weight) -> Node:
         name = token.text
         if weight in self._weights:
-            _, line = self._weights[weight]
+            line = self._weights[weight].line
             advice = "give it an index of its own, or name its product"
-            self._fail(token.column, f"{name} stands in line {line} already: {advice}")
-        self._weights[weight] = name, self._line
+            self._fail(token.column, f"{name} stands in line {line} already", advice)
+        self._weights[weight] = Place(name, self._line, token.column)
+        if weight.term in ("W", "U") and self._rest[0].text in ("*", "(.)"):
+            self._expected(f"a factor after {name}", INSTEAD["@"])
         if weight.term == "W":
             if self._rest[0].text != "x":
                 self._expected(f"x after {name}", "a matrix that multiplies anything else is a U")
@@ -285,7 +301,7 @@ class _Parser:
     def _expected(self, what: str, why: str = "") -> NoReturn:
         token = self._rest[0]
         found = token.text if token.kind == "end" else repr(token.text)
-        self._fail(token.column, f"expected {what}, not {found}" + f": {why}" * bool(why))
+        self._fail(token.column, f"expected {what}, not {found}", INSTEAD.get(token.text, why))
 
-    def _fail(self, column: int, message: str) -> NoReturn:
-        self.lines.fail(self._line, column, message)
+    def _fail(self, column: int, message: str, why: str | None = None) -> NoReturn:
+        self.lines.fail(self._line, column, message, why)

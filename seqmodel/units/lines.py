@@ -15,6 +15,20 @@ _PLAIN = {  # the signs of papers
 }  # fmt: skip
 
 
+_ONE = "functions have one argument; max(a, b) is a + relu(b - a), and min(a, b) is a - relu(a - b)"
+_GATE = "nothing is compared; what chooses is a gate, as in z (.) a + (1 - z) (.) b"
+_BRACKET = "the previous h is h', and products are added, as in W x + U h'"
+_SUM = "nothing is summed over the H numbers but by a matrix U"
+INSTEAD = {
+    ",": _ONE, "max": _ONE, "min": _ONE, "^": "the square of a is a (.) a",
+    "<": _GATE, ">": _GATE, "if": _GATE, "where": _GATE, "[": _BRACKET, "{": _BRACKET,
+    "@": "a matrix stands before its factor, as in W x", "|": "|a| is relu(a) + relu(-a)",
+    "abs": "abs(a) is relu(a) + relu(-a)", "silu": "silu(a) is a (.) sigmoid(a)",
+    "softmax": _SUM, "sum": _SUM, "mean": _SUM, "norm": _SUM,
+}  # fmt: skip
+"""What other languages have -> how it is written in this one, or that it cannot be."""
+
+
 class UnitError(SeqmodelError):
     """A text defines no unit; the lines below the message show the place."""
 
@@ -47,15 +61,16 @@ class Lines:
         while at < len(line):
             found = _TOKEN.match(line, at)
             if found is None:
-                self.fail(number, at, f"unexpected {line[at]!r}")
+                self.fail(number, at, f"unexpected {line[at]!r}", INSTEAD.get(line[at]))
             kind = str(found.lastgroup)
             if kind not in ("space", "comment"):
                 yield Token(kind, _PLAIN.get(found[0], found[0]), at)
             at = found.end()
         yield Token("end", "the end of the line", len(line))
 
-    def fail(self, number: int, column: int, message: str) -> NoReturn:
+    def fail(self, number: int, column: int, message: str, why: str | None = None) -> NoReturn:
         """Raise UnitError for a place; lines count from 1, columns from 0."""
+        message += f": {why}" if why else ""
         first = max(0, column - 60)
         part = self.lines[number - 1].replace("\t", " ")[first : first + 90]
         caret = " " * (column - first) + "^"

@@ -1,20 +1,19 @@
 """Units as torch modules: weights, state, ragged batches and stacks, for any backend."""
 
-from collections import namedtuple
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from seqmodel.errors import UsageError
 from seqmodel.kernels.dropout import Dropout
-from seqmodel.units.backends import backend_for, check_backend
+from seqmodel.units.backends import check_backend, run
 from seqmodel.units.contract import Case
-from seqmodel.units.definition import TERMS, UnitSpec
+from seqmodel.units.definition import TERMS, UnitSpec, state_of
+from seqmodel.units.identity import KEY, difference, identity
 from seqmodel.units.language import Weight
-from seqmodel.units.registry import unit_spec
 from seqmodel.units.specification import ACTIVATIONS, GATE_ACTIVATIONS
 from seqmodel.units.weights import Weights, by_gate
 
@@ -22,6 +21,8 @@ UnitState = tuple[Tensor, ...]
 """A named tuple: h (B, H), then a unit's other states (B, H), such as c."""
 StackState = tuple[UnitState, ...]
 AnyState = UnitState | StackState
+
+torch.serialization.add_safe_globals([state_of])  # what torch.load needs to read states
 
 
 def is_stack(state: AnyState) -> TypeGuard[StackState]:
@@ -42,7 +43,7 @@ class Unit(nn.Module):
 
     def __init__(
         self,
-        unit: str,
+        spec: UnitSpec,
         input_size: int,
         hidden_size: int,
         *,
@@ -52,7 +53,7 @@ class Unit(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.spec = unit_spec(unit)
+        self.spec = spec
         if input_size < 1 or hidden_size < 1:
             raise UsageError(f"unit sizes must be at least 1, not {input_size} and {hidden_size}")
         for option, value, choices in (
@@ -90,7 +91,23 @@ class Unit(nn.Module):
 
     def weights(self) -> Weights:
         """The stacked weights of each term; None for those that the unit lacks."""
-        return {term: getattr(self, term) for term in TERMS}
+        own = self._parameters  # without those that a parametrization computes
+        return {term: own[term] if term in own else getattr(self, term) for term in TERMS}
+
+    def get_extra_state(self) -> Tensor:
+        """What a state_dict says of the unit, see `identity`."""
+        return identity(self.spec, self.gate_activation, self.activation)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Refuse another unit's weights. Those of versions that said nothing are taken."""
+        key, (*_, errors) = prefix + KEY, args
+        own = self.spec, self.gate_activation, self.activation
+        differs = difference(state_dict.pop(key), *own) if key in state_dict else None
+        if differs is None:
+            super()._load_from_state_dict(state_dict, prefix, *args)
+        else:
+            advice = f"make it so, or delete {key!r} to take them as they are"
+            errors.append(f"these are the weights of another unit: {differs}; {advice}")
 
     def parameter_count(self) -> int:
         """The number of weights."""
@@ -98,29 +115,40 @@ class Unit(nn.Module):
 
     def zero_state(self, batch_size: int) -> UnitState:
         """The initial state: zeros (B, H) of the weights' dtype and device."""
-        return self._state([self.W.new_zeros(batch_size, self.hidden_size)] * len(self.spec.state))
+        W, size = self.W, (batch_size, self.hidden_size)
+        return self._state([W.new_zeros(size) for _ in self.spec.state])
 
     def forward(
-        self, x: Tensor, state: UnitState | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, UnitState]:
+        self, x: Tensor | PackedSequence, state: UnitState | None = None, lengths: Any = None
+    ) -> tuple[Any, UnitState]:
         """Run over x (T, B, I) from `state` (zeros if None); returns h (T, B, H) and the state.
 
-        `lengths` (B,), each 0..T, makes the rows ragged: h is zero from a row's length on, its
-        final state is the one at its length (the initial state for 0), and nothing in x from there
-        on affects any result, not even a gradient.
+        `lengths` (B,), integers of any kind, each 0..T, make the rows ragged: h is zero from a
+        row's length on, its final state is the one at its length (the initial state for 0), and
+        nothing in x from there on affects any result, not even a gradient. A PackedSequence gives
+        one, as in torch.nn.
+
+        Under autocast it computes in the type of its weights, whatever the float type of x.
 
         Raises:
             ValueError: if shapes, dtypes or devices do not match, or a length is out of range.
             UsageError: if the backend requested by name cannot run this.
         """
+        if not isinstance(x, Tensor):
+            return _of_packed(self, x, state, lengths)
         if x.dim() != 3 or x.shape[0] < 1 or x.shape[2] != self.input_size:
             raise ValueError(f"x must be (T >= 1, B, {self.input_size}), not {tuple(x.shape)}")
         T, B, _ = x.shape
         case = self.case(B)
+        if torch.is_autocast_enabled(case.device.type):
+            with torch.autocast(case.device.type, enabled=False):
+                if isinstance(state, tuple | list):
+                    state = tuple(map(self._cast, state))
+                return self.forward(self._cast(x), state, lengths)
         start = self.zero_state(B) if state is None else state
         self._check(case, x, start)
-        run = backend_for(self.backend, case).run
-        h, final = run(case, self.weights(), x, start, _checked_lengths(lengths, T, B))
+        lengths = _checked_lengths(lengths, T, B)
+        h, final = run(self.backend, case, self.weights(), x, start, lengths)
         return h, self._state(final)
 
     def step(self, x: Tensor, state: UnitState | None = None) -> tuple[Tensor, UnitState]:
@@ -138,12 +166,13 @@ class Unit(nn.Module):
 
     def _check(self, case: Case, x: Tensor, state: UnitState) -> None:
         expected = (case.batch_size, self.hidden_size)
-        if len(state) != len(self.spec.state) or any(s.shape != expected for s in state):
-            shapes = [tuple(tensor.shape) for tensor in state]
-            raise ValueError(
-                f"state must be {', '.join(self.spec.state)}, each {expected}: {shapes}"
-            )
-        for what, tensor in (("x", x), *zip(self.spec.state, state, strict=True)):
+        names = self.spec.state
+        fits = len(state) == len(names) and all(s.shape == expected for s in state)
+        if not fits or isinstance(state, Tensor):  # as torch.nn's, of all layers
+            given = f"{type(state).__name__} of {[tuple(tensor.shape) for tensor in state]}"
+            wanted = f"a tuple of {', '.join(names)}, each {expected}"
+            raise ValueError(f"state must be {wanted}, not a {given}")
+        for what, tensor in (("x", x), *zip(names, state, strict=True)):
             if tensor.dtype is not case.dtype or tensor.device != case.device:
                 raise ValueError(
                     f"{what} must be {case.dtype} on {case.device} as the weights are, "
@@ -151,28 +180,49 @@ class Unit(nn.Module):
                 )
 
     def _state(self, tensors: Sequence[Tensor]) -> UnitState:
-        state: UnitState = _state_type(self.spec.state)(*tensors)
+        state: UnitState = self.spec.state_type(*tensors)
         return state
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        """As autocast does it: what is float, but not double, in the type of the weights."""
+        eligible = tensor.is_floating_point() and tensor.dtype is not torch.float64
+        return tensor.to(self.W.dtype) if eligible else tensor
 
     def extra_repr(self) -> str:
         """What `print(unit)` shows inside the parentheses."""
         return f"{self.spec.name}, {self.input_size} -> {self.hidden_size}"
 
 
-@cache
-def _state_type(names: tuple[str, ...]) -> Any:
-    return namedtuple("State", names, rename=True)
-
-
-def _checked_lengths(lengths: Tensor | None, T: int, B: int) -> Tensor | None:
+def _checked_lengths(lengths: Any, T: int, B: int) -> Tensor | None:
     """The lengths, int64 on the CPU; None if all rows have length T."""
     if lengths is None:
         return None
-    lengths = lengths.to("cpu", torch.int64)
+    if torch.compiler.is_dynamo_compiling():
+        from seqmodel.units.uncompiled import uncompiled
+
+        return uncompiled(_checked_lengths, lengths, T, B)  # type: ignore[no-any-return]
+    lengths = torch.as_tensor(lengths, device="cpu")
     values = lengths.tolist()  # plain integers: torch operations on so few take longer
+    if B and (lengths.is_floating_point() or lengths.dtype is torch.bool):
+        raise ValueError(f"lengths must be whole numbers, not {values}")
     if lengths.shape != (B,) or (values and not 0 <= min(values) <= max(values) <= T):
         raise ValueError(f"lengths must be {B} of 0..{T}, not {values}")
-    return lengths if values and min(values) < T else None
+    # Copied, for the backward pass: the caller may change them.
+    return lengths.to(torch.int64, copy=True) if values and min(values) < T else None
+
+
+def _of_packed(
+    unit: nn.Module, x: Any, state: AnyState | None, lengths: Any
+) -> tuple[PackedSequence, Any]:
+    """A unit or stack over a PackedSequence, as torch.nn's; states in the order of the batch."""
+    if not isinstance(x, PackedSequence) or lengths is not None:
+        kind = type(x).__name__
+        raise ValueError(f"x must be a tensor, or a PackedSequence without lengths, not {kind}")
+    padded, ends = pad_packed_sequence(x)
+    h, after = unit(padded, state, ends)
+    if x.sorted_indices is not None:
+        h, ends = h.index_select(1, x.sorted_indices), ends[x.sorted_indices.cpu()]
+    return x._replace(data=pack_padded_sequence(h, ends).data), after
 
 
 class Stack(nn.Module):
@@ -208,9 +258,11 @@ class Stack(nn.Module):
         return tuple(layer.zero_state(batch_size) for layer in self.units())
 
     def forward(
-        self, x: Tensor, state: StackState | None = None, lengths: Tensor | None = None
-    ) -> tuple[Tensor, StackState]:
+        self, x: Tensor | PackedSequence, state: StackState | None = None, lengths: Any = None
+    ) -> tuple[Any, StackState]:
         """As `Unit.forward`, layer by layer."""
+        if not isinstance(x, Tensor):
+            return _of_packed(self, x, state, lengths)
         if state is not None and len(state) != len(self.layers):
             raise ValueError(f"state must have {len(self.layers)} layers, not {len(state)}")
         after: list[UnitState] = []

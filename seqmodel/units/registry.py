@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
-from seqmodel.errors import UsageError
-from seqmodel.unit_setting import SUFFIX, is_text, unit_name
+from seqmodel.errors import UsageError, did_you_mean
+from seqmodel.unit_setting import SUFFIX, is_text, read_unit, unit_name
 from seqmodel.units.definition import TERMS, UnitSpec, define
 
 __all__ = ["TERMS", "UNITS", "UnitSpec", "hidden_size_for", "size_for", "unit_spec", "zoo"]
@@ -32,13 +33,17 @@ def zoo() -> Mapping[str, UnitSpec]:
     return {name: _read("zoo", name) for name in names}
 
 
-def unit_spec(unit: str) -> UnitSpec:
-    """The unit of a setting: of a name or a text.
+def unit_spec(unit: str | Path) -> UnitSpec:
+    """The unit of a name, a text or a file NAME.unit.
 
     Raises:
         UsageError: if there is no unit of the name; it lists the choices.
         UnitError: if the text defines no unit.
+        SeqmodelError: if there is no such file.
     """
+    unit = str(unit)
+    if not is_text(unit):
+        unit = read_unit(unit)
     if is_text(unit):
         return define(unit, unit_name(unit))
     if unit in UNITS:
@@ -47,12 +52,12 @@ def unit_spec(unit: str) -> UnitSpec:
         return zoo()[unit]
     raise UsageError(
         f"there is no unit {unit!r}; choose one of {', '.join(UNITS)}, one more that "
-        f"`seqmodel units` lists, or a file NAME{SUFFIX}"
+        f"`seqmodel units` lists, or a file NAME{SUFFIX}{did_you_mean(unit, (*UNITS, *zoo()))}"
     )
 
 
 def hidden_size_for(
-    unit: str, input_size: int, parameters: int, *, layers: int = 1, bias: bool = True
+    unit: str | Path, input_size: int, parameters: int, *, layers: int = 1, bias: bool = True
 ) -> int:
     """The hidden size whose parameter count comes nearest to `parameters`.
 

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqmodel.units import specification
-from seqmodel.units.contract import Backend, Case
+from seqmodel.units.contract import Backend, Case, not_plain
 from seqmodel.units.definition import UnitSpec
 from seqmodel.units.registry import UNITS
 from seqmodel.units.weights import Weights
@@ -53,7 +53,7 @@ def why_not(case: Case) -> str | None:
             return f"torch.nn.RNN has no activation {case.activation}"
     elif (case.gate_activation, case.activation) != ("sigmoid", "tanh"):
         return f"torch.nn.{_LAYERS[name]} has sigmoid gates and tanh only"
-    return None
+    return not_plain()
 
 
 def cost(case: Case) -> float:

@@ -1,11 +1,14 @@
 """Whether a unit can learn: said of a user's text before training, not after."""
 
 from functools import cache
+from typing import NoReturn
 
 import torch
 
+from seqmodel.unit_setting import SUFFIX
 from seqmodel.units.definition import UnitSpec
-from seqmodel.units.lines import UnitError
+from seqmodel.units.language import Weight
+from seqmodel.units.lines import Lines
 from seqmodel.units.module import Unit
 from seqmodel.units.weights import by_gate
 
@@ -14,23 +17,45 @@ from seqmodel.units.weights import by_gate
 def try_unit(
     spec: UnitSpec, gate_activation: str = "sigmoid", activation: str = "tanh", *, bias: bool = True
 ) -> None:
-    """Run the unit over a few random frames, as training starts.
+    """Run the unit over a few random frames, as training starts and then with weights moved.
+
+    Weights may wait for others, as all do behind a V that starts at zero on purpose (ReZero,
+    Bachlechner et al. 2020): those with a gradient are moved until each has had one.
 
     Raises:
-        UnitError: if a gradient is not finite, or that of a weight is zero.
+        UnitError: if a gradient is not finite at first, or that of a weight stays zero.
     """
+
+    def fail(weight: Weight, message: str) -> NoReturn:
+        written, line, column = spec.weights[weight]
+        Lines(spec.text, f"{spec.name}{SUFFIX}").fail(line, column, message.format(written))
+
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(0)
         unit = Unit(
-            spec.text, 3, 5, backend="reference", gate_activation=gate_activation,
+            spec, 3, 5, backend="reference", gate_activation=gate_activation,
             activation=activation, bias=bias,
         ).double()  # fmt: skip
-        h, _ = unit(5 * torch.randn(16, 32, 3, dtype=torch.float64))
-        (h * torch.randn_like(h)).sum().backward()
-        gradients = {term: None if w is None else w.grad for term, w in unit.weights().items()}
-        for gate, terms in by_gate(spec, gradients).items():
-            for term, gradient in terms.items():
-                if gradient is not None and not torch.isfinite(gradient).all():
-                    raise UnitError(f"{spec.name}: the gradient of its {term}{gate} is not finite")
-                if gradient is not None and not gradient.any():
-                    raise UnitError(f"{spec.name}: its {term}{gate} has no effect on h at first")
+        x = 5 * torch.randn(16, 32, 3, dtype=torch.float64)
+        waiting: list[Weight] | None = None  # all of them
+        while waiting is None or waiting:
+            h, _ = unit(x)
+            unit.zero_grad()
+            (h * torch.randn_like(h)).sum().backward()
+            stacked = {term: None if w is None else w.grad for term, w in unit.weights().items()}
+            gates, gradients = unit.gates(), by_gate(spec, stacked)
+            found = {
+                weight: (w, gradient)
+                for weight in waiting or spec.weights
+                if (w := gates[weight.gate].get(weight.term)) is not None
+                and (gradient := gradients[weight.gate].get(weight.term)) is not None
+            }
+            for weight, (_, gradient) in found.items():
+                if waiting is None and not torch.isfinite(gradient).all():
+                    fail(weight, "the gradient of {} is not finite")
+            waiting = [weight for weight, (_, gradient) in found.items() if not gradient.any()]
+            if len(waiting) == len(found):
+                fail(waiting[0], "{} has no effect on h: its gradient stays zero")
+            with torch.no_grad():
+                for w, gradient in found.values():
+                    w.add_(0.1 * torch.randn_like(w) * gradient.any())

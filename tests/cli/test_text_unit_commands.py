@@ -118,7 +118,12 @@ def test_a_mistake_in_a_file_shows_the_place(call: Call, data: Path, file: Path)
             b"h = W x\n" * 10_000,
             "texts/mine.unit is larger than 4,000 bytes, too large to be valid",
         ),
-        (b"h = 2 (.) (W x) + 0 (.) U h'", "mine: its Uh has no effect on h at first"),
+        (
+            b"h = 2 (.) (W x) + 0 (.) U h'",
+            "mine.unit:1: U has no effect on h: its gradient stays zero\n"
+            "    h = 2 (.) (W x) + 0 (.) U h'\n"
+            "                            ^",
+        ),
     ],
 )
 def test_a_file_that_is_no_unit_is_refused(call: Call, data: Path, file: Path, content, message):

@@ -74,6 +74,22 @@ def test_a_split_is_a_sequence(dataset, rolls):
             split[index]
 
 
+@pytest.mark.parametrize(
+    "part", [slice(0, 3), slice(-2, None), slice(None, None, -2), slice(9, 9), slice(1, None)]
+)
+def test_slices_are_those_of_a_list(dataset, part):
+    """Guards against the lengths, places or hashes of other pieces."""
+    for name in dataset.splits:
+        split = dataset[name]
+        pieces = list(zip(split.sources, split, strict=True))
+        some = split[part][:]
+        assert (len(some), some.name) == (len(pieces[part]), name)
+        for (source, frames), mine, ours in zip(pieces[part], some.sources, some, strict=True):
+            assert mine == source
+            np.testing.assert_array_equal(ours, frames)
+        assert some.frames == sum(len(frames) for _, frames in pieces[part])
+
+
 def test_the_shard_is_plain_npy(dataset, rolls):
     shard = dataset.folder / "train.npy"
     whole = np.concatenate(rolls["train"])

@@ -92,7 +92,7 @@ def _step(unit: Unit) -> list[Tensor]:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_forked_children() -> None:
     """After the parent has used its threads: two children and the parent run concurrently."""
-    unit = Unit("lstm", 8, 40)
+    unit = make("lstm", 8, 40)
     right = _step(unit)
     _ = torch.ones(600, 600) @ torch.ones(600, 600)
     context = multiprocessing.get_context("fork")

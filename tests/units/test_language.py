@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import pytest
 
@@ -85,7 +86,27 @@ def test_what_a_text_defines():
         ("h = W x\nz = s(W2 x)", "z has no effect on h", "^"),
         ("h = phi(h')", "h does not depend on x: some equation needs a W x", "^"),
         ("h = 3", "h does not depend on x: some equation needs a W x", "^"),
-        ("h = W x + V\nW starts at 1", "expected V before 'starts at'", "^"),
+        (
+            "h = W x + V\nW starts at 1",
+            "expected V before 'starts at', not 'W': a matrix is drawn at random",
+            "^",
+        ),
+        (
+            "h = W x + b\nh starts at 0.5",
+            "expected b before 'starts at', not 'h': a state is zero before the first step",
+            "^",
+        ),
+        ("h = max(W x, b)", "unexpected ',': functions have one argument; max(a, b) is a +", "x^"),
+        ("h = max(W x)", "max is no function: functions have one argument; max(a, b) is", "= ^"),
+        ("h = W x + h'^2", "unexpected '^': the square of a is a (.) a", "'^"),
+        ("h = W x + h' ** 2", "unexpected '*': the square of a is a (.) a", "*^"),
+        ("if W x: h = 1", "unexpected ':'", "x^"),
+        ("h = W x if b", "expected an operator or the end of the line, not 'if': nothing", "x ^"),
+        ("if = 3\nif h = W x", "expected an equation, such as h = phi(W x + U h' + b): no", "if ^"),
+        ("h = s(if", "if is not defined yet: nothing is compared; what chooses is a gate", "(^"),
+        ("h = U [x, h']", "unexpected '[': the previous h is h', and products are added", "U ^"),
+        ("h = W * x", "expected a factor after W, not '*': a matrix stands before its fact", "W ^"),
+        ("h = W x + U (.) h'", "expected a factor after U, not '(.)': a matrix stands", "U ^"),
         ("h = W x + sin(W1 x)", "sin is no function: there are s, phi, tanh, sigmoid, relu", "+ ^"),
         ("h = W x + x'", "x has as many numbers as a frame: there is no previous x", "+ ^"),
         ("h = W x + b\nb starts at nan", "expected a number, as in b starts at 1", "at ^"),
@@ -137,18 +158,22 @@ def test_a_text_without_a_place_to_show(text, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("h = W x + 0 (.) U h'", "its Uh has no effect on h at first"),
-        ("z = relu(-exp(Wz x))\nh = W x + z", "its Wz has no effect on h at first"),
-        ("c = c' (.) s(Wc x)\nh = s(W x) (.) c", "its Wc has no effect on h at first"),
-        ("c = s(Wc x)\nh = W x / c'", "the gradient of its Wh is not finite"),
-        ("h = W x / 0", "the gradient of its Wh is not finite"),
-        ("h = exp(exp(exp(exp(9 * W x))))", "the gradient of its Wh is not finite"),
+        ("h = W x + 0 (.) U h'", "mine.unit:1: U has no effect on h: its gradient stays zero"),
+        ("z = relu(-exp(W x))\nh = W x + z", "mine.unit:1: W has no effect on h"),
+        ("c = c' (.) s(Wc x)\nh = s(W x) (.) c", "mine.unit:1: Wc has no effect on h"),
+        ("h = h' + V1 (.) V2 (.) phi(W x)", "mine.unit:1: V1 has no effect on h"),
+        ("c = s(Wc x)\nh = W x / c'", "mine.unit:2: the gradient of W is not finite"),
+        ("h = W x / 0", "mine.unit:1: the gradient of W is not finite"),
+        ("h = exp(exp(exp(exp(9 * W x))))", "mine.unit:1: the gradient of W is not finite"),
     ],
 )
 def test_a_unit_that_cannot_learn_is_refused(text, message):
     """Guards against hours of training that move nothing."""
-    with pytest.raises(UnitError, match=message):
+    with pytest.raises(UnitError, match=f"^{message}") as caught:
         try_unit(define(text, "mine"))
+    shown, caret = caught.value.shown
+    weight = re.search(r"(\w+) (has no|is not)", message)[1]
+    assert re.match(rf"{weight}\b", shown[caret.index("^") :])
 
 
 def test_units_that_can_learn_are_not_refused():
@@ -156,7 +181,8 @@ def test_units_that_can_learn_are_not_refused():
     for spec in (*UNITS.values(), *zoo().values()):
         try_unit(spec)
         assert spec.source
-    for text in ("h = relu(W x - 5)", "h = relu(W x + U h' - 3)", "h = exp(W x - 9)"):
+    zero_on_purpose = "h = 0.9 * h' + V (.) tanh(W x + U h' + b)", "h = V (.) (V1 (.) W x + Wa x)"
+    for text in (*zero_on_purpose, "h = relu(W x + U h' - 3)", "h = exp(W x - 9)"):
         try_unit(define(text, "mine"))
 
 

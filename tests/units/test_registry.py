@@ -1,13 +1,15 @@
 """Parameter counts, and the hidden size for a parameter budget."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from seqmodel.errors import UsageError
+from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.units import UNITS, hidden_size_for, make, unit_spec
 
 SOME = settings(max_examples=60, deadline=None, derandomize=True)
@@ -113,6 +115,24 @@ def test_the_error_for_an_unknown_unit_lists_the_choices():
     with pytest.raises(UsageError) as caught:
         hidden_size_for("lsmt", 88, 1000)
     assert all(name in str(caught.value) for name in UNITS)
+
+
+def test_a_unit_of_a_file_is_made_as_the_command_line_makes_it(tmp_path, monkeypatch):
+    """Guards against a path taken for a name, and a unit that is not called as its file is."""
+    monkeypatch.chdir(tmp_path)
+    Path("my.unit").write_text("h = phi(W x + Um h')")
+    for path in ("my.unit", Path("my.unit"), tmp_path / "my.unit"):
+        stack = make(path, 3, 4, layers=2)
+        assert {unit.spec for unit in stack.units()} == {unit_spec(path)}
+        assert unit_spec(path).name == "my"
+        assert hidden_size_for(path, 3, 28) == 4
+    with pytest.raises(SeqmodelError, match=r"^there is no file mi\.unit; did you mean my\.unit"):
+        make("mi.unit", 3, 4)
+    missing = re.escape("gone/my.unit; what `seqmodel units` lists goes by its name alone")
+    with pytest.raises(SeqmodelError, match=f"^there is no file {missing}$"):
+        make(Path("gone/my.unit"), 3, 4)
+    with pytest.raises(UsageError, match=r"a file NAME\.unit; did you mean lstm\?$"):
+        make("lsmt", 3, 4)
 
 
 def test_the_registry_needs_no_torch():

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from seqmodel.kernels import device
-from seqmodel.units.contract import Backend, Case
+from seqmodel.units.contract import Backend, Case, not_plain
 
 # Measured on a Zen 5 server core with AVX-512: the nine units at H 36 to 512 run at 100 to 210
 # GFLOP/s per thread, and an lstm of 46 units over a single row takes 2.6 us per step, of which
@@ -21,7 +21,7 @@ def why_not(case: Case) -> str | None:
         return f"it runs on the CPU, not on {case.device.type}"
     if case.dtype is not torch.float32 and case.dtype is not torch.float64:
         return f"it computes in float32 and float64, not in {case.dtype}"
-    return None
+    return not_plain()
 
 
 def cost(case: Case) -> float:

@@ -80,8 +80,8 @@ class Recurrence(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         steps = [made[f"all_{name}"] for name in names]
         ctx.save_for_backward(made["slots"], *steps, x, *tensors)
-        if lengths is None:
-            return made["all_h"][1:], *(kept[-1] for kept in steps)
+        if lengths is None:  # copies: what is written to a state must not change h
+            return made["all_h"][1:], *(kept[-1].clone() for kept in steps)
         return made["all_h"][1:], *(made[f"final_{name}"] for name in names)
 
     @staticmethod

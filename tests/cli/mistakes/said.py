@@ -6,7 +6,7 @@ KINDS = (
 )
 UNITS = (
     "tanh, lstm, gru, gru1, gru2, gru3, mgu, lstm-nopeephole, gru-reset-after, one more that "
-    "`seqmodel units` lists, or a file NAME.unit"
+    "`seqmodel units` lists, or a file NAME.unit; did you mean mgu?"  # of gnu
 )
 HELP = "(see seqmodel {} --help)"
 NO_RUN = "no run in runs/; train one with `seqmodel train`, or name its folder"

@@ -1,0 +1,222 @@
+"""Units among torch's tools: what one may do with a torch.nn.LSTM, one may do with a unit."""
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+from drawing import assert_same, random_state, random_tensor, random_unit, weighted_sum
+from torch import func
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from seqmodel.errors import UsageError
+from seqmodel.units.convert import to_torch
+
+# A unit for each backend: what follows does not depend on the equations.
+UNITS = [("lstm", "cpu"), ("lstm", "reference"), ("lstm-nopeephole", "torch-nn")]
+each = pytest.mark.parametrize(("kind", "runs_on"), UNITS)
+RAGGED = [7, 2, 5]
+
+
+def gradients(unit, h, state):
+    return torch.autograd.grad(weighted_sum(h, state), list(unit.parameters()))
+
+
+@each
+@pytest.mark.parametrize("lengths", [None, RAGGED])
+def test_writing_to_one_result_changes_no_other(kind, runs_on, lengths):
+    """Guards against results that share memory, so that the next step starts from another state."""
+    unit, x = random_unit(kind, 3, 4, backend=runs_on), random_tensor(7, 3, 3)
+    runs = unit.zero_state, lambda _: unit.step(x[0])[1], lambda _: unit(x, None, lengths)[1]
+    for run in runs:
+        for k in (0, 1):
+            state = run(3)
+            state[k].detach().fill_(9)
+            assert torch.equal(state[1 - k], run(3)[1 - k])
+    for run in (lambda: unit(x, None, lengths), lambda: unit.step(x[0])):
+        h, state = run()
+        h.detach().fill_(9)
+        assert torch.equal(state.h, run()[1].h)
+
+
+@each
+def test_in_place_operations_are_right_or_refused(kind, runs_on):
+    """Guards against gradients that come out wrong without a word."""
+    unit, x = random_unit(kind, 3, 4, backend=runs_on), random_tensor(7, 3, 3)
+    for k in range(3):
+        for used_before in (True, False):
+            results, right = ([h, *state] for h, state in (unit(x), unit(x)))
+            if used_before:  # and then overwritten, as a buffer is
+                total, expected = weighted_sum(results[0], results[1:]), right
+            else:
+                expected = [2 * r if j == k else r for j, r in enumerate(right)]
+            try:
+                with torch.no_grad() if used_before else nullcontext():
+                    results[k].mul_(2)
+                ours = torch.autograd.grad(
+                    total if used_before else weighted_sum(results[0], results[1:]),
+                    list(unit.parameters()),
+                )
+            except RuntimeError as error:
+                assert "inplace" in str(error)  # noqa: PT017
+            else:
+                assert_same(ours, gradients(unit, expected[0], expected[1:]))
+    lengths = torch.tensor(RAGGED)
+    h, state = unit(x, None, lengths)
+    lengths.fill_(1)
+    assert_same(gradients(unit, h, state), gradients(unit, *unit(x, None, RAGGED)))
+
+
+def test_states_are_saved_and_copied():
+    """Guards against states whose type nothing can find again."""
+    unit = random_unit("lstm", 3, 4)
+    _, state = unit(random_tensor(5, 2, 3))
+    file = io.BytesIO()
+    torch.save({"state": state}, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=True)["state"]
+    state = type(state)(*(tensor.detach() for tensor in state))
+    elsewhere = (
+        "import pickle, sys; s = pickle.load(sys.stdin.buffer); print(*s._fields, s.c.sum())"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", elsewhere],
+        input=pickle.dumps(state),
+        capture_output=True,
+        check=True,
+    )
+    assert told.stdout.decode().split()[:2] == ["h", "c"]
+    for other in (loaded, copy.deepcopy(state), pickle.loads(pickle.dumps(state))):  # noqa: S301
+        assert type(other) is type(state)
+        assert all(torch.equal(a, b) for a, b in zip(other, state, strict=True))
+
+
+@each
+def test_lengths_of_every_kind(kind, runs_on):
+    """Guards against lists that are refused, and masks and floats that are taken for lengths."""
+    unit, x = random_unit(kind, 3, 4, backend=runs_on), random_tensor(7, 3, 3)
+    right = unit(x, None, torch.tensor(RAGGED))[0]
+    integers = (torch.uint8, torch.int8, torch.int16, torch.int32)
+    arrays = [np.array(RAGGED, dtype) for dtype in ("i4", "u1", "i8")]
+    tensors = [torch.tensor(RAGGED, dtype=dtype) for dtype in integers]
+    for lengths in (RAGGED, tuple(RAGGED), [torch.tensor(n) for n in RAGGED], *arrays, *tensors):
+        assert torch.equal(unit(x, None, lengths)[0], right)
+    assert unit(x[:, :0], None, [])[0].shape == (7, 0, 4)
+    for wrong in ([7.0, 2.0, 5.0], np.array([7, 2.5, 5]), [True, True, False]):
+        with pytest.raises(ValueError, match="lengths must be whole numbers, not"):
+            unit(x, None, wrong)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(("lengths", "is_sorted"), [([7, 5, 2], True), (RAGGED, False)])
+def test_a_packed_sequence_is_read_as_torch_reads_it(lengths, is_sorted, layers):
+    """Guards against rows in another order than their states."""
+    unit = random_unit("lstm-nopeephole", 3, 4, layers=layers)
+    x, start = random_tensor(7, 3, 3), random_state(unit, 3)
+    packed = pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=is_sorted)
+    ours, state = unit(packed, start)
+    stacked = [torch.stack(t) for t in (zip(*start, strict=True) if layers > 1 else zip(start))]
+    theirs, final = to_torch(unit)(packed, tuple(stacked))
+    assert_same([ours.data], [theirs.data])
+    for mine, its in zip(ours[1:], theirs[1:], strict=True):
+        assert its is mine is None or torch.equal(mine, its)
+    finals = [torch.stack(t) for t in (zip(*state, strict=True) if layers > 1 else zip(state))]
+    assert_same(finals, final)
+    with pytest.raises(ValueError, match="a PackedSequence without lengths, not Packed"):
+        unit(packed, None, lengths)
+
+
+def test_states_as_torch_has_them():
+    """Guards against a stack that gives its first layer the h of all layers, and its second c."""
+    unit, stack = (random_unit("lstm", 3, 4, layers=layers) for layers in (1, 2))
+    x, state = random_tensor(7, 3, 3), random_state(unit, 3)
+    for given in (tuple(state), list(state)):
+        assert torch.equal(unit(x, given)[0], unit(x, state)[0])
+    of_all_layers = torch.zeros(2, 3, 4).double()
+    for layer, wrong in ((stack, (of_all_layers, of_all_layers)), (unit, of_all_layers)):
+        with pytest.raises(ValueError, match=r"state must be a tuple of h, c, each \(3, 4\), not"):
+            layer(x, wrong)
+    with pytest.raises(ValueError, match="x must be a tensor, or a PackedSequence w"):
+        unit(x.numpy())
+
+
+@each
+def test_autocast_leaves_units_in_the_type_of_their_weights(kind, runs_on):
+    """Guards against bfloat16 states, which the next call refuses, and against refusing x."""
+    unit = random_unit(kind, 3, 4, backend=runs_on, dtype=torch.float32)
+    x = random_tensor(7, 3, 3).bfloat16()
+    right, after = unit(x.float())
+    with torch.autocast("cpu", torch.bfloat16):
+        h, state = unit(x)
+        again, _ = unit(x, type(state)(*(s.bfloat16() for s in state)))
+        with pytest.raises(ValueError, match="state must be a tuple of h, c"):
+            unit(x, torch.zeros(2, 3, 4))
+    rounded = type(after)(*(s.bfloat16().float() for s in after))
+    for ours, theirs in ((h, right), (state.c, after.c), (again, unit(x.float(), rounded)[0])):
+        assert torch.equal(ours, theirs)
+    assert_same(gradients(unit, h, state), gradients(unit, right, after))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own jvp
+@pytest.mark.parametrize("layers", [1, 2])
+def test_functional_transforms(layers):
+    """Guards against auto taking a backend whose operations a transform cannot see."""
+    unit = random_unit("lstm", 3, 4, layers=layers)
+    x, several = random_tensor(7, 3, 3), random_tensor(5, 7, 3, 3)
+    weights = dict(unit.named_parameters())
+
+    def loss(weights, x):
+        return func.functional_call(unit, weights, (x, None, RAGGED))[0].square().sum()
+
+    def right(x):
+        return torch.autograd.grad(loss(weights, x), list(weights.values()))
+
+    assert_same(func.grad(loss)(weights, x).values(), right(x))
+    found = func.vmap(func.grad(loss), in_dims=(None, 0))(weights, several)
+    assert_same(found.values(), map(torch.stack, zip(*map(right, several), strict=True)))
+    assert_same(func.vmap(lambda x: unit(x)[0])(several), [unit(x)[0] for x in several])
+    _, slope = func.jvp(lambda x: loss(weights, x), (x,), (several[0],))
+    inputs = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(weights, inputs), inputs)
+    assert_same([slope], [(gradient * several[0]).sum()])
+    for one in unit.modules():
+        one.backend = "cpu"
+    with pytest.raises(UsageError, match="cpu backend cannot run lstm here: torch"):
+        func.grad(loss)(weights, x)
+
+
+def test_dropout_under_a_transform():
+    """Guards against drawing into a tensor that has no memory."""
+    stack = random_unit("gru", 3, 4, layers=2, dropout=0.5)
+    weights = dict(stack.named_parameters())
+    x = random_tensor(7, 3, 3)
+    found = func.grad(lambda w: func.functional_call(stack, w, (x,))[0].sum())(weights)
+    assert all(gradient.any() for gradient in found.values())
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo
+def test_torch_compile_and_export():
+    """Guards against a graph of another unit, states of a type of their own, unclear errors."""
+    unit, x = random_unit("lstm", 3, 4), random_tensor(4, 3, 3)
+    h, state = unit(x)
+    unit.backend = "reference"
+    found, after = torch.compile(unit, backend="aot_eager", fullgraph=True)(x)
+    assert type(after) is type(state)
+    assert_same([found, *after], [h, *state])
+    assert_same(gradients(unit, found, after), gradients(unit, h, state))
+    unit.backend = "auto"
+    exported = torch.export.export(unit, (x,)).module()
+    assert_same([exported(x)[0]], [h])
+    torch.compiler.reset()
+    for lengths in (None, torch.tensor([4, 1, 0])):  # the compiled loops run between graphs
+        found, after = torch.compile(unit, backend="eager")(x, None, lengths)
+        right = unit(x, None, lengths)
+        assert_same(gradients(unit, found, after), gradients(unit, *right))
+    torch.compiler.reset()
+    with pytest.raises(Exception, match="no part of a graph: leave out fullgraph, or use"):
+        torch.compile(unit, backend="eager", fullgraph=True)(x)
