@@ -7,7 +7,7 @@ import numpy as np
 
 from seqmodel.files import write_file
 from seqmodel.media.pictures import Picture
-from seqmodel.plots.png import ACCENT, PRIMARY, caption, png_bytes
+from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes
 
 
 def plot_nats(path: Path, picture: Picture, nats: Sequence[float], title: str) -> None:

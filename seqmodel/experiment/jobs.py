@@ -19,8 +19,7 @@ from seqmodel.experiment.artifacts import Artifacts
 from seqmodel.experiment.plan import Plan
 from seqmodel.experiment.processes import AGAIN
 from seqmodel.experiment.progress import Event
-from seqmodel.experiment.storage import open_storage
-from seqmodel.experiment.studies import Studies, name_in
+from seqmodel.experiment.studies import Studies, name_in, open_storage
 from seqmodel.experiment.worker import Worker
 from seqmodel.kernels.run.machine import available_memory, cores
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals

@@ -15,7 +15,7 @@ from seqmodel.experiment.results import Comparison, results
 from seqmodel.experiment.studies import Studies
 from seqmodel.files import write_file
 from seqmodel.media.words import listed, spaced
-from seqmodel.plots.curves import plot_curves
+from seqmodel.plots import plot_curves
 from seqmodel.report.drawing import draw, real_piece
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page.parts import (

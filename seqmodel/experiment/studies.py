@@ -9,6 +9,7 @@ from its checkpoint; to Optuna it is a new trial, which records the one that it 
 """
 
 import json
+import logging
 import warnings
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -22,11 +23,11 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.experiment.journal import Journal
 from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.processes import GRACE
 from seqmodel.experiment.progress import Counts
-from seqmodel.experiment.storage import queue_again, root
-from seqmodel.training.stopping import InterruptError
+from seqmodel.training.stopping import InterruptError, StopRequest
 from seqmodel.training.trials import ENDED, ranked
 
 PLAN, WORKER = "plan", "worker"
@@ -34,8 +35,51 @@ PLAN, WORKER = "plan", "worker"
 WINNER, FINALISTS = "winner", "finalists"
 """Attributes of the studies of seeds and finals: the trial or trials that they continue."""
 
+_ROOT = "goes_on_with"
+
 Objective = Callable[[Trial, int], float]
 """Runs a trial, given its index, and returns its figure; lower is better."""
+
+
+def open_storage(
+    folder: Path,
+    url: str | None,
+    say: Callable[[str], None] = lambda line: None,
+    stop: StopRequest | None = None,
+) -> BaseStorage:
+    """The storage at `url`, or the journal in the experiment's `folder`.
+
+    `say` and `stop` are those of `Database`.
+
+    Raises:
+        SeqmodelError: if it cannot be reached, or holds something else.
+    """
+    optuna.logging.set_verbosity(logging.ERROR)
+    if url is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        return Journal(folder)
+    from seqmodel.experiment.database import Database  # sqlalchemy takes a while to load
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)  # heartbeats
+        return Database(url, queue_again, say, stop or StopRequest())
+
+
+def queue_again(study: optuna.Study, trial: FrozenTrial) -> None:
+    """Queue a trial that continues a failed one, which `root` returns."""
+    study.add_trial(
+        optuna.create_trial(
+            state=TrialState.WAITING,
+            params=trial.params,
+            distributions=trial.distributions,
+            system_attrs={_ROOT: root(trial)},
+        )
+    )
+
+
+def root(trial: FrozenTrial) -> int:
+    """The number of the first trial in the chain that this one continues, or its own."""
+    return int(trial.system_attrs.get(_ROOT, trial.number))
 
 
 def name_in(storage: BaseStorage, folder: Path, url: str | None) -> str:

@@ -15,9 +15,8 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.folding import folding
 from seqmodel.kernels.linear.matmul import matmul
-from seqmodel.kernels.linear.outer import outer
+from seqmodel.kernels.linear.outer import folding, outer
 from seqmodel.kernels.linear.packing import packing
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.signature import (

@@ -7,7 +7,7 @@ from seqmodel.data.dataset import MANIFEST, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.media.registry import medium_of, medium_of_file
 from seqmodel.outputs.registry import output_name
-from seqmodel.plots.curves import plot_learning_curve
+from seqmodel.plots import plot_learning_curve
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.files import is_there
 from seqmodel.runs.folder import BEST, CONFIG, LAST, load_run, read_metrics

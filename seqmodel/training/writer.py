@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seqmodel.config import Config, to_yaml
 from seqmodel.files import write_file
-from seqmodel.plots.curves import plot_learning_curve
+from seqmodel.plots import plot_learning_curve
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import save_checkpoint
 

@@ -14,8 +14,7 @@ from seqmodel.experiment import jobs
 from seqmodel.experiment.jobs import Task, work
 from seqmodel.experiment.plan import Plan, sources_of, variants_of
 from seqmodel.experiment.progress import Event
-from seqmodel.experiment.storage import open_storage
-from seqmodel.experiment.studies import Studies
+from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.training.stopping import StopRequest
 
 

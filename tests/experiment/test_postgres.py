@@ -21,7 +21,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError, PendingRollbackError
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment.storage import open_storage
+from seqmodel.experiment.studies import open_storage
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 OPTIONS = ["--units", "tanh,gru", "--search", "paper", "--trials", "3", "--seeds", "2", "-q"]

@@ -11,8 +11,7 @@ from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
 from seqmodel.experiment.place import JOURNAL
-from seqmodel.experiment.storage import open_storage
-from seqmodel.experiment.studies import WORKER, Study
+from seqmodel.experiment.studies import WORKER, Study, open_storage
 from seqmodel.training.trials import ENDED, ranked
 
 

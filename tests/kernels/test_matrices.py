@@ -6,8 +6,7 @@ from torch.nn import functional as F
 
 from seqmodel.kernels.code.emit import padded, panel_width
 from seqmodel.kernels.linear import outer as outer_module
-from seqmodel.kernels.linear.folding import folding
-from seqmodel.kernels.linear.outer import outer
+from seqmodel.kernels.linear.outer import folding, outer
 from seqmodel.kernels.linear.packing import packing
 from seqmodel.kernels.run import memory
 from seqmodel.kernels.run.team import parallel_for

@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from seqmodel.kernels.code.emit import INT, POINTER, padded, panel_width
 from seqmodel.kernels.code.jit import function
-from seqmodel.kernels.linear.folding import folding
+from seqmodel.kernels.linear.outer import folding
 from seqmodel.kernels.run.calls import Arena, Call
 from seqmodel.kernels.run.signature import NEW, Array, Signature, packed, per_thread
 from seqmodel.kernels.run.team import compile_kernels, parallel_for

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from seqmodel.media.music.plots import piano_roll_png, plot_note_frequencies
-from seqmodel.plots.curves import plot_learning_curve
-from seqmodel.plots.png import ACCENT, DARK, PRIMARY
+from seqmodel.plots import ACCENT, DARK, PRIMARY, plot_learning_curve
 
 
 def pixels(png):

@@ -13,8 +13,7 @@ from chrome import Chrome
 from seqmodel.data.dataset import Dataset
 from seqmodel.experiment.output import write_results
 from seqmodel.experiment.plan import Plan, sources_of, variants_of
-from seqmodel.experiment.storage import open_storage
-from seqmodel.experiment.studies import Studies
+from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.experiment.worker import Worker
 from seqmodel.media.pictures import Box, Level, Picture, Shades
 from seqmodel.media.sound import write_sound

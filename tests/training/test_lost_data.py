@@ -9,8 +9,7 @@ import torch
 from seqmodel.data.dataset import open_dataset
 from seqmodel.data.shard import LostError
 from seqmodel.experiment.plan import Plan, sources_of, variants_of
-from seqmodel.experiment.storage import open_storage
-from seqmodel.experiment.studies import Studies
+from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.experiment.worker import Worker
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import BEST, LAST, METRICS

@@ -272,8 +272,7 @@ def _run(
     from seqmodel.experiment.output import write_results
     from seqmodel.experiment.place import BEGIN, check_place
     from seqmodel.experiment.status import status_of
-    from seqmodel.experiment.storage import open_storage
-    from seqmodel.experiment.studies import Studies, name_in
+    from seqmodel.experiment.studies import Studies, name_in, open_storage
     from seqmodel.locks import held
     from seqmodel.media.words import listed, plural
     from seqmodel.training.stopping import stop_on_signals
@@ -331,8 +330,7 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
 def _status(out: Path, storage: str | None) -> "Status":
     from seqmodel.experiment.place import holds_journal
     from seqmodel.experiment.status import status_of
-    from seqmodel.experiment.storage import open_storage
-    from seqmodel.experiment.studies import Studies, name_in
+    from seqmodel.experiment.studies import Studies, name_in, open_storage
 
     if storage is None and not holds_journal(out):
         raise SeqmodelError(f"{out} holds no experiment")

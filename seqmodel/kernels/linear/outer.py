@@ -1,4 +1,4 @@
-"""Sums of outer products over all frames and rows: the gradients of weight matrices."""
+"""Sums of outer products over all frames and rows, the gradients of weight matrices; of tables."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter, vector_lanes
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
-from seqmodel.kernels.linear.folding import folding
 from seqmodel.kernels.linear.matmul import ROWS, write_tile
 from seqmodel.kernels.linear.packing import copy_panel
 from seqmodel.kernels.run.signature import (
@@ -158,3 +157,44 @@ def _library(itemsize: int) -> Library:
                         with all_of_them:
                             b.call(tiles[PANEL], places)
     return Library(module)
+
+
+_FOLD = Signature(
+    "fold",
+    ("count", "I", "N"),
+    (per_thread("tables", "I * N"), Array("total", ("N", "I"))),
+)
+
+
+def folding(tables: Tensor, total: Tensor) -> Job:
+    """The job that sums tables (I, N), one per thread, and transposes the sum: total (N, I)."""
+    N, I = total.shape  # noqa: E741
+    threads = tables.shape[0]
+    return _fold(tables.element_size()).job(
+        {"count": threads, "I": I, "N": N, "threads": threads, "tables": tables, "total": total}
+    )
+
+
+@compiled_once
+def _fold(itemsize: int) -> Kernel:
+    return compile_kernel(_FOLD, itemsize, _write_fold)
+
+
+def _write_fold(e: Emitter, f: dict[str, Any], thread: Any, threads: Any) -> None:
+    b, I, N = e.builder, f["I"], f["N"]  # noqa: E741
+    vectors = b.sdiv(e.add(N, e.lanes - 1), e.int(e.lanes))
+    first, last = e.share(vectors, thread, threads)
+    with e.loop(first, last) as vector, e.loop(0, I) as i:
+        j = e.mul(vector, e.lanes)
+        left = b.sub(N, j)
+        total = _total(e, f, e.add(e.mul(i, N), j), e.first_lanes(left))
+        e.scatter(total, e.offset(f["total"], e.mul(j, I), i), I, left)
+
+
+def _total(e: Emitter, f: dict[str, Any], place: Any, lanes: Any) -> Any:
+    """The sum of a vector over all tables."""
+    total, size = [e.zero()], e.padded(e.mul(f["I"], f["N"]))
+    with e.carrying(0, f["count"], 1, total) as (k, inside):
+        more = e.load(e.offset(f["tables"], e.mul(k, size), place), lanes)
+        inside[0] = e.builder.fadd(inside[0], more)
+    return total[0]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, PANEL, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
-from seqmodel.kernels.linear.folding import folding
+from seqmodel.kernels.linear.outer import folding
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
 from seqmodel.kernels.run.team import Job, Kernel, compile_kernel
 

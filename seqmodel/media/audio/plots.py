@@ -12,7 +12,7 @@ from seqmodel.files import write_file
 from seqmodel.media.audio.frames import AudioFrames, Windows
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.pictures import Level, Picture, Shades
-from seqmodel.plots.png import ACCENT, PRIMARY, caption, png_bytes, wide_figure
+from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes, wide_figure
 
 COLUMNS = 1000
 """The maximum number of columns in a PNG, however long the recording."""

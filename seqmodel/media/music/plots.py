@@ -15,7 +15,7 @@ from seqmodel.media.music.notes import given_notes, note_name, notes_of
 from seqmodel.media.music.onsets import after_silence, has_onsets
 from seqmodel.media.pictures import Box, Level, Picture
 from seqmodel.media.words import plural
-from seqmodel.plots.png import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
+from seqmodel.plots import ACCENT, DARK, PRIMARY, caption, png_bytes, wide_figure
 
 OCTAVE, MIDDLE_C = 12, 60
 MARGIN = 2

@@ -7,8 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from seqmodel.kernels.linear.folding import folding
-from seqmodel.kernels.linear.outer import outer
+from seqmodel.kernels.linear.outer import folding, outer
 from seqmodel.kernels.linear.packing import packing, panels_of
 from seqmodel.kernels.linear.sparse import DENSITY, SparseFrames, add_rows
 from seqmodel.kernels.run import memory

@@ -1,0 +1,113 @@
+"""Plots: learning curves, and what all plots share: colours, captions, conversion to PNG."""
+
+import io
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seqmodel.files import write_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PRIMARY, ACCENT = "#1f4e79", "#c8782a"
+DARK = "#0b1c2c", "#5c3310"
+"""The same, where a note begins."""
+
+
+def caption(text: str) -> str:
+    """The text for verbatim display in a plot: no part of it is read as a formula.
+
+    Characters missing from the font, and unprintable ones, are escaped.
+    """
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    known = get_font(findfont(FontProperties())).get_charmap()
+    shown = (
+        c if c.isprintable() and ord(c) in known else c.encode("unicode_escape").decode()
+        for c in text
+    )
+    return "".join(shown).replace("$", r"\$")
+
+
+def wide_figure(height: float, *shape: int, **layout: Any) -> tuple["Figure", Any]:
+    """A figure 10 inches wide, and its `subplots` of this shape."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, height), layout="constrained")
+    return figure, figure.subplots(*shape, **layout)
+
+
+def png_bytes(figure: "Figure") -> bytes:
+    """The figure as PNG; its bytes depend on nothing but the data."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=100, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def shades_png(columns: int, rows: int, values: bytes) -> bytes:
+    """Ink on a transparent ground, from `values`: one per cell, from 0, nothing, to 255, opaque.
+
+    In 32 shades, which halves the size. (PNG, W3C 2003: a palette whose colours are all black.)
+    """
+    dull = bytes(value >> 3 for value in range(256))
+    alpha = bytes(round(255 * shade / 31) for shade in range(32))
+    cells = values.translate(dull)
+    lines = b"".join(b"\0" + cells[k : k + columns] for k in range(0, len(cells), columns))
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", columns, rows, 8, 3, 0, 0, 0)),
+        (b"PLTE", bytes(3 * 32)),
+        (b"tRNS", alpha),
+        (b"IDAT", zlib.compress(lines, 9)),
+        (b"IEND", b""),
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in chunks
+    )
+
+
+def plot_learning_curve(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
+    """Draw nats per frame on train and valid over the epochs of a run, marking the best."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(7, 4))  # every run has one: an automatic layout takes half the time
+    figure.subplots_adjust(left=0.1, right=0.98, bottom=0.13, top=0.92)
+    axes = figure.subplots()
+    epochs = [line["epoch"] for line in metrics]
+    valid = [line["valid_nats_per_frame"] for line in metrics]
+    train = [line["train_nats_per_frame"] for line in metrics]
+    axes.plot(epochs, train, color="0.6", label="train (during training)")
+    axes.plot(epochs, valid, color=PRIMARY, label="valid")
+    best = int(np.argmin(valid))
+    place, text = (epochs[best], valid[best]), f"{valid[best]:.3f}"
+    axes.plot(*place, "o", color=ACCENT)
+    axes.annotate(text, place, textcoords="offset points", xytext=(0, 8), ha="center")
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_title("nats per frame", loc="left", fontsize="medium")
+    axes.grid(linewidth=0.5, color="0.85")
+    axes.legend(frameon=False)
+    write_file(path, png_bytes(figure))
+
+
+def plot_curves(path: Path, title: str, curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Draw nats per frame on valid of several runs, against updates and against training time."""
+    figure, (by_update, by_time) = wide_figure(4, 1, 2, sharey=True)
+    for name, metrics in curves.items():
+        valid = [line["valid_nats_per_frame"] for line in metrics]
+        by_update.plot([line["updates"] for line in metrics], valid, label=caption(name))
+        by_time.plot(np.cumsum([line["seconds"] for line in metrics]), valid, label=caption(name))
+    by_update.set_xlabel("updates")
+    by_time.set_xlabel("seconds")
+    by_update.set_ylabel("nats per frame on valid")
+    by_update.set_title(caption(title), loc="left")
+    for axes in (by_update, by_time):
+        axes.grid(linewidth=0.5, color="0.85")
+    by_time.legend(frameon=False)
+    write_file(path, png_bytes(figure))
