@@ -44,14 +44,9 @@ def read_header(stream: BinaryIO) -> Header:
         raise ValueError(f"a header of {size} bytes")
     header = io.BytesIO(start + length + stream.read(size))
     try:
-        version = np.lib.format.read_magic(header)
-        if version not in ((1, 0), (2, 0), (3, 0)):
-            raise ValueError(f"version {version}")
-        read = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
+        newer = np.lib.format.read_array_header_2_0
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): newer, (3, 0): newer}
+        read = readers[np.lib.format.read_magic(header)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as that it was written by Python 2
             shape, fortran_order, dtype = read(header)

@@ -6,6 +6,7 @@ are encoded by libsndfile and written whole.
 
 import io
 import struct
+import zlib
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
@@ -13,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seqmodel.errors import UsageError
-from seqmodel.media.ogg import without_serial
 
 FULL_SCALE = 32768
 """The 16-bit level that would be 1.0; the highest actual level is one less."""
@@ -26,6 +26,13 @@ MAX_FLAC_RATE = 655_350
 
 ENCODERS = {"flac": ("FLAC", "PCM_16"), "ogg": ("OGG", "VORBIS"), "mp3": ("MP3", "MPEG_LAYER_III")}
 """libsndfile's format and subtype for each kind that it encodes."""
+
+SERIAL, CHECKSUM = slice(14, 18), slice(22, 26)
+SEGMENTS = 26
+"""Where a page of an Ogg file holds the number of its segments; their sizes follow, one byte each.
+"""
+MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+"""Each byte with its bits in reverse order."""
 
 
 def to_levels(samples: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
@@ -62,7 +69,7 @@ def write_sound(
         buffer = io.BytesIO()
         _encode(buffer, kind, blocks, rate)
         data = buffer.getvalue()
-        file.write(without_serial(data) if kind == "ogg" else data)
+        file.write(_without_serial(data) if kind == "ogg" else data)
         return
     if kind == "wav":  # its length is known, so the header needs no correction at the end
         header = (
@@ -75,6 +82,26 @@ def write_sound(
     for block in blocks:
         file.write(to_levels(block).astype("<i2").tobytes())
         file.flush()
+
+
+def _without_serial(data: bytes) -> bytes:
+    """The single-stream Ogg file `data` with its serial number set to 0, to be reproducible.
+
+    libsndfile takes that number, which only matters where several streams share a file, from the
+    clock, and has no setting for it. It is in the header of each page (RFC 3533, section 6).
+    """
+    file, start = bytearray(data), 0
+    while start < len(file):
+        body = start + SEGMENTS + 1 + file[start + SEGMENTS]
+        end = body + sum(file[start + SEGMENTS + 1 : body])
+        page = file[start:end]
+        page[SERIAL] = page[CHECKSUM] = bytes(4)
+        # zlib's polynomial, but most significant bit first, from 0, not inverted.
+        mirrored = zlib.crc32(page.translate(MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+        page[CHECKSUM] = int(f"{mirrored:032b}"[::-1], 2).to_bytes(4, "little")
+        file[start:end] = page
+        start = end
+    return bytes(file)
 
 
 def flac_bytes(blocks: Iterable[NDArray[np.floating[Any]]]) -> int:

@@ -106,7 +106,7 @@ def test_an_audio_file_is_described_as_by_numpy(tmp_path):
     sound = np.round(random.uniform(-0.4, 0.4, (20_005, 2)) * 32768) / 32768
     sound[[7, 9000, 20_000], [0, 1, 1]] = (-1, 32767 / 32768, 0.9)
     soundfile.write(tmp_path / "a.flac", sound, 22050, subtype="PCM_16")
-    values = inspect_audio(tmp_path / "a.flac", tmp_path / "plot.png")
+    values = inspect_audio(tmp_path / "a.flac", {}, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads(json.dumps(values)) == values
     assert values == {
@@ -131,7 +131,7 @@ def test_an_audio_file_is_described_as_by_numpy(tmp_path):
 def test_silence_has_no_level(tmp_path):
     """The logarithm of 0 is not finite, and JSON cannot hold it."""
     soundfile.write(tmp_path / "a.wav", np.zeros(8), 8000)
-    values = inspect_audio(tmp_path / "a.wav", tmp_path / "plot.png")
+    values = inspect_audio(tmp_path / "a.wav", {}, tmp_path / "plot.png")
     assert (values["peak"], values["rms_db"], values["clipped_samples"]) == (0.0, None, 0)
     assert (values["frames"], values["dtype"]) == (0, "int16")
 
@@ -140,7 +140,7 @@ def test_silence_has_no_level(tmp_path):
 def test_a_bad_audio_file_is_an_error_that_names_it(tmp_path, data):
     (tmp_path / "a.wav").write_bytes(data)
     with pytest.raises(SeqmodelError, match=f"{tmp_path}/a.wav: cannot be read as audio") as caught:
-        inspect_audio(tmp_path / "a.wav", None)
+        inspect_audio(tmp_path / "a.wav", {}, None)
     assert "\n" not in str(caught.value)
 
 

@@ -23,8 +23,10 @@ BINS = 201
 """In a histogram of samples; odd, so that silence is in the middle of a bin."""
 
 
-def inspect_audio(path: Path, plot: Path | None) -> dict[str, Any]:
-    """What an audio file holds: format, length and loudness, and what `prepare` makes of it.
+def inspect_audio(path: Path, _: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:
+    """`Medium.inspect_file`, which has no options here.
+
+    What an audio file holds: format, length and loudness, and what `prepare` makes of it.
 
     Peak, loudness and clipped samples are over all channels; dB are relative to full scale.
     """

@@ -70,6 +70,7 @@ class Audio(Medium):
     settings_like = lazily("seqmodel.media.audio.frames:AudioSettings.like")
     corpus = lazily("seqmodel.media.audio.corpus:AudioCorpus")
     baselines = lazily("seqmodel.media.audio.baselines:audio_nats_per_frame")
+    inspect_file = lazily("seqmodel.media.audio.inspection:inspect_audio")
     file_lines = lazily("seqmodel.media.audio.inspection:file_lines")
     inspect_splits = lazily("seqmodel.media.audio.inspection:inspect_splits")
     sampling = lazily("seqmodel.media.audio.sampling:AudioSampling")
@@ -79,14 +80,6 @@ class Audio(Medium):
     def kind_of_file(self, path: Path) -> str | None:
         """ "audio", by the suffix."""
         return "audio" if path.suffix.lower() in SUFFIXES else None
-
-    def inspect_file(
-        self, path: Path, options: Mapping[str, Any], plot: Path | None
-    ) -> dict[str, Any]:
-        """`Medium.inspect_file`."""
-        from seqmodel.media.audio.inspection import inspect_audio
-
-        return inspect_audio(path, plot)
 
     def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
         """How long each split lasts."""
