@@ -18,21 +18,7 @@ from seqmodel.media.words import listed, spaced
 from seqmodel.plots import plot_curves
 from seqmodel.report.drawing import draw, real_piece
 from seqmodel.report.origin import brief, came_from
-from seqmodel.report.page.parts import (
-    Cloud,
-    Column,
-    Curve,
-    Curves,
-    Dot,
-    Page,
-    Part,
-    Row,
-    Samples,
-    Scatter,
-    Section,
-    Table,
-    Trace,
-)
+from seqmodel.report.page import parts
 from seqmodel.report.page.render import render
 from seqmodel.report.subjects import points_of, subject_of
 from seqmodel.runs.folder import BEST, load_run
@@ -88,7 +74,7 @@ def comparison_page(
     folder: Path,
     notes: Sequence[str],
     command: str,
-) -> Page:
+) -> parts.Page:
     """The page of the experiment whose runs are in `folder`.
 
     Runs trained on another host have no sample here.
@@ -103,7 +89,7 @@ def comparison_page(
         threads="one thread for each run",
         versions={"Optuna": optuna.__version__},
     )
-    return Page(
+    return parts.Page(
         title=f"{what} on {listed([c.dataset for c in comparisons])}",
         lead=(*map(_lead, comparisons), *notes),
         sections=(*(_section(comparison, folder) for comparison in comparisons), origin),
@@ -130,39 +116,39 @@ def _lead(comparison: Comparison) -> str:
     return f"{text}; the best trivial model ({spaced(trivial[0])}) {verdict} {trivial[1]:.3f}."
 
 
-def _section(comparison: Comparison, folder: Path) -> Section:
-    parts: list[Part] = [_figures(comparison), _curves(comparison)]
+def _section(comparison: Comparison, folder: Path) -> parts.Section:
+    shown: list[parts.Part] = [_figures(comparison), _curves(comparison)]
     if any("learning_rate" in trial.found for o in comparison.outcomes for trial in o.trials):
-        parts.append(_searches(comparison))
-    parts += [*_samples(comparison, folder), _runs(comparison)]
+        shown.append(_searches(comparison))
+    shown += [*_samples(comparison, folder), _runs(comparison)]
     verdicts = [*table.verdicts(comparison), *table.caveats(comparison)]
-    return Section(comparison.dataset, tuple(parts), tuple(f"{line}." for line in verdicts))
+    return parts.Section(comparison.dataset, tuple(shown), tuple(f"{line}." for line in verdicts))
 
 
-def _figures(comparison: Comparison) -> Table:
+def _figures(comparison: Comparison) -> parts.Table:
     """A row for each variant and each trivial model; the columns are the rows of `table`."""
     lines = [*table.rows(comparison), table.time_row(comparison)]
     labels, *columns = zip(*lines, strict=True)
     judged, rows = 1 + labels.index(comparison.judged), []
     for outcome, cells in zip(comparison.outcomes, columns, strict=True):
         bold = frozenset([judged] if comparison.leads(outcome) else [])
-        rows.append(Row((outcome.name, *cells), bold, series=outcome.name))
+        rows.append(parts.Row((outcome.name, *cells), bold, series=outcome.name))
     for name in dict.fromkeys(name for found in comparison.baselines.values() for name in found):
         figures = [comparison.baselines.get(label, {}).get(name) for label in labels]
         trivial = ["" if nats is None else f"{nats:.3f}" for nats in figures]
-        rows.append(Row((f"{spaced(name)} (trivial)", *trivial), muted=True))
+        rows.append(parts.Row((f"{spaced(name)} (trivial)", *trivial), muted=True))
     notes = []
     if comparison.told:
         told = f"Bold: the best on {comparison.judged}, and those that seeds and pieces"
         notes.append(f"{told} cannot tell apart from it.")
-    heads = (Column("model"), *map(Column, labels))
-    return Table(heads, tuple(rows), "Nats per frame", tuple(notes))
+    heads = (parts.Column("model"), *map(parts.Column, labels))
+    return parts.Table(heads, tuple(rows), "Nats per frame", tuple(notes))
 
 
-def _curves(comparison: Comparison) -> Curves:
-    return Curves(
+def _curves(comparison: Comparison) -> parts.Curves:
+    return parts.Curves(
         tuple(
-            Curve(
+            parts.Curve(
                 f"{outcome.name}, seed {k + 1}" if len(outcome.seeds) > 1 else outcome.name,
                 points_of(attempt.metrics),
                 int(attempt.best["epoch"]),
@@ -176,19 +162,21 @@ def _curves(comparison: Comparison) -> Curves:
     )
 
 
-def _searches(comparison: Comparison) -> Scatter:
+def _searches(comparison: Comparison) -> parts.Scatter:
     clouds = []
     for outcome in comparison.outcomes:
         dots = [
-            Dot(trial.found["learning_rate"], trial.valid, f"trial {trial.index}, {trial.ended}")
+            parts.Dot(
+                trial.found["learning_rate"], trial.valid, f"trial {trial.index}, {trial.ended}"
+            )
             for trial in outcome.trials
             if trial.valid is not None
         ]
-        clouds.append(Cloud(outcome.name, tuple(dots)))
-    return Scatter(tuple(clouds))
+        clouds.append(parts.Cloud(outcome.name, tuple(dots)))
+    return parts.Scatter(tuple(clouds))
 
 
-def _samples(comparison: Comparison, folder: Path) -> list[Part]:
+def _samples(comparison: Comparison, folder: Path) -> list[parts.Part]:
     winners = [
         (o, folder / "runs" / o.cell.name / f"trial-{o.winner}") for o in comparison.outcomes
     ]
@@ -199,20 +187,22 @@ def _samples(comparison: Comparison, folder: Path) -> list[Part]:
         winner = subjects[0].run
         with suppress(SeqmodelError):  # the dataset may be gone since
             samples += tuple(real_piece(winner, open_dataset(str(winner.config.data))))
-    return [Samples(samples, notes=(f"Of each winner, with seed {SEED}.",))] if samples else []
+    return (
+        [parts.Samples(samples, notes=(f"Of each winner, with seed {SEED}.",))] if samples else []
+    )
 
 
-def _runs(comparison: Comparison) -> Table:
+def _runs(comparison: Comparison) -> parts.Table:
     """Every run, with the settings found, its curve, figure, epochs and time, and how it ended."""
     found = dict.fromkeys(key for o in comparison.outcomes for t in o.trials for key in t.found)
     figures = ("best valid", "epochs", "seconds")
     names = ("run", *map(spaced, found), "valid over epochs", *figures, "ended")
     rows = [
-        Row(
+        parts.Row(
             (
                 f"{outcome.name}, {kind} {attempt.index + (kind == 'seed')}",
                 *(f"{attempt.found[key]:.3g}" if key in attempt.found else "" for key in found),
-                Trace(tuple(line["valid_nats_per_frame"] for line in attempt.metrics)),
+                parts.Trace(tuple(line["valid_nats_per_frame"] for line in attempt.metrics)),
                 "" if attempt.valid is None else f"{attempt.valid:.4f}",
                 f"{len(attempt.metrics)}",
                 f"{attempt.seconds:.0f}",
@@ -224,5 +214,5 @@ def _runs(comparison: Comparison) -> Table:
         for kind, attempt in outcome.runs()
     ]
     texts = ("valid over epochs", "ended")
-    columns = tuple(Column(name, is_text=name in texts) for name in names)
-    return Table(columns, tuple(rows), "All runs", collapsed=True)
+    columns = tuple(parts.Column(name, is_text=name in texts) for name in names)
+    return parts.Table(columns, tuple(rows), "All runs", collapsed=True)

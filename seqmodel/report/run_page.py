@@ -9,17 +9,7 @@ from seqmodel.media.words import listed, plural, spaced, spent
 from seqmodel.report.drawing import NONE, real_piece
 from seqmodel.report.drawing import command as sample_command
 from seqmodel.report.origin import brief, came_from
-from seqmodel.report.page.parts import (
-    Column,
-    Curves,
-    Page,
-    Part,
-    Row,
-    Sample,
-    Samples,
-    Section,
-    Table,
-)
+from seqmodel.report.page import parts
 from seqmodel.report.subjects import Scored, Subject, names_of
 from seqmodel.runs.folder import DRAWS_INDEX
 
@@ -38,12 +28,12 @@ NO_FIGURES = {"run", "data", "split", "epoch", "standardisation", "pieces", "fra
 
 def run_page(
     runs: Sequence[Scored],
-    samples: Mapping[str, Sequence[Sample]],
+    samples: Mapping[str, Sequence[parts.Sample]],
     *,
     seed: int,
     command: str,
     options: Mapping[str, Any] = NONE,
-) -> Page:
+) -> parts.Page:
     """A section for each dataset, wherever it lies, and one on where the figures come from.
 
     Nats of probabilities and nats of densities are not comparable: on the same dataset, runs with
@@ -60,7 +50,7 @@ def run_page(
     if len(runs) > 1 and len(what) > TITLE:
         what = plural(len(runs), "run")
     sections = [_section(name, group, samples, seed, options) for name, group in groups.items()]
-    return Page(
+    return parts.Page(
         title=f"{what} on {listed([*groups])}",
         lead=tuple(_lead(name, group) for name, group in groups.items()),
         sections=(*sections, came_from(command, [_settings(scored.subject) for scored in runs])),
@@ -96,14 +86,16 @@ def _lead(name: str, group: Sequence[Scored]) -> str:
 def _section(
     name: str,
     group: Sequence[Scored],
-    samples: Mapping[str, Sequence[Sample]],
+    samples: Mapping[str, Sequence[parts.Sample]],
     seed: int,
     options: Mapping[str, Any],
-) -> Section:
+) -> parts.Section:
     subjects = [scored.subject for scored in group]
     datasets = [scored.dataset for scored in group if scored.dataset is not None]
-    parts: list[Part] = [_figures(group), _more_figures(group)] if datasets else [_figures(group)]
-    parts.append(Curves(tuple(subject.curve for subject in subjects)))
+    shown: list[parts.Part] = (
+        [_figures(group), _more_figures(group)] if datasets else [_figures(group)]
+    )
+    shown.append(parts.Curves(tuple(subject.curve for subject in subjects)))
     dataset = datasets[0] if datasets else None
     drawn = [subject for subject in subjects if samples.get(subject.name)]
     if drawn:
@@ -116,7 +108,7 @@ def _section(
         said = [f"Drawn with seed {seed}; to reproduce: {how}"]
         if any(piece.picture.given for piece in pieces):
             said.append("What was given is grey.")
-        parts.append(Samples(pieces, notes=tuple(said)))
+        shown.append(parts.Samples(pieces, notes=tuple(said)))
     notes = []
     if dataset is not None:
         splits = [
@@ -129,14 +121,14 @@ def _section(
     if len(folders) > 1:
         notes.append(f"{listed(folders)} hold the same pieces.")
     notes += [f"{scored.remark}." for scored in group if scored.remark]
-    return Section(name, tuple(parts), tuple(notes))
+    return parts.Section(name, tuple(shown), tuple(notes))
 
 
-def _figures(group: Sequence[Scored]) -> Table:
+def _figures(group: Sequence[Scored]) -> parts.Table:
     """A row for each run, and one for each trivial model."""
     splits = [*dict.fromkeys(split for scored in group for split in scored.splits)] or ["valid"]
     names = ("run", *splits, "parameters (with output)", "best epoch", "training time")
-    columns = tuple(map(Column, names))
+    columns = tuple(map(parts.Column, names))
     rows = []
     for scored in group:
         subject = scored.subject
@@ -148,9 +140,9 @@ def _figures(group: Sequence[Scored]) -> Table:
             about = (about[0], f"{curve.best} of {len(curve.points)}{more}", time)
         cells = (subject.name, *(_nats(scored.nats(split)) for split in splits), *about)
         best = (k for k, split in enumerate(splits, 1) if _is_best(scored, group, split))
-        rows.append(Row(cells, frozenset(best), detail=subject.model(), series=subject.name))
+        rows.append(parts.Row(cells, frozenset(best), detail=subject.model(), series=subject.name))
     rows += _baselines(group, splits, len(columns))
-    return Table(columns, tuple(rows), "Nats per frame", tuple(_verdicts(group)))
+    return parts.Table(columns, tuple(rows), "Nats per frame", tuple(_verdicts(group)))
 
 
 def _is_best(scored: Scored, group: Sequence[Scored], split: str) -> bool:
@@ -159,7 +151,7 @@ def _is_best(scored: Scored, group: Sequence[Scored], split: str) -> bool:
     return len(all_nats) > 1 and scored.nats(split) == min(all_nats)
 
 
-def _baselines(group: Sequence[Scored], splits: Sequence[str], width: int) -> list[Row]:
+def _baselines(group: Sequence[Scored], splits: Sequence[str], width: int) -> list[parts.Row]:
     """A row of `width` cells for each trivial model; all scored runs have the same ones."""
     rows = []
     for scored in group:
@@ -168,7 +160,7 @@ def _baselines(group: Sequence[Scored], splits: Sequence[str], width: int) -> li
             cells = [f"{spaced(name)} (trivial)"]
             cells += [_nats(figures.get(split, {}).get(name)) for split in splits]
             cells += [""] * (width - len(cells))
-            rows.append(Row(tuple(cells), muted=True))
+            rows.append(parts.Row(tuple(cells), muted=True))
     return [*dict.fromkeys(rows)]
 
 
@@ -197,7 +189,7 @@ def _verdicts(group: Sequence[Scored]) -> list[str]:
     return said
 
 
-def _more_figures(group: Sequence[Scored]) -> Table:
+def _more_figures(group: Sequence[Scored]) -> parts.Table:
     """Everything that `seqmodel eval` reports for each run and split."""
     lines = [(s.subject.name, split, values) for s in group for split, values in s.splits.items()]
     names = [*dict.fromkeys(name for *_, values in lines for name in values)]
@@ -207,9 +199,9 @@ def _more_figures(group: Sequence[Scored]) -> Table:
     for name, split, values in lines:
         counts = (f"{values['pieces']:,}", f"{values['frames']:,}")
         cells = (name, split, *counts, *(_nats(values.get(figure)) for figure in figures))
-        rows.append(Row(cells, series=name))
-    columns = tuple(Column(head, is_text=head == "split") for head in heads)
-    return Table(columns, tuple(rows), "All figures", collapsed=True)
+        rows.append(parts.Row(cells, series=name))
+    columns = tuple(parts.Column(head, is_text=head == "split") for head in heads)
+    return parts.Table(columns, tuple(rows), "All figures", collapsed=True)
 
 
 def _settings(subject: Subject) -> tuple[str, str]:

@@ -13,30 +13,10 @@ from numpy.typing import NDArray
 
 from seqmodel.export.onnx.encoders import HEARD, Encoded
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
+from seqmodel.model.sound import predictors as features
 from seqmodel.model.sound import steering
 from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.model.sound.known import Known
-from seqmodel.model.sound.predictors import (
-    CLIP,
-    FAINT,
-    FULL,
-    SAMPLE,
-    SLOPE,
-    SMOOTH,
-    TAPS,
-    Anchor,
-    Feature,
-    Grid,
-    Lattice,
-    Loudness,
-    Period,
-    Pitch,
-    Predictors,
-    Recent,
-    Reflections,
-    Rival,
-    residual,
-)
 
 Parts = Mapping[str, Symbol]
 
@@ -68,7 +48,7 @@ def sound(g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int) -> E
 class _Ear:
     """Hears samples, and tells features of them."""
 
-    def __init__(self, g: Graph, predictors: Predictors, known: Known) -> None:
+    def __init__(self, g: Graph, predictors: features.Predictors, known: Known) -> None:
         self._g, self._predictors, self._known = g, predictors, known
         self._lattices, self._levels = predictors.lattices, predictors.levels
         self._order = max(each.order for each in self._lattices)
@@ -79,14 +59,14 @@ class _Ear:
         L, M, p = len(self._lattices), self._order, self._predictors
         return {
             **{name: np.zeros(L * M) for name in ("k", "b", "num")},
-            "den": np.full(L * M, Lattice.FIRST),
+            "den": np.full(L * M, features.Lattice.FIRST),
             "said": np.zeros(L),
             "levels": np.array([level.start for level in self._levels.values()]),
             "grid": np.array([self._known.usual]),
             "seen": np.zeros(1),
-            "energy": np.array([Pitch.FIRST]),
+            "energy": np.array([features.Pitch.FIRST]),
             "lag": np.array([float(p.pitch.shortest)]),
-            "peak": np.array([Pitch.LEAST]),
+            "peak": np.array([features.Pitch.LEAST]),
             "acf": np.zeros(p.pitch.lags),
             **{line: np.zeros(size) for line, size in p.lines.items()},
         }
@@ -101,15 +81,15 @@ class _Ear:
     def hear(self, parts: Parts, raw: Symbol) -> Parts:
         """The parts after a sample (1,)."""
         g, p = self._g, self._predictors
-        pure = g.cast(raw, DOUBLE) * FULL
-        sample = pure + FAINT
+        pure = g.cast(raw, DOUBLE) * features.FULL
+        sample = pure + features.FAINT
         errors = sample - parts["said"]
-        newest = {residual(n): errors[n : n + 1] for n in range(len(self._lattices))}
-        newest |= {SAMPLE: sample, SLOPE: sample - parts[SAMPLE][-1:]}
+        newest = {features.residual(n): errors[n : n + 1] for n in range(len(self._lattices))}
+        newest |= {features.SAMPLE: sample, features.SLOPE: sample - parts[features.SAMPLE][-1:]}
         lines = dict[str, Symbol]()
         for line in p.lines:
-            if line == SMOOTH:
-                latest = lines[residual(0)][-p.pitch.step :]
+            if line == features.SMOOTH:
+                latest = lines[features.residual(0)][-p.pitch.step :]
                 newest[line] = g("ReduceMean", latest, axes=[0], keepdims=1)
             lines[line] = g.concat([parts[line][1:], newest[line]], 0)
         sizes = g("Abs", g.concat([newest[level.of] for level in self._levels.values()], 0))
@@ -128,9 +108,9 @@ class _Ear:
         forgetting = np.array([[each.forgetting] for each in self._lattices])
         f = sample - g("CumSum", k * b, 1, exclusive=1)
         num = num * forgetting + f * b * 2.0
-        den = den * forgetting + (f * f + b * b + 2 * Lattice.QUANTISATION)
+        den = den * forgetting + (f * f + b * b + 2 * features.Lattice.QUANTISATION)
         b = g.concat([g("Expand", sample, np.array([L, 1])), (b - k * f)[:, : M - 1]], 1)
-        k = num / den * Lattice.INSIDE
+        k = num / den * features.Lattice.INSIDE
         stages = np.arange(M) < np.array([[each.order] for each in self._lattices])
         after = {"k": k, "b": b, "num": num, "den": den}
         return {
@@ -144,7 +124,7 @@ class _Ear:
         lowest = g("ReduceMax", g("Where", divides, powers, 1.0), axes=[0], keepdims=1)
         first, silent = g("Equal", parts["seen"], 0.0), g("Equal", pure, 0.0)
         found = g("Where", first, lowest, g("Min", former, lowest))
-        seen = g("Min", parts["seen"] + 1.0, float(Grid.MOST))
+        seen = g("Min", parts["seen"] + 1.0, float(features.Grid.MOST))
         return {
             "grid": g("Where", silent, former, found),
             "seen": g("Where", silent, parts["seen"], seen),
@@ -158,43 +138,43 @@ class _Ear:
         acf = parts["acf"] * how.forgetting + newest * g("Gather", line, size - 1 - back)
         most = g("ReduceMax", acf, axes=[0], keepdims=1)
         best = g.cast(g("ArgMax", acf, axis=0), DOUBLE)
-        periodic = g("Greater", most, energy * Pitch.LEAST)
+        periodic = g("Greater", most, energy * features.Pitch.LEAST)
         return {
             "energy": energy,
             "lag": g("Where", periodic, best, 0.0) + float(how.shortest),
-            "peak": g("Max", most / energy, Pitch.LEAST),
+            "peak": g("Max", most / energy, features.Pitch.LEAST),
             "acf": acf,
         }
 
     # ---- features of all samples ----
 
-    def told(self, parts: Parts, feature: Feature) -> Symbol:
+    def told(self, parts: Parts, feature: features.Feature) -> Symbol:
         """A feature (rows, size)."""
         g, anchor, slow = self._g, self._said(parts, 0), self._level(parts, "slow")
         match feature:
-            case Recent(line, size, level, factor):
+            case features.Recent(line, size, level, factor):
                 latest = np.arange(self.sizes[line] - 1, self.sizes[line] - 1 - size, -1)
                 values = g("Gather", parts[line], latest, axis=1)
-                values = values - anchor if line == SAMPLE else values
+                values = values - anchor if line == features.SAMPLE else values
                 told = self._over(values, self._level(parts, level)) * factor
-            case Rival(n):
+            case features.Rival(n):
                 told = self._over(self._said(parts, n) - anchor, slow)
-            case Reflections(size):
+            case features.Reflections(size):
                 told = parts["k"][:, :size]
-            case Loudness(level, offset):
+            case features.Loudness(level, offset):
                 told = g("Log", self._level(parts, level)) / 2.0 - offset
-            case Period():
-                echo = self._over(self._one_period_ago(parts, TAPS), slow) / 2.0
+            case features.Period():
+                echo = self._over(self._one_period_ago(parts, features.TAPS), slow) / 2.0
                 period = g("Log", self._period(parts)) / math.log(2)
                 told = g.concat([echo, parts["peak"], period], 1)
-            case Grid():
+            case features.Grid():
                 odds = g("Pow", parts["grid"], parts["seen"]) * self._known.share
                 certainty = odds / (odds + (1 - self._known.share))
                 certainty = g("Where", g("Greater", parts["grid"], 1.0), certainty, 0.0)
-                told = g.concat([certainty, parts["grid"] / FULL], 1)
-            case Anchor():
+                told = g.concat([certainty, parts["grid"] / features.FULL], 1)
+            case features.Anchor():
                 moved = self._steered(parts) if self._known.strength else [anchor, slow]
-                told = g.concat(moved, 1) / FULL
+                told = g.concat(moved, 1) / features.FULL
         return told
 
     def _steered(self, parts: Parts) -> list[Symbol]:
@@ -241,7 +221,7 @@ class _Ear:
         return below + (above - below) * (place - node)
 
     def _over(self, values: Symbol, level: Symbol) -> Symbol:
-        return self._g("Clip", values / level, -CLIP, CLIP)
+        return self._g("Clip", values / level, -features.CLIP, features.CLIP)
 
     def _within_full_scale(self, values: Symbol) -> Symbol:
-        return self._g("Clip", values, -FULL, FULL - 1)
+        return self._g("Clip", values, -features.FULL, features.FULL - 1)

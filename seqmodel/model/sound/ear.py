@@ -8,31 +8,9 @@ from llvmlite import ir
 
 from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
+from seqmodel.model.sound import predictors as features
 from seqmodel.model.sound import steering
 from seqmodel.model.sound.known import PUSHES, RANGES, VOICES, Known
-from seqmodel.model.sound.predictors import (
-    CLEAN,
-    CLIP,
-    FAINT,
-    FULL,
-    SAMPLE,
-    SLOPE,
-    SMOOTH,
-    TAPS,
-    Anchor,
-    Feature,
-    Grid,
-    Lattice,
-    Level,
-    Loudness,
-    Period,
-    Pitch,
-    Predictors,
-    Recent,
-    Reflections,
-    Rival,
-    residual,
-)
 
 _PEAKS = 4
 """Lags are compared in as many interleaved searches, none of which waits for another."""
@@ -46,7 +24,7 @@ class Ear:
     """
 
     def __init__(
-        self, e: Emitter, predictors: Predictors, known: Any, place: Callable[[str], Any]
+        self, e: Emitter, predictors: features.Predictors, known: Any, place: Callable[[str], Any]
     ) -> None:
         self._e, self._predictors, self._known, self._place = e, predictors, known, place
 
@@ -60,22 +38,24 @@ class Ear:
             (noisy, load), heard = noise, [sample.value]
             with self._e.when(noisy, heard) as inside:
                 level = predictors.levels["slow"]
-                clean, each = self._load(CLEAN), predictors.lattices[0]
+                clean, each = self._load(features.CLEAN), predictors.lattices[0]
                 steps = self._rounded((clean + level.floor) * load() / grid_now)
-                error = self._hear_lattice(CLEAN, sample + FAINT, each)
-                self._store(_mean(level, clean, error), CLEAN)
-                inside[0] = (sample + steps * grid_now).clamp(-FULL, FULL - 1).value
+                error = self._hear_lattice(features.CLEAN, sample + features.FAINT, each)
+                self._store(_mean(level, clean, error), features.CLEAN)
+                inside[0] = (
+                    (sample + steps * grid_now).clamp(-features.FULL, features.FULL - 1).value
+                )
             sample = Vector(self._e, heard[0])
-        sample, disturbed = sample + FAINT, sample - pure
-        newest = {SAMPLE: sample, SLOPE: sample - self._load(SAMPLE, -1)}
+        sample, disturbed = sample + features.FAINT, sample - pure
+        newest = {features.SAMPLE: sample, features.SLOPE: sample - self._load(features.SAMPLE, -1)}
         for n, each in enumerate(predictors.lattices):
-            newest[residual(n)] = self._hear_lattice(n, sample, each)
+            newest[features.residual(n)] = self._hear_lattice(n, sample, each)
         for name, level in predictors.levels.items():
             self._store(_mean(level, self._load(name), newest[level.of] - disturbed), name)
         for line in predictors.lines:
-            if line == SMOOTH:
+            if line == features.SMOOTH:
                 step = predictors.pitch.step
-                values = [self._load(residual(0), -n) for n in range(step)]
+                values = [self._load(features.residual(0), -n) for n in range(step)]
                 newest[line] = sum(values[1:], values[0]) * (1 / step)
             self._store(newest[line], line)
         self._hear_pitch(newest[predictors.pitch_line])
@@ -93,14 +73,14 @@ class Ear:
         )
         found = found.replaced(seen, ">", 0.0, less).replaced(sample, "==", 0.0, old)
         self._store(found, "grid")
-        more = (seen + 1.0).clamp(0.0, float(Grid.MOST)).replaced(sample, "==", 0.0, seen)
+        more = (seen + 1.0).clamp(0.0, float(features.Grid.MOST)).replaced(sample, "==", 0.0, seen)
         self._store(more, "seen")
         return found
 
     def _rounded(self, value: Vector) -> Vector:
         return Vector(self._e, self._e.rounded(value.value))
 
-    def _hear_lattice(self, n: int | str, sample: Vector, each: Lattice) -> Vector:
+    def _hear_lattice(self, n: int | str, sample: Vector, each: features.Lattice) -> Vector:
         """The error of the n-th lattice, which then hears the sample."""
         e, zero, forgetting = self._e, self._e.zero(), each.forgetting
         error = sample - self._load(f"said {n}")
@@ -115,20 +95,20 @@ class Ear:
             f, b_now, said = (Vector(e, value) for value in inside)
             k_m, b_m = load(k), load(b)
             num_m = load(num) * forgetting + (f + f) * b_m
-            den_m = (load(den) * forgetting + 2 * Lattice.QUANTISATION) + f * f + b_m * b_m
-            k_now = num_m * Lattice.INSIDE / den_m
+            den_m = (load(den) * forgetting + 2 * features.Lattice.QUANTISATION) + f * f + b_m * b_m
+            k_now = num_m * features.Lattice.INSIDE / den_m
             for value, part in ((num_m, num), (den_m, den), (k_now, k), (b_now, b)):
                 e.store(value.value, e.offset(part, at))
             following = f - k_m * b_m, b_m - k_m * f, said + k_now * b_now
             inside[:] = [value.value for value in following]
-        self._store(Vector(e, carried[2]).clamp(-FULL, FULL - 1), f"said {n}")
+        self._store(Vector(e, carried[2]).clamp(-features.FULL, features.FULL - 1), f"said {n}")
         return error
 
     def _hear_pitch(self, newest: Vector) -> None:
         e, of_pitch = self._e, self._predictors.pitch
         energy = self._load("energy") * of_pitch.forgetting + 1.0 + newest * newest
         acf, line = self._place("acf"), self._place(self._predictors.pitch_line)
-        least, shortest = energy * Pitch.LEAST, e.constant(float(of_pitch.shortest))
+        least, shortest = energy * features.Pitch.LEAST, e.constant(float(of_pitch.shortest))
 
         def compare(n: Any, best: list[Any]) -> None:
             """Update the autocorrelation at the n-th lag, and the best value and lag so far."""
@@ -169,35 +149,43 @@ class Ear:
             self._tell(feature, _Row(self._e, told, row))
             start += feature.size
 
-    def _tell(self, feature: Feature, row: "_Row") -> None:
+    def _tell(self, feature: features.Feature, row: "_Row") -> None:
         anchor, slow = self._load("said 0"), self._level("slow")
         match feature:
-            case Recent(line, size, level, factor):
-                inverse, shift = _one(slow) / self._level(level), anchor if line == SAMPLE else None
+            case features.Recent(line, size, level, factor):
+                inverse, shift = (
+                    _one(slow) / self._level(level),
+                    anchor if line == features.SAMPLE else None,
+                )
                 with self._e.loop(0, size) as n:
                     value = self._load(line, self._e.builder.sub(self._e.int(0), n))
                     value = value if shift is None else value - shift
-                    row.put(n, (value * inverse).clamp(-CLIP, CLIP) * factor)
-            case Rival(n):
-                row.put(0, ((self._load(f"said {n}") - anchor) / slow).clamp(-CLIP, CLIP))
-            case Reflections(size):
+                    row.put(n, (value * inverse).clamp(-features.CLIP, features.CLIP) * factor)
+            case features.Rival(n):
+                row.put(
+                    0,
+                    ((self._load(f"said {n}") - anchor) / slow).clamp(
+                        -features.CLIP, features.CLIP
+                    ),
+                )
+            case features.Reflections(size):
                 with self._e.loop(0, size) as n:
                     row.put(n, self._load("k 0", n))
-            case Loudness(level, offset):
+            case features.Loudness(level, offset):
                 row.put(0, self._level(level).log() * 0.5 - offset)
-            case Period():
+            case features.Period():
                 self._tell_period(row, _one(slow) / slow)
-            case Grid():
+            case features.Grid():
                 now, seen = self._load("grid"), self._load("seen")
                 share, odds = self._of_known("share"), _one(now)
-                for least in range(Grid.MOST):
+                for least in range(features.Grid.MOST):
                     odds = (odds * now).replaced(seen, "<=", float(least), odds)
                 odds = odds * share
                 row.put(0, (odds / (odds + (1.0 - share))).replaced(now, "<=", 1.0, 0.0))
-                row.put(1, now * (1 / FULL))
-            case Anchor():
+                row.put(1, now * (1 / features.FULL))
+            case features.Anchor():
                 for n, value in enumerate(self._steered(anchor, slow)):
-                    row.put(n, value * (1 / FULL))
+                    row.put(n, value * (1 / features.FULL))
 
     def _steered(self, anchor: Vector, level: Vector) -> list[Vector]:
         """Both as `steering` moves them, which takes no time where the strength is 0."""
@@ -211,7 +199,7 @@ class Ear:
             push, pull = self._push_and_spectral_pull()
             anchor = anchor + strength * (pull + peak * (1.0 - peak) * voice * echo)
             level = level * (strength * push).exp()
-            inside[:] = [anchor.clamp(-FULL, FULL - 1).value, level.value]
+            inside[:] = [anchor.clamp(-features.FULL, features.FULL - 1).value, level.value]
         return [Vector(e, value) for value in steered]
 
     def _push_and_spectral_pull(self) -> tuple[Vector, Vector]:
@@ -249,11 +237,11 @@ class Ear:
 
     def _tell_period(self, row: "_Row", inverse: Vector) -> None:
         of_pitch, lag = self._predictors.pitch, self._load("lag")
-        for k, value in enumerate(self._one_period_ago(TAPS)):
-            row.put(k, (value * inverse).clamp(-CLIP, CLIP) * 0.5)
-        row.put(2 * TAPS + 1, self._load("peak"))
+        for k, value in enumerate(self._one_period_ago(features.TAPS)):
+            row.put(k, (value * inverse).clamp(-features.CLIP, features.CLIP) * 0.5)
+        row.put(2 * features.TAPS + 1, self._load("peak"))
         period = (lag * (1 / of_pitch.longest)).log() * (1 / math.log(2))
-        row.put(2 * TAPS + 2, period)
+        row.put(2 * features.TAPS + 2, period)
 
     def _one_period_ago(self, taps: int) -> list[Vector]:
         """The residuals one period before the next, and `taps` steps around it."""
@@ -313,7 +301,7 @@ def _lane(e: Emitter, value: Any, lane: int) -> Any:
     return e.builder.extract_element(value, ir.IntType(32)(lane))
 
 
-def _mean(level: Level, former: Vector, now: Vector) -> Vector:
+def _mean(level: features.Level, former: Vector, now: Vector) -> Vector:
     size = now.where("<", 0.0, now * -1.0)
     return former * level.forgetting + size * (1 - level.forgetting)
 
