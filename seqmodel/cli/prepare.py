@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +13,7 @@ from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.options import Force, Json, Quiet
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import Medium, Option
+from seqmodel.media.definitions import Medium
 from seqmodel.media.input import unread
 from seqmodel.media.registry import MEDIA, definition_from_json
 
@@ -21,11 +22,7 @@ FILES = ", ".join(medium.file_kinds for medium in MEDIA.values())
 NAMED = 5
 
 
-def _rows(medium: Medium) -> tuple[Option, ...]:
-    return medium.prepare_options
-
-
-@with_media_options(_rows)
+@with_media_options(attrgetter("prepare_options"))
 def prepare(
     sources: Annotated[
         list[str],
@@ -74,7 +71,9 @@ def prepare(
     names = [name for source in sources for name in (_stdin(null) if source == "-" else [source])]
     found = find_sources(names)
     medium, first = found.medium, found.files[0].path
-    options = options_of(medium, media_options, _rows, f"{first} is {medium.name}")
+    options = options_of(
+        medium, media_options, attrgetter("prepare_options"), f"{first} is {medium.name}"
+    )
     settings = medium.settings(options)
     with locked(out), counter("reading", quiet=quiet) as progress:
         manifest = prepare_dataset(

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,15 +13,10 @@ from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.options import Force, Quiet, check_target, chosen_run
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import medium_of
 
 
-def _rows(medium: Medium) -> tuple[Option, ...]:
-    return medium.page_options
-
-
-@with_media_options(_rows)
+@with_media_options(attrgetter("page_options"))
 def report(
     runs: Annotated[
         list[Path] | None,
@@ -57,7 +53,7 @@ def report(
     for subject in subjects:
         medium = medium_of(subject.run.frame)
         trained = f"{subject.run.folder} was trained on {medium.name}"
-        options_of(medium, media_options, _rows, trained)
+        options_of(medium, media_options, attrgetter("page_options"), trained)
     with counter("scoring", quiet=quiet) as progress:
         scored = score(subjects, progress)
     with counter("sampling", quiet=quiet) as progress:

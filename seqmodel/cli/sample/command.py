@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ from seqmodel.cli.sample.drawing import draw_pieces
 from seqmodel.cli.sample.filling import fill_pieces
 from seqmodel.cli.sample.targets import Targets
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import Medium, Option, SampleRequest
+from seqmodel.media.definitions import Medium, SampleRequest
 from seqmodel.media.registry import MEDIA, medium_of
 from seqmodel.unit_setting import unit_name
 
@@ -46,11 +47,7 @@ def _formats() -> str:
     return ", ".join(kinds)
 
 
-def _rows(medium: Medium) -> tuple[Option, ...]:
-    return medium.sample_options
-
-
-@with_media_options(_rows)
+@with_media_options(attrgetter("sample_options"))
 def sample(
     out: Annotated[
         Path, typer.Argument(metavar="OUT", help=f"{WRITTEN}; or - for stdout, with --format.")
@@ -187,7 +184,7 @@ def sample(
             f"{loaded.folder} was trained without --end, so its pieces always last until the "
             f"limit: leave out {option}"
         )
-    options = options_of(medium, media_options, _rows, trained)
+    options = options_of(medium, media_options, attrgetter("sample_options"), trained)
     _check_file("continue", "--prime", prime, medium, trained)
     _check_file("fill", "--fill", options.get("fill"), medium, trained)
     request = SampleRequest(

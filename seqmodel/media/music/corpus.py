@@ -51,7 +51,7 @@ class MusicCorpus:
         SeqmodelError: from `works`, if no grid is given and another source has a different one.
     """
 
-    def __init__(self, settings: PianoRollFrames | SourcesGrid) -> None:
+    def __init__(self, settings: PianoRollFrames | SourcesGrid, *_: object) -> None:
         self._given = isinstance(settings, PianoRollFrames)
         self._midi = settings if isinstance(settings, PianoRollFrames) else settings.frame
         self.frame = self._midi

@@ -1,16 +1,15 @@
 """Music: MIDI files and published piano-rolls."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqmodel.media.definitions import FrameDefinition, Medium, Option, Pieces, Settings, lazily
+from seqmodel.media.definitions import FrameDefinition, Medium, Option, Pieces, lazily
 from seqmodel.media.music import defaults
 from seqmodel.media.music.formats import MIDI_SUFFIXES, ROLL_SUFFIXES, SOUND_FORMATS
 from seqmodel.media.music.grid import Grid
 
 if TYPE_CHECKING:
-    from seqmodel.media.music.corpus import MusicCorpus
     from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
     from seqmodel.media.music.midi import Restrike
 
@@ -150,6 +149,7 @@ class Music(Medium):
     page_seconds = 30.0
 
     frame_from_json = lazily("seqmodel.media.music.frames:PianoRollFrames.from_json")
+    corpus = lazily("seqmodel.media.music.corpus:MusicCorpus")
     file_lines = lazily("seqmodel.media.music.inspection:file_lines")
     inspect_splits = lazily("seqmodel.media.music.inspection:inspect_splits")
     listen = lazily("seqmodel.media.music.listening:listen")
@@ -174,14 +174,6 @@ class Music(Medium):
             short_notes == "keep",
         )
         return frame if grid else SourcesGrid(frame)
-
-    def corpus(self, settings: Settings, paths: Sequence[Path], folder: Path) -> "MusicCorpus":
-        """`Medium.corpus`."""
-        from seqmodel.media.music.corpus import MusicCorpus
-        from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
-
-        assert isinstance(settings, PianoRollFrames | SourcesGrid)
-        return MusicCorpus(settings)
 
     def baselines(
         self, train: Pieces, valid: Pieces, frame: FrameDefinition, *, discrete: bool
