@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from seqmodel.data import batches
 from seqmodel.data.dataset import Split
-from seqmodel.model.carry import Carry
-from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.protocol import Window
 
 STEPS_AT_ONCE = 1 << 16

@@ -1,22 +1,47 @@
 """The model: an encoder reads the past, a unit remembers it, an output predicts the next frame."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.dropout import Dropout
-from seqmodel.model.carry import Carry
-from seqmodel.model.encoder import Encoder
+from seqmodel.model.encoder import Encoder, Past
 from seqmodel.outputs.protocol import Output
 from seqmodel.units.backends import choose_device
-from seqmodel.units.module import AnyState, Stack, Unit
+from seqmodel.units.module import AnyState, Stack, Unit, UnitState, is_stack
 
 FRAMES_AT_ONCE = 8192
 """Read at a time over all pieces outside training: bounds the memory."""
 ROWS_AT_ONCE = 1 << 16
 """The same in unit rows, for models with many per frame."""
+
+
+class Carry(NamedTuple):
+    """The unit's state and the encoder's past: all that the next frame depends on."""
+
+    state: AnyState
+    past: Past
+
+    def tensors(self) -> list[Tensor]:
+        """All its tensors: the states from the lowest layer up, then the past."""
+        past = [tensor for tensor in self.past if tensor is not None]
+        return [tensor for layer in self.layers() for tensor in layer] + past
+
+    def like(self, tensors: Sequence[Tensor]) -> "Carry":
+        """A carry of the same structure from other tensors, in the order of `tensors()`."""
+        rest = iter(tensors)
+        layers = [type(layer)(*(next(rest) for _ in layer)) for layer in self.layers()]
+        state = tuple(layers) if is_stack(self.state) else layers[0]
+        return Carry(state, Past(*rest))
+
+    def layers(self) -> Sequence[UnitState]:
+        """The states of the unit's layers, the lowest first."""
+        if is_stack(self.state):
+            return self.state
+        return (cast(UnitState, self.state),)
 
 
 class Reading(NamedTuple):

@@ -19,9 +19,8 @@ from seqmodel.kernels.run.calls import Arena, Call, CallFields, Slot, step_call
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.run.team import thread_count
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.carry import Carry
 from seqmodel.model.encoder import CompiledInputs, Encoder
-from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.notes.draw import FramesDraw
 from seqmodel.outputs.notes.output import NotesOutput
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting

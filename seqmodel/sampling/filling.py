@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from seqmodel.errors import SeqmodelError, UsageError
 from seqmodel.kernels.run.machine import available_memory
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.carry import Carry
-from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.notes.output import NotesOutput
 from seqmodel.sampling.particles import FREE, OFF, ON, Candidates, PlainParticles
 from seqmodel.sampling.sampler import Sampler

@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.carry import Carry
-from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.notes.output import NotesOutput
 
 FREE, ON, OFF = 0.0, -1.0, 2.0

@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from seqmodel.kernels.uniforms import Uniforms
-from seqmodel.model.carry import Carry
-from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.units.backends import stepper
 
 if TYPE_CHECKING:

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from seqmodel.config import Config
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
-from seqmodel.data.dataset import Dataset
+from seqmodel.data.dataset import Dataset, Split
 from seqmodel.data.shard import LostError
 from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.model.sequence import SequenceModel
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.content import (
@@ -33,7 +34,7 @@ from seqmodel.runs.content import (
     is_over,
     model_tensors,
 )
-from seqmodel.training.free_running import run_free
+from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.optimizer import learning_rate_at
 from seqmodel.training.pace import Pace
 from seqmodel.training.processes import Group, check_alike
@@ -52,6 +53,8 @@ from seqmodel.unit_setting import is_text, unit_name
 
 CPU = torch.device("cpu")
 
+SCORED_PIECES, SCORED = 64, 2**19
+"""Of train, at even steps through it: how many, and about how many of their first unit steps."""
 LOUD_NOISE = 1.0
 """Weight noise above this drowns the weights, most of which are smaller."""
 
@@ -341,7 +344,7 @@ class Trainer:
         started = time.monotonic()
         if not progress.corrected:
             seed, epoch = self.config.seed, progress.epoch
-            run_free(model, self.train, seed, epoch, self._save_if_due)
+            _run_free(model, self.train, seed, epoch, self._save_if_due)
             progress.corrected = model.encoder.free_frames is not None
         check_alike(self._group, model)
         valid = likelihood(model, self.valid, progress=scored, team=self._group)
@@ -394,3 +397,24 @@ class Trainer:
         epoch, longest = self.state.progress.epoch, int(self.train.lengths.max())
         content = Content(self.config, self.train.frame, epoch, longest, began_from=self._began)
         return content.to_json()
+
+
+def _run_free(
+    model: SequenceModel, train: Split, seed: int, epoch: int, drawn: Callable[[], None]
+) -> None:
+    """Let the encoder correct itself by what the model draws, if it does; see `Encoder.correct`.
+
+    What is drawn is a function of the model, the seed and the epoch. `drawn` is called after every
+    few frames. Models whose backend has no compiled steps would take hours: they draw nothing.
+    """
+    frames = model.encoder.free_frames
+    if frames is None:
+        return
+    sampler, chunks = Sampler(model), []
+    if frames and sampler.is_compiled:
+        for chunk in sampler.piece(frames, seed=seed, number=epoch, shortest=math.inf):
+            chunks.append(chunk)
+            drawn()
+    some = train.beginnings(SCORED_PIECES, -(-SCORED // model.encoder.steps))
+    free = np.concatenate(chunks) if chunks else None
+    model.encoder.correct(free, lambda: likelihood(model, some).nats_per_frame)

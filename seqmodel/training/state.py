@@ -15,8 +15,7 @@ from seqmodel.config import Config, refuse_unknown
 from seqmodel.data.dataset import Split
 from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
-from seqmodel.model.carry import Carry
-from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.plain_json import Fields
 from seqmodel.runs.content import (
     DATA_HASH,

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from seqmodel.data.batches import Batch
 from seqmodel.kernels.device import one_thread
-from seqmodel.model.carry import Carry
-from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.training.noise import weight_dropout, weight_noise
 from seqmodel.training.optimizer import rescale_gradient
 from seqmodel.training.processes import Group, tree_sum

@@ -13,9 +13,8 @@ from seqmodel import units
 from seqmodel.data.bundled import FRAMES
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model
-from seqmodel.model.carry import Carry
 from seqmodel.model.encoder import Past, WindowEncoder
-from seqmodel.model.sequence import SequenceModel
+from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.bernoulli.specification import BernoulliOutput
 from seqmodel.sampling import sampler as sample
 from seqmodel.sampling.sampler import CHUNK, Sampler

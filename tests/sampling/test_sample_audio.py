@@ -12,8 +12,8 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model
-from seqmodel.model.carry import Carry
 from seqmodel.model.encoder import Past
+from seqmodel.model.sequence import Carry
 from seqmodel.sampling import sampler as sample
 from seqmodel.units import UNITS
 
