@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
+from itertools import accumulate, count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +14,8 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
-from seqmodel.kernels.code.jit import Library, call_at, compiled_once
-from seqmodel.kernels.run.calls import Arena, Call, CallFields, Slot, step_call
+from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
+from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call, CallFields, Slot, step_call
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.run.team import thread_count
 from seqmodel.kernels.uniforms import Uniforms
@@ -99,13 +99,14 @@ class CompiledSampler:
     ) -> Iterator[tuple[NDArray[Any], bool]]:
         """As `Sampler.draw`, onwards from the carry, in steps."""
         memory, steps = self.model.arena.memory(), self.model.encoder.steps
-        fields = self.fields.over(memory)
+        fields, stops = self.fields.over(memory)[np.newaxis], np.array([self.chunk])
         self.model.begin(memory, carry)
         for done in count(0, self.chunk):
             self.frame.refill(memory, uniforms)
             endless = int(min(max(0, shortest - 1 - done), self.chunk))
-            drawn = self.loop.run(fields.ctypes.data, 0, self.chunk, endless, steps)
-            yield self.frame.drawn(memory, abs(drawn)).reshape(abs(drawn) // steps, -1), drawn < 0
+            ended = self.loop.run(fields, stops, endless, steps)
+            drawn = self.frame.drawn(memory, ended or self.chunk)
+            yield drawn.reshape(len(drawn) // steps, -1), ended > 0
 
 
 class CompiledParticles:
@@ -126,14 +127,13 @@ class CompiledParticles:
         self._draw, kept = draw, self._model.inputs.kept
         self._copy_of_kept = self._model.arena.take(*kept.shape)  # a draw replaces what is kept
         copied = {"before": self._copy_of_kept, "kept": kept}
-        again = [step_call(_RESTORE, _write_restore, F=kept.shape[0], **copied), draw.call]
-        calls = [*self._model.calls, *again]
+        restore = step_call(_RESTORE, _write_restore, F=kept.shape[0], **copied)
+        calls = [*self._model.calls, restore, draw.call]
         self._fields = CallFields(calls)
-        self._before_again = sum(len(call.fields) for call in self._model.calls)
         outside = filter(None, (draw.forced, draw.logits, draw.frames))
         self._columns = [self._fields.columns(slot) for slot in outside]
         self._team = ThreadPoolExecutor()  # compiled code runs without the interpreter's lock
-        self._first, self._again = _loop_over(calls), _loop_over(again)
+        self._loop = _loop_over(calls, once=len(self._model.calls))
 
     @property
     def size(self) -> int:
@@ -187,11 +187,7 @@ class CompiledParticles:
 
     def _advance(self, fields: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
         """Advance the arenas whose fields (N, ...) these are, and draw so many candidates (N,)."""
-        again, whole = 8 * self._before_again, fields.strides[0]
-        for place, candidates in enumerate(counts.tolist()):
-            of_arena = fields.ctypes.data + place * whole
-            self._first.run(of_arena, 0, 1, candidates, 1)
-            self._again.run(of_arena + again, 1, candidates, candidates, 1)
+        self._loop.run(fields, counts, endless=int(counts.max()))
 
     def keep(self, ancestors: NDArray[np.int64], frames: NDArray[np.uint8]) -> None:
         """See `PlainParticles`."""
@@ -224,49 +220,60 @@ class _Arenas(NamedTuple):
 
 
 class _Loop:
-    """The compiled run(fields, first, stop, endless, whole).
+    """A compiled loop over calls of the functions at these addresses, the last being a draw.
 
-    Step n, from `first` to below `stop`, calls the functions at these addresses, the last being
-    draw n, each with its number of fields. The steps below `endless` do not end the piece, and
-    others only if n + 1 is a multiple of `whole`.
+    Each has its number of fields. The first `once` are made at step 0 alone.
     """
 
-    def __init__(self, calls: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, calls: Sequence[tuple[int, int]], once: int) -> None:
         module = ir.Module("sample")
-        made = ir.Function(module, ir.FunctionType(INT, [POINTER, *[INT] * 4]), "run")
-        b = ir.IRBuilder(made.append_basic_block())
-        e, (fields, first, stop, endless, whole_steps) = Emitter(b, 8), made.args
-
-        def fields_from(start: int) -> Any:
-            return b.gep(fields, [e.int(start)], source_etype=INT)
-
-        *layers, (draw, _) = calls
-        with e.loop(first, stop) as n:
-            start = 0
-            for address, size in layers:
-                call_at(b, address, ir.VoidType(), [fields_from(start)])
-                start += size
-            ended = call_at(b, draw, INT, [fields_from(start), n])
-            over = b.srem(e.add(n, 1), whole_steps)
-            may_end = b.and_(b.icmp_signed(">=", n, endless), b.icmp_signed("==", over, e.int(0)))
-            with b.if_then(b.and_(may_end, b.icmp_signed("!=", ended, e.int(0)))):
-                b.ret(b.sub(e.int(-1), n))
-        b.ret(stop)
+        kinds = [POINTER, INT, INT, POINTER, INT, INT]
+        with function(module, "run", kinds, ITEMSIZE, INT) as (e, fields, arenas, *more):
+            b, (size, stops, endless, whole) = e.builder, more
+            with e.loop(0, arenas) as k:
+                own = b.gep(fields, [e.mul(k, size)], source_etype=INT)
+                starts = accumulate((length for _, length in calls), initial=0)
+                *before, (draw, place) = (
+                    (address, b.gep(own, [e.int(start)], source_etype=INT))
+                    for (address, _), start in zip(calls, starts, strict=False)
+                )
+                stop = b.load(b.gep(stops, [k], source_etype=INT), typ=INT)
+                with e.loop(0, stop) as n:
+                    with b.if_then(b.icmp_signed("==", n, e.int(0))):
+                        for call in before[:once]:
+                            call_at(b, call[0], ir.VoidType(), [call[1]])
+                    for call in before[once:]:
+                        call_at(b, call[0], ir.VoidType(), [call[1]])
+                    ended = call_at(b, draw, INT, [place, n])
+                    over = b.icmp_signed("==", b.srem(e.add(n, 1), whole), e.int(0))
+                    may_end = b.and_(b.icmp_signed(">=", n, endless), over)
+                    with b.if_then(b.and_(may_end, b.icmp_signed("!=", ended, e.int(0)))):
+                        b.ret(e.add(n, 1))
+            b.ret(e.int(0))
         self._library = Library(module)
-        whole = ctypes.c_int64
-        kind = ctypes.CFUNCTYPE(whole, ctypes.c_void_p, whole, whole, whole, whole)
-        self.run = kind(self._library.address("run"))
-        """Returns `stop` or, at an end, the negated number of steps up to it."""
+        types = [ctypes.c_void_p if kind is POINTER else ctypes.c_int64 for kind in kinds]
+        self._run = ctypes.CFUNCTYPE(ctypes.c_int64, *types)(self._library.address("run"))
+
+    def run(
+        self, fields: NDArray[np.int64], stops: NDArray[np.int64], endless: int, whole: int = 1
+    ) -> int:
+        """Make as many steps as `stops` (N,) says in each arena, with its `fields` (N, ...).
+
+        Draw n is told its number. Those below `endless` do not end the piece, and others only if
+        n + 1 is a multiple of `whole`. Returns n + 1 at an end, else 0.
+        """
+        rows, size = fields.ctypes.data, fields.shape[1]
+        return int(self._run(rows, len(fields), size, stops.ctypes.data, endless, whole))
 
 
 @compiled_once
-def _loop(calls: tuple[tuple[int, int], ...]) -> _Loop:
+def _loop(calls: tuple[tuple[int, int], ...], once: int) -> _Loop:
     """The loop over these calls, compiled at first use."""
-    return _Loop(calls)
+    return _Loop(calls, once)
 
 
-def _loop_over(calls: Sequence[Call]) -> _Loop:
-    return _loop(tuple((call.function, len(call.fields)) for call in calls))
+def _loop_over(calls: Sequence[Call], once: int = 0) -> _Loop:
+    return _loop(tuple((call.function, len(call.fields)) for call in calls), once)
 
 
 _RESTORE = Signature("restore", ("F",), (Array("before", ("F",)), Array("kept", ("F",))))
