@@ -173,11 +173,7 @@ def file_lines(values: Mapping[str, Any]) -> list[str]:
         + f", in {meters}" * bool(meters),
         f"  tonic {values['tonic']} (estimated)" + f", key signature {keys}" * bool(keys),
         f"  {plural(values['frames'], 'frame')} at {values['grid']}, {density}",
-        *(
-            f"  {timing_text(timing, values['grid'])}"
-            for _ in [0]
-            if timing["on_grid"] < NEARLY_ALL
-        ),
+        *[f"  {timing_text(timing, values['grid'])}"][: timing["on_grid"] < NEARLY_ALL],
         *(f"  {line}" for line in Tally(**values["without_onsets"]).lines(onsets=False)),
         *(f"  with --onsets, {line}" for line in Tally(**values["with_onsets"]).lines(onsets=True)),
         *(f"  repaired: {remark}" for remark in values["remarks"]),
