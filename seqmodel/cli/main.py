@@ -112,7 +112,6 @@ def _status() -> int:
         if any(isinstance(error, BrokenPipeError) for error in (end, end.__context__)):
             status = 128 + signal.SIGPIPE
         elif isinstance(end, SystemExit) and isinstance(end.code, int) and end.code > 128:
-            # See `_exit_on_signal`.
             name = signal.Signals(end.code - 128).name
             status = _say(f"ended by {name}; nothing half-written is left", end.code)
         else:

@@ -83,7 +83,8 @@ def prepare(
         print_json(manifest)
     elif not quiet:
         show(*_summary(out, manifest))
-    apart = [str(file.path) for file in found.files if file.split is None]
+    unused = {skip["source"] for skip in manifest["skipped"]}
+    apart = [str(f.path) for f in found.files if f.split is None and str(f.path) not in unused]
     for line in _warnings(medium, manifest, apart):
         message(line, quiet=quiet)
 
@@ -92,6 +93,10 @@ def _stdin(null: bool) -> list[str]:
     """The paths on stdin, one per line, or each terminated by a zero byte."""
     names = sys.stdin.read().split("\0") if null else [line.rstrip("\n") for line in sys.stdin]
     names = [name for name in names if name]
+    if any("\0" in name for name in names):
+        raise UsageError(
+            "stdin holds zero bytes: -0 reads paths from find -print0; a file is named, not piped"
+        )
     if not names:
         how = "each ended by a zero byte" if null else "one per line"
         raise UsageError(f"there are no paths on stdin, where - reads them, {how}")
@@ -101,9 +106,8 @@ def _stdin(null: bool) -> list[str]:
 def _summary(out: Path, manifest: dict[str, Any]) -> list[str]:
     frame = definition_from_json(manifest["media"], manifest["frame"])
     splits = manifest["splits"]
-    durations = {name: frame.duration(counts["frames"]) for name, counts in splits.items()}
-    columns = {name: text for name, text in durations.items() if text is not None}
-    return [f"{out}: {frame}", *split_lines(splits, columns or None)]
+    durations = {name: frame.duration(counts["frames"]) or "" for name, counts in splits.items()}
+    return [f"{out}: {frame}", *split_lines(splits, durations if any(durations.values()) else None)]
 
 
 def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> list[str]:
@@ -119,8 +123,8 @@ def _warnings(medium: Medium, manifest: dict[str, Any], apart: list[str]) -> lis
     by = manifest["split_by"]
     if by["folder"] and by["content_hash"] and apart:
         lines.append(
-            f"folders place {plural(by['folder'], 'piece')}; {by['content_hash']:,} in no folder "
-            f"named train, valid or test go by a hash of their content, such as {apart[0]}"
+            f"{plural(by['folder'], 'piece')} placed by folders named train, valid or test; the "
+            f"other {by['content_hash']:,}, such as {apart[0]}, by a hash of their content"
         )
     lines += _split_remarks(manifest)
     splits = manifest["splits"]

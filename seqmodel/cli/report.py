@@ -59,9 +59,8 @@ def report(
     with counter("sampling", quiet=quiet) as progress:
         drawn = draw(subjects, number=samples, seed=seed, progress=progress, options=media_options)
     command = shlex.join(["seqmodel", *sys.argv[1:]])
-    page = render(
-        run_page(scored, drawn, seed=seed, command=command, options=media_options)
-    ).encode()
+    made = run_page(scored, drawn, seed=seed, command=command, options=media_options)
+    page = render(made).encode()
     write_file(out, page)
     what = str(subjects[0].run.folder) if len(subjects) == 1 else plural(len(subjects), "run")
     message(f"{out}: {what}, {len(page) / 1000:,.0f} kB", quiet=quiet)

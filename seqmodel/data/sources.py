@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from seqmodel.data.dataset import DATASET_FOLDER
 from seqmodel.errors import SeqmodelError, reason
 from seqmodel.files import SYSTEM_FILES
 from seqmodel.media.definitions import Medium
@@ -115,14 +116,10 @@ def _once(sources: Collection[SourceFile]) -> list[SourceFile]:
 def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sources:
     sources = [source for source in found if unread(source.path) is None]
     converted = {source.path.with_suffix("") for source in sources}
-    lost = [
-        Skipped(str(source.path), why)
-        for source in found
-        if (why := unread(source.path)) and source.path.with_suffix("") not in converted
-    ]
+    left = [s for s in found if unread(s.path) and s.path.with_suffix("") not in converted]
     if not sources:
-        more = f", the first of {len(lost):,} such files" if len(lost) > 1 else ""
-        raise SeqmodelError(f"{lost[0].source}{more}: {lost[0].reason}")
+        more = f", the first of {len(left):,} such files" if len(left) > 1 else ""
+        raise SeqmodelError(f"{left[0].path}{more}: {unread(left[0].path)}")
     sure = [one for one in sources if one.path.suffix.lower() not in one.medium.loose_suffixes]
     medium = (sure or sources)[0].medium
     files = [one for one in sources if one.medium is medium]
@@ -135,18 +132,23 @@ def _of_one_medium(found: Collection[SourceFile], skipped: list[Skipped]) -> Sou
         )
     why = f"is not {medium.name}, unlike the other files"
     strays = [Skipped(str(one.path), why) for one in others]
-    return Sources(medium, files, [*strays, *skipped, *lost])
+    for one in left:  # what converts to another medium's files would be a stray too
+        ours = CONVERTED[one.path.suffix.lower()][1] in medium.suffixes
+        strays.append(Skipped(str(one.path), (unread(one.path) if ours else None) or why))
+    return Sources(medium, files, [*strays, *skipped])
 
 
 def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
     """The media files in a folder and below, sorted -> the nearest folder that names a split.
 
-    Links are followed, but none back to a folder above it. What cannot be entered is `skipped`.
+    Links are followed, but none back to a folder above it, or above the top. What cannot be entered
+    is `skipped`, and so are prepared datasets.
     """
     suffixes = CONVERTED.keys() | frozenset().union(*(m.suffixes for m in MEDIA.values()))
     found: dict[Path, str | None] = {}
     entered: set[tuple[str | None, tuple[int, int]]] = set()
-    todo: list[tuple[Path, str | None, frozenset[tuple[int, int]]]] = [(top, None, frozenset())]
+    outside = frozenset((s.st_dev, s.st_ino) for s in map(os.stat, top.resolve().parents))
+    todo: list[tuple[Path, str | None, frozenset[tuple[int, int]]]] = [(top, None, outside)]
     while todo:
         path, split, above = todo.pop()
         if path.suffix.lower() in suffixes and not SYSTEM_FILES.fullmatch(path.name):
@@ -158,6 +160,8 @@ def _media_in(top: Path, skipped: list[Skipped]) -> dict[Path, str | None]:
             here, split = (status.st_dev, status.st_ino), _split_folder(path, split)
             if here in above:
                 raise OSError(errno.ELOOP, "is a link to a folder that it is in")
+            if path != top and DATASET_FOLDER.is_marked(path):
+                raise OSError(errno.EINVAL, "is a prepared dataset")
             inside = [] if (split, here) in entered else sorted(path.iterdir(), reverse=True)
         except OSError as error:
             if path not in found:  # or else it is reported when it is read

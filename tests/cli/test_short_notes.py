@@ -17,12 +17,11 @@ from seqmodel.media.music.pianoroll import place
 from seqmodel.media.registry import MEDIA
 
 REPEATED = (
-    "merged 3 of 5 notes with the same pitch, which sounds up to their start; prepare --onsets "
+    "3 of 5 notes follow one of their pitch without a gap and join it; prepare --onsets "
     "keeps them apart"
 )
 IN_ONE_FRAME = (
-    "merged 1 of 5 notes with another of the same pitch in the same frame; a finer grid keeps them "
-    "apart"
+    "1 of 5 notes begin in the same frame as another of their pitch; a finer grid keeps them apart"
 )
 SHORT = (
     "dropped 3 of 5 notes that fill no frame; prepare --short-notes keep, or a finer grid, keeps "

@@ -165,10 +165,7 @@ def test_files_to_be_converted_are_named_until_they_are():
     expected = [
         {"source": "in/My song.M4A", "reason": f"{AAC}'in/My song.M4A' 'in/My song.flac'"},
         {"source": "in/b.wma", "reason": f"{AAC}in/b.wma in/b.flac"},
-        {
-            "source": "in/score.mxl",
-            "reason": "cannot be read; convert it first: mscore -o in/score.mid in/score.mxl",
-        },
+        {"source": "in/score.mxl", "reason": "is not audio, unlike the other files"},
     ]
     manifest = prepare(find_sources(["in"]), Path("out"), AudioSettings())
     assert manifest["skipped"] == expected
@@ -207,3 +204,28 @@ def test_a_sampled_tune_is_found_beside_its_score():
     tune(Path("in/a.mid"), 60)
     touch("in/a.musicxml", "in/b.musicxml")
     assert [one.source for one in find_sources(["in"]).skipped] == ["in/b.musicxml"]
+
+
+def test_a_link_never_leads_above_the_source():
+    """It once took in all that lay beside the folder that was named."""
+    touch("outer/in/1.mid", "outer/secret/2.mid")
+    link("outer/in/loop", "..")
+    sources = find_sources(["outer/in"])
+    assert [str(file.path) for file in sources.files] == ["outer/in/1.mid"]
+    assert [one.source for one in sources.skipped] == ["outer/in/loop"]
+
+
+def test_a_dataset_beside_its_sources_is_none_of_them():
+    """`prepare . --out data` works twice, also of recordings, where its .npy made it music."""
+    record(Path("1.wav"))
+    for out in ("data", "again"):
+        found = find_sources(["."])
+        prepare(found, Path(out), found.medium.settings({}))
+    skipped = [(one.source, one.reason) for one in find_sources(["."]).skipped]
+    assert skipped == [("again", "is a prepared dataset"), ("data", "is a prepared dataset")]
+
+
+def test_sound_among_music_is_a_stray_also_before_it_is_converted():
+    touch("in/1.mid", "in/memo.m4a")
+    (one,) = find_sources(["in"]).skipped
+    assert one.reason == "is not music, unlike the other files"

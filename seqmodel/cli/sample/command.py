@@ -179,10 +179,9 @@ def sample(
     trained = f"{loaded.folder} was trained on {medium.name} ({loaded.frame})"
     _check(kind, medium, trained)
     if (min_length > 1 or no_end) and not loaded.config.end:
-        option = "--no-end" if no_end else "--min-length"
         raise UsageError(
             f"{loaded.folder} was trained without --end, so its pieces always last until the "
-            f"limit: leave out {option}"
+            f"limit: leave out {'--no-end' if no_end else '--min-length'}"
         )
     options = options_of(medium, media_options, attrgetter("sample_options"), trained)
     _check_file("continue", "--prime", prime, medium, trained)

@@ -146,10 +146,7 @@ def load_midi(path: Path, frame: PianoRollFrames, *, onsets: bool | None = None)
     data = read_whole(path)
     suffix = path.suffix.lower()
     if suffix and suffix not in MIDI_SUFFIXES and not begins_like_midi(data):
-        raise SourceError(
-            f"is neither MIDI nor another supported format ({suffix}): convert it, audio to .wav "
-            "or .flac"
-        )
+        raise SourceError(f"is neither MIDI nor another supported format ({suffix})")
     score = read_score(data, restrike=frame.restrike)
     transposed = semitones_to_c(score) if frame.transpose_to_c else 0
     placed = place(

@@ -35,10 +35,10 @@ class Tally(NamedTuple):
                 "a finer grid, keeps them"
             )
         if self.merged:
-            how = "another of the same pitch in the same frame; a finer grid"
+            how = "begin in the same frame as another of their pitch; a finer grid"
             if not onsets:
-                how = "the same pitch, which sounds up to their start; prepare --onsets"
-            lines.append(f"merged {self.merged:,} {of} with {how} keeps them apart")
+                how = "follow one of their pitch without a gap and join it; prepare --onsets"
+            lines.append(f"{self.merged:,} {of} {how} keeps them apart")
         return lines
 
 
