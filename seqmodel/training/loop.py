@@ -344,7 +344,7 @@ class Trainer:
         started = time.monotonic()
         if not progress.corrected:
             seed, epoch = self.config.seed, progress.epoch
-            _run_free(model, self.train, seed, epoch, self._save_if_due)
+            run_free(model, self.train, seed, epoch, self._save_if_due)
             progress.corrected = model.encoder.free_frames is not None
         check_alike(self._group, model)
         valid = likelihood(model, self.valid, progress=scored, team=self._group)
@@ -399,7 +399,7 @@ class Trainer:
         return content.to_json()
 
 
-def _run_free(
+def run_free(
     model: SequenceModel, train: Split, seed: int, epoch: int, drawn: Callable[[], None]
 ) -> None:
     """Let the encoder correct itself by what the model draws, if it does; see `Encoder.correct`.
