@@ -73,11 +73,11 @@ def test_a_folder_is_scored_whole_and_says_what_was_skipped(call: Call, music: P
     assert [skip["source"] for skip in told["skipped"]] == ["all/bad.mid"]
     Path("linked").mkdir()
     Path("linked/here").symlink_to("../all")
-    Path("linked/song.m4a").touch()
+    Path("linked/song.mxl").touch()
     result = call_ok("eval", run, "--data", "linked")
     assert " on linked: 15 pieces, 480 frames" in result.out
     assert result.err.startswith("skipped 1 file:\n  linked/here/bad.mid: ")
-    assert "skipped 1 .m4a file, such as linked/song.m4a: cannot be read; convert" in result.err
+    assert "skipped 1 .mxl file, such as linked/song.mxl: cannot be read; convert" in result.err
 
 
 def test_files_are_prepared_as_the_runs_data_were(call: Call, music: Path, seconds_run: Path):
