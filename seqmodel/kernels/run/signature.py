@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter, panel_width, spacing, vector_lanes
+from seqmodel.kernels.code.language import Pointer
 from seqmodel.kernels.run import memory
 
 REAL, STORED = "real", "stored"
@@ -100,6 +101,15 @@ class Signature:
             place = b.gep(array, [e.int(k)], source_etype=INT)
             found[name] = b.load(place, name, typ=INT if k < integers else POINTER)
         return found
+
+    def arguments(self, e: Emitter, array: Any) -> dict[str, Any]:
+        """The fields by name as the arguments of a text of `code.language`.
+
+        Only for kernels whose arrays hold reals or 64-bit integers.
+        """
+        found = self.load(e, array)
+        kinds = {REAL: e.real, torch.int64: INT}
+        return found | {a.name: Pointer(found[a.name], kinds[a.dtype]) for a in self.arrays}
 
     def layout(self, itemsize: int, stored: int | None = None, *, addresses: bool = True) -> Layout:
         """The function that checks fields given by name and returns them in order.

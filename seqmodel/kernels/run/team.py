@@ -7,6 +7,7 @@ threads, which start a little slower.
 """
 
 import ctypes
+import inspect
 import os
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from torch import Tensor
 from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.language import translate
 from seqmodel.kernels.run.signature import THREADS, Field, Layout, Signature
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process id: threads do not fork
@@ -83,6 +85,25 @@ def compile_kernel(
     module, name = ir.Module(signature.name), signature.name
     with function(module, name, [POINTER, INT, INT], itemsize) as (e, fields, *share):
         write(e, signature.load(e, fields), *share)
+    return compile_kernels(module, itemsize, [signature])[name]
+
+
+def compile_text(
+    signature: Signature, itemsize: int, text: Callable[..., Any], *, over: str, **constants: Any
+) -> Kernel:
+    """Compile a text of `code.language` that computes the items `first` to `last` of size `over`.
+
+    Its parameters are fields by name, `first`, `last`, `thread`, and `constants`. The library also
+    has a function of the fields alone, its name followed by "_alone", which computes all items.
+    """
+    module, name = ir.Module(signature.name), signature.name
+    wanted = inspect.signature(text).parameters
+    with function(module, name, [POINTER, INT, INT], itemsize) as (e, fields, thread, threads):
+        given = signature.arguments(e, fields) | constants | {"thread": thread}
+        given["first"], given["last"] = e.share(given[over], thread, threads)
+        translate(e, text, **{name: given[name] for name in wanted})
+    with function(module, f"{name}_alone", [POINTER], itemsize) as (e, fields):
+        e.builder.call(module.get_global(name), [fields, e.int(0), e.int(1)])
     return compile_kernels(module, itemsize, [signature])[name]
 
 
