@@ -31,7 +31,7 @@ Steps = Callable[..., tuple[list[Call], list[Slot]]]
 
 
 @dataclass(frozen=True)
-class _Model:
+class CompiledModel:
     """A model in compiled code, its weights copied once for all pieces.
 
     Weights may be float32; everything is computed in float64.
@@ -48,7 +48,8 @@ class _Model:
     """The calls that compute the inputs, the unit's new state, and h: all before a draw."""
 
     @classmethod
-    def of(cls, model: SequenceModel, steps: Steps) -> "_Model":
+    def of(cls, model: SequenceModel, steps: Steps) -> "CompiledModel":
+        """Compile all but the draw; `steps` is what `units.backends.stepper` gives."""
         arena, layers, encoder = Arena(), model.layers(), model.encoder
         inputs = encoder.compiled(arena)
         calls, states = steps(layers, inputs.x, arena, binary=encoder.binary)
@@ -76,7 +77,7 @@ def compiled_sampler(
 ) -> "CompiledSampler | None":
     """The compiled sampler of a model, or None if its output has no compiled draw."""
     with torch.no_grad():
-        compiled = _Model.of(model, steps)
+        compiled = CompiledModel.of(model, steps)
         draw = model.output.compiled_draw(compiled.draw_setting(chunk, temperature))
     if draw is None:
         return None
@@ -88,7 +89,7 @@ def compiled_sampler(
 class CompiledSampler:
     """As `sampler._draw_plainly`."""
 
-    model: _Model
+    model: CompiledModel
     frame: CompiledDraw
     chunk: int
     fields: CallFields
@@ -121,7 +122,7 @@ class CompiledParticles:
         assert isinstance(output, NotesOutput)
         self._end, self._number = output.end, number
         with torch.no_grad():
-            self._model = _Model.of(model, steps)
+            self._model = CompiledModel.of(model, steps)
             draw = output.compiled_draw(self._model.draw_setting(1, temperature, fills=True))
         assert isinstance(draw, FramesDraw)
         self._draw, kept = draw, self._model.inputs.kept

@@ -38,7 +38,7 @@ class Sampler:
         self._chunk = self._steps * max(1, CHUNK // self._steps)
         start = model.start(1)
         tensors = [t.double() if t.is_floating_point() else t for t in start.tensors()]
-        self._start = start.like(tensors)
+        self.start = start.like(tensors)
 
     def draw(
         self, uniforms: Uniforms, *, prime: NDArray[Any] | None = None, shortest: float = 0
@@ -51,7 +51,7 @@ class Sampler:
         distribution given the past and that the piece goes on. That is the distribution of the
         frame alone, since given the past an end does not depend on the frame before it.
         """
-        carry, steps = self._start if prime is None else self.after(prime), self._steps
+        carry, steps = self.start if prime is None else self.after(prime), self._steps
         if self._compiled is not None:
             return self._compiled.draw(carry, uniforms, shortest * steps)
         numbers = (self._chunk, self._temperature, shortest * steps)
@@ -93,7 +93,7 @@ class Sampler:
 
     def after(self, prime: NDArray[Any], carry: Carry | None = None) -> Carry:
         """The carry of one piece in float64 after frames (P, F) from its start or a carry."""
-        carry = carry or self._start
+        carry = carry or self.start
         window = self._model.window(1)
         for start in range(0, len(prime), window):
             frames = np.asarray(prime[start : start + window], np.float64)

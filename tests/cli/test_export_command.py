@@ -39,21 +39,14 @@ MISTAKES = {
     "export {data} page.html": (1, "{data} is a dataset: name a run that was trained on it"),
     "export {run} there.html": (1, "there.html exists already; add --force to replace it"),
     "export {run} no/page.html": (1, "no/page.html: there is no folder no; make it first"),
-    "export {audio} page.html": (
-        2,
-        "{audio} has the output gaussian, which a page cannot play: `seqmodel sample` draws from "
-        "it",
-    ),
 }
 
 
 @pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_a_one_line_error(
-    command: str, call: Call, run: Path, data: Path, audio_run_folder: Path, here: Path
-):
+def test_a_mistake_is_a_one_line_error(command: str, call: Call, run: Path, data: Path, here: Path):
     Path("there.html").write_text("mine")
     status, line = MISTAKES[command]
-    paths = {"run": run, "data": data, "audio": audio_run_folder}
+    paths = {"run": run, "data": data}
     result = call(*(word.format(**paths) for word in command.split()))
     assert (result.err, result.status) == (f"seqmodel: {line.format(**paths)}\n", status)
     assert result.out == ""
@@ -72,7 +65,7 @@ def test_what_was_there_is_replaced_only_when_all_is_written(
         raise SeqmodelError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr("seqmodel.export.page.render._script", fail)
+        patch.setattr("seqmodel.export.page.render._data", fail)
         assert call("export", run, page, "--force").err == "seqmodel: no\n"
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left")))

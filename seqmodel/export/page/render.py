@@ -2,29 +2,39 @@
 
 import json
 import shlex
-from collections.abc import Sequence
 from typing import Any, cast
 
+import torch
+
 from seqmodel.errors import UsageError
-from seqmodel.export.page.content import model_content
-from seqmodel.export.page.steps import step_script
+from seqmodel.export.page.program import program
 from seqmodel.media.music.defaults import TEMPO
 from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.notes.output import NotesOutput
-from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
 from seqmodel.report.page.document import common_style, document, resource
 from seqmodel.report.page.markup import Markup, escaped, joined, tag
 from seqmodel.report.subjects import model_in_words, names_of
 from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec
 
-MODEL = ("uniforms", "unit", "outputs", "model")
 MUSIC: tuple[str, ...] = (
-    *("echo", "encoder", "dynamics", "sound", "midi", "player", "keyboard", "roll", "page"),
+    "dynamics",
+    "sound",
+    "midi",
+    "player",
+    "keyboard",
+    "roll",
+    "page",
     "music",
 )
-SOUND: tuple[str, ...] = ("hearing", "samples", "stream", "wave", "page", "audio")
-BEGIN = 'const page = begin(JSON.parse(document.getElementById("model").textContent));'
+SOUND: tuple[str, ...] = ("stream", "wave", "page", "audio")
+"""What plays, after the model: scripts beside this file."""
+BEGIN = """let page;
+Model.load(JSON.parse(document.getElementById("model").textContent)).then(
+  (model) => (page = begin(model)),
+  (error) => (document.getElementById("status").value = `The model does not run here: ${error}`));
+"""
 START, STOP = "M-4-7l12 7-12 7z", "M-6-6h12v12h-12z"
 
 
@@ -32,24 +42,24 @@ def export_page(run: Run) -> bytes:
     """The page, one file, that draws new music or sound as it plays.
 
     Raises:
-        UsageError: for an output that has no JavaScript, such as those of frame-wise audio.
+        UsageError: for a model whose draw is not compiled, such as frame-wise logistic audio.
     """
+    drawing = program(run.model)
+    if drawing is None:
+        raise UsageError(
+            f"{run.folder} has the output {run.config.output} on the unit {run.config.unit}, which "
+            "a page cannot play: `seqmodel sample` draws from it"
+        )
     folder = run.folder.with_suffix("") if run.folder.is_file() else run.folder  # a zip's name
     (name,) = names_of([folder])
-    told: dict[str, Any] = {"name": name, "rate": run.frame.rate}
+    told = {"name": name, "rate": run.frame.rate, **_shape(run), **drawing}
     if isinstance(run.model.output, NotesOutput):
         frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
         drawn, suffix, scripts, content = "music", "mid", MUSIC, _music(frame)
         told["grid"] = _grid(frame)
-    elif isinstance(run.model.output, SampleWiseOutput):
-        drawn, suffix, scripts, content = "sound", "wav", SOUND, _sound()
     else:
-        raise UsageError(
-            f"{run.folder} has the output {run.config.output}, which a page cannot play: "
-            "`seqmodel sample` draws from it"
-        )
+        drawn, suffix, scripts, content = "sound", "wav", SOUND, _sound()
     title = f"{drawn.capitalize()} by {name}"
-    told |= model_content(run.model, run.longest_piece)
     lead = (
         f"This page is the model itself ({model_in_words(run)}), trained on {run.data.name}. "
         f"It draws new {drawn} in your browser as it plays, without end."
@@ -63,29 +73,28 @@ def export_page(run: Run) -> bytes:
     )
     model = tag("script", _data(told), type="application/json", id="model")
     style = joined(common_style(), resource(__package__, "page.css"))
-    html = document(title, joined(body, model), style=style, script=_script(run, scripts))
+    script = "\n".join(
+        resource(__package__, f"{file}.js") for file in ("uniforms", "model", *scripts)
+    )
+    script = Markup(f'"use strict";\n{script}\n{BEGIN}')
+    html = document(title, joined(body, model), style=style, script=script, wasm=True)
     return html.encode()
 
 
-def _script(run: Run, others: Sequence[str]) -> Markup:
-    """All that the page runs: files of this folder, and the steps of the run's units."""
-    config = run.config
-    steps = [
-        step_script(
-            unit_spec(unit),
-            gate_activation=config.gate_activation,
-            activation=config.activation,
-            bias=config.bias,
-        )
-        for unit in (config.unit, config.note_unit)
-        if unit is not None
-    ]
-    units = (
-        "/* The equations of the unit along time and, if there is one, along pitch. */\n"
-        f"const UNITS = [{', '.join(steps)}];\n"
-    )
-    files = [resource(__package__, f"{name}.js") for name in (*MODEL, *others)]
-    return Markup("\n".join(['"use strict";', *files, units, BEGIN]))
+def _shape(run: Run) -> dict[str, Any]:
+    """What the page needs to know of frames and of the end of pieces."""
+    encoder, output = run.model.encoder, run.model.output
+    notes = output if isinstance(output, NotesOutput) else None
+    zero, one = encoder.kept(torch.tensor([[0.0], [1.0]], dtype=torch.float64))[:, 0].tolist()
+    deviation = 1 / (one - zero)
+    return {
+        "notes": notes.notes if notes else 0,
+        "onsets": notes is not None and notes.onsets,
+        "end": isinstance(output, EndingOutput) and output.end,
+        "longest": run.longest_piece * encoder.steps,
+        "steps": encoder.steps,
+        "scale": None if notes else {"mean": -zero * deviation, "deviation": deviation},
+    }
 
 
 def _data(told: dict[str, Any]) -> Markup:

@@ -86,7 +86,10 @@ class Arena:
 
 
 class Call:
-    """A compiled function at an address, and its fields: numbers, tensors and slots."""
+    """A compiled function at an address, and its fields: numbers, tensors and slots.
+
+    The first of them are named `names`.
+    """
 
     def __init__(
         self,
@@ -97,7 +100,7 @@ class Call:
         stored: int | None = None,
     ) -> None:
         """ValueError if `fields` are not what `signature` declares."""
-        self.function = function
+        self.function, self.names = function, signature.fields
         layout = signature.layout(itemsize, stored, addresses=False)
         try:
             self.fields: list[int | Tensor | Slot]
@@ -136,7 +139,7 @@ class Nested(Call):
     """A call that makes further calls: their fields follow its own."""
 
     def __init__(self, outer: Call, inner: Sequence[Call]) -> None:
-        self.function = outer.function
+        self.function, self.names = outer.function, outer.names
         self.fields = [field for call in (outer, *inner) for field in call.fields]
 
 
