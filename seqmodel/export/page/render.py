@@ -13,29 +13,31 @@ from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.notes.output import NotesOutput
 from seqmodel.report.page.document import common_style, document, resource
-from seqmodel.report.page.markup import Markup, escaped, joined, tag
+from seqmodel.report.page.markup import Markup, escaped, filled, joined, tag
 from seqmodel.report.subjects import model_in_words, names_of
 from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec
 
-MUSIC: tuple[str, ...] = (
-    "dynamics",
-    "sound",
-    "midi",
-    "player",
-    "keyboard",
-    "roll",
-    "page",
-    "music",
-)
-SOUND: tuple[str, ...] = ("stream", "wave", "page", "audio")
-"""What plays, after the model: scripts beside this file."""
 BEGIN = """let page;
 Model.load(JSON.parse(document.getElementById("model").textContent)).then(
   (model) => (page = begin(model)),
   (error) => (document.getElementById("status").value = `The model does not run here: ${error}`));
 """
-START, STOP = "M-4-7l12 7-12 7z", "M-6-6h12v12h-12z"
+ROLL = """<div class="stage" id="stage"><div class="wide">
+<canvas class="view" id="roll" role="img"
+ aria-label="Piano-roll: notes rise from their keys as they sound"></canvas>
+<div class="keys" id="keys" role="group" aria-label="Piano keyboard"></div>
+</div></div>"""
+TEMPO_AND_MIDI = """<div class="range">
+<label for="tempo">$name <span class="value" aria-hidden="true"></span></label>
+<input type="range" id="tempo" min="$least" max="$most" step="$step" value="$plain"
+ data-plain="$plain" data-unit=" $unit"></div>
+<button type="button" id="midi">Connect a MIDI keyboard</button>"""
+HINTS = """<p class="hint">Play an opening on the keys, and let the model continue it.$in_c</p>
+<p class="hint typing"><label><input type="checkbox" id="typing" checked> Computer keys play,
+too:</label> $keys from C; <kbd>Z</kbd> and <kbd>X</kbd> move by an octave.</p>"""
+WAVE = """<div class="stage">
+<canvas class="view" id="wave" role="img" aria-label="Waveform"></canvas></div>"""
 
 
 def export_page(run: Run) -> bytes:
@@ -55,28 +57,20 @@ def export_page(run: Run) -> bytes:
     told = {"name": name, "rate": run.frame.rate, **_shape(run), **drawing}
     if isinstance(run.model.output, NotesOutput):
         frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
-        drawn, suffix, scripts, content = "music", "mid", MUSIC, _music(frame)
+        drawn, kind, suffix, parts = "music", "MIDI", "mid", _music(frame)
+        scripts = ["dynamics", "sound", "midi", "player", "keyboard", "roll", "page", "music"]
         told["grid"] = _grid(frame)
     else:
-        drawn, suffix, scripts, content = "sound", "wav", SOUND, _sound()
+        drawn, kind, suffix, parts = "sound", "WAV", "wav", {"stage": Markup(WAVE)}
+        scripts = ["stream", "wave", "page", "audio"]
     title = f"{drawn.capitalize()} by {name}"
-    lead = (
-        f"This page is the model itself ({model_in_words(run)}), trained on {run.data.name}. "
-        f"It draws new {drawn} in your browser as it plays, without end."
-    )
-    body = tag(
-        "main",
-        tag("header", tag("h1", title), tag("p", lead, class_="lead")),
-        tag("noscript", tag("p", "It needs JavaScript.")),
-        content,
-        _about(run, suffix),
-    )
+    words = {"title": title, "model": model_in_words(run), "data": run.data.name, "drawn": drawn}
+    page = {"kind": kind, "suffix": suffix, "settings": "", "hints": "", **words, **parts}
+    body = filled(resource(__package__, "page.html"), **page, about=_about(run, suffix))
     model = tag("script", _data(told), type="application/json", id="model")
     style = joined(common_style(), resource(__package__, "page.css"))
-    script = "\n".join(
-        resource(__package__, f"{file}.js") for file in ("uniforms", "model", *scripts)
-    )
-    script = Markup(f'"use strict";\n{script}\n{BEGIN}')
+    files = (resource(__package__, f"{file}.js") for file in ("uniforms", "model", *scripts))
+    script = Markup("\n".join(['"use strict";', *files, BEGIN]))
     html = document(title, joined(body, model), style=style, script=script, wasm=True)
     return html.encode()
 
@@ -109,85 +103,20 @@ def _grid(frame: PianoRollFrames) -> dict[str, float | None]:
     }
 
 
-def _music(frame: PianoRollFrames) -> Markup:
-    """The player of music: a piano-roll above a keyboard, which scroll together."""
-    roll = tag(
-        "canvas", class_="view", id="roll", role="img",
-        aria_label="Piano-roll: notes rise from their keys as they sound",
-    )  # fmt: skip
-    keys = tag("div", class_="keys", id="keys", role="group", aria_label="Piano keyboard")
+def _music(frame: PianoRollFrames) -> dict[str, str]:
+    """A piano-roll above a keyboard, which scroll together, and what goes with them."""
     if frame.grid.steps_per_beat is not None:
-        tempo = _range("tempo", "Tempo", 40, 240, 1, round(TEMPO), " bpm")
+        scale, name, unit = (40, 240, 1, round(TEMPO)), "Tempo", "bpm"
     else:
-        tempo = _range("tempo", "Speed", 25, 400, 5, 100, " %")
-    stage = tag("div", tag("div", roll, keys, class_="wide"), class_="stage", id="stage")
-    player = _player(stage, "mid", "MIDI", tempo, _button("midi", "Connect a MIDI keyboard"))
-    return joined(player, _hints(frame))
-
-
-def _sound() -> Markup:
-    """The player of sound: a waveform."""
-    wave = tag("canvas", class_="view", id="wave", role="img", aria_label="Waveform")
-    return _player(tag("div", wave, class_="stage"), "wav", "WAV")
-
-
-def _player(stage: Markup, suffix: str, kind: str, *settings: Markup) -> Markup:
-    """What is seen between the controls that every page has."""
-    icon = tag(
-        "svg",
-        tag("path", class_="to-start", d=START),
-        tag("path", class_="to-stop", d=STOP),
-        viewBox="-10 -10 20 20",
-        aria_hidden="true",
-    )
-    words = tag("span", "Start")
-    start = {"type": "button", "id": "play", "class_": "play", "data_state": "start"}
-    above = [
-        tag("button", icon, words, **start),
-        _button("over", "Start over"),
-        tag("button", f"Save as {kind}", type="button", id="save", data_suffix=suffix),
-        tag("output", class_="status", id="status"),
-    ]
-    seed = {"inputmode": "numeric", "autocomplete": "off", "value": "1", "id": "seed"}
-    below = [
-        tag("div", tag("label", "Seed", for_="seed"), tag("input", type="text", **seed)),
-        _button("another", "New seed"),
-        _range("temperature", "Temperature", 0, 2, 0.05, 1, ""),
-        *settings,
-    ]
-    return joined(
-        tag("div", *above, class_="controls", role="group", aria_label="Player"),
-        stage,
-        tag("div", *below, class_="controls", role="group", aria_label="Settings"),
-    )
-
-
-def _button(name: str, text: str) -> Markup:
-    return tag("button", text, type="button", id=name)
-
-
-def _range(
-    name: str, text: str, least: float, most: float, step: float, value: float, unit: str
-) -> Markup:
-    scale = {"min": str(least), "max": str(most), "step": str(step), "value": str(value)}
-    told = {"data_plain": str(value), "data_unit": unit}
-    shown = tag("span", class_="value", aria_hidden="true")  # the range tells it by itself
-    label = tag("label", f"{text} ", shown, for_=name)
-    return tag("div", label, tag("input", type="range", id=name, **scale, **told), class_="range")
-
-
-def _hints(frame: PianoRollFrames) -> Markup:
-    checked = tag("input", type="checkbox", id="typing", checked=True)
+        scale, name, unit = (25, 400, 5, 100), "Speed", "%"
+    tempo = dict(zip(("least", "most", "step", "plain"), scale, strict=True))
     keys = joined(*(tag("kbd", key) for key in "AWSEDFTGYHUJK"))
-    typing = [tag("label", checked, " Computer keys play, too:"), " ", keys, " from C; "]
-    typing += [tag("kbd", "Z"), " and ", tag("kbd", "X"), " move by an octave."]
-    opening = "Play an opening on the keys, and let the model continue it."
-    if frame.transpose_to_c:
-        opening += " All music that it knows is in C major or A minor."
-    return joined(
-        tag("p", opening, class_="hint"),
-        tag("p", *typing, class_="hint typing"),
-    )
+    in_c = " All music that it knows is in C major or A minor." if frame.transpose_to_c else ""
+    return {
+        "stage": Markup(ROLL),
+        "settings": filled(TEMPO_AND_MIDI, name=name, unit=unit, **tempo),
+        "hints": filled(HINTS, keys=keys, in_c=in_c),
+    }
 
 
 def _about(run: Run, suffix: str) -> Markup:

@@ -4,6 +4,7 @@ Anything that is not `Markup` is text, and is escaped when put into an element o
 """
 
 import html
+from string import Template
 
 from seqmodel.media.words import printable
 
@@ -25,6 +26,12 @@ def escaped(text: str) -> Markup:
 def joined(*parts: str) -> Markup:
     """The parts, escaped and concatenated."""
     return Markup("".join(map(escaped, parts)))
+
+
+def filled(template: str, **parts: str | float) -> Markup:
+    """A template that is HTML, with the parts, escaped, in place of $names."""
+    texts = {name: escaped(p if isinstance(p, str) else str(p)) for name, p in parts.items()}
+    return Markup(Template(template).substitute(texts))
 
 
 def tag(name: str, /, *content: str, **attributes: str | float | bool | None) -> Markup:
