@@ -4,31 +4,20 @@ README.md of `seqmodel.export` tells what goes in and comes out.
 """
 
 import json
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from onnx import helper
 
 import seqmodel
 from seqmodel.errors import SeqmodelError
-from seqmodel.export.onnx import encoders, notes, samples, sound
+from seqmodel.export.onnx.encoders import ENCODERS
 from seqmodel.export.onnx.graph import IR_VERSION, OPSET, ROWS, Graph
-from seqmodel.export.onnx.reading import COLDEST, Reading, Told
+from seqmodel.export.onnx.outputs import COLDEST, OUTPUTS, Reading
 from seqmodel.export.onnx.units import over_time
-from seqmodel.model.encoder import WindowEncoder
-from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.outputs.registry import output_name
 from seqmodel.runs.folder import Run
 from seqmodel.units.registry import unit_spec
-
-ENCODERS: Mapping[type, Callable[..., encoders.Encoded]] = {
-    WindowEncoder: encoders.window,
-    NoteEncoder: encoders.notes,
-    SoundEncoder: sound.sound,
-}
-OUTPUTS: Mapping[type, Callable[..., Told]] = {**notes.OUTPUTS, **samples.OUTPUTS}
 
 
 def export_graph(run: Run) -> bytes:
