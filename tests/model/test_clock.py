@@ -16,7 +16,8 @@ from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.clock import DIGITS, KEPT, ODDS_SCALE, SOON, Clock
 from seqmodel.model.notes import NoteEncoder
-from seqmodel.sampling.sampler import CHUNK, Sampler, _draw_plainly
+from seqmodel.sampling.plain import plain_sampler
+from seqmodel.sampling.sampler import CHUNK, Sampler
 
 LENGTHS = [12, 30, 30, 33, 40]
 
@@ -141,8 +142,8 @@ def test_compiled_and_plain_sampling_read_the_same_clock(output, echo, clock, me
     prime = pieces(7, 1, 88)[:, 0].numpy()
     compiled, ended = next(sampler.draw(Uniforms(3), prime=prime))
     with torch.no_grad():
-        start = sampler.double, sampler.after(prime)
-        plain, _ = next(_draw_plainly(*start, Uniforms(3), CHUNK, 1.0, 0))
+        draws = plain_sampler(sampler.double, CHUNK, 1.0)
+        plain, _ = next(draws(sampler.after(prime), Uniforms(3), 0))
     assert ended == clock
     np.testing.assert_array_equal(compiled, plain)
 

@@ -12,7 +12,8 @@ from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS, followed, remember, start_memory
 from seqmodel.model.echo_kernel import compiled_echoes
 from seqmodel.model.notes import NoteEncoder
-from seqmodel.sampling.sampler import CHUNK, Sampler, _draw_plainly
+from seqmodel.sampling.plain import plain_sampler
+from seqmodel.sampling.sampler import CHUNK, Sampler
 
 SIZES = pytest.mark.parametrize("size", [1, 63, 88, 129, 176])
 
@@ -151,8 +152,8 @@ def test_compiled_and_plain_sampling_read_the_same_echo(output):
     sampler = Sampler(model)
     compiled, _ = next(sampler.draw(Uniforms(3), prime=prime))
     with torch.no_grad():
-        start = sampler.double, sampler.after(prime)
-        plain, _ = next(_draw_plainly(*start, Uniforms(3), CHUNK, 1.0, 0))
+        draws = plain_sampler(sampler.double, CHUNK, 1.0)
+        plain, _ = next(draws(sampler.after(prime), Uniforms(3), 0))
     np.testing.assert_array_equal(compiled, plain)
     other, _ = next(sampler.draw(Uniforms(3), prime=prime[:-1]))
     assert not np.array_equal(other[: len(plain)], plain[: len(other)])

@@ -23,7 +23,7 @@ from seqmodel.kernels.code.emit import INT, POINTER, PORTABLE, Emitter, emitting
 from seqmodel.kernels.code.jit import call_at, function
 from seqmodel.kernels.code.vectors import Vector, polynomial
 from seqmodel.kernels.code.wasm import STACK, webassembly
-from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call
+from seqmodel.kernels.run.calls import ITEMSIZE, Call, Slot, step_call, write_calls
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING
 from seqmodel.model.sequence import SequenceModel
@@ -94,24 +94,15 @@ def _code(before: Sequence[Call], draws: Sequence[Sequence[Call]]) -> bytes:
     with function(module, "step", kinds, ITEMSIZE, _FLAG) as (e, fields, of_draw, number):
         b = e.builder
 
-        def make(calls: Sequence[Call], place: Any) -> Any:
-            for call in calls:
-                arguments = (
-                    [place, e.int(0)] if call is calls[-1] and calls is not before else [place]
-                )
-                returns = ir.VoidType() if len(arguments) == 1 else INT
-                made = call_at(b, call.function, returns, arguments)
-                place = b.gep(place, [e.int(len(call.fields))], source_etype=INT)
-            return made
-
-        make(before, fields)
+        write_calls(e, [call.shape for call in before], fields)
         none = b.append_basic_block()
         switch = b.switch(number, none)
-        for k, calls in enumerate(draws):
+        for k, (*others, draw) in enumerate(draws):
             block = b.append_basic_block()
             switch.add_case(_FLAG(k), block)
             b.position_at_end(block)
-            b.ret(b.trunc(make(calls, of_draw), _FLAG))
+            place = write_calls(e, [call.shape for call in others], of_draw)
+            b.ret(b.trunc(call_at(b, draw.function, INT, [place, e.int(0)]), _FLAG))
         b.position_at_end(none)
         b.ret(_FLAG(0))
     return webassembly(module, "step")

@@ -82,7 +82,7 @@ def function(
 
 
 def call_at(builder: Any, address: int, returns: Any, arguments: Sequence[Any]) -> Any:
-    """A call to the function at `address` in a `Library`, which must outlive the calling module."""
+    """A call to the function at `address` in a `Library`."""
     module, name = builder.module, _names[address]
     if name not in module.globals:
         binding.add_symbol(name, address)
@@ -91,7 +91,7 @@ def call_at(builder: Any, address: int, returns: Any, arguments: Sequence[Any]) 
 
 
 class Library:
-    """A compiled module. It must outlive every use of its functions' addresses.
+    """A compiled module, which lives on once the address of a function has been asked for.
 
     Attributes:
         source: its IR.

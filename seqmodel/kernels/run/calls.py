@@ -4,7 +4,7 @@ Sampling draws many pieces over the same weights: the weights are shared, while 
 are in each piece's arena, at the same offsets for all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,8 +15,8 @@ from llvmlite import ir
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seqmodel.kernels.code.emit import POINTER
-from seqmodel.kernels.code.jit import Library, compiled_once, function
+from seqmodel.kernels.code.emit import INT, POINTER, Emitter
+from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.run.signature import Signature
 
 _ALIGNED = 64  # bytes: a vector that straddles two cache lines takes twice as long to load
@@ -108,6 +108,11 @@ class Call:
         except (TypeError, AttributeError) as error:
             raise signature.complaint(fields, error) from error
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The function, and its number of fields."""
+        return self.function, len(self.fields)
+
 
 ITEMSIZE = torch.float64.itemsize
 """Of the numbers of a `step_call`."""
@@ -133,6 +138,17 @@ def _step(signature: Signature, write: Callable[..., None], parameters: tuple[An
     with function(module, "step", [POINTER], ITEMSIZE) as (e, fields):
         write(e, signature.load(e, fields), *parameters)
     return Library(module)
+
+
+def write_calls(e: Emitter, calls: Iterable[tuple[int, int]], fields: Any) -> Any:
+    """Make calls, each a function and its number of fields, which are one after another.
+
+    Returns the address of the fields after theirs.
+    """
+    for address, count in calls:
+        call_at(e.builder, address, ir.VoidType(), [fields])
+        fields = e.builder.gep(fields, [e.int(count)], source_etype=INT)
+    return fields
 
 
 class Nested(Call):

@@ -1,11 +1,13 @@
-"""Particles: drafts of one piece, which advance together, some of their numbers given.
+"""Sampling by PyTorch, frame by frame: the reference implementations, for models in float64.
 
-A draft's next frame is drawn several times over, as candidates, of which one is kept. A given
-number is one whose uniform is forced: -1 is below every probability, and 2 below none, so that
-whatever draws frames also places what is given.
+Particles are drafts of one piece, which advance together, some of their numbers given. A draft's
+next frame is drawn several times over, as candidates, of which one is kept. A given number is one
+whose uniform is forced: -1 is below every probability, and 2 below none, so that whatever draws
+frames also places what is given.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +17,10 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.outputs.notes.output import NotesOutput
 
+Drawing = Iterator[tuple[NDArray[Any], bool]]
+"""Frames without end, in chunks (n, F), each with whether the piece ends there."""
+Draws = Callable[[Carry, Uniforms, float], Drawing]
+"""Draws a piece that goes on from a carry and does not end before so many steps."""
 FREE, ON, OFF = 0.0, -1.0, 2.0
 """Uniforms that a number is forced by; FREE forces nothing."""
 
@@ -30,8 +36,33 @@ class Candidates(NamedTuple):
     """(N,), the logits of the piece ending here; -inf if the model does not predict ends."""
 
 
+def plain_sampler(model: SequenceModel, chunk: int, temperature: float) -> Draws:
+    """Draws `chunk` steps at a time."""
+    output, steps = model.output, model.encoder.steps
+
+    def draw(carry: Carry, uniforms: Uniforms, shortest: float) -> Drawing:
+        device, count = carry.past.numbers.device, 0
+        while True:
+            frames, ended = [], False
+            numbers = uniforms.take(chunk, 1, output.uniforms_per_frame)
+            with torch.inference_mode():
+                for uniform in torch.from_numpy(numbers).to(device):
+                    h, state = model.step(carry)
+                    drawn = output.draw_frame(h, carry.past.numbers, uniform, temperature)
+                    carry = Carry(state, model.encoder.append(carry.past, drawn.frame))
+                    frames.append(drawn.frame[0].cpu().numpy())
+                    count += 1
+                    ended = bool(drawn.ended) and count % steps == 0 and count >= shortest
+                    if ended:
+                        break
+            line = np.stack(frames).astype(output.frame_type)
+            yield line.reshape(len(line) // steps, -1), ended
+
+    return draw
+
+
 class PlainParticles:
-    """N drafts of a piece of music: the reference implementation, for models in float64."""
+    """N drafts of a piece of music."""
 
     def __init__(self, model: SequenceModel, number: int, temperature: float) -> None:
         assert isinstance(model.output, NotesOutput)
