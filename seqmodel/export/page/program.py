@@ -57,28 +57,50 @@ def program(model: SequenceModel) -> dict[str, Any] | None:
             if refill is None:
                 return None
             draws.append([refill, draw.call])
-        kinds = {tuple(call.function for call in calls): calls for calls in draws}
-        code = _code(compiled.calls, [*kinds.values()])
-    start = own.arena.memory()
+        sequences = [compiled.calls, *draws]
+        variants = {tuple(call.function for call in calls): calls for calls in draws}
+        code = _code(compiled.calls, [*variants.values()])
+    start, kept = own.arena.memory(), compiled.inputs.kept
     start[:] = 0
     compiled.begin(start, Sampler(model).start)
-    image, numbers = _Image([compiled.calls, *draws], start), [*kinds]
-    before, *places = image.fields
-    kept = compiled.inputs.kept
+    memory = _Memory()
+    tensors = {
+        _key(field): field.numpy()
+        for calls in sequences
+        for call in calls
+        for field in call.fields
+        if isinstance(field, Tensor)
+    }
+    narrow = {key: array for key, array in tensors.items() if _is_narrow(array)}
+    places = {key: memory.put(array, narrow=True) for key, array in narrow.items()}
+    widened = (memory.end - STACK) // ITEMSIZE
+    arena = memory.put(start)
+    places |= {key: memory.put(array) for key, array in tensors.items() if key not in narrow}
+
+    def number(field: int | Tensor | Slot) -> int:
+        if isinstance(field, Slot):
+            return arena + field.start
+        return field if isinstance(field, int) else places[_key(field)]
+
+    before, *of_draws = (
+        memory.put(np.array([number(field) for call in calls for field in call.fields]))
+        for calls in sequences
+    )
+    numbers = {functions: k for k, functions in enumerate(variants)}
     return {
-        "program": b64encode(zlib.compress(image.data + code, 9)).decode("ascii"),
+        "program": b64encode(zlib.compress(memory.data + code, 9)).decode("ascii"),
+        "code": len(memory.data),
         "base": STACK,
-        "pages": -(-(image.arena + len(start)) // _PAGE),
-        "widened": image.widened,
-        "code": len(image.data),
+        "widened": widened,
+        "pages": -(-memory.end // _PAGE),
         "before": before,
         "draws": [
-            [place, numbers.index(tuple(call.function for call in calls))]
-            for place, calls in zip(places, draws, strict=True)
+            [place, numbers[tuple(call.function for call in calls)]]
+            for place, calls in zip(of_draws, draws, strict=True)
         ],
-        "arena": [image.arena, len(start)],
-        "stream": image.arena + stream.start,
-        "kept": [image.arena + kept.start, *kept.shape],
+        "arena": [arena, len(start)],
+        "stream": arena + stream.start,
+        "kept": [arena + kept.start, *kept.shape],
         "frameSize": model.output.frame_size,
     }
 
@@ -93,7 +115,6 @@ def _code(before: Sequence[Call], draws: Sequence[Sequence[Call]]) -> bytes:
     kinds = [POINTER, POINTER, _FLAG]
     with function(module, "step", kinds, ITEMSIZE, _FLAG) as (e, fields, of_draw, number):
         b = e.builder
-
         write_calls(e, [call.shape for call in before], fields)
         none = b.append_basic_block()
         switch = b.switch(number, none)
@@ -108,51 +129,19 @@ def _code(before: Sequence[Call], draws: Sequence[Sequence[Call]]) -> bytes:
     return webassembly(module, "step")
 
 
-class _Image:
-    """What is in memory from `STACK` on.
+class _Memory:
+    """What is in memory from `STACK` on; `data` has of narrow arrays float32."""
 
-    Attributes:
-        widened: how many numbers of float64 it begins with; `data` has them as float32.
-        data: all of it but those bytes.
-        fields: where the fields of each sequence of calls are.
-        arena: where the arena is, the last of all.
-    """
+    def __init__(self) -> None:
+        self.end, self.data = STACK, b""
 
-    def __init__(self, calls: Sequence[Sequence[Call]], start: NDArray[np.uint8]) -> None:
-        tensors = {
-            _key(field): field.numpy()
-            for of_one in calls
-            for call in of_one
-            for field in call.fields
-            if isinstance(field, Tensor)
-        }
-        narrow = {key: array for key, array in tensors.items() if _is_narrow(array)}
-        ordered = narrow | tensors
-        places, end, self.widened = dict[Any, int](), STACK, 0
-        for key, array in ordered.items():
-            places[key], end = end, end + _aligned(array.nbytes)
-            if key in narrow:
-                self.widened = (end - STACK) // ITEMSIZE
-        self.fields = []
-        for of_one in calls:
-            self.fields.append(end)
-            end += _aligned(8 * sum(len(call.fields) for call in of_one))
-        self.arena = end
-
-        def number(field: int | Tensor | Slot) -> int:
-            if isinstance(field, Slot):
-                return self.arena + field.start
-            return field if isinstance(field, int) else places[_key(field)]
-
-        parts = [(array.astype("<f4"), _ALIGNED // 2) for array in narrow.values()]
-        parts += [(array, _ALIGNED) for key, array in ordered.items() if key not in narrow]
-        parts += [
-            (np.array([number(f) for call in of_one for f in call.fields], "<i8"), _ALIGNED)
-            for of_one in calls
-        ]
-        data = [array.tobytes() for array, _ in parts]
-        whole = (d + bytes(-len(d) % size) for d, (_, size) in zip(data, parts, strict=True))
-        self.data = b"".join(whole) + start.tobytes()
+    def put(self, array: NDArray[Any], *, narrow: bool = False) -> int:
+        """Append an array, and return its address."""
+        place, size = self.end, -(-array.nbytes // _ALIGNED) * _ALIGNED
+        stored = array.astype("<f4") if narrow else array
+        self.data += stored.tobytes().ljust(size // 2 if narrow else size, b"\0")
+        self.end += size
+        return place
 
 
 def _key(tensor: Tensor) -> Any:
@@ -163,10 +152,6 @@ def _key(tensor: Tensor) -> Any:
 def _is_narrow(array: NDArray[Any]) -> bool:
     """Whether float32 holds all of an array in float64."""
     return array.dtype == np.float64 and bool((array == array.astype(np.float32)).all())
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNED) * _ALIGNED
 
 
 # ---- the uniforms that a draw reads, from the stream of the piece
