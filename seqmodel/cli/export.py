@@ -22,7 +22,7 @@ def export(
     .html is a page that draws new music or sound in the browser, without end, as it plays; .onnx is
     a graph for other programs; .zip is the run itself, which --run takes in place of a folder.
     """
-    from seqmodel.export.registry import EXPORTS
+    from seqmodel.export import EXPORTS
     from seqmodel.files import write_file
     from seqmodel.runs.folder import load_run
 

@@ -7,7 +7,7 @@ from calling import Call, call_ok
 from reading import read
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.export.registry import EXPORTS
+from seqmodel.export import EXPORTS
 
 
 def test_a_page_is_written(call: Call, run: Path):
