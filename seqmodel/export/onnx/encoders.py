@@ -1,6 +1,6 @@
-"""Encoders: what is told of the frames heard, for the unit and the output.
+"""Encoders: what is known of the frames read, for the unit and the output.
 
-Each takes the frames heard (rows, F), and keeps what it remembers of earlier ones in states, all of
+Each takes the frames read (rows, F), and keeps what it remembers of earlier ones in states, all of
 them zero before the first frame.
 """
 
@@ -21,19 +21,19 @@ from seqmodel.model.sound import steering
 from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.model.sound.known import Known
 
-HEARD = "heard"
+COUNTER = "heard"
 """The state that counts frames, or samples, so far."""
 WORD = 24
 """Numbers of a remembered frame that fit in a float, one bit each."""
 
 
 class Encoded(NamedTuple):
-    """What is told for each of the rows, which follow the frames heard."""
+    """What is given for each of the rows, which follow the frames read."""
 
     x: Symbol
     """(rows, R, I), for the unit."""
-    beside: Symbol | None
-    """(rows, R, E), for the output, beside h."""
+    skip: Symbol | None
+    """(rows, R, E), for the output, alongside h."""
     past: Symbol
     """(rows, C), the numbers before each frame."""
     last: Symbol | None = None
@@ -67,22 +67,22 @@ def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> En
     ]
     if encoder.onsets:
         parts.append(_around(g, frames[:, D:], D))
-    beside = list[Symbol]()
+    skip = list[Symbol]()
     if encoder.clock or encoder.echo:
-        heard = g.state(HEARD, [], INT64)
-        after = heard + g.squeeze(g.count(frames), 0)
-        g.keep(HEARD, after, [], INT64)
+        count = g.state(COUNTER, [], INT64)
+        after = count + g.squeeze(g.count(frames), 0)
+        g.keep(COUNTER, after, [], INT64)
         if encoder.echo:
             with g.within("echo"):
-                beside.append(_echo(g, frames, frame_size, heard, D))
+                skip.append(_echo(g, frames, frame_size, count, D))
         if encoder.clock:
             table, period = encoder.clock.table().float().numpy(), encoder.clock.period
-            elapsed = g("Range", heard, after, 1)
+            elapsed = g("Range", count, after, 1)
             place = g("Min", elapsed, elapsed % period + (len(table) - period))
             row = g("Gather", g.constant(table, "clock"), place)
-            beside.append(g.repeated(g.unsqueeze(row, 1), frames, D, encoder.clock.size))
-    x = g.concat([*parts, *beside], 2)
-    return Encoded(x, g.concat(beside, 2) if beside else None, frames)
+            skip.append(g.repeated(g.unsqueeze(row, 1), frames, D, encoder.clock.size))
+    x = g.concat([*parts, *skip], 2)
+    return Encoded(x, g.concat(skip, 2) if skip else None, frames)
 
 
 def _around(g: Graph, line: Symbol, D: int) -> Symbol:
@@ -91,7 +91,7 @@ def _around(g: Graph, line: Symbol, D: int) -> Symbol:
     return g("Gather", padded, np.arange(D)[:, np.newaxis] + np.arange(WINDOW), axis=1)
 
 
-def _echo(g: Graph, frames: Symbol, F: int, heard: Symbol, D: int) -> Symbol:
+def _echo(g: Graph, frames: Symbol, F: int, count: Symbol, D: int) -> Symbol:
     """What followed the last time the piece was as it is now, for each note (rows, D, E).
 
     As `model.echo`, with frames packed into whole numbers below 2^24, which floats hold exactly.
@@ -101,32 +101,32 @@ def _echo(g: Graph, frames: Symbol, F: int, heard: Symbol, D: int) -> Symbol:
     bits[np.arange(F), np.arange(F) // WORD] = 2.0 ** (np.arange(F) % WORD)
 
     def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
-        (heard, runs, memory), word = old, rows[0] @ bits
-        here = g("Equal", heard % REACH_BACK, places)
+        (count, runs, memory), word = old, rows[0] @ bits
+        here = g("Equal", count % REACH_BACK, places)
         equal = g("Equal", g.sum(g("Abs", memory - word), 1, keep=False), 0.0)
-        known = g("And", g("Less", places, heard), g("Not", here))
+        known = g("And", g("Less", places, count), g("Not", here))
         longer = g("Min", g.concat([runs[-1:], runs[:-1]], 0) + 1.0, float(LONGEST))
         runs = g("Where", g("And", equal, known), longer, 0.0)
         memory = g("Where", g.unsqueeze(here, 1), word, memory)
         # Of the longest runs, the latest.
-        age = g.cast((heard - places) % REACH_BACK, FLOAT)
+        age = g.cast((count - places) % REACH_BACK, FLOAT)
         best = g("ArgMax", runs * float(REACH_BACK) - age, axis=0, keepdims=0)
         followed = g("Gather", memory, (best + 1) % REACH_BACK)
-        return [heard + 1, runs, memory], [followed, g("Gather", runs, best)]
+        return [count + 1, runs, memory], [followed, g("Gather", runs, best)]
 
     shapes = {"echo.runs": [REACH_BACK], "echo.frames": [REACH_BACK, words]}
     states = [g.state(name, shape) for name, shape in shapes.items()]
-    (_, *after), (word, length) = g.scan(body, [heard, *states], [frames])
+    (_, *after), (word, length) = g.scan(body, [count, *states], [frames])
     for (name, shape), value in zip(shapes.items(), after, strict=True):
         g.keep(name, value, shape)
     # Bit k of a word is 1 if it, halved k times and rounded down, is odd.
     halved = g("Floor", g.unsqueeze(word, 2) / 2.0 ** np.arange(WORD))
     followed = g.cast(g.reshape(g.cast(halved, INT64) % 2, 0, words * WORD), FLOAT)
     known = g.cast(g("GreaterOrEqual", g.unsqueeze(length, 1, 2), np.array(STEPS, float)), FLOAT)
-    told = [g.repeated(known, frames, D, len(STEPS))]
+    found = [g.repeated(known, frames, D, len(STEPS))]
     for start in range(0, F, D):
-        told.append(g.unsqueeze(followed[:, start : start + D], 2) * known)
-    return g.concat(told, 2)
+        found.append(g.unsqueeze(followed[:, start : start + D], 2) * known)
+    return g.concat(found, 2)
 
 
 Parts = Mapping[str, Symbol]
@@ -140,30 +140,30 @@ def sound(g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int) -> E
     they remember is one state, a vector of parts; the features follow from it for all samples at
     once.
     """
-    ear = _Ear(g, encoder.predictors, encoder.steered())
-    start = np.concatenate(list(ear.start().values()))
-    heard, memory = g.state(HEARD, [], INT64), g.state("sound", [len(start)], DOUBLE)
+    inputs = _SoundInputs(g, encoder.predictors, encoder.steered())
+    start = np.concatenate(list(inputs.start().values()))
+    count, memory = g.state(COUNTER, [], INT64), g.state("sound", [len(start)], DOUBLE)
 
     def body(old: list[Symbol], rows: list[Symbol]) -> tuple[list[Symbol], list[Symbol]]:
-        parts = ear.hear(ear.parts(old[0], 0), rows[0])
-        after = g.concat([parts[name] for name in ear.sizes], 0)
+        parts = inputs.updated(inputs.parts(old[0], 0), rows[0])
+        after = g.concat([parts[name] for name in inputs.sizes], 0)
         return [after], [after]
 
-    first = g("Where", g("Equal", heard, 0), start, memory)
+    first = g("Where", g("Equal", count, 0), start, memory)
     (after,), (memories,) = g.scan(body, [first], [frames])
     g.keep("sound", after, [len(start)], DOUBLE)
-    end = heard + g.squeeze(g.count(frames), 0)
-    g.keep(HEARD, end, [], INT64)
+    end = count + g.squeeze(g.count(frames), 0)
+    g.keep(COUNTER, end, [], INT64)
     with g.within("features"):
-        parts = ear.parts(memories, 1)
-        told = [ear.told(parts, feature) for feature in encoder.predictors.features]
-        x = g.unsqueeze(g.cast(g.concat(told, 1), FLOAT), 1)
-    last = g("Equal", g("Range", heard + 1, end + 1, 1) % encoder.steps, 0)
+        parts = inputs.parts(memories, 1)
+        found = [inputs.feature(parts, feature) for feature in encoder.predictors.features]
+        x = g.unsqueeze(g.cast(g.concat(found, 1), FLOAT), 1)
+    last = g("Equal", g("Range", count + 1, end + 1, 1) % encoder.steps, 0)
     return Encoded(x, x, frames, last)
 
 
-class _Ear:
-    """Hears samples, and tells features of them."""
+class _SoundInputs:
+    """Updates its memory by samples, and gives features of them."""
 
     def __init__(self, g: Graph, predictors: features.Predictors, known: Known) -> None:
         self._g, self._predictors, self._known = g, predictors, known
@@ -195,7 +195,7 @@ class _Ear:
 
     # ---- after a sample ----
 
-    def hear(self, parts: Parts, raw: Symbol) -> Parts:
+    def updated(self, parts: Parts, raw: Symbol) -> Parts:
         """The parts after a sample (1,)."""
         g, p = self._g, self._predictors
         pure = g.cast(raw, DOUBLE) * features.FULL
@@ -212,14 +212,14 @@ class _Ear:
         sizes = g("Abs", g.concat([newest[level.of] for level in self._levels.values()], 0))
         forgetting = np.array([level.forgetting for level in self._levels.values()])
         return {
-            **self._hear_lattices(parts, sample),
+            **self._updated_lattices(parts, sample),
             "levels": parts["levels"] * forgetting + sizes * (1 - forgetting),
-            **self._hear_grid(parts, pure),
-            **self._hear_pitch(parts, lines[p.pitch_line]),
+            **self._updated_grid(parts, pure),
+            **self._updated_pitch(parts, lines[p.pitch_line]),
             **lines,
         }
 
-    def _hear_lattices(self, parts: Parts, sample: Symbol) -> Parts:
+    def _updated_lattices(self, parts: Parts, sample: Symbol) -> Parts:
         g, L, M = self._g, len(self._lattices), self._order
         k, b, num, den = (g.reshape(parts[name], L, M) for name in ("k", "b", "num", "den"))
         forgetting = np.array([[each.forgetting] for each in self._lattices])
@@ -235,7 +235,7 @@ class _Ear:
             "said": self._within_full_scale(g.sum(k * b * stages.astype(float), 1, keep=False)),
         }
 
-    def _hear_grid(self, parts: Parts, pure: Symbol) -> Parts:
+    def _updated_grid(self, parts: Parts, pure: Symbol) -> Parts:
         g, former, powers = self._g, parts["grid"], 2.0 ** np.arange(16)
         divides = g("Equal", g("Floor", pure / powers) * powers, pure)
         lowest = g("ReduceMax", g("Where", divides, powers, 1.0), axes=[0], keepdims=1)
@@ -247,7 +247,7 @@ class _Ear:
             "seen": g("Where", silent, parts["seen"], seen),
         }
 
-    def _hear_pitch(self, parts: Parts, line: Symbol) -> Parts:
+    def _updated_pitch(self, parts: Parts, line: Symbol) -> Parts:
         g, how = self._g, self._predictors.pitch
         newest, size = line[-1:], self.sizes[self._predictors.pitch_line]
         energy = parts["energy"] * how.forgetting + newest * newest + 1.0
@@ -265,7 +265,7 @@ class _Ear:
 
     # ---- features of all samples ----
 
-    def told(self, parts: Parts, feature: features.Feature) -> Symbol:
+    def feature(self, parts: Parts, feature: features.Feature) -> Symbol:
         """A feature (rows, size)."""
         g, anchor, slow = self._g, self._said(parts, 0), self._level(parts, "slow")
         match feature:
@@ -273,26 +273,26 @@ class _Ear:
                 latest = np.arange(self.sizes[line] - 1, self.sizes[line] - 1 - size, -1)
                 values = g("Gather", parts[line], latest, axis=1)
                 values = values - anchor if line == features.SAMPLE else values
-                told = self._over(values, self._level(parts, level)) * factor
+                found = self._over(values, self._level(parts, level)) * factor
             case features.Rival(n):
-                told = self._over(self._said(parts, n) - anchor, slow)
+                found = self._over(self._said(parts, n) - anchor, slow)
             case features.Reflections(size):
-                told = parts["k"][:, :size]
+                found = parts["k"][:, :size]
             case features.Loudness(level, offset):
-                told = g("Log", self._level(parts, level)) / 2.0 - offset
+                found = g("Log", self._level(parts, level)) / 2.0 - offset
             case features.Period():
                 echo = self._over(self._one_period_ago(parts, features.TAPS), slow) / 2.0
                 period = g("Log", self._period(parts)) / math.log(2)
-                told = g.concat([echo, parts["peak"], period], 1)
+                found = g.concat([echo, parts["peak"], period], 1)
             case features.Grid():
                 odds = g("Pow", parts["grid"], parts["seen"]) * self._known.share
                 certainty = odds / (odds + (1 - self._known.share))
                 certainty = g("Where", g("Greater", parts["grid"], 1.0), certainty, 0.0)
-                told = g.concat([certainty, parts["grid"] / features.FULL], 1)
+                found = g.concat([certainty, parts["grid"] / features.FULL], 1)
             case features.Anchor():
                 moved = self._steered(parts) if self._known.strength else [anchor, slow]
-                told = g.concat(moved, 1) / features.FULL
-        return told
+                found = g.concat(moved, 1) / features.FULL
+        return found
 
     def _steered(self, parts: Parts) -> list[Symbol]:
         """The anchor and its level, moved as `model.sound.steering` says."""

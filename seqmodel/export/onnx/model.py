@@ -1,6 +1,6 @@
 """A run as one ONNX graph: all that the model reads, remembers, predicts and draws.
 
-README.md of `seqmodel.export` tells what goes in and comes out.
+README.md of `seqmodel.export` says what goes in and comes out.
 """
 
 import json
@@ -60,13 +60,13 @@ def _graph(model: SequenceModel) -> Graph:
             h, after = over_time(g, layer, h, [g.state(name, shape) for name in names])
         for name, value in zip(names, after, strict=True):
             g.keep(name, value, shape)
-    if encoded.beside is not None:
-        h = g.concat([h, encoded.beside], 2)
+    if encoded.skip is not None:
+        h = g.concat([h, encoded.skip], 2)
     with g.within("output"):
         reading = Reading(h, encoded.past, given, uniforms, temperature, encoded.last)
-        tellings = OUTPUTS[type(output)](g, output, reading)
-    for name, telling in tellings.items():
-        g.output(name, telling.value, [ROWS, *telling.shape], telling.kind)
+        results = OUTPUTS[type(output)](g, output, reading)
+    for name, result in results.items():
+        g.output(name, result.value, [ROWS, *result.shape], result.kind)
     return g
 
 

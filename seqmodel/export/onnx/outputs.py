@@ -47,7 +47,7 @@ class Reading(NamedTuple):
     """(rows,), whether the row is its frame's last, if a frame has several."""
 
 
-class Telling(NamedTuple):
+class Result(NamedTuple):
     """An output of the graph."""
 
     value: Symbol
@@ -56,8 +56,8 @@ class Telling(NamedTuple):
     kind: int = FLOAT
 
 
-Told = dict[str, Telling]
-"""All that an output tells, by name: "drawn", and the distribution's parameters."""
+Results = dict[str, Result]
+"""All results of an output, by name: "drawn", and the distribution's parameters."""
 
 
 def linear(g: Graph, layer: nn.Linear, x: Symbol) -> Symbol:
@@ -71,13 +71,13 @@ def unless_given(g: Graph, drawn: Symbol, given: Symbol) -> Symbol:
     return g("Where", g("IsNaN", given), drawn, given)
 
 
-def ending(g: Graph, logits: Symbol, reading: Reading) -> Told:
+def ending(g: Graph, logits: Symbol, reading: Reading) -> Results:
     """Whether the piece ends with a frame, from logits (rows, 1) and the last of the uniforms."""
     logits = g.reshape(logits, -1)
     ended = g("Less", g.reshape(reading.uniforms[:, -1:], -1), g("Sigmoid", logits))
     if reading.last is not None:
         ended = g("And", ended, reading.last)
-    return {"end_logits": Telling(logits, []), "ended": Telling(ended, [], BOOL)}
+    return {"end_logits": Result(logits, []), "ended": Result(ended, [], BOOL)}
 
 
 # ---- over notes
@@ -86,21 +86,21 @@ def ending(g: Graph, logits: Symbol, reading: Reading) -> Told:
 _Step = tuple[Sequence[Symbol], Sequence[Symbol]]
 
 
-def _bernoulli(g: Graph, output: BernoulliOutput, reading: Reading) -> Told:
+def _bernoulli(g: Graph, output: BernoulliOutput, reading: Reading) -> Results:
     """Numbers that are independent given the past."""
     columns = linear(g, output.linear, g.squeeze(reading.h, 1))
     frame = _at_once(g, output, columns[:, : output.frame_size], reading)
     return frame | _frame_end(g, output, columns, reading)
 
 
-def _tied_bernoulli(g: Graph, output: TiedBernoulliOutput, reading: Reading) -> Told:
+def _tied_bernoulli(g: Graph, output: TiedBernoulliOutput, reading: Reading) -> Results:
     """The same, from a row of h for each note."""
     by_number = g("Transpose", linear(g, output.linear, reading.h), perm=[0, 2, 1])
     logits = g.reshape(by_number, 0, output.frame_size)
     return _at_once(g, output, logits, reading) | _tied_end(g, output, reading)
 
 
-def _nade(g: Graph, output: NadeOutput, reading: Reading) -> Told:
+def _nade(g: Graph, output: NadeOutput, reading: Reading) -> Results:
     """Numbers one after another, each given those before it: the notes, and then their strikes."""
     F, D, temperature = output.frame_size, output.notes, reading.temperature
     columns = linear(g, output.linear, g.squeeze(reading.h, 1))
@@ -117,16 +117,16 @@ def _nade(g: Graph, output: NadeOutput, reading: Reading) -> Told:
         rows += [g.constant(array(weight)[start : start + D], "weight") for weight in weights]
         axes = [1, 1, 1, 0, 0, 1, 1]
         rows += strike
-        return g.scan(body, [a], rows, row_axes=axes[: len(rows)], told_axis=1)
+        return g.scan(body, [a], rows, row_axes=axes[: len(rows)], output_axis=1)
 
-    (a,), told = chain(0, columns[:, F : F + output.width])
+    (a,), found = chain(0, columns[:, F : F + output.width])
     if output.onsets:
-        _, strikes = chain(D, a, told[1], reading.past[:, :D])
-        told = [g.concat(pair, 1) for pair in zip(told, strikes, strict=True)]
-    return _frame(output, *told) | _frame_end(g, output, columns, reading)
+        _, strikes = chain(D, a, found[1], reading.past[:, :D])
+        found = [g.concat(pair, 1) for pair in zip(found, strikes, strict=True)]
+    return _frame(output, *found) | _frame_end(g, output, columns, reading)
 
 
-def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Told:
+def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
     """Notes from low to high: a unit runs along pitch."""
     F, D, layers = output.frame_size, output.notes, output.layers()
     halves, temperature = F // D, reading.temperature
@@ -161,9 +161,9 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Told:
         if output.onsets:
             rows.append(g.unsqueeze(reading.past[:, :D], 1))
         axes = [1, 2, 2, 2]
-        _, told = g.scan(body, states, rows, row_axes=axes[: len(rows)], told_axis=2)
-        told = [g.reshape(value, 0, F) for value in told]
-    return _frame(output, *told) | _tied_end(g, output, reading)
+        _, found = g.scan(body, states, rows, row_axes=axes[: len(rows)], output_axis=2)
+        found = [g.reshape(value, 0, F) for value in found]
+    return _frame(output, *found) | _tied_end(g, output, reading)
 
 
 def _drawn(
@@ -180,7 +180,7 @@ def _drawn(
     return unless_given(g, drawn, given)
 
 
-def _at_once(g: Graph, output: NotesOutput, logits: Symbol, reading: Reading) -> Told:
+def _at_once(g: Graph, output: NotesOutput, logits: Symbol, reading: Reading) -> Results:
     """The frame drawn from logits (rows, F) that do not depend on it."""
     D, drawn = output.notes, list[Symbol]()
     for start in range(0, output.frame_size, D):
@@ -191,16 +191,16 @@ def _at_once(g: Graph, output: NotesOutput, logits: Symbol, reading: Reading) ->
     return _frame(output, logits, g.concat(drawn, 1))
 
 
-def _frame(output: NotesOutput, logits: Symbol, drawn: Symbol) -> Told:
+def _frame(output: NotesOutput, logits: Symbol, drawn: Symbol) -> Results:
     shape = [output.frame_size]
-    return {"drawn": Telling(drawn, shape), "logits": Telling(logits, shape)}
+    return {"drawn": Result(drawn, shape), "logits": Result(logits, shape)}
 
 
-def _frame_end(g: Graph, output: NotesOutput, columns: Symbol, reading: Reading) -> Told:
+def _frame_end(g: Graph, output: NotesOutput, columns: Symbol, reading: Reading) -> Results:
     return ending(g, columns[:, -1:], reading) if output.end else {}
 
 
-def _tied_end(g: Graph, output: TiedOutput, reading: Reading) -> Told:
+def _tied_end(g: Graph, output: TiedOutput, reading: Reading) -> Results:
     """From the log of the notes' mean odds."""
     if output.ending is None:
         return {}
@@ -221,7 +221,7 @@ _TAIL = (
 )  # fmt: skip
 
 
-def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> Told:
+def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> Results:
     """Blocks from a mixture of diagonal Gaussians."""
     F, K = output.frame_size, output.components
     columns = linear(g, output.linear, g.squeeze(reading.h, 1))
@@ -232,14 +232,14 @@ def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> Told
     noise = _normal(g, reading.uniforms[:, 1:]) * reading.temperature
     drawn = _nearest(g, _raw(output, mean + scale * noise), STEP)
     return {
-        "drawn": Telling(unless_given(g, drawn, reading.given), [F]),
-        "logits": Telling(logits, [K]),
-        "means": Telling(_raw(output, means), [F, K]),
-        "scales": Telling(scales * output.deviation, [F, K]),
+        "drawn": Result(unless_given(g, drawn, reading.given), [F]),
+        "logits": Result(logits, [K]),
+        "means": Result(_raw(output, means), [F, K]),
+        "scales": Result(scales * output.deviation, [F, K]),
     }
 
 
-def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -> Told:
+def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -> Results:
     """Single samples around an anchor, the last numbers of h, on a grid with some certainty."""
     K, temperature, h = output.components, reading.temperature, g.squeeze(reading.h, 1)
     logits, offsets, log_scales = g.split(linear(g, output.linear, h), [K, K, K], 1)
@@ -258,29 +258,29 @@ def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -
     single = g("Or", g("Less", rounding, fine), coldest)
     drawn = _nearest(g, anchor + deviation, g("Where", single, STEP, spacing))
     return {
-        "drawn": Telling(unless_given(g, drawn, reading.given), [1]),
-        "logits": Telling(logits, [K]),
-        "means": Telling(means + anchor, [K]),
-        "scales": Telling(scales, [K]),
-        "spacing": Telling(spacing, [1]),
-        "fine_share": Telling(fine, [1]),
+        "drawn": Result(unless_given(g, drawn, reading.given), [1]),
+        "logits": Result(logits, [K]),
+        "means": Result(means + anchor, [K]),
+        "scales": Result(scales, [K]),
+        "spacing": Result(spacing, [1]),
+        "fine_share": Result(fine, [1]),
         **_sample_end(g, output, h, reading),
     }
 
 
-def _categorical(g: Graph, output: CategoricalOutput, reading: Reading) -> Told:
+def _categorical(g: Graph, output: CategoricalOutput, reading: Reading) -> Results:
     """Single samples of 256 mu-law levels."""
     h = g.squeeze(reading.h, 1)
     logits = linear(g, output.linear, h)
     drawn = _of(g, mu_law.SAMPLES, _chosen(g, logits, reading.uniforms[:, :1], reading))
     return {
-        "drawn": Telling(unless_given(g, drawn, reading.given), [1]),
-        "logits": Telling(logits, [mu_law.LEVELS]),
+        "drawn": Result(unless_given(g, drawn, reading.given), [1]),
+        "logits": Result(logits, [mu_law.LEVELS]),
         **_sample_end(g, output, h, reading),
     }
 
 
-def _sample_end(g: Graph, output: SampleWiseOutput, h: Symbol, reading: Reading) -> Told:
+def _sample_end(g: Graph, output: SampleWiseOutput, h: Symbol, reading: Reading) -> Results:
     return {} if output.ending is None else ending(g, linear(g, output.ending, h), reading)
 
 
@@ -345,7 +345,7 @@ def _normal(g: Graph, uniforms: Symbol) -> Symbol:
     return g("Where", g("Less", w, 5.0), *parts) * (u * 2.0 - 1.0) * math.sqrt(2)
 
 
-OUTPUTS: Mapping[type, Callable[..., Told]] = {
+OUTPUTS: Mapping[type, Callable[..., Results]] = {
     BernoulliOutput: _bernoulli,
     TiedBernoulliOutput: _tied_bernoulli,
     NadeOutput: _nade,

@@ -3,27 +3,27 @@
 
 class Model {
   /* From what seqmodel/export/page/program.py wrote. */
-  static async load(told) {
-    const packed = new Blob([Uint8Array.from(atob(told.program), (c) => c.charCodeAt(0))]);
+  static async load(content) {
+    const packed = new Blob([Uint8Array.from(atob(content.program), (c) => c.charCodeAt(0))]);
     const unpacked = packed.stream().pipeThrough(new DecompressionStream("deflate"));
     const data = await new Response(unpacked).arrayBuffer();
-    const memory = new WebAssembly.Memory({ initial: told.pages });
-    const stack = new WebAssembly.Global({ value: "i32", mutable: true }, told.base);
+    const memory = new WebAssembly.Memory({ initial: content.pages });
+    const stack = new WebAssembly.Global({ value: "i32", mutable: true }, content.base);
     const env = { __linear_memory: memory, __stack_pointer: stack };
-    const { instance } = await WebAssembly.instantiate(data.slice(told.code), { env });
-    const { base, widened, code } = told;
+    const { instance } = await WebAssembly.instantiate(data.slice(content.code), { env });
+    const { base, widened, code } = content;
     new Float64Array(memory.buffer, base, widened).set(new Float32Array(data, 0, widened));
     const rest = new Uint8Array(data, 4 * widened, code - 4 * widened);
     new Uint8Array(memory.buffer, base + 8 * widened).set(rest);
-    return new Model(told, memory.buffer, instance.exports.step);
+    return new Model(content, memory.buffer, instance.exports.step);
   }
 
-  constructor(told, memory, step) {
-    Object.assign(this, told, { step });
-    this.arena = new Uint8Array(memory, ...told.arena);
+  constructor(content, memory, step) {
+    Object.assign(this, content, { step });
+    this.arena = new Uint8Array(memory, ...content.arena);
     this.start = this.arena.slice();
-    this.stream = new BigUint64Array(memory, told.stream, 1);
-    this.kept = new Float64Array(memory, ...told.kept);
+    this.stream = new BigUint64Array(memory, content.stream, 1);
+    this.kept = new Float64Array(memory, ...content.kept);
   }
 
   /* Begin piece `number` of a seed. */

@@ -54,12 +54,12 @@ def export_page(run: Run) -> bytes:
         )
     folder = run.folder.with_suffix("") if run.folder.is_file() else run.folder  # a zip's name
     (name,) = names_of([folder])
-    told = {"name": name, "rate": run.frame.rate, **_shape(run), **drawing}
+    content = {"name": name, "rate": run.frame.rate, **_shape(run), **drawing}
     if isinstance(run.model.output, NotesOutput):
         frame = cast(PianoRollFrames, run.frame)  # which is what notes are in
         drawn, kind, suffix, parts = "music", "MIDI", "mid", _music(frame)
         scripts = ["dynamics", "sound", "midi", "player", "keyboard", "roll", "page", "music"]
-        told["grid"] = _grid(frame)
+        content["grid"] = _grid(frame)
     else:
         drawn, kind, suffix, parts = "sound", "WAV", "wav", {"stage": Markup(WAVE)}
         scripts = ["stream", "wave", "page", "audio"]
@@ -67,7 +67,7 @@ def export_page(run: Run) -> bytes:
     words = {"title": title, "model": model_in_words(run), "data": run.data.name, "drawn": drawn}
     page = {"kind": kind, "suffix": suffix, "settings": "", "hints": "", **words, **parts}
     body = filled(resource(__package__, "page.html"), **page, about=_about(run, suffix))
-    model = tag("script", _data(told), type="application/json", id="model")
+    model = tag("script", _data(content), type="application/json", id="model")
     style = joined(common_style(), resource(__package__, "page.css"))
     files = (resource(__package__, f"{file}.js") for file in ("uniforms", "model", *scripts))
     script = Markup("\n".join(['"use strict";', *files, BEGIN]))
@@ -91,9 +91,9 @@ def _shape(run: Run) -> dict[str, Any]:
     }
 
 
-def _data(told: dict[str, Any]) -> Markup:
+def _data(content: dict[str, Any]) -> Markup:
     """Values as JSON that cannot end the element that holds it."""
-    return Markup(json.dumps(told).replace("<", "\\u003c"))
+    return Markup(json.dumps(content).replace("<", "\\u003c"))
 
 
 def _grid(frame: PianoRollFrames) -> dict[str, float | None]:
