@@ -123,6 +123,7 @@ def test_an_encoder_of_ones_own_plays(chrome: Chrome, tmp_path: Path, make_run, 
     run = make_run(tmp_path, unit="gru", output="bernoulli")
     plain = sampled(run, 1, 0, 1)
     run.model.encoder = Doubled(88)
+    run.model.unit.backend = "reference"  # as a run may have been trained
     chrome.open(write_page(run))
     ours = drawn(chrome, 1, 0, 1)
     assert ours == sampled(run, 1, 0, 1) != plain

@@ -127,7 +127,7 @@ def test_compiled_and_plain_sampling_draw_the_same(kind, unit, layers):
 @kinds
 @pytest.mark.parametrize(
     ("frame_size", "context", "components"),
-    [(1, 1, 1), (1, 9, 8), (8, 8, 8), (5, 3, 11), (9, 20, 1), (2, 57, 11), (17, 2, 11)],
+    [(1, 1, 1), (8, 8, 8), (9, 20, 1), (2, 57, 11), (17, 2, 11)],
 )
 def test_any_sizes(kind, frame_size, context, components):
     """Vectors that are full, partial or a single number.

@@ -9,7 +9,7 @@ fields of their own, and share everything else.
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +28,11 @@ from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.protocol import Output
+from seqmodel.outputs.samples.blocks import SampleBlocksOutput
 from seqmodel.sampling.compiled import CompiledModel
 from seqmodel.sampling.sampler import Sampler
-from seqmodel.units.backends import stepper
+from seqmodel.units.cpu.backend import BACKEND, compiled_steps
+from seqmodel.units.module import Unit
 
 TEMPERATURES = [k / 20 for k in range(41)]
 """Those that the page's range can be set to."""
@@ -41,12 +43,13 @@ _FLAG = ir.IntType(32)
 
 
 def program(model: SequenceModel) -> dict[str, Any] | None:
-    """What `model.js` needs to draw; None for a model whose draw cannot be compiled."""
-    steps = stepper(model.layers())
-    if steps is None:
-        return None
+    """What `model.js` needs to draw; None for an output whose draw cannot be compiled."""
+    model = deepcopy(model).cpu()
+    for unit in model.modules():
+        if isinstance(unit, Unit):
+            unit.backend = BACKEND.name  # whichever it was trained with
     with torch.no_grad(), emitting_for(PORTABLE):
-        compiled = CompiledModel.of(model, steps)
+        compiled = CompiledModel.of(model, compiled_steps)
         stream, draws = compiled.arena.take(1, dtype=torch.int64), list[list[Call]]()
         for temperature in TEMPERATURES:  # all have their buffers in the same places
             own = replace(compiled, arena=copy(compiled.arena))
@@ -158,14 +161,15 @@ def _is_narrow(array: NDArray[Any]) -> bool:
 
 
 def _refill(output: Output, draw: Call, stream: Slot, temperature: float) -> Call | None:
-    """The call that gives a draw the next uniforms; None if it needs noise of an unknown kind."""
+    """The call that gives a draw the next uniforms; None if it reads them in an unknown way."""
     fields = dict(zip(draw.names, draw.fields, strict=False))
-    uniforms, count = fields["uniforms"], output.uniforms_per_frame
-    assert isinstance(uniforms, Slot)
+    uniforms, count = fields.get("uniforms"), output.uniforms_per_frame
+    if not isinstance(uniforms, Slot):
+        return None
     given: dict[str, Any] = {"stream": stream, "count": count}
     if uniforms.dtype == torch.int64:  # it computes them from the stream itself
         return step_call(_STREAM, _write_stream, uniforms=uniforms, **given)
-    kind = _noise(output)
+    kind = _noise(output) if isinstance(output, SampleBlocksOutput) else None
     if kind is None:
         return None
     given |= {name: fields[name] for name in ("C", "F", "x", "line", "uniforms", "noise")}
@@ -239,14 +243,14 @@ _LEAST = 2.0**-54
 
 
 def _noise(
-    output: Output,
+    output: SampleBlocksOutput,
 ) -> tuple[tuple[int, ...], tuple[int, ...], Callable[[Vector], Vector]] | None:
     """Which uniforms of a frame choose, which are noise, and the quantiles of that.
 
     An output states them by `split`, in torch, which is tried with known numbers.
     """
     tried = torch.linspace(0.05, 0.45, output.uniforms_per_frame, dtype=torch.float64)
-    choices, noise = output.split(tried)  # type: ignore[operator]
+    choices, noise = output.split(tried)
     chosen = tuple(tried.tolist().index(number) for number in choices.tolist())
     if not noise.any():
         return chosen, (), _logistic

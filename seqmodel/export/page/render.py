@@ -49,8 +49,8 @@ def export_page(run: Run) -> bytes:
     drawing = program(run.model)
     if drawing is None:
         raise UsageError(
-            f"{run.folder} has the output {run.config.output} on the unit {run.config.unit}, which "
-            "a page cannot play: `seqmodel sample` draws from it"
+            f"{run.folder} has the output {run.config.output}, which a page cannot play: "
+            "`seqmodel sample` draws from it"
         )
     folder = run.folder.with_suffix("") if run.folder.is_file() else run.folder  # a zip's name
     (name,) = names_of([folder])
