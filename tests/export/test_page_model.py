@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from chrome import Chrome
+from texts import compiled
 
 from seqmodel import units
 from seqmodel.export.page.steps import step_script, weight_name
@@ -110,13 +111,12 @@ def test_the_echo_is_that_of_the_model(chrome: Chrome, tmp_path: Path, make_run,
     while len(line) < 4400:
         line += [*theme[random.integers(20) :], *random.integers(4, size=random.integers(9))]
     line[4060:4140] = line[3860:3940]  # one that lasts while place 4095 is followed by place 0
-    memory, expected = echo.start_memory(1, 88, torch.device("cpu")), []
-    for note in line:
-        frame = torch.zeros(1, 88)
-        frame[0, note] = 1
-        memory = echo.remember(memory, frame)
-        followed, length = echo.followed(memory, 88)
-        expected.append([int(length), int(followed.int().argmax()) if length else -1])
+    memory, frame, expected = np.zeros(echo.memory_size(88), np.int64), np.zeros(88), []
+    remember = compiled(echo.remember, {"frame": frame, "memory": memory, "size": 88}, words=2)
+    for t, note in enumerate(line):
+        end = remember(frame=np.eye(88)[note], memory=memory, size=88)
+        age = (t - end - 1) % echo.REACH_BACK  # of the frame that followed
+        expected.append([int(memory[1 + end]), int(line[t - age])] if end >= 0 else [0, -1])
     ours = chrome.run(
         f"""(() => {{
           const echo = new Echo();

@@ -20,7 +20,7 @@ class FrameInputs {
 const REACH = 12; /* semitones to either side, and pitch classes */
 const BUMPS = 8;
 
-/* Tied: a row for each note, as in model/notes.py and model/heard.py. */
+/* Tied: a row for each note, as in model/notes.py and model/note_inputs.py. */
 class NoteInputs {
   constructor(model) {
     this.model = model;
