@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
 from seqmodel.model.echo import LONGEST, REACH_BACK, STEPS
 from seqmodel.model.encoder import WindowEncoder
-from seqmodel.model.heard import PITCH, REACH, WINDOW, absolute_pitch
+from seqmodel.model.note_inputs import PITCH, REACH, WINDOW, absolute_pitch
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sound import predictors as features
 from seqmodel.model.sound import steering
@@ -55,7 +55,7 @@ def window(g: Graph, encoder: WindowEncoder, frames: Symbol, frame_size: int) ->
 
 
 def notes(g: Graph, encoder: NoteEncoder, frames: Symbol, frame_size: int) -> Encoded:
-    """The past as each note sees it: `model.heard`, with the echo, the clock and the metre."""
+    """The past as each note sees it, as `model.note_inputs`."""
     D = encoder.rows
     sounding, note = frames[:, :D], np.arange(D)[:, np.newaxis]
     classes = sounding @ (note % REACH == np.arange(REACH)).astype(float)
