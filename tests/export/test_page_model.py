@@ -10,7 +10,7 @@ from chrome import Chrome
 from seqmodel import units
 from seqmodel.export.page.steps import step_script, weight_name
 from seqmodel.model import echo
-from seqmodel.report.page.document import resource
+from seqmodel.report.page.markup import resource
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units.language import Weight
