@@ -13,12 +13,11 @@ from typing import Annotated, Any
 import typer
 
 import seqmodel
-from seqmodel.cli import bench, export, inspect, prepare, report, units
+from seqmodel.cli import bench, export, inspect, prepare, report, sample, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli.common import printable
 from seqmodel.cli.compare import command as compare
 from seqmodel.cli.help import GroupedCommand, plain
-from seqmodel.cli.sample import command as sample
 from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError, UsageError, reason
 from seqmodel.kernels.run.allocator import keep_freed_memory
