@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.common import message, plural, print_json
-from seqmodel.cli.completion import one_of
+from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Device, Json, Quiet
 from seqmodel.errors import UsageError
 from seqmodel.unit_setting import read_unit

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqmodel.cli.common import from_here, message, plural, print_json, show
-from seqmodel.cli.completion import one_of
+from seqmodel.cli.help import one_of
 from seqmodel.cli.options import (
     Device,
     Force,
@@ -209,7 +209,7 @@ def _opened(
 
 def _draw(path: Path, run: "Run", split: "Split", nats: list[float], *, quiet: bool) -> None:
     """Draw the one piece of a split."""
-    from seqmodel.evaluation.plot import plot_nats
+    from seqmodel.evaluation.evaluate import plot_nats
 
     picture = medium_of(run.frame).picture(split[0], run.frame)
     plot_nats(path, picture, nats, f"{split.sources[0]}, by {run.folder}")

@@ -1,6 +1,7 @@
-"""How `--help` lists options, in groups, and the plain words for types, ranges and wrong values."""
+"""What shells and `--help` show of options: completion, groups, plain words for types, ranges."""
 
 import re
+from collections.abc import Callable, Iterable
 from textwrap import indent
 from typing import Any
 
@@ -82,3 +83,28 @@ def plain(text: str) -> str:
         if said and re.fullmatch(theirs, said[2]):
             return f"{said[1]} {re.sub(theirs, ours, said[2])}"
     return text
+
+
+DEVICES = ("auto", "cpu", "cuda")
+"""Repeated here because importing the module that defines them would load torch."""
+
+Completion = Callable[[str], list[str]]
+
+
+def one_of(names: Iterable[str]) -> Completion:
+    """A completion for one of `names`."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def several_of(names: Iterable[str]) -> Completion:
+    """A completion for the last of several comma-separated `names`."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+
+    return complete

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 import typer
 
 from seqmodel.cli.common import message, print_json
-from seqmodel.cli.completion import one_of
+from seqmodel.cli.help import one_of
 from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.options import (
     Device,

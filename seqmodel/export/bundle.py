@@ -17,8 +17,13 @@ from seqmodel.media.registry import medium_of
 from seqmodel.media.words import printable, spaced
 from seqmodel.plain_json import Fields
 from seqmodel.report.subjects import subject_of
-from seqmodel.runs.checkpoint import checkpoint_bytes, load_content
-from seqmodel.runs.content import DATA_HASH, damaged, model_tensors
+from seqmodel.runs.checkpoint import (
+    DATA_HASH,
+    checkpoint_bytes,
+    damaged,
+    load_content,
+    model_tensors,
+)
 from seqmodel.runs.files import BEST, CARD, CONFIG, LAST, METRICS, is_there, read_file
 from seqmodel.runs.folder import Run, read_metrics
 from seqmodel.units.registry import unit_spec

@@ -21,12 +21,14 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain_json import Fields
-from seqmodel.runs.checkpoint import is_checkpoint, load_checkpoint, load_content
-from seqmodel.runs.content import (
+from seqmodel.runs.checkpoint import (
     PROGRESS,
     Content,
     damaged,
+    is_checkpoint,
     is_over,
+    load_checkpoint,
+    load_content,
     medium_name,
     model_of,
     read_content,

@@ -24,14 +24,14 @@ from seqmodel.data.shard import LostError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import load_checkpoint
-from seqmodel.runs.content import (
+from seqmodel.runs.checkpoint import (
     BEGAN_FROM,
     DATA_HASH,
     PROGRESS,
     Content,
     check_fit,
     is_over,
+    load_checkpoint,
     model_tensors,
 )
 from seqmodel.sampling.sampler import Sampler

@@ -17,7 +17,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
 from seqmodel.model.sequence import Carry, SequenceModel
 from seqmodel.plain_json import Fields
-from seqmodel.runs.content import (
+from seqmodel.runs.checkpoint import (
     DATA_HASH,
     PROGRESS,
     damaged,

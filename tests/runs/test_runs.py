@@ -13,7 +13,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
 from seqmodel.runs import folder as runs
-from seqmodel.runs.content import load_model, model_tensors
+from seqmodel.runs.checkpoint import load_model, model_tensors
 from seqmodel.runs.folder import (
     RUN_FOLDER,
     load_run,
