@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodel.bench.models import piano_rolls
+from seqmodel.bench.measure import piano_rolls
 from seqmodel.config import Config, resolve
 from seqmodel.data.batches import Batch
 from seqmodel.data.bundled import FRAMES, sample_dataset
