@@ -144,11 +144,11 @@ def _sound(row: Row) -> Table:
 def _processes(row: Row) -> Table:
     columns = [("unit", 15, row["unit"]), ("weights", 11, f"{row['weights']:,}")]
     columns.append(("B", 4, str(row["batch"])))
-    for told in row["processes"]:
-        columns.append((f"{told['processes']}: ms", 9, f"{told['update_ms']:.1f}"))
-        if told["processes"] > 1:
-            columns.append(("exchange", 10, f"{told['exchange_ms']:.1f}"))
-            columns.append(("ratio", 7, _times(told["over_one"])))
+    for shared in row["processes"]:
+        columns.append((f"{shared['processes']}: ms", 9, f"{shared['update_ms']:.1f}"))
+        if shared["processes"] > 1:
+            columns.append(("exchange", 10, f"{shared['exchange_ms']:.1f}"))
+            columns.append(("ratio", 7, _times(shared["over_one"])))
     return f"an update on several processes, in {row['parts']} parts: T {row['frames']}", columns
 
 

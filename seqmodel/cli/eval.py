@@ -139,8 +139,8 @@ def evaluate(
                 progress=progress,
             )
         if files is not None:
-            kept = {key: dataset.manifest[key] for key in ("skipped", "repaired")}
-            result |= {"data": str(files), "split": None, **kept}
+            sources = {key: dataset.manifest[key] for key in ("skipped", "repaired")}
+            result |= {"data": str(files), "split": None, **sources}
         if plot is not None:
             (piece,) = result["per_piece"] if per_piece or per_frame else result.pop("per_piece")
             nats = piece["frame_nats"] if per_frame else piece.pop("frame_nats")

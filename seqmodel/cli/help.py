@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 
 # Typer's name of a type -> the metavar shown, unless the option has its own.
 TYPES = {"int": "N", "float": "NUMBER", "str": "NAME", "path": "PATH"}
-ELSE = "Options"
+UNGROUPED = "Options"
 
 
 class GroupedCommand(TyperCommand):
@@ -27,10 +27,10 @@ class GroupedCommand(TyperCommand):
             record = param.get_help_record(ctx)
             if record is None:
                 continue
-            other = "Arguments" if param.param_type_name == "argument" else ELSE
+            other = "Arguments" if param.param_type_name == "argument" else UNGROUPED
             group = getattr(param, "rich_help_panel", None) or other
             groups.setdefault(group, []).append((_typed(record[0]), _ranged(record[1])))
-        groups[ELSE] = groups.pop(ELSE)  # always there: it holds `--help`
+        groups[UNGROUPED] = groups.pop(UNGROUPED)  # always there: it holds `--help`
         for group, records in groups.items():
             if records:
                 with formatter.section(group):

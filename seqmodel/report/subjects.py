@@ -67,8 +67,8 @@ def names_of(folders: Sequence[Path]) -> list[str]:
 
     def name(parts: tuple[str, ...], few: int = 1) -> str:
         end = parts[-few:]
-        alone = all(other[-few:] != end for other in paths if other != parts)
-        return str(Path(*end)) if alone else name(parts, few + 1)
+        unique = all(other[-few:] != end for other in paths if other != parts)
+        return str(Path(*end)) if unique else name(parts, few + 1)
 
     return [*map(name, paths)]
 

@@ -164,7 +164,7 @@ def test_other_data_without_train_is_measured_against_the_runs_own(
     assert ours == baseline_nats_per_frame(dataset["train"], other["valid"])
 
 
-def test_all_processes_of_a_team_tell_their_progress_equally_often(run, dataset):
+def test_all_processes_of_a_group_report_progress_equally_often(run, dataset):
     """Each may then save together with the others: also one that has nothing to score at last."""
     events, last = [], None
 
@@ -181,6 +181,6 @@ def test_all_processes_of_a_team_tell_their_progress_equally_often(run, dataset)
         dataset["valid"],
         batch_size=1,
         progress=lambda done, total: events.append("progress"),
-        team=SimpleNamespace(rank=1, size=2, all=all_of),
+        group=SimpleNamespace(rank=1, size=2, all=all_of),
     )
     assert events == ["told", "progress"] * ((count + 1) // 2)

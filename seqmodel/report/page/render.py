@@ -10,6 +10,7 @@ from seqmodel.report.page.charts import (
     Marks,
     curves_chart,
     definitions,
+    linear,
     ruled,
     scatter_chart,
     stretched,
@@ -41,7 +42,6 @@ from seqmodel.report.page.parts import (
     Table,
     Trace,
 )
-from seqmodel.report.page.scales import linear
 
 MEDIA_TYPES = {"mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg", "wav": "audio/wav"}
 
