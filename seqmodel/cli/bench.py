@@ -92,14 +92,14 @@ def _parts(
     units: list[str], device: str, seconds: float
 ) -> dict[str, tuple[Iterator[Row], Callable[[Row], Table]]]:
     """Of each part the rows, each measured as it is asked for, and how they are shown."""
-    from seqmodel.bench import measure, processes
+    from seqmodel.bench import measure
 
     return {
         "units": (measure.unit_rows(units, device, seconds), _unit),
         "models": (measure.model_rows(measure.measure_step, units, seconds), _model),
         "sampling": (measure.model_rows(measure.measure_sampling, units, seconds), _sampling),
         "sound": (measure.sound_rows(units, seconds), _sound),
-        "processes": (processes.rows(seconds), _processes),
+        "processes": (measure.process_rows(seconds), _processes),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import seqmodel
-from seqmodel.cli import bench, export, inspect, prepare, report, sample, units
+from seqmodel.cli import bench, inspect, prepare, sample, share, units
 from seqmodel.cli import eval as eval_command
 from seqmodel.cli.common import printable
 from seqmodel.cli.compare import command as compare
@@ -37,8 +37,8 @@ app.command("prepare", cls=GroupedCommand)(prepare.prepare)
 app.command("train", cls=GroupedCommand, epilog=train.EXAMPLES)(train.train)
 app.command("eval", cls=GroupedCommand)(eval_command.evaluate)
 app.command("sample", cls=GroupedCommand)(sample.sample)
-app.command("report", cls=GroupedCommand)(report.report)
-app.command("export", cls=GroupedCommand)(export.export)
+app.command("report", cls=GroupedCommand)(share.report)
+app.command("export", cls=GroupedCommand)(share.export)
 app.command("compare", cls=GroupedCommand, epilog=compare.EXAMPLES)(compare.compare)
 app.command("inspect", cls=GroupedCommand)(inspect.inspect)
 app.command("units", cls=GroupedCommand)(units.units)

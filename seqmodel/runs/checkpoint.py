@@ -18,7 +18,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from seqmodel import plain_json
+from seqmodel import plain
 from seqmodel.config import Config
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import disk_error, write_file
@@ -26,7 +26,7 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.registry import definition_from_json
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.plain_json import Fields
+from seqmodel.plain import Fields
 from seqmodel.runs.files import open_file
 from seqmodel.units.identity import KEY as UNIT_KEY
 
@@ -91,12 +91,12 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def _metadata(file: Any) -> Fields:
-    return Fields.of(plain_json.parse((file.metadata() or {}).get(KEY, "{}")))
+    return Fields.of(plain.parse((file.metadata() or {}).get(KEY, "{}")))
 
 
 def _content(text: str) -> dict[str, Any]:
     # Accepts nan, which older versions wrote as a figure; `check_valid_figure` explains it better.
-    return dict(Fields.of(plain_json.parse(text, constants=True)).values)
+    return dict(Fields.of(plain.parse(text, constants=True)).values)
 
 
 @contextmanager

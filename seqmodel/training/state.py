@@ -16,7 +16,7 @@ from seqmodel.data.dataset import Split
 from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.plain_json import Fields
+from seqmodel.plain import Fields
 from seqmodel.runs.checkpoint import (
     DATA_HASH,
     PROGRESS,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from calling import Call
 
-from seqmodel.bench import measure, processes
+from seqmodel.bench import measure
 
 TINY = measure.Size("paper", 3, 5, 2, 4)
 
@@ -22,8 +22,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(measure, "DRAWN", {"frame-wise": 3, "tied": 1})
     monkeypatch.setattr(measure, "CHUNKS", 1)
     tiny = {"hidden": 3, "note_hidden": 2, "batch_size": 4}
-    monkeypatch.setattr(processes, "MODELS", (tiny, {**tiny, "unit": "gru"}))
-    monkeypatch.setattr(processes, "PROCESSES", (1, 2))
+    monkeypatch.setattr(measure, "SHARED_MODELS", (tiny, {**tiny, "unit": "gru"}))
+    monkeypatch.setattr(measure, "PROCESSES", (1, 2))
 
 
 def test_bench_prints_a_table_for_each_part(call: Call):
@@ -63,8 +63,7 @@ def test_the_widest_figures_fit(call: Call, monkeypatch: pytest.MonkeyPatch):
         "parts": 16,
         "processes": [{"processes": n, **told} for n in (1, 2, 4)],
     }
-    monkeypatch.setattr(processes, "rows", lambda *args: [row])
-    for rows in ("unit_rows", "model_rows", "sound_rows"):
+    for rows in ("process_rows", "unit_rows", "model_rows", "sound_rows"):
         monkeypatch.setattr(measure, rows, lambda *args: [row])
     _, *tables = call("bench").out.rstrip("\n").split("\n\n")
     for table in tables:

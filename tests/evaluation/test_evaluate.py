@@ -74,8 +74,7 @@ def recomputed(run_folder, rolls):
     }
 
 
-@pytest.mark.parametrize("window", [1024, 1, 7, 26])
-@pytest.mark.parametrize("batch_size", [1, 3, 32])
+@pytest.mark.parametrize(("batch_size", "window"), [(1, 1024), (3, 7), (32, 1), (32, 26)])
 def test_the_figures_are_the_recomputed_ones(
     run, dataset, recomputed, monkeypatch, batch_size, window
 ):
