@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqmodel.cli.common import from_here, message, plural, print_json, show
-from seqmodel.cli.completion import one_of
+from seqmodel.cli.help import one_of
 from seqmodel.cli.options import (
     Device,
     Force,
@@ -139,8 +139,8 @@ def evaluate(
                 progress=progress,
             )
         if files is not None:
-            kept = {key: dataset.manifest[key] for key in ("skipped", "repaired")}
-            result |= {"data": str(files), "split": None, **kept}
+            sources = {key: dataset.manifest[key] for key in ("skipped", "repaired")}
+            result |= {"data": str(files), "split": None, **sources}
         if plot is not None:
             (piece,) = result["per_piece"] if per_piece or per_frame else result.pop("per_piece")
             nats = piece["frame_nats"] if per_frame else piece.pop("frame_nats")
@@ -209,7 +209,7 @@ def _opened(
 
 def _draw(path: Path, run: "Run", split: "Split", nats: list[float], *, quiet: bool) -> None:
     """Draw the one piece of a split."""
-    from seqmodel.evaluation.plot import plot_nats
+    from seqmodel.evaluation.evaluate import plot_nats
 
     picture = medium_of(run.frame).picture(split[0], run.frame)
     plot_nats(path, picture, nats, f"{split.sources[0]}, by {run.folder}")

@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from seqmodel.cli.common import from_here, message
-from seqmodel.cli.completion import DEVICES, one_of
+from seqmodel.cli.help import DEVICES, one_of
 from seqmodel.errors import SeqmodelError, UsageError
 
 Command = TypeVar("Command", bound=Callable[..., None])

@@ -21,14 +21,14 @@ from typing import Any, BinaryIO, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel import plain_json
+from seqmodel import plain
 from seqmodel.data.shard import LostError, Shard
 from seqmodel.data.splits import SPLITS
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import FolderFormat, disk_error, read_bytes
 from seqmodel.media.definitions import FrameDefinition, Piece
 from seqmodel.media.registry import definition_from_json
-from seqmodel.plain_json import Fields
+from seqmodel.plain import Fields
 
 FORMAT = "seqmodel-dataset"
 VERSION = 1
@@ -278,7 +278,7 @@ class Dataset:
         pieces = []
         for number, line in enumerate(read_bytes(self.folder / index).splitlines(), 1):
             try:
-                pieces.append(Piece.from_json(plain_json.parse(line)))
+                pieces.append(Piece.from_json(plain.parse(line)))
             except ValueError as error:
                 raise self._damaged(f"{index}, line {number}: {error}") from error
         return pieces
@@ -301,7 +301,7 @@ def open_dataset(path: str | Path) -> Dataset:
             "make one with `seqmodel prepare SOURCE --out DATA`"
         )
     try:
-        values = plain_json.parse(read_bytes(file))
+        values = plain.parse(read_bytes(file))
         manifest = Fields.of(values)
         form, version = manifest.text("format"), manifest.values.get("version")
         if (form, version) != (FORMAT, VERSION):
@@ -331,7 +331,7 @@ def _check_manifest(manifest: Fields) -> None:
 
 def _is_dataset(folder: Path) -> bool:
     try:
-        return Fields.of(plain_json.parse(read_bytes(folder / MANIFEST))).text("format") == FORMAT
+        return Fields.of(plain.parse(read_bytes(folder / MANIFEST))).text("format") == FORMAT
     except (SeqmodelError, ValueError):
         return False
 

@@ -16,10 +16,10 @@ from seqmodel.experiment.studies import Studies
 from seqmodel.files import write_file
 from seqmodel.media.words import listed, spaced
 from seqmodel.plots import plot_curves
-from seqmodel.report.drawing import draw, real_piece
 from seqmodel.report.origin import brief, came_from
 from seqmodel.report.page import parts
 from seqmodel.report.page.render import render
+from seqmodel.report.run_page import draw, real_piece
 from seqmodel.report.subjects import points_of, subject_of
 from seqmodel.runs.folder import BEST, load_run
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, NamedTuple, 
 
 from seqmodel.errors import UsageError
 from seqmodel.media.pictures import Picture
-from seqmodel.plain_json import Fields
+from seqmodel.plain import Fields
 
 if TYPE_CHECKING:
     import numpy as np

@@ -24,14 +24,14 @@ from seqmodel.data.shard import LostError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import load_checkpoint
-from seqmodel.runs.content import (
+from seqmodel.runs.checkpoint import (
     BEGAN_FROM,
     DATA_HASH,
     PROGRESS,
     Content,
     check_fit,
     is_over,
+    load_checkpoint,
     model_tensors,
 )
 from seqmodel.sampling.sampler import Sampler
@@ -347,7 +347,7 @@ class Trainer:
             run_free(model, self.train, seed, epoch, self._save_if_due)
             progress.corrected = model.encoder.free_frames is not None
         check_alike(self._group, model)
-        valid = likelihood(model, self.valid, progress=scored, team=self._group)
+        valid = likelihood(model, self.valid, progress=scored, group=self._group)
         self._pace.scored(self.valid.frames, time.monotonic() - started)
         check_valid_figure(valid.nats_per_frame, progress.epoch + 1, progress.learning_rate)
         metrics = {

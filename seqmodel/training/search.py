@@ -22,8 +22,7 @@ from seqmodel.data.dataset import Dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.files import read_bytes, write_file
 from seqmodel.runs import folder as runs
-from seqmodel.runs.checkpoint import save_checkpoint
-from seqmodel.runs.content import model_tensors
+from seqmodel.runs.checkpoint import model_tensors, save_checkpoint
 from seqmodel.training.loop import Listener, Trainer, begin_run
 from seqmodel.training.space import default_space, finals
 from seqmodel.training.trackers import Tracker, followed

@@ -16,8 +16,8 @@ from seqmodel.data.dataset import Split
 from seqmodel.errors import SeqmodelError
 from seqmodel.model.build import build_model
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.plain_json import Fields
-from seqmodel.runs.content import (
+from seqmodel.plain import Fields
+from seqmodel.runs.checkpoint import (
     DATA_HASH,
     PROGRESS,
     damaged,

@@ -299,8 +299,7 @@ CONTRASTS = """[...document.querySelectorAll('main *')]
 """The contrast of every visible text, as WCAG 2 defines it."""
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [360, 390, 1280])
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (390, False), (1280, False)])
 def test_a_comparison_can_be_read_anywhere(chrome: Chrome, compared: Path, width: int, dark: bool):
     """Guards against tables that widen the page on a phone, and text too pale in the dark."""
     chrome.open(compared, width=width, dark=dark)

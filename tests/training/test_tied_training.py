@@ -9,7 +9,7 @@ import torch
 from seqmodel.data import batches
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.model.build import build_model
-from seqmodel.runs.content import model_tensors
+from seqmodel.runs.checkpoint import model_tensors
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training.noise import weight_noise
 from seqmodel.training.state import TrainingState

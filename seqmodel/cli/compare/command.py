@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqmodel.cli.common import blaming, message, print_json, show
-from seqmodel.cli.completion import one_of, several_of
+from seqmodel.cli.help import one_of, several_of
 from seqmodel.cli.options import Json, Quiet
 from seqmodel.config import (
     PRESETS,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqmodel.cli.common import message
-from seqmodel.cli.completion import one_of
+from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Device, Force, Json, Quiet
 from seqmodel.cli.train import ranks
 from seqmodel.cli.train.job import Job

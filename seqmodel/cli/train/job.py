@@ -184,7 +184,7 @@ def _check_splits(dataset: "Dataset") -> None:
 def _weights(folder: Path, settings: Config, dataset: "Dataset") -> "Run":
     """The run to take weights from, checked to fit."""
     from seqmodel.model.build import build_model
-    from seqmodel.runs.content import load_model, model_tensors
+    from seqmodel.runs.checkpoint import load_model, model_tensors
     from seqmodel.runs.folder import load_run
 
     run = load_run(folder)

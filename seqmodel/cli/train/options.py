@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seqmodel.cli.completion import one_of
+from seqmodel.cli.help import one_of
 from seqmodel.cli.options import Command, with_parameters
 from seqmodel.config import GROUPS, Config, field_types, resolve
 from seqmodel.media.registry import MEDIA

@@ -12,8 +12,16 @@ from seqmodel.media.music.defaults import TEMPO
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.notes.output import NotesOutput
-from seqmodel.report.page.document import common_style, document, resource
-from seqmodel.report.page.markup import Markup, escaped, filled, joined, tag
+from seqmodel.report.page.markup import (
+    Markup,
+    common_style,
+    document,
+    escaped,
+    filled,
+    joined,
+    resource,
+    tag,
+)
 from seqmodel.report.subjects import model_in_words, names_of
 from seqmodel.runs.folder import Run
 from seqmodel.units import unit_spec

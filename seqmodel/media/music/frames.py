@@ -11,7 +11,7 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.music.grid import NOTES, Grid
 from seqmodel.media.music.onsets import after_silence
 from seqmodel.media.music.pianoroll import pack, transposed, unpack
-from seqmodel.plain_json import Fields
+from seqmodel.plain import Fields
 
 if TYPE_CHECKING:
     from seqmodel.media.music.midi import Restrike

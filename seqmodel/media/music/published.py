@@ -22,7 +22,7 @@ from seqmodel.media.music.matlab import Stream, read_cells
 from seqmodel.media.music.onsets import HELD, OFF, STRUCK, from_states, possible
 from seqmodel.media.music.plain_pickle import LONGEST_SHOWN, PickledArray, load_plain, shown
 from seqmodel.media.npy import Header, read_header
-from seqmodel.plain_json import parse
+from seqmodel.plain import parse
 
 Rolls = dict[str, list[NDArray[np.uint8]]]
 """Split -> frames, (T, 88), or (T, 176) with onsets."""

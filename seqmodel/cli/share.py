@@ -1,4 +1,4 @@
-"""`seqmodel report`: runs as a single HTML file, to view and to share."""
+"""`seqmodel report` and `seqmodel export`: runs as one file, to view and to share."""
 
 import shlex
 import sys
@@ -43,9 +43,8 @@ def report(
     if out.suffix.lower() != ".html":
         raise UsageError(f"--out writes HTML only: {out} must end in .html")
     from seqmodel.files import write_file
-    from seqmodel.report.drawing import draw
     from seqmodel.report.page.render import render
-    from seqmodel.report.run_page import run_page
+    from seqmodel.report.run_page import draw, run_page
     from seqmodel.report.subjects import load_subjects, score
 
     check_target(out, force=force)
@@ -64,3 +63,28 @@ def report(
     write_file(out, page)
     what = str(subjects[0].run.folder) if len(subjects) == 1 else plural(len(subjects), "run")
     message(f"{out}: {what}, {len(page) / 1000:,.0f} kB", quiet=quiet)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run: its folder or zip.")],
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="What to write.")],
+    *,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a trained run to one file to share. Its suffix decides the format.
+
+    .html is a page that draws new music or sound in the browser, without end, as it plays; .onnx is
+    a graph for other programs; .zip is the run itself, which --run takes in place of a folder.
+    """
+    from seqmodel.export import EXPORTS
+    from seqmodel.files import write_file
+    from seqmodel.runs.folder import load_run
+
+    chosen = EXPORTS.get(out.suffix.lower())
+    if chosen is None:
+        raise UsageError(f"the suffix of {out} must be one of {', '.join(EXPORTS)}")
+    check_target(out, force=force)
+    written = chosen.load()(load_run(run))
+    write_file(out, written)
+    message(f"{out}: {chosen.title} of {run}, {len(written) / 1000:,.0f} kB", quiet=quiet)
