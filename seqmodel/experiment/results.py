@@ -13,13 +13,11 @@ from seqmodel.config import Config
 from seqmodel.data.dataset import Dataset
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.experiment.differences import Difference, behind_the_first
-from seqmodel.experiment.plan import Cell, Plan
-from seqmodel.experiment.studies import Studies
+from seqmodel.experiment.plan import Cell, Plan, Range
+from seqmodel.experiment.studies import ENDED, METRICS, Studies
 from seqmodel.model.build import outline
 from seqmodel.model.sequence import ParameterCounts
 from seqmodel.outputs.registry import output_class
-from seqmodel.training.space import Range
-from seqmodel.training.trials import ENDED, METRICS
 
 
 @dataclass(frozen=True)

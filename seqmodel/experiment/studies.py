@@ -11,7 +11,7 @@ from its checkpoint; to Optuna it is a new trial, which records the one that it 
 import json
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,11 @@ from seqmodel.experiment.plan import Cell, Plan
 from seqmodel.experiment.processes import GRACE
 from seqmodel.experiment.progress import Counts
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import ENDED, ranked
 
 PLAN, WORKER = "plan", "worker"
 """Attributes: the plan, on the experiment's own study; on a trial, the process that runs it."""
+ENDED, METRICS = "ended", "metrics"
+"""Attributes of a trial: how it ended, and its lines of metrics.jsonl."""
 WINNER, FINALISTS = "winner", "finalists"
 """Attributes of the studies of seeds and finals: the trial or trials that they continue."""
 
@@ -334,3 +335,11 @@ class Study:
 
 def _ended(trial: FrozenTrial) -> bool:
     return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+def ranked(trials: Mapping[int, FrozenTrial]) -> list[int]:
+    """The indices of the complete trials, the best first, and of equals the earlier."""
+    figures = {
+        k: trial.value or 0.0 for k, trial in trials.items() if trial.state == TrialState.COMPLETE
+    }
+    return sorted(figures, key=lambda k: (figures[k], k))

@@ -8,10 +8,9 @@ import pytest
 
 from seqmodel.experiment import table
 from seqmodel.experiment.output import comparison_page
-from seqmodel.experiment.plan import Cell, Plan, Source, Variant
+from seqmodel.experiment.plan import Cell, Plan, Range, Source, Variant
 from seqmodel.experiment.results import Attempt, Comparison, Outcome
 from seqmodel.model.sequence import ParameterCounts
-from seqmodel.training.space import Range
 
 LENGTHS = np.full(30, 10)
 PIECES = np.random.default_rng(5).normal(20, 2, 30)

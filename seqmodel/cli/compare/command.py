@@ -18,7 +18,6 @@ from seqmodel.config import (
     TRIALS,
     USUAL,
     Config,
-    field_types,
     read_config_file,
     search_of,
 )
@@ -26,9 +25,8 @@ from seqmodel.errors import SeqmodelError, UsageError, advising
 from seqmodel.units import UNITS
 
 if TYPE_CHECKING:
-    from seqmodel.experiment.plan import Plan, Source
+    from seqmodel.experiment.plan import Plan, Range, Source
     from seqmodel.experiment.progress import Status
-    from seqmodel.training.space import Range
 
 RESULTS = Path("results")
 usual, of_settings, of_search, of_run = (
@@ -165,8 +163,7 @@ def compare(
 
     def begin(file: Mapping[str, Any]) -> "tuple[Plan, Path, str | None]":
         from seqmodel.experiment.finished import recall
-        from seqmodel.experiment.plan import Plan, sources_of, variants_of
-        from seqmodel.training.space import finals
+        from seqmodel.experiment.plan import Plan, finals, sources_of, variants_of
 
         names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
         variants = variants_of(names, vary or [])
@@ -226,10 +223,10 @@ def _search(
     quick: bool,
 ) -> "tuple[str, dict[str, Range]]":
     """The search to make, and its space: the settings that it tries, and their ranges."""
-    from seqmodel.training.space import default_space, tuned
+    from seqmodel.experiment.plan import default_space, tuned
 
     of_preset = search_of({**file, **options}.get("preset", Config.preset))
-    tunes = dict(tuned(text, field_types) for text in tune)
+    tunes = dict(tuned(text) for text in tune)
     for given, option in ((options, "set for all"), (tunes, "tuned")):
         for name in varied:
             if name in given:

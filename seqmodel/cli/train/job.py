@@ -96,7 +96,7 @@ class Job:
         from seqmodel.files import new_folder, remove_empty
         from seqmodel.runs.folder import RUN_FOLDER
         from seqmodel.training.processes import UnfitError
-        from seqmodel.training.writer import RunWriter
+        from seqmodel.training.state import RunWriter
 
         begin, _ = self._ways()
         # The folder appears complete with all that --resume needs, whenever the process is killed.
@@ -117,7 +117,7 @@ class Job:
     def _ways(self) -> tuple[Callable[..., "Trainer"], Callable[..., object]]:
         """The functions that begin a run, with or without a search, and that resume it."""
         if self.settings.trials:
-            from seqmodel.training.search import begin_search, search
+            from seqmodel.experiment.search import begin_search, search
 
             return begin_search, search
         from seqmodel.training.loop import begin_run, train_run

@@ -10,24 +10,22 @@ import pytest
 from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
+from seqmodel.experiment.plan import finals
+from seqmodel.experiment.search import (
+    SearchSampler,
+    first_look,
+    paper_rates,
+    search,
+    train_trial,
+)
+from seqmodel.experiment.studies import ranked
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.training import loop
-from seqmodel.training.loop import Listener, train_run
-from seqmodel.training.pace import Pace
-from seqmodel.training.search import search
-from seqmodel.training.space import finals
-from seqmodel.training.state import DivergedError
+from seqmodel.training.loop import Listener, Pace, train_run
+from seqmodel.training.state import DivergedError, RunWriter
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import (
-    SearchSampler,
-    first_look,
-    paper_rates,
-    ranked,
-    train_trial,
-)
-from seqmodel.training.writer import RunWriter
 
 
 @pytest.fixture
