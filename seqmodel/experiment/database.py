@@ -23,7 +23,7 @@ from sqlalchemy.exc import (
 )
 
 from seqmodel.errors import SeqmodelError, UsageError
-from seqmodel.experiment.processes import AGAIN, GRACE
+from seqmodel.experiment.folder import AGAIN, GRACE
 from seqmodel.training.stopping import InterruptError, StopRequest
 
 HEARTBEAT = 10

@@ -15,12 +15,11 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from seqmodel.errors import SeqmodelError, advising
-from seqmodel.experiment.artifacts import Artifacts
+from seqmodel.experiment.folder import AGAIN
 from seqmodel.experiment.plan import Plan
-from seqmodel.experiment.processes import AGAIN
 from seqmodel.experiment.progress import Event
 from seqmodel.experiment.studies import Studies, name_in, open_storage
-from seqmodel.experiment.worker import Worker
+from seqmodel.experiment.worker import Artifacts, Worker
 from seqmodel.kernels.run.machine import available_memory, cores
 from seqmodel.training.stopping import InterruptError, StopRequest, stop_on_signals
 

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from seqmodel.data.splits import SPLITS
-from seqmodel.experiment.differences import FEWEST
-from seqmodel.experiment.results import Comparison, Outcome
+from seqmodel.experiment.results import FEWEST, Comparison, Outcome
 from seqmodel.media.words import listed, plural, spaced, spent
 
 

@@ -1,25 +1,31 @@
 """One process of an experiment: it takes one run after another until none are left."""
 
+import shutil
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.artifacts import FileSystemArtifactStore, get_all_artifact_meta, upload_artifact
+from optuna.artifacts.exceptions import ArtifactNotFound
+from optuna.exceptions import ExperimentalWarning
 from optuna.trial import Trial
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Dataset
+from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.experiment.artifacts import Artifacts
+from seqmodel.experiment.folder import AGAIN, is_dead, lock_of, new_name
 from seqmodel.experiment.plan import Cell
-from seqmodel.experiment.processes import AGAIN, is_dead, lock_of, new_name
 from seqmodel.experiment.progress import Event, write_event
 from seqmodel.experiment.search import NO_SAMPLER, Run, Runner, train_trial
 from seqmodel.experiment.studies import ENDED, WORKER, Studies, Study
+from seqmodel.files import disk_error, new_file
 from seqmodel.locks import held, locked
-from seqmodel.runs.folder import LAST, load_run, read_metrics
+from seqmodel.runs.folder import BEST, LAST, load_run, read_metrics
 from seqmodel.training.loop import Listener, Tick
 from seqmodel.training.stopping import InterruptError, StopRequest
 
@@ -38,7 +44,7 @@ class Worker(Runner):
         folder: Path,
         tell: Callable[[Event], None] = lambda event: None,
         stop: StopRequest | None = None,
-        artifacts: Artifacts | None = None,
+        artifacts: "Artifacts | None" = None,
     ) -> None:
         super().__init__(studies)
         self.stages.append((studies.seeds, self._repeat))
@@ -164,3 +170,60 @@ class Worker(Runner):
         if cell.source.name not in self._datasets:
             self._datasets[cell.source.name] = cell.dataset()
         return self._datasets[cell.source.name]
+
+
+class Artifacts:
+    """A folder that all hosts see, or none: what is given is then lost."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Make the folder.
+
+        Raises:
+            SeqmodelError: if that is not possible.
+        """
+        self._folder = folder
+        if folder is None:
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error(folder, "use", error) from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            self._store = FileSystemArtifactStore(folder)
+
+    def give(self, trial: Trial, run: Path) -> None:
+        """Leave the best checkpoint of a winner's run for the other hosts.
+
+        Raises:
+            SeqmodelError: if the folder is full, or gone.
+        """
+        if self._folder is None:
+            return
+        try:
+            upload_artifact(
+                artifact_store=self._store, file_path=str(run / BEST), study_or_trial=trial
+            )
+        except OSError as error:
+            raise disk_error(self._folder, "write to", error) from error
+
+    def collect(self, studies: Studies, folder: Path) -> None:
+        """Fetch the checkpoints that the experiment's `folder` lacks.
+
+        Raises:
+            SeqmodelError: if one cannot be read, or the disk is full.
+        """
+        for cell in studies.plan.cells() if self._folder is not None else ():
+            for index, trial in studies.seeds(cell).indexed().items():
+                best = folder / "runs" / cell.name / studies.run_of_seed(cell, index) / BEST
+                given = get_all_artifact_meta(trial, storage=studies.storage)
+                if given and not best.exists():
+                    self._fetch(given[-1].artifact_id, best)
+
+    def _fetch(self, artifact: str, target: Path) -> None:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with self._store.open_reader(artifact) as source, new_file(target) as file:
+                shutil.copyfileobj(source, file)
+        except (OSError, ArtifactNotFound) as error:
+            raise SeqmodelError(f"cannot fetch {target} from {self._folder}: {error}") from error

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from verdict_rates import LIKELY, Runs, rate
 
-from seqmodel.experiment.differences import behind_the_first, quantile
+from seqmodel.experiment.results import behind_the_first, quantile
 
 
 def some(seed, pieces=60, gap=0.0, of_seeds=0.0, seeds=3):

@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState
 
 from seqmodel.errors import SeqmodelError
-from seqmodel.experiment.place import JOURNAL
+from seqmodel.experiment.folder import JOURNAL
 from seqmodel.experiment.studies import ENDED, WORKER, Study, open_storage, ranked
 
 

@@ -162,7 +162,7 @@ def compare(
     given |= {"params": params} if params else {}
 
     def begin(file: Mapping[str, Any]) -> "tuple[Plan, Path, str | None]":
-        from seqmodel.experiment.finished import recall
+        from seqmodel.experiment.folder import recall
         from seqmodel.experiment.plan import Plan, finals, sources_of, variants_of
 
         names = units.split(",") if units else [] if vary else ["tanh", "gru", "lstm"]
@@ -188,7 +188,7 @@ def compare(
     in_file = read_config_file(config) if config else {}
     plan, folder, text = blaming(Path(config or ""), in_file, begin)
     if text is None:
-        from seqmodel.experiment.processes import AGAIN
+        from seqmodel.experiment.folder import AGAIN
 
         with advising(AGAIN):
             text = _run(plan, folder, storage, artifacts, jobs, quiet=quiet)
@@ -263,19 +263,17 @@ def _run(
     """Run what is left of an experiment and write its results; returns what is to be printed."""
     from seqmodel.cli.compare.live import shown
     from seqmodel.cli.progress import display
-    from seqmodel.experiment.artifacts import Artifacts
-    from seqmodel.experiment.finished import forget, remember
+    from seqmodel.experiment.folder import BEGIN, check_folder, forget, remember
     from seqmodel.experiment.jobs import Task, work
     from seqmodel.experiment.output import write_results
-    from seqmodel.experiment.place import BEGIN, check_place
-    from seqmodel.experiment.status import status_of
-    from seqmodel.experiment.studies import Studies, name_in, open_storage
+    from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
+    from seqmodel.experiment.worker import Artifacts
     from seqmodel.locks import held
     from seqmodel.media.words import listed, plural
     from seqmodel.training.stopping import stop_on_signals
 
     command = _command(storage)
-    check_place(folder)
+    check_folder(folder)
     given = Artifacts(artifacts)
     meeting = open_storage(folder, storage, lambda line: message(line, quiet=quiet))
     with held(folder / BEGIN, wait=True):
@@ -314,7 +312,7 @@ def _command(storage: str | None) -> str:
 
 def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
     from seqmodel.cli.compare.live import status_lines, status_values
-    from seqmodel.experiment.finished import recall
+    from seqmodel.experiment.folder import recall
 
     finished = recall(out) if storage is None else None
     status = _status(out, storage) if finished is None else finished[1]
@@ -325,9 +323,8 @@ def _print_status(out: Path, storage: str | None, *, as_json: bool) -> None:
 
 
 def _status(out: Path, storage: str | None) -> "Status":
-    from seqmodel.experiment.place import holds_journal
-    from seqmodel.experiment.status import status_of
-    from seqmodel.experiment.studies import Studies, name_in, open_storage
+    from seqmodel.experiment.folder import holds_journal
+    from seqmodel.experiment.studies import Studies, name_in, open_storage, status_of
 
     if storage is None and not holds_journal(out):
         raise SeqmodelError(f"{out} holds no experiment")

@@ -10,7 +10,6 @@ import typer
 
 from seqmodel.cli.common import message, print_json
 from seqmodel.cli.completion import one_of
-from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.options import (
     Device,
     Force,
@@ -20,6 +19,8 @@ from seqmodel.cli.options import (
     check_temperature,
     chosen_run,
     exclude,
+    options_of,
+    with_media_options,
 )
 from seqmodel.cli.sample.drawing import draw_pieces
 from seqmodel.cli.sample.filling import fill_pieces

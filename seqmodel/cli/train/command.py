@@ -8,10 +8,9 @@ import typer
 
 from seqmodel.cli.common import message
 from seqmodel.cli.completion import one_of
-from seqmodel.cli.options import Device, Force, Json, Quiet
+from seqmodel.cli.options import Device, Force, Json, Quiet, with_settings
 from seqmodel.cli.train import ranks
 from seqmodel.cli.train.job import Job
-from seqmodel.cli.train.options import with_settings
 from seqmodel.cli.train.settings import of_new_run, of_stopped_run
 from seqmodel.config import RUN, TRAINING, TRIALS, UNITS, USUAL, to_yaml
 from seqmodel.errors import UsageError
