@@ -21,7 +21,7 @@ from seqmodel.data.dataset import open_dataset
 from seqmodel.kernels.run.allocator import keep_freed_memory
 from seqmodel.media.music.medium import MUSIC
 from seqmodel.model.build import outline, with_sizes
-from seqmodel.training.processes import Group, joined, meeting
+from seqmodel.training.processes import Group, joined, rendezvous
 from seqmodel.training.state import TrainingState
 from seqmodel.training.update import update
 
@@ -67,7 +67,7 @@ def measure(settings: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 def _timed(config: Config, data: str, size: int, seconds: float) -> dict[str, float]:
     """The medians of the first process."""
-    store, spawn = meeting(), multiprocessing.get_context("spawn")
+    store, spawn = rendezvous(), multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(size, spawn) as pool:
         arguments = size, store.port, config, data, seconds
         first, *_ = [pool.submit(_work, rank, *arguments) for rank in range(size)]
@@ -81,7 +81,7 @@ def _work(
     torch.set_num_threads(1)
     if size == 1:
         return _updates(config, data, Group(), seconds)
-    with joined(rank, size, meeting(port)) as group:
+    with joined(rank, size, rendezvous(port)) as group:
         return _updates(config, data, group, seconds)
 
 

@@ -94,8 +94,8 @@ def chosen_run(run: Path | None, media: Collection[str] | None = None, *, quiet:
     for medium in media or PRETRAINED:
         if medium in PRETRAINED:
             taken, sample = from_here(pretrained_run(medium)), PRETRAINED[medium]
-            told = f"no run{of} in {RUNS}/: taking {taken}, trained on the bundled {sample}"
-            message(told, quiet=quiet)
+            choice = f"no run{of} in {RUNS}/: taking {taken}, trained on the bundled {sample}"
+            message(choice, quiet=quiet)
             return taken
     raise no_run(RUNS)
 
@@ -151,8 +151,8 @@ def _of_setting(field: Field[Any]) -> Parameter:
 
 def _default(name: str) -> str:
     """Such as "  [default: 2; audio: 8]"; "" for none."""
-    told = [(medium, str(values[name]).lower()) for medium, values in DEFAULTS.items()]
-    first, *others = told
+    values = [(medium, str(values[name]).lower()) for medium, values in DEFAULTS.items()]
+    first, *others = values
     if first[1] == "none":
         return ""
     differ = [f"; {medium}: {value}" for medium, value in others if value != first[1]]

@@ -109,7 +109,7 @@ class Plan:
     quick: bool = False
     """Whether the size of the data decides the number of epochs, unless a setting does."""
     finals: int = 0
-    """Trials, the best at a first look, that are trained to their end; 0: all are, at once."""
+    """Trials, the best at a first look, that are trained to completion; 0: all are, at once."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, the same for the same plan."""

@@ -51,14 +51,14 @@ class Difference(NamedTuple):
         return self.mean - self.margin, self.mean + self.margin
 
     @property
-    def told(self) -> bool:
+    def conclusive(self) -> bool:
         """Whether there are seeds and pieces enough for a verdict."""
         return self.seeds > 1 and self.pieces >= FEWEST
 
     @property
     def real(self) -> bool:
         """Whether the interval excludes 0."""
-        return self.told and abs(self.mean) > self.margin
+        return self.conclusive and abs(self.mean) > self.margin
 
 
 @dataclass(frozen=True)
@@ -168,14 +168,14 @@ class Comparison:
         return {o.name: gap for o, gap in zip(ranked[1:], gaps, strict=True)}
 
     @property
-    def told(self) -> bool:
+    def conclusive(self) -> bool:
         """Whether there are seeds and pieces enough for any verdict."""
-        return any(gap.told for gap in self.behind.values())
+        return any(gap.conclusive for gap in self.behind.values())
 
     def leads(self, outcome: Outcome) -> bool:
         """Whether it is the best of several, or not told apart from it; no one without verdicts."""
         gap = self.behind.get(outcome.name)
-        return self.told and (outcome is self.ranked()[0] if gap is None else not gap.real)
+        return self.conclusive and (outcome is self.ranked()[0] if gap is None else not gap.real)
 
     def improving(self) -> list[Outcome]:
         """The outcomes with a seed that more epochs might have improved."""

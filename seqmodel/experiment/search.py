@@ -201,16 +201,16 @@ def train_trial(
         listener.tick(now if look is None else _until(now, look, config.epochs))
 
     def epoch(line: dict[str, Any], is_best: bool) -> bool:
-        heard = listener.epoch(line, is_best)
-        return reported([line]) or bool(heard)
+        ends = listener.epoch(line, is_best)
+        return reported([line]) or bool(ends)
 
     def resumed(lines: Sequence[dict[str, Any]]) -> bool:
-        heard = listener.resumed(lines)
-        return reported(lines) or bool(heard)
+        ends = listener.resumed(lines)
+        return reported(lines) or bool(ends)
 
     try:
-        heard = replace(listener, tick=tick, epoch=epoch, resumed=resumed)
-        train_run(config, dataset, folder, listener=heard, **others)
+        reporting = replace(listener, tick=tick, epoch=epoch, resumed=resumed)
+        train_run(config, dataset, folder, listener=reporting, **others)
     except DivergedError as error:  # this rate is too high; others may not be
         diverged = error
     metrics = runs.read_metrics(folder)[:look]

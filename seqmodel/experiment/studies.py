@@ -1,7 +1,7 @@
 """An experiment in Optuna's terms: for each cell three studies, one after the other.
 
 The trials of the search (with pruning, only up to a first look); the finals, which train the best
-of these to their end; and the seeds, the runs of the winner.
+of these to completion; and the seeds, the runs of the winner.
 
 Each study has a fixed number of trials, and a trial is identified by its index: how many began
 before it. A trial whose process died is failed and queued again under the same index, to resume
@@ -149,7 +149,7 @@ class Studies:
         return self._study(f"{cell.name}/trials", self.plan.trials)
 
     def finals(self, cell: Cell) -> "Study":
-        """The trials of a cell that are trained to their end; none in a search without pruning.
+        """The trials of a cell that are trained to completion; none in a search without pruning.
 
         There are fewer than planned if too many trials diverge before an epoch has ended.
         """
@@ -239,7 +239,7 @@ class Studies:
 
 
 class Study:
-    """`count` trials, each of which is run to its end once."""
+    """`count` trials, each of which is run to completion once."""
 
     def __init__(self, study: optuna.Study, count: int) -> None:
         self._study, self.count = study, count

@@ -53,7 +53,7 @@ class Worker(Runner):
         self._name = new_name(folder)
         self._lock = lock_of(folder, self._name)
         self._datasets: dict[str, Dataset] = {}
-        self._told = 0.0
+        self._reported_at = 0.0
         self._last: Event | None = None
 
     def work(self) -> None:
@@ -133,8 +133,8 @@ class Worker(Runner):
             return Event(full, len(figures), last, best, ended, share, begun)
 
         def tick(now: Tick) -> None:
-            if now.nats_per_frame is not None and time.monotonic() - self._told >= TELL:
-                self._told = time.monotonic()
+            if now.nats_per_frame is not None and time.monotonic() - self._reported_at >= TELL:
+                self._reported_at = time.monotonic()
                 self._say(event(now.done / now.total))
 
         def epochs(lines: Sequence[Mapping[str, Any]]) -> None:
@@ -162,8 +162,8 @@ class Worker(Runner):
                 self._last = event(ended=trial.user_attrs[ENDED])
 
     def _run_folder(self, run: Run) -> Path:
-        seed, name = run.kind == "seed", f"trial-{run.number}"
-        name = self.studies.run_of_seed(run.cell, run.number) if seed else name
+        seed = run.kind == "seed"
+        name = self.studies.run_of_seed(run.cell, run.number) if seed else f"trial-{run.number}"
         return self._folder / "runs" / run.cell.name / name
 
     def _dataset(self, cell: Cell) -> Dataset:

@@ -67,10 +67,10 @@ def update(
             state.carries[part] = copied(after)
         if state.config.parts > 1:
             gradients.append(_flat_gradient(state.model, given=part in windows))
-    told = [dict(part) for part in group.all(list(nats.items()))]
+    received = [dict(part) for part in group.all(list(nats.items()))]
     if gradients:
         _set_gradient(state.model, group.summed(tree_sum(gradients)))
-    total = sum(each[part] for each in told for part in sorted(each))
+    total = sum(each[part] for each in received for part in sorted(each))
     return total, step(state, learning_rate) if math.isfinite(total) else math.nan
 
 

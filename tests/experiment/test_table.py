@@ -135,7 +135,7 @@ def test_too_few_pieces_or_seeds_are_no_verdict(seeds, reason, tmp_path):
 
 
 def test_unfinished_training_and_rates_at_the_end_of_their_range_are_named(tmp_path):
-    """Guards against a verdict on models that were not trained to their end, or with any rate."""
+    """Guards against a verdict on models that were not trained to completion, or with any rate."""
     gru, lstm, tanh = CLOSE.outcomes
     stopped = replace(lstm.seeds[0], ended="no better for 2 epochs")
     worse = {**gru.seeds[0].metrics[-1], "valid_nats_per_frame": 9.0}

@@ -275,9 +275,9 @@ def _run(
     command = _command(storage)
     check_folder(folder)
     given = Artifacts(artifacts)
-    meeting = open_storage(folder, storage, lambda line: message(line, quiet=quiet))
+    opened = open_storage(folder, storage, lambda line: message(line, quiet=quiet))
     with held(folder / BEGIN, wait=True):
-        studies = Studies.begin(meeting, name_in(meeting, folder, storage), plan)
+        studies = Studies.begin(opened, name_in(opened, folder, storage), plan)
         if (studies.plan.trials, studies.plan.seeds) != (plan.trials, plan.seeds):
             there = plural(studies.plan.trials, "trial"), plural(studies.plan.seeds, "seed")
             message(f"{folder} keeps its {listed(there)}", quiet=quiet)
@@ -293,7 +293,7 @@ def _run(
     with display("writing tables and a page", quiet=quiet):
         text, files = write_results(studies, folder, command)
     with held(folder / BEGIN, wait=True):
-        now = Studies.begun(meeting, name_in(meeting, folder, storage))
+        now = Studies.begun(opened, name_in(opened, folder, storage))
         if now is not None and plan.differs(now.plan) is None:  # nobody has added to it
             remember(folder, plan, text, status_of(studies, folder), files)
     return text
@@ -328,8 +328,8 @@ def _status(out: Path, storage: str | None) -> "Status":
 
     if storage is None and not holds_journal(out):
         raise SeqmodelError(f"{out} holds no experiment")
-    meeting = open_storage(out, storage)
-    studies = Studies.begun(meeting, name_in(meeting, out, storage))
+    opened = open_storage(out, storage)
+    studies = Studies.begun(opened, name_in(opened, out, storage))
     if studies is None:
         raise SeqmodelError(f"{out.resolve().name} has not begun")
     return status_of(studies, out)
