@@ -372,8 +372,8 @@ def field_types(name: str, kind: type = Config) -> tuple[type, ...]:
     types = {field.name: field.type for field in fields(kind)}
     if name not in types:
         raise UsageError(f"there is no setting {name!r}{did_you_mean(name, types)}")
-    told: Any = types[name]
-    return get_args(told) if isinstance(told, UnionType) else (told,)
+    stated: Any = types[name]
+    return get_args(stated) if isinstance(stated, UnionType) else (stated,)
 
 
 def parse_setting(key: str, text: str, option: str) -> Any:

@@ -1,8 +1,8 @@
 """Untrusted text: strict JSON, its values checked field by field, and flat YAML of settings.
 
-YAML of keys and scalars is all that settings need. It is parsed event by event: nesting, aliases
-and tags are rejected where they begin, before they can cost anything. Values that look like dates
-stay strings, since no setting is a date.
+YAML of keys and scalars is all that settings need. Only the nodes of a text are composed;
+what is nested or tagged is rejected before it could cost anything. Values that look like dates stay
+strings, since no setting is a date.
 """
 
 import json
@@ -18,8 +18,8 @@ LARGEST = 2**53
 """Every JSON parser reads integers up to this exactly."""
 LONGEST = 4096
 """Maximum number of characters in a value: no path is longer."""
-KINDS = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float")}
-"""Types of an unquoted value, besides string."""
+KINDS = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str")}
+"""Types of a value in YAML; unless it is quoted, what it looks like decides."""
 
 
 def parse(text: str | bytes, *, constants: bool = False) -> Any:
@@ -116,7 +116,7 @@ def _shown(value: Any) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Resolves a value to one of `KINDS`, or to a string."""
+    """Resolves a value to one of `KINDS`, by default to a string."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -130,71 +130,57 @@ def mapping(text: bytes) -> dict[str, Any]:
 
     ValueError, in one line, says what is wrong and where.
     """
-    values: dict[str, Any] = {}
-    events = _events(text)
-    event = next(events)
-    if isinstance(event, yaml.StreamEndEvent):
-        return values
-    if not isinstance(event, yaml.MappingStartEvent):
+    root = _composed(text)
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode):
         raise ValueError("must hold keys and values, such as `unit: lstm`")
-    while not isinstance(event := next(events), yaml.MappingEndEvent):
-        if not isinstance(event, yaml.ScalarEvent):
-            raise ValueError(f"a key is not a plain word{_place(event)}")
-        key = event.value
-        if key in values:
-            raise ValueError(f"{key} is given twice{_place(event)}")
-        values[key] = _value(next(events), key)
-    _expect_end(events)
+    values: dict[str, Any] = {}
+    for key, node in root.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise ValueError(f"a key is not a plain word{_line(key)}")
+        if key.value in values:
+            raise ValueError(f"{key.value} is given twice{_line(key)}")
+        values[key.value] = _value(node, key.value)
     return values
 
 
 def value(text: str) -> Any:
     """The single value of a YAML text, None if it is empty; ValueError if it is anything else."""
-    events = _events(text)
-    event = next(events)
-    if isinstance(event, yaml.StreamEndEvent):
-        return None
-    found = _value(event, "it")
-    _expect_end(events)
-    return found
+    node = _composed(text)
+    return None if node is None else _value(node, "it")
 
 
-def _events(text: bytes | str) -> Iterator[yaml.Event]:
-    """The events of a text, without stream and document starts."""
+def _composed(text: bytes | str) -> yaml.Node | None:
     try:
-        for event in yaml.parse(text, Loader=_Loader):
-            if not isinstance(event, yaml.StreamStartEvent | yaml.DocumentStartEvent):
-                yield event
-    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the last two from "\UFFFFFFFF"
+        node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except yaml.composer.ComposerError as error:
+        wrong = "holds more than one document" if error.context else error.problem
+        raise ValueError(f"{wrong}{_line(error)}") from error
+    except yaml.YAMLError as error:
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise ValueError(f"not a YAML file: {problem}{_place(error)}") from error
+        raise ValueError(f"not a YAML file: {problem}{_line(error)}") from error
+    except OverflowError as error:  # from "\UFFFFFFFF"
+        raise ValueError(f"not a YAML file: {error}") from error
+    return node
 
 
-def _value(event: yaml.Event, key: str) -> Any:
-    if isinstance(event, yaml.AliasEvent):
-        raise ValueError(f"{key} must be a value, not an alias{_place(event)}")
-    if not isinstance(event, yaml.ScalarEvent):
-        raise ValueError(f"{key} must be a single value{_place(event)}")
-    if event.tag is not None:
-        raise ValueError(f"{key} must be a value without a tag{_place(event)}")
-    if len(event.value) > LONGEST:
-        raise ValueError(f"{key} is longer than {LONGEST:,} characters{_place(event)}")
-    loader = _Loader("")
-    tag = loader.resolve(yaml.ScalarNode, event.value, event.implicit)  # type: ignore[no-untyped-call]
+def _value(node: yaml.Node, key: str) -> Any:
+    if not isinstance(node, yaml.ScalarNode):
+        raise ValueError(f"{key} must be a single value{_line(node)}")
+    if node.tag not in KINDS:
+        raise ValueError(f"{key} must be a value without a tag{_line(node)}")
+    if len(node.value) > LONGEST:
+        raise ValueError(f"{key} is longer than {LONGEST:,} characters{_line(node)}")
     try:
-        return loader.construct_object(yaml.ScalarNode(tag, event.value))
+        return _Loader("").construct_object(node)
     except ValueError:
-        raise ValueError(f"{key} is not a valid number{_place(event)}") from None
+        raise ValueError(f"{key} is not a valid number{_line(node)}") from None
 
 
-def _expect_end(events: Iterator[yaml.Event]) -> None:
-    next(events)  # the end of the document
-    event = next(events)
-    if not isinstance(event, yaml.StreamEndEvent):
-        raise ValueError(f"holds more than one document{_place(event)}")
-
-
-def _place(event: Any) -> str:
-    """The position of an event or error, such as " in line 3"; empty if unknown."""
-    mark = getattr(event, "start_mark", None) or getattr(event, "problem_mark", None)
+def _line(place: Any) -> str:
+    """The position of a node or error, such as " in line 3"; empty if unknown."""
+    mark = getattr(place, "start_mark", None) or getattr(place, "problem_mark", None)
     return "" if mark is None else f" in line {mark.line + 1}"

@@ -37,7 +37,7 @@ from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.logistic.sample_wise import SampleLogisticOutput
 from seqmodel.sampling.sampler import Sampler
-from seqmodel.training.processes import Group, joined, meeting
+from seqmodel.training.processes import Group, joined, rendezvous
 from seqmodel.training.state import TrainingState
 from seqmodel.training.update import update, window_loss
 from seqmodel.unit_setting import unit_name
@@ -396,7 +396,7 @@ def measure_processes(settings: dict[str, Any], seconds: float) -> Row:
 
 def _timed(config: Config, data: str, size: int, seconds: float) -> dict[str, float]:
     """The medians of the first process."""
-    store, spawn = meeting(), multiprocessing.get_context("spawn")
+    store, spawn = rendezvous(), multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(size, spawn) as pool:
         arguments = size, store.port, config, data, seconds
         first, *_ = [pool.submit(_work, rank, *arguments) for rank in range(size)]
@@ -410,7 +410,7 @@ def _work(
     torch.set_num_threads(1)
     if size == 1:
         return _updates(config, data, Group(), seconds)
-    with joined(rank, size, meeting(port)) as group:
+    with joined(rank, size, rendezvous(port)) as group:
         return _updates(config, data, group, seconds)
 
 

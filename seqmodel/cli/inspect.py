@@ -7,8 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.common import message, plural, print_json, show, split_lines
-from seqmodel.cli.media_options import options_of, with_media_options
-from seqmodel.cli.options import Force, Json, Quiet, check_plot, check_target
+from seqmodel.cli.options import (
+    Force,
+    Json,
+    Quiet,
+    check_plot,
+    check_target,
+    options_of,
+    with_media_options,
+)
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium, Option
 from seqmodel.media.registry import MEDIA, definition_from_json, medium_of_file

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from seqmodel.cli.common import message, plural, print_json, show, split_lines
-from seqmodel.cli.media_options import options_of, with_media_options
-from seqmodel.cli.options import Force, Json, Quiet
+from seqmodel.cli.options import Force, Json, Quiet, options_of, with_media_options
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Medium

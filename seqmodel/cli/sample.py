@@ -13,7 +13,6 @@ import typer
 
 from seqmodel.cli.common import message, print_json
 from seqmodel.cli.help import one_of
-from seqmodel.cli.media_options import options_of, with_media_options
 from seqmodel.cli.options import (
     Device,
     Force,
@@ -23,6 +22,8 @@ from seqmodel.cli.options import (
     check_temperature,
     chosen_run,
     exclude,
+    options_of,
+    with_media_options,
 )
 from seqmodel.cli.progress import counting, display, part
 from seqmodel.errors import SeqmodelError, UsageError

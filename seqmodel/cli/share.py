@@ -9,8 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from seqmodel.cli.common import message, plural
-from seqmodel.cli.media_options import options_of, with_media_options
-from seqmodel.cli.options import Force, Quiet, check_target, chosen_run
+from seqmodel.cli.options import (
+    Force,
+    Quiet,
+    check_target,
+    chosen_run,
+    options_of,
+    with_media_options,
+)
 from seqmodel.cli.progress import counter
 from seqmodel.errors import UsageError
 from seqmodel.media.registry import medium_of

@@ -14,9 +14,9 @@ from safetensors.numpy import load_file
 
 import seqmodel
 from seqmodel.data.dataset import Dataset
+from seqmodel.experiment.search import paper_rates
 from seqmodel.runs.checkpoint import load_checkpoint, save_checkpoint
 from seqmodel.training import loop
-from seqmodel.training.trials import paper_rates
 
 EPOCH = r"epoch {}/2  train +\d+\.\d{{4}}  valid +\d+\.\d{{4}}\*  +[\d,]+ frames/s"
 
@@ -158,7 +158,7 @@ DIES = """
 import os, sys
 from pathlib import Path
 from seqmodel.cli.main import main
-import seqmodel.training.search  # once, not in every child
+import seqmodel.experiment.search  # once, not in every child
 def dying(path, target, rename=Path.replace):
     global left
     left -= 1

@@ -12,7 +12,7 @@ from chrome import Chrome
 
 from seqmodel.data.dataset import Dataset
 from seqmodel.experiment.output import write_results
-from seqmodel.experiment.plan import Plan, sources_of, variants_of
+from seqmodel.experiment.plan import Plan, default_space, sources_of, variants_of
 from seqmodel.experiment.studies import Studies, open_storage
 from seqmodel.experiment.worker import Worker
 from seqmodel.media.pictures import Box, Level, Picture, Shades
@@ -34,7 +34,6 @@ from seqmodel.report.page.parts import (
     Table,
 )
 from seqmodel.report.page.render import render
-from seqmodel.training.space import default_space
 
 SECONDS, RATE = 3.0, 44_100
 

@@ -11,6 +11,7 @@ from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
+from seqmodel.experiment.search import paper_rates
 from seqmodel.media.audio.baselines import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 from seqmodel.media.audio.medium import AUDIO
@@ -22,7 +23,6 @@ from seqmodel.training import loop, search
 from seqmodel.training.loop import Listener, Trainer
 from seqmodel.training.state import CARRY, Progress
 from seqmodel.training.stopping import InterruptError, StopRequest
-from seqmodel.training.trials import paper_rates
 
 OUTPUTS = ["gaussian", "logistic"]
 both = pytest.mark.parametrize("output", OUTPUTS)
