@@ -24,7 +24,7 @@ from seqmodel.cli.options import (
 from seqmodel.cli.prepare import source_remarks
 from seqmodel.cli.progress import counter
 from seqmodel.config import Config
-from seqmodel.data.splits import SPLITS
+from seqmodel.data.dataset import SPLITS
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import Comparison
 from seqmodel.media.registry import medium_of

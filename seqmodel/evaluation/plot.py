@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from seqmodel.files import write_file
-from seqmodel.media.pictures import Picture
+from seqmodel.media.definitions import Picture
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes
 
 

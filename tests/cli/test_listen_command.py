@@ -10,10 +10,10 @@ import pytest
 import soundfile
 from calling import Call, call_ok, start, write_piece
 
+from seqmodel.media.music.frames import piano_roll
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.midi_writer import midi_bytes
-from seqmodel.media.music.pianoroll import piano_roll
+from seqmodel.media.music.writing import midi_bytes
 
 SOUNDS = ("wav", "flac", "ogg", "mp3")
 

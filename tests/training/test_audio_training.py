@@ -11,7 +11,7 @@ from seqmodel.data.prepare import prepare
 from seqmodel.data.sources import find_sources
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.media.audio.baselines import audio_nats_per_frame
+from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames, AudioSettings
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import with_sizes

@@ -8,8 +8,8 @@ from typing import Any, cast
 from seqmodel.errors import UsageError
 from seqmodel.export.page.content import model_content
 from seqmodel.export.page.steps import step_script
-from seqmodel.media.music.defaults import TEMPO
 from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import BEATS_PER_MINUTE
 from seqmodel.outputs.notes.output import NotesOutput
 from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
 from seqmodel.report.page.document import common_style, document, resource
@@ -96,7 +96,7 @@ def _data(told: dict[str, Any]) -> Markup:
 def _grid(frame: PianoRollFrames) -> dict[str, float | None]:
     return {
         "framesPerBeat": frame.grid.steps_per_beat,
-        "secondsPerFrame": frame.grid.seconds_per_frame(TEMPO),
+        "secondsPerFrame": frame.grid.seconds_per_frame(BEATS_PER_MINUTE),
     }
 
 
@@ -108,7 +108,7 @@ def _music(frame: PianoRollFrames) -> Markup:
     )  # fmt: skip
     keys = tag("div", class_="keys", id="keys", role="group", aria_label="Piano keyboard")
     if frame.grid.steps_per_beat is not None:
-        tempo = _range("tempo", "Tempo", 40, 240, 1, round(TEMPO), " bpm")
+        tempo = _range("tempo", "Tempo", 40, 240, 1, round(BEATS_PER_MINUTE), " bpm")
     else:
         tempo = _range("tempo", "Speed", 25, 400, 5, 100, " %")
     stage = tag("div", tag("div", roll, keys, class_="wide"), class_="stage", id="stage")

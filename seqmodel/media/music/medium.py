@@ -5,13 +5,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqmodel.media.definitions import FrameDefinition, Medium, Option, Pieces, lazily
-from seqmodel.media.music import defaults
-from seqmodel.media.music.formats import MIDI_SUFFIXES, ROLL_SUFFIXES, SOUND_FORMATS
-from seqmodel.media.music.grid import Grid
+from seqmodel.media.music.grid import (
+    BEATS_PER_MINUTE,
+    MIDI_SUFFIXES,
+    PARTICLES,
+    PUBLISHED_STEPS_PER_BEAT,
+    ROLL_SUFFIXES,
+    SAMPLE_LENGTH,
+    SOUND_FORMATS,
+    STEPS_PER_BEAT,
+    SWEEPS,
+    Grid,
+)
 
 if TYPE_CHECKING:
-    from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
-    from seqmodel.media.music.midi import Restrike
+    from seqmodel.media.music.frames import PianoRollFrames, Restrike, SourcesGrid
 
 
 def _tempo(help: str) -> Option:
@@ -41,8 +49,8 @@ class Music(Medium):
         Option(
             "steps_per_beat",
             int,
-            f"Frames in a quarter note.  [default: {defaults.STEPS_PER_BEAT} of MIDI; of rolls "
-            f"their own, if known, or {defaults.PUBLISHED_STEPS_PER_BEAT}]",
+            f"Frames in a quarter note.  [default: {STEPS_PER_BEAT} of MIDI; of rolls "
+            f"their own, if known, or {PUBLISHED_STEPS_PER_BEAT}]",
         ),
         STEP_SECONDS,
         Option(
@@ -68,7 +76,7 @@ class Music(Medium):
             "steps_per_beat",
             int,
             "The grid a MIDI file is shown on, and any file rendered on.  "
-            f"[default: {defaults.STEPS_PER_BEAT}; of a roll its own]",
+            f"[default: {STEPS_PER_BEAT}; of a roll its own]",
             least=1,
         ),
         STEP_SECONDS,
@@ -76,7 +84,8 @@ class Music(Medium):
     )
     listen_options = (
         _tempo(
-            f"With --listen: beats per minute.  [default: the file's; of a roll {defaults.TEMPO:g}]"
+            "With --listen: beats per minute.  [default: the file's; of a roll "
+            f"{BEATS_PER_MINUTE:g}]"
         ),
     )
     page_options = (
@@ -111,7 +120,7 @@ class Music(Medium):
             "particles",
             int,
             "With --fill: how many drafts compete; more fit better and take longer.  "
-            f"[default: {defaults.PARTICLES}]",
+            f"[default: {PARTICLES}]",
             least=1,
             most=100_000,
         ),
@@ -119,13 +128,15 @@ class Music(Medium):
             "sweeps",
             int,
             "With --fill: how often it is drawn once more, in stretches that see what follows.  "
-            f"[default: {defaults.SWEEPS}, or 0 if something is given in every frame to the end]",
+            f"[default: {SWEEPS}, or 0 if something is given in every frame to the end]",
             least=0,
             most=1000,
         ),
     )
     sample_options = (
-        _tempo(f"Beats per minute, in the file and for --seconds.  [default: {defaults.TEMPO:g}]"),
+        _tempo(
+            f"Beats per minute, in the file and for --seconds.  [default: {BEATS_PER_MINUTE:g}]"
+        ),
         Option(
             "transpose",
             int,
@@ -141,7 +152,7 @@ class Music(Medium):
     formats = ("mid", *SOUND_FORMATS, "npy", "png")
     listen_formats = SOUND_FORMATS
     default_length = (
-        f"{defaults.LENGTH} of music, or with --end as long as the longest training piece at most"
+        f"{SAMPLE_LENGTH} of music, or with --end as long as the longest training piece at most"
     )
 
     page_format = "mp3"
@@ -152,10 +163,10 @@ class Music(Medium):
     corpus = lazily("seqmodel.media.music.corpus:MusicCorpus")
     file_lines = lazily("seqmodel.media.music.inspection:file_lines")
     inspect_splits = lazily("seqmodel.media.music.inspection:inspect_splits")
-    listen = lazily("seqmodel.media.music.listening:listen")
+    listen = lazily("seqmodel.media.music.writing:listen")
     sampling = lazily("seqmodel.media.music.sampling:MusicSampling")
-    comparison = lazily("seqmodel.media.music.comparison:MusicComparison")
-    picture = lazily("seqmodel.media.music.plots:piano_roll_picture")
+    comparison = lazily("seqmodel.media.music.evaluation:MusicComparison")
+    picture = lazily("seqmodel.media.music.inspection:piano_roll_picture")
 
     def settings(self, options: Mapping[str, Any]) -> "PianoRollFrames | SourcesGrid":
         """`Medium.settings`; without a grid among the options, the sources' own is taken."""
@@ -166,7 +177,7 @@ class Music(Medium):
         # Notes are discarded to get the published rolls, which drop short ones as well.
         short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
         frame = PianoRollFrames(
-            grid or Grid.of_beats(defaults.STEPS_PER_BEAT),
+            grid or Grid.of_beats(STEPS_PER_BEAT),
             restrike,
             options.get("drums") == "keep",
             bool(options.get("transpose_to_c")),
@@ -179,7 +190,7 @@ class Music(Medium):
         self, train: Pieces, valid: Pieces, frame: FrameDefinition, *, discrete: bool
     ) -> dict[str, float]:
         """`Medium.baselines`: note n-grams."""
-        from seqmodel.media.music.baselines import baseline_nats_per_frame
+        from seqmodel.media.music.evaluation import baseline_nats_per_frame
 
         return baseline_nats_per_frame(train, valid)
 
@@ -227,8 +238,8 @@ class Music(Medium):
 
     def prepare_advice(self, manifest: Mapping[str, Any]) -> list[str]:
         """What of MIDI files does not show, whether another grid fits better, what is not kept."""
-        from seqmodel.media.music.pianoroll import Tally
-        from seqmodel.media.music.timing import timing_text
+        from seqmodel.media.music.contents import timing_text
+        from seqmodel.media.music.frames import Tally
 
         timing, lost = manifest.get("timing", {}), manifest.get("not_kept", [])
         tally = Tally(**manifest.get("notes", {}))

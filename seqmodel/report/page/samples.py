@@ -3,7 +3,7 @@
 from base64 import b64encode
 from dataclasses import replace
 
-from seqmodel.media.pictures import Box, Picture
+from seqmodel.media.definitions import Box, Picture
 from seqmodel.plots import shades_png
 from seqmodel.report.page.marks import Marks
 from seqmodel.report.page.markup import Markup, joined, tag

@@ -8,10 +8,10 @@ import pytest
 from midi_files import chunk, header, midi_file, note
 
 from seqmodel.errors import SourceError
+from seqmodel.media.music.contents import semitones_to_c
+from seqmodel.media.music.frames import piano_roll
 from seqmodel.media.music.grid import Grid
 from seqmodel.media.music.midi import read_score
-from seqmodel.media.music.pianoroll import piano_roll
-from seqmodel.media.music.tonic import semitones_to_c
 
 
 def attempt(data, **options):
