@@ -26,8 +26,14 @@ from seqmodel.media.music.grid import (
     STEPS_PER_BEAT,
     Grid,
 )
-from seqmodel.media.music.matlab import Stream, read_cells
-from seqmodel.media.music.plain_pickle import LONGEST_SHOWN, PickledArray, load_plain, shown
+from seqmodel.media.music.untrusted import (
+    LONGEST_SHOWN,
+    PickledArray,
+    Stream,
+    load_plain,
+    read_cells,
+    shown,
+)
 from seqmodel.media.npy import Header, read_header
 from seqmodel.plain_json import parse
 
