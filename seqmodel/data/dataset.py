@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from seqmodel import plain_json
 from seqmodel.errors import SeqmodelError, SourceError, reason
 from seqmodel.files import FolderFormat, disk_error, open_input, read_bytes
-from seqmodel.media.definitions import FrameDefinition, Piece
+from seqmodel.media.definitions import SPLITS, FrameDefinition, Piece
 from seqmodel.media.npy import read_header
 from seqmodel.media.registry import definition_from_json
 from seqmodel.plain_json import Fields
@@ -111,7 +111,6 @@ class Shard:
 FORMAT = "seqmodel-dataset"
 VERSION = 1
 MANIFEST = "manifest.json"
-SPLITS = ("train", "valid", "test")
 
 FRAMES_HASHED_AT_ONCE = 2**15
 

@@ -9,11 +9,19 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from seqmodel.data.dataset import DATASET_FOLDER, SPLITS, DatasetWriter
+from seqmodel.data.dataset import DATASET_FOLDER, DatasetWriter
 from seqmodel.data.sources import SourceFile, Sources
 from seqmodel.errors import SeqmodelError, SourceError
 from seqmodel.files import new_folder
-from seqmodel.media.definitions import Corpus, FrameDefinition, Piece, Progress, Settings, Work
+from seqmodel.media.definitions import (
+    SPLITS,
+    Corpus,
+    FrameDefinition,
+    Piece,
+    Progress,
+    Settings,
+    Work,
+)
 
 # ---- splits --------------------------------------------------------------------------------------
 

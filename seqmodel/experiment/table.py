@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from seqmodel.data.dataset import SPLITS
 from seqmodel.experiment.differences import FEWEST
 from seqmodel.experiment.results import Comparison, Outcome
+from seqmodel.media.definitions import SPLITS
 from seqmodel.media.words import listed, plural, spaced, spent
 
 

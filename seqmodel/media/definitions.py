@@ -95,6 +95,7 @@ class Option:
         return "--" + self.name.replace("_", "-")
 
 
+SPLITS = ("train", "valid", "test")
 SHA256 = re.compile("[0-9a-f]{64}")
 
 # ---- what is stored -----------------------------------------------------------------------------

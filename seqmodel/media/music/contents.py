@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from seqmodel.media.music.frames import PianoRollFrames, Score
+from seqmodel.media.music.frames import PianoRollFrames, Score, Tally
 from seqmodel.media.music.grid import DRUM_CHANNEL, LOWEST_PITCH, NOTES, Grid
 from seqmodel.media.words import listed, plural
 
@@ -343,3 +343,13 @@ def _some(pieces: Mapping[str, int]) -> str:
     names = list(pieces)
     more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
     return listed([*names[:NAMED], *more])
+
+
+def prepare_advice(manifest: Mapping[str, Any]) -> list[str]:
+    """What of MIDI files does not show, whether another grid fits better, what is not kept."""
+    timing, lost = manifest.get("timing", {}), manifest.get("not_kept", [])
+    tally = Tally(**manifest.get("notes", {}))
+    lines = tally.lines(onsets="onsets" in manifest["frame"])
+    if "suggestion" in timing:
+        lines.append(timing_text(timing, PianoRollFrames.from_json(manifest["frame"]).grid))
+    return [*lines, f"not kept: {', '.join(lost)}"] if lost else lines

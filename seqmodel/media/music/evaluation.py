@@ -96,8 +96,13 @@ class Restrikes:
         return nats
 
 
-def baseline_nats_per_frame(train: Pieces, split: Pieces) -> dict[str, float]:
-    """Nats per frame of each baseline, counted on `train` and scored on every frame of `split`."""
+def baseline_nats_per_frame(
+    train: Pieces, split: Pieces, *_: object, **__: object
+) -> dict[str, float]:
+    """Nats per frame of each baseline, counted on `train` and scored on every frame of `split`.
+
+    `Medium.baselines`: frames of music have neither a standardisation nor levels.
+    """
     further = 0.0
     if train.frame.onsets:
         restrikes = Restrikes(train)

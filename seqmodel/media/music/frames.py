@@ -23,6 +23,7 @@ from seqmodel.media.music.grid import (
     LOWEST_PITCH,
     MAX_FRAMES,
     NOTES,
+    STEPS_PER_BEAT,
     Grid,
 )
 from seqmodel.media.words import plural
@@ -346,15 +347,6 @@ def place(
     return PlacedNotes(on_tick, begin, end, row, score.track[chosen], length)
 
 
-def piano_roll(
-    score: Score, grid: Grid, *, drums: bool, transpose: int = 0, onsets: bool = False,
-    short_notes: bool = True,
-) -> NDArray[np.uint8]:  # fmt: skip
-    """The frames (T, 88), or (T, 176) with onsets, of the notes that `place` puts on the grid."""
-    placed = place(score, grid, drums=drums, transpose=transpose, short_notes=short_notes)
-    return placed.frames(onsets=onsets)
-
-
 def given_part(score: Score, grid: Grid) -> NDArray[np.bool_] | None:
     """Where in its roll (T, 88) a file has notes of its track "given", if it also has one "drawn".
 
@@ -539,3 +531,20 @@ class PianoRollFrames(FrameDefinition):
 
     def __str__(self) -> str:
         return f"{NOTES} notes{' struck or held' * self.onsets}, {self.grid}"
+
+
+def settings(options: Mapping[str, Any]) -> PianoRollFrames | SourcesGrid:
+    """`Medium.settings`; without a grid among the options, the sources' own is taken."""
+    grid = Grid.of_options(options)
+    restrike: Restrike = options.get("restrike") or "close"
+    # Notes are discarded to get the published rolls, which drop short ones as well.
+    short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
+    frame = PianoRollFrames(
+        grid or Grid.of_beats(STEPS_PER_BEAT),
+        restrike,
+        options.get("drums") == "keep",
+        bool(options.get("transpose_to_c")),
+        bool(options.get("onsets")),
+        short_notes == "keep",
+    )
+    return frame if grid else SourcesGrid(frame)

@@ -38,6 +38,7 @@ from seqmodel.media.music.grid import (
     DRUM_CHANNEL,
     LOWEST_PITCH,
     NOTES,
+    ROLL_SUFFIXES,
     STEPS_PER_BEAT,
     Grid,
 )
@@ -181,6 +182,15 @@ FAMILIES = (
     "sound effects",
 )  # fmt: skip
 """The families of General MIDI, eight programs each."""
+
+
+def inspect_file(path: Path, options: Mapping[str, Any], plot: Path | None) -> dict[str, Any]:
+    """`Medium.inspect_file`."""
+    suffix = path.suffix.lower()
+    if suffix in ROLL_SUFFIXES:
+        return inspect_roll(path, plot) if suffix == ".npy" else inspect_rolls(path, plot)
+    drums = options.get("drums") == "keep"
+    return inspect_midi(path, Grid.of_options(options), plot, drums=drums)
 
 
 def inspect_midi(
@@ -344,6 +354,13 @@ def inspect_splits(splits: Mapping[str, Pieces], plot: Path | None, title: str) 
             name: _share(total[NOTES:].sum(), total[:NOTES].sum()) for name, total in totals.items()
         }
     return values
+
+
+def split_columns(values: Mapping[str, Any]) -> dict[str, str]:
+    """`Medium.split_columns`: how many notes sound in a frame."""
+    shares = values.get("struck_share", {})
+    densities = values["notes_per_frame"].items()
+    return {name: density_text(density, shares.get(name)) for name, density in densities}
 
 
 def density_text(notes_per_frame: float, struck_share: float | None) -> str:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from seqmodel.media.definitions import FrameDefinition, Medium, Option, Pieces, lazily
+from seqmodel.media.definitions import Medium, Option, lazily
 from seqmodel.media.music.grid import (
     BEATS_PER_MINUTE,
     MIDI_SUFFIXES,
@@ -15,11 +15,7 @@ from seqmodel.media.music.grid import (
     SOUND_FORMATS,
     STEPS_PER_BEAT,
     SWEEPS,
-    Grid,
 )
-
-if TYPE_CHECKING:
-    from seqmodel.media.music.frames import PianoRollFrames, Restrike, SourcesGrid
 
 
 def _tempo(help: str) -> Option:
@@ -160,39 +156,18 @@ class Music(Medium):
     page_seconds = 30.0
 
     frame_from_json = lazily("seqmodel.media.music.frames:PianoRollFrames.from_json")
+    settings = lazily("seqmodel.media.music.frames:settings")
     corpus = lazily("seqmodel.media.music.corpus:MusicCorpus")
+    baselines = lazily("seqmodel.media.music.evaluation:baseline_nats_per_frame")
+    prepare_advice = lazily("seqmodel.media.music.contents:prepare_advice")
+    inspect_file = lazily("seqmodel.media.music.inspection:inspect_file")
     file_lines = lazily("seqmodel.media.music.inspection:file_lines")
     inspect_splits = lazily("seqmodel.media.music.inspection:inspect_splits")
+    split_columns = lazily("seqmodel.media.music.inspection:split_columns")
     listen = lazily("seqmodel.media.music.writing:listen")
     sampling = lazily("seqmodel.media.music.sampling:MusicSampling")
     comparison = lazily("seqmodel.media.music.evaluation:MusicComparison")
     picture = lazily("seqmodel.media.music.inspection:piano_roll_picture")
-
-    def settings(self, options: Mapping[str, Any]) -> "PianoRollFrames | SourcesGrid":
-        """`Medium.settings`; without a grid among the options, the sources' own is taken."""
-        from seqmodel.media.music.frames import PianoRollFrames, SourcesGrid
-
-        grid = Grid.of_options(options)
-        restrike: Restrike = options.get("restrike") or "close"
-        # Notes are discarded to get the published rolls, which drop short ones as well.
-        short_notes = options.get("short_notes") or ("keep" if restrike == "close" else "drop")
-        frame = PianoRollFrames(
-            grid or Grid.of_beats(STEPS_PER_BEAT),
-            restrike,
-            options.get("drums") == "keep",
-            bool(options.get("transpose_to_c")),
-            bool(options.get("onsets")),
-            short_notes == "keep",
-        )
-        return frame if grid else SourcesGrid(frame)
-
-    def baselines(
-        self, train: Pieces, valid: Pieces, frame: FrameDefinition, *, discrete: bool
-    ) -> dict[str, float]:
-        """`Medium.baselines`: note n-grams."""
-        from seqmodel.media.music.evaluation import baseline_nats_per_frame
-
-        return baseline_nats_per_frame(train, valid)
 
     def kind_of_file(self, path: Path) -> str | None:
         """ "midi", "roll", or "rolls" where a file holds many; MIDI may lack its suffix."""
@@ -205,28 +180,6 @@ class Music(Medium):
 
         return "midi" if is_midi(path) else None
 
-    def inspect_file(
-        self, path: Path, options: Mapping[str, Any], plot: Path | None
-    ) -> dict[str, Any]:
-        """`Medium.inspect_file`."""
-        from seqmodel.media.music import inspection
-
-        kind = self.kind_of_file(path)
-        if kind == "roll":
-            return inspection.inspect_roll(path, plot)
-        if kind == "rolls":
-            return inspection.inspect_rolls(path, plot)
-        drums = options.get("drums") == "keep"
-        return inspection.inspect_midi(path, Grid.of_options(options), plot, drums=drums)
-
-    def split_columns(self, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """How many notes sound in a frame."""
-        from seqmodel.media.music.inspection import density_text
-
-        struck = values.get("struck_share", {})
-        densities = values["notes_per_frame"].items()
-        return {name: density_text(density, struck.get(name)) for name, density in densities}
-
     def dataset_lines(self, manifest: Mapping[str, Any]) -> list[str]:
         """How the grid of rolls was found, if there is doubt; what became of notes."""
         remarks = self.prepare_remarks(manifest) + self.prepare_advice(manifest)
@@ -235,18 +188,6 @@ class Music(Medium):
     def prepare_remarks(self, manifest: Mapping[str, Any]) -> list[str]:
         """How the grid of rolls was found, if there is doubt."""
         return [str(remark) for remark in manifest.get("grid_remarks", [])]
-
-    def prepare_advice(self, manifest: Mapping[str, Any]) -> list[str]:
-        """What of MIDI files does not show, whether another grid fits better, what is not kept."""
-        from seqmodel.media.music.contents import timing_text
-        from seqmodel.media.music.frames import Tally
-
-        timing, lost = manifest.get("timing", {}), manifest.get("not_kept", [])
-        tally = Tally(**manifest.get("notes", {}))
-        lines = tally.lines(onsets="onsets" in manifest["frame"])
-        if "suggestion" in timing:
-            lines.append(timing_text(timing, self.frame_from_json(manifest["frame"]).grid))
-        return [*lines, f"not kept: {', '.join(lost)}"] if lost else lines
 
 
 MUSIC = Music()

@@ -3,7 +3,7 @@
 How loud notes are follows rules: nobody plays every note alike.
 
 A note's MIDI velocity is 68, plus
-- its place in the bar: 14 on the first beat, 9 in the middle of a bar of four quarter notes, 6 on
+- its metre: 14 on the first beat, 9 in the middle of a bar of four quarter notes, 6 on
   the other beats, and 2 halfway between two; none of it where frames are of real time;
 - its voice: 10 if nothing sounds above it where it begins, else 4 if nothing sounds below it;
 - its place in the phrase, of four bars: 8 sin(pi p) where p goes from 0 to 1, an arch.
@@ -48,7 +48,7 @@ from seqmodel.media.music.frames import (
     given_part,
     notes_of,
     outer_notes,
-    piano_roll,
+    place,
     sounding,
 )
 from seqmodel.media.music.grid import (
@@ -110,10 +110,10 @@ def velocities(
 
 
 def _metre(begin: NDArray[np.int64], steps: int, bar: float) -> NDArray[np.int64]:
-    """What the place in a bar of so many frames adds, for notes that begin at these."""
-    place = begin % bar
-    middle = (2 * place == bar) & (bar == 4 * steps)
-    places = [place == 0, middle, place % steps == 0, 2 * (place % steps) == steps]
+    """What the position in a bar of so many frames adds, for notes that begin at these."""
+    position = begin % bar
+    middle = (2 * position == bar) & (bar == 4 * steps)
+    places = [position == 0, middle, position % steps == 0, 2 * (position % steps) == steps]
     return np.select(places, [DOWNBEAT, MIDDLE, BEAT, HALFWAY], 0)
 
 
@@ -429,7 +429,7 @@ def _read(
         grid = given or stated or default
         return frames, frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE), grid, None
     grid, score = given or default, read_score(read_whole(path))
-    frames = piano_roll(score, grid, drums=options.get("drums") == "keep", onsets=True)
+    frames = place(score, grid, drums=options.get("drums") == "keep").frames(onsets=True)
     own = score if tempo is None else None
     times = frame_times(len(frames), grid, tempo or BEATS_PER_MINUTE, own)
     return frames, times, grid, given_part(score, grid)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from midi_files import midi_file, note
+from midi_files import midi_file, note, piano_roll
 from onsets import HELD, OFF, STRUCK, as_frames, random_states
 
 from seqmodel.errors import SourceError
@@ -17,7 +17,6 @@ from seqmodel.media.music.frames import (
     PianoRollFrames,
     after_silence,
     from_states,
-    piano_roll,
     possible,
     states,
     with_onsets,
