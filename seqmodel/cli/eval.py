@@ -24,9 +24,8 @@ from seqmodel.cli.options import (
 from seqmodel.cli.prepare import source_remarks
 from seqmodel.cli.progress import counter
 from seqmodel.config import Config
-from seqmodel.data.splits import SPLITS
 from seqmodel.errors import UsageError
-from seqmodel.media.definitions import Comparison
+from seqmodel.media.definitions import SPLITS, Comparison
 from seqmodel.media.registry import medium_of
 from seqmodel.unit_setting import unit_name
 

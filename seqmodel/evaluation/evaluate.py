@@ -19,8 +19,7 @@ from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.baselines import baselines
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.files import called, write_file
-from seqmodel.media.definitions import Progress
-from seqmodel.media.pictures import Picture
+from seqmodel.media.definitions import Picture, Progress
 from seqmodel.plots import ACCENT, PRIMARY, caption, png_bytes
 from seqmodel.runs.folder import Run
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from seqmodel.data.splits import SPLITS
 from seqmodel.experiment.results import FEWEST, Comparison, Outcome
+from seqmodel.media.definitions import SPLITS
 from seqmodel.media.words import listed, plural, spaced, spent
 
 

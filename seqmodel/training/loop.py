@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from seqmodel.config import Config
 from seqmodel.data import batches
 from seqmodel.data.batches import Batch
-from seqmodel.data.dataset import Dataset, Split
-from seqmodel.data.shard import LostError
+from seqmodel.data.dataset import Dataset, LostError, Split
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.runs import folder as runs

@@ -13,10 +13,10 @@ from seqmodel.data.dataset import Split, open_dataset
 from seqmodel.evaluation import baselines as evaluation
 from seqmodel.evaluation.baselines import baselines, lattice_nats_per_frame
 from seqmodel.evaluation.evaluate import evaluate
-from seqmodel.media.audio.baselines import audio_nats_per_frame
+from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import Audio
-from seqmodel.media.music.baselines import baseline_nats_per_frame
+from seqmodel.media.music.evaluation import baseline_nats_per_frame
 from seqmodel.media.music.medium import Music
 from seqmodel.model.sound.predictors import FULL, predictors_at
 from seqmodel.model.sound.survey import survey

@@ -11,7 +11,7 @@ import torch
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.evaluate import evaluate
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.media.music.baselines import baseline_nats_per_frame
+from seqmodel.media.music.evaluation import baseline_nats_per_frame
 from seqmodel.model import sequence
 from seqmodel.runs.folder import load_run
 

@@ -12,10 +12,9 @@ import pytest
 from chrome import Chrome
 
 from seqmodel.export.page.render import export_page
-from seqmodel.media.music.dynamics import velocities
-from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.frames import PianoRollFrames, notes_of
 from seqmodel.media.music.grid import Grid
-from seqmodel.media.music.notes import notes_of
+from seqmodel.media.music.writing import velocities
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
 

@@ -9,7 +9,7 @@ from seqmodel.data.bundled import FRAMES
 from seqmodel.errors import UsageError
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.music.pianoroll import transposed
+from seqmodel.media.music.frames import transposed
 from seqmodel.media.registry import medium_of
 from seqmodel.model import sequence
 from seqmodel.model.build import build_model, with_sizes

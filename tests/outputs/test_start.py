@@ -6,7 +6,7 @@ import torch
 
 from seqmodel.data.dataset import Split
 from seqmodel.evaluation.likelihood import likelihood
-from seqmodel.media.audio.baselines import audio_nats_per_frame
+from seqmodel.media.audio.evaluation import audio_nats_per_frame
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.build import build_model
 from seqmodel.outputs.samples import blocks as sample_blocks

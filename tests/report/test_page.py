@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import Element, boxes, path, power, read, rows, ticks
 
-from seqmodel.media.pictures import Box, Level, Picture, Shades
+from seqmodel.media.definitions import Box, Level, Picture, Shades
 from seqmodel.report.page.parts import (
     Cloud,
     Column,

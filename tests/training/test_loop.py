@@ -17,7 +17,7 @@ from seqmodel.data.dataset import DatasetWriter, Piece, open_dataset
 from seqmodel.errors import SeqmodelError
 from seqmodel.evaluation.likelihood import Likelihood, likelihood
 from seqmodel.media.audio.frames import AudioFrames
-from seqmodel.media.music.baselines import baseline_nats_per_frame
+from seqmodel.media.music.evaluation import baseline_nats_per_frame
 from seqmodel.runs import folder as runs
 from seqmodel.runs.checkpoint import load_checkpoint
 from seqmodel.runs.folder import load_run, read_metrics

@@ -8,8 +8,8 @@ import torch
 
 from seqmodel.errors import UsageError
 from seqmodel.export.page.program import program
-from seqmodel.media.music.defaults import TEMPO
 from seqmodel.media.music.frames import PianoRollFrames
+from seqmodel.media.music.grid import BEATS_PER_MINUTE
 from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.notes.output import NotesOutput
 from seqmodel.report.page.markup import (
@@ -107,14 +107,14 @@ def _data(content: dict[str, Any]) -> Markup:
 def _grid(frame: PianoRollFrames) -> dict[str, float | None]:
     return {
         "framesPerBeat": frame.grid.steps_per_beat,
-        "secondsPerFrame": frame.grid.seconds_per_frame(TEMPO),
+        "secondsPerFrame": frame.grid.seconds_per_frame(BEATS_PER_MINUTE),
     }
 
 
 def _music(frame: PianoRollFrames) -> dict[str, str]:
     """A piano-roll above a keyboard, which scroll together, and what goes with them."""
     if frame.grid.steps_per_beat is not None:
-        scale, name, unit = (40, 240, 1, round(TEMPO)), "Tempo", "bpm"
+        scale, name, unit = (40, 240, 1, round(BEATS_PER_MINUTE)), "Tempo", "bpm"
     else:
         scale, name, unit = (25, 400, 5, 100), "Speed", "%"
     tempo = dict(zip(("least", "most", "step", "plain"), scale, strict=True))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from seqmodel.media.pictures import Box, Picture
+from seqmodel.media.definitions import Box, Picture
 from seqmodel.plots import shades_png
 from seqmodel.report.page.charts import (
     Marks,
