@@ -21,7 +21,7 @@ from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.logistic.sample_wise import SampleLogisticOutput
+from seqmodel.outputs.logistic import SampleLogisticOutput
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.update import window_loss
 from seqmodel.unit_setting import unit_name

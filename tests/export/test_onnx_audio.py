@@ -9,7 +9,7 @@ from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.media.audio import mu_law
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.model.sound.known import unpacked
-from seqmodel.outputs.logistic.sample_wise import fine_share
+from seqmodel.outputs.logistic import fine_share
 from seqmodel.sampling.sampler import Sampler
 
 SAMPLE_WISE = {"model": "sample-wise", "components": 3}

@@ -14,7 +14,7 @@ from seqmodel.model.clock import Clock
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.model.sound.encoder import SoundEncoder
-from seqmodel.outputs.categorical.specification import CategoricalOutput
+from seqmodel.outputs.categorical import CategoricalOutput
 from seqmodel.outputs.ends import EndingOutput
 from seqmodel.outputs.nade.specification import NadeOutput
 from seqmodel.outputs.note_unit.specification import NoteUnitOutput
@@ -22,7 +22,7 @@ from seqmodel.outputs.notes.linear import LinearNotesOutput
 from seqmodel.outputs.notes.output import NotesOutput
 from seqmodel.outputs.notes.tied import TiedOutput
 from seqmodel.outputs.protocol import Output
-from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
+from seqmodel.outputs.samples import SampleWiseOutput
 from seqmodel.units.language import Weight
 from seqmodel.units.module import Unit
 

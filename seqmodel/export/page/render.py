@@ -11,7 +11,7 @@ from seqmodel.export.page.steps import step_script
 from seqmodel.media.music.defaults import TEMPO
 from seqmodel.media.music.frames import PianoRollFrames
 from seqmodel.outputs.notes.output import NotesOutput
-from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
+from seqmodel.outputs.samples import SampleWiseOutput
 from seqmodel.report.page.document import common_style, document, resource
 from seqmodel.report.page.markup import Markup, escaped, joined, tag
 from seqmodel.report.subjects import model_in_words, names_of

@@ -1,5 +1,5 @@
 /* How a sample is drawn: a 16-bit level from a mixture of logistics around the anchor, as in
-   outputs/logistic/sample_wise.py, or one of 256 mu-law levels, as in outputs/categorical. */
+   outputs/logistic.py, or one of 256 mu-law levels, as in outputs/categorical.py. */
 
 const STEP = 1 / FULL;
 
