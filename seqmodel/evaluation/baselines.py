@@ -36,7 +36,7 @@ TOLD = 4
 BATCH, WINDOW = 16, 2**10
 """Pieces and samples of each at a time."""
 FITTED_PIECES, FITTED = 64, 2**17
-"""Of train, at even steps through it: how many, and about how many of their first samples."""
+"""Pieces taken evenly from train, and about how many opening samples of them in all."""
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 

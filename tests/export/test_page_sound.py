@@ -14,8 +14,7 @@ from seqmodel.config import resolve
 from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model, with_sizes
-from seqmodel.model.sound.known import nothing_known
-from seqmodel.model.sound.steering import NODES
+from seqmodel.model.sound.steering import NODES, no_statistics
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
 
@@ -31,7 +30,7 @@ def make_run(folder: Path, *, rate: int = 8000, dtype: str = "int16", **options)
     settings = {"data": str(folder / "data"), "model": "sample-wise", "hidden": 8, **options}
     config = with_sizes(resolve(settings, presets=AUDIO.presets), frame)
     model, draw = build_model(config, frame), torch.Generator().manual_seed(2)
-    known = nothing_known(model.encoder.predictors.told_stages)
+    known = no_statistics(model.encoder.predictors.reported_coefficients)
     random = torch.rand(6, NODES, generator=draw, dtype=torch.float64)
     ranges = torch.cat([random[:1].t() - 0.9, random[1:2].t() * 0.5], 1)
     known = known._replace(

@@ -16,7 +16,7 @@ from seqmodel.export.onnx.graph import DOUBLE, FLOAT, INT64, Graph, Symbol
 from seqmodel.model.sound import predictors as features
 from seqmodel.model.sound import steering
 from seqmodel.model.sound.encoder import SoundEncoder
-from seqmodel.model.sound.known import Known
+from seqmodel.model.sound.steering import TrainingStatistics
 
 Parts = Mapping[str, Symbol]
 
@@ -48,7 +48,9 @@ def sound(g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int) -> E
 class _Ear:
     """Hears samples, and tells features of them."""
 
-    def __init__(self, g: Graph, predictors: features.Predictors, known: Known) -> None:
+    def __init__(
+        self, g: Graph, predictors: features.Predictors, known: TrainingStatistics
+    ) -> None:
         self._g, self._predictors, self._known = g, predictors, known
         self._lattices, self._levels = predictors.lattices, predictors.levels
         self._order = max(each.order for each in self._lattices)
@@ -82,7 +84,7 @@ class _Ear:
         """The parts after a sample (1,)."""
         g, p = self._g, self._predictors
         pure = g.cast(raw, DOUBLE) * features.FULL
-        sample = pure + features.FAINT
+        sample = pure + features.OFFSET
         errors = sample - parts["said"]
         newest = {features.residual(n): errors[n : n + 1] for n in range(len(self._lattices))}
         newest |= {features.SAMPLE: sample, features.SLOPE: sample - parts[features.SAMPLE][-1:]}
