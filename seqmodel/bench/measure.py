@@ -35,7 +35,7 @@ from seqmodel.media.music.grid import NOTES, Grid
 from seqmodel.media.music.medium import MUSIC
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.logistic.sample_wise import SampleLogisticOutput
+from seqmodel.outputs.logistic import SampleLogisticOutput
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.training.processes import Group, joined, rendezvous
 from seqmodel.training.state import TrainingState

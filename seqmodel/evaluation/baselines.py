@@ -29,7 +29,7 @@ from seqmodel.kernels.code.cache import digest, kept
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.registry import medium_of
 from seqmodel.model.sound.encoder import SoundEncoder
-from seqmodel.outputs.logistic.sample_wise import SampleLogisticOutput
+from seqmodel.outputs.logistic import SampleLogisticOutput
 
 FEATURES = 4
 """The last features of the encoder: the grid's certainty and spacing, the anchor and its level."""

@@ -17,8 +17,7 @@ from seqmodel.media.audio.frames import AudioFrames
 from seqmodel.media.audio.medium import AUDIO
 from seqmodel.model.build import build_model, with_sizes
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.model.sound.known import nothing_known
-from seqmodel.model.sound.steering import NODES
+from seqmodel.model.sound.steering import NODES, no_statistics
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
 
@@ -46,7 +45,7 @@ def make_run(folder: Path, *, rate: int = 8000, dtype: str = "int16", **options)
 
 def steer(model: SequenceModel, draw: torch.Generator) -> None:
     """To what no training split is like."""
-    known = nothing_known(model.encoder.predictors.told_stages)
+    known = no_statistics(model.encoder.predictors.reported_coefficients)
     random = torch.rand(6, NODES, generator=draw, dtype=torch.float64)
     ranges = torch.cat([random[:1].t() - 0.9, random[1:2].t() * 0.5], 1)
     known = known._replace(

@@ -19,7 +19,7 @@ from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sound import predictors as features
 from seqmodel.model.sound import steering
 from seqmodel.model.sound.encoder import SoundEncoder
-from seqmodel.model.sound.known import Known
+from seqmodel.model.sound.steering import TrainingStatistics
 
 COUNTER = "heard"
 """The state that counts frames, or samples, so far."""
@@ -165,7 +165,9 @@ def sound(g: Graph, encoder: SoundEncoder, frames: Symbol, frame_size: int) -> E
 class _SoundInputs:
     """Updates its memory by samples, and gives features of them."""
 
-    def __init__(self, g: Graph, predictors: features.Predictors, known: Known) -> None:
+    def __init__(
+        self, g: Graph, predictors: features.Predictors, known: TrainingStatistics
+    ) -> None:
         self._g, self._predictors, self._known = g, predictors, known
         self._lattices, self._levels = predictors.lattices, predictors.levels
         self._order = max(each.order for each in self._lattices)
@@ -199,7 +201,7 @@ class _SoundInputs:
         """The parts after a sample (1,)."""
         g, p = self._g, self._predictors
         pure = g.cast(raw, DOUBLE) * features.FULL
-        sample = pure + features.FAINT
+        sample = pure + features.OFFSET
         errors = sample - parts["said"]
         newest = {features.residual(n): errors[n : n + 1] for n in range(len(self._lattices))}
         newest |= {features.SAMPLE: sample, features.SLOPE: sample - parts[features.SAMPLE][-1:]}

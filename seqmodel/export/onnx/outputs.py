@@ -15,16 +15,21 @@ from seqmodel.export.onnx.graph import BOOL, FLOAT, INT64, Graph, Symbol, Value
 from seqmodel.export.onnx.units import array, over_time
 from seqmodel.media.audio import mu_law
 from seqmodel.outputs.bernoulli.specification import BernoulliOutput, TiedBernoulliOutput
-from seqmodel.outputs.categorical.specification import CategoricalOutput
-from seqmodel.outputs.gaussian.specification import GaussianMixtureOutput
-from seqmodel.outputs.logistic.sample_wise import SampleLogisticOutput
+from seqmodel.outputs.categorical import CategoricalOutput
+from seqmodel.outputs.gaussian import GaussianMixtureOutput
+from seqmodel.outputs.logistic import SampleLogisticOutput
 from seqmodel.outputs.nade.specification import NadeOutput
 from seqmodel.outputs.note_unit.specification import NoteUnitOutput
 from seqmodel.outputs.notes.below import REACH
 from seqmodel.outputs.notes.output import NotesOutput
 from seqmodel.outputs.notes.tied import TiedOutput
-from seqmodel.outputs.samples.blocks import LEAST_FINE, LOWEST, STEP, SampleBlocksOutput
-from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
+from seqmodel.outputs.samples import (
+    LEAST_FINE,
+    LEVEL_STEP,
+    LOWEST,
+    SampleBlocksOutput,
+    SampleWiseOutput,
+)
 
 COLDEST = 1e-6
 """Temperatures below count as this: the likeliest is drawn."""
@@ -230,7 +235,7 @@ def _gaussian(g: Graph, output: GaussianMixtureOutput, reading: Reading) -> Resu
     chosen = g.unsqueeze(_chosen(g, logits, reading.uniforms[:, :1], reading), 1)
     mean, scale = (g.squeeze(_of(g, values, chosen), 2) for values in (means, scales))
     noise = _normal(g, reading.uniforms[:, 1:]) * reading.temperature
-    drawn = _nearest(g, _raw(output, mean + scale * noise), STEP)
+    drawn = _nearest(g, _raw(output, mean + scale * noise), LEVEL_STEP)
     return {
         "drawn": Result(unless_given(g, drawn, reading.given), [F]),
         "logits": Result(logits, [K]),
@@ -246,7 +251,7 @@ def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -
     certainty, spacing, anchor, level = g.split(h[:, -4:], [1, 1, 1, 1], 1)
     means, scales = offsets * level, g("Exp", log_scales) * level + output.floor
     fine = g("Max", 1.0 - certainty, LEAST_FINE)
-    fine = g("Where", g("Greater", spacing, STEP), fine, 1.0)
+    fine = g("Where", g("Greater", spacing, LEVEL_STEP), fine, 1.0)
 
     choice, noise, rounding = (reading.uniforms[:, k : k + 1] for k in range(3))
     chosen = _chosen(g, logits, choice, reading)
@@ -256,7 +261,7 @@ def _sample_logistic(g: Graph, output: SampleLogisticOutput, reading: Reading) -
     coldest = g("LessOrEqual", temperature, COLDEST)
     deviation = deviation * g("Where", coldest, 1.0, at_one / now)
     single = g("Or", g("Less", rounding, fine), coldest)
-    drawn = _nearest(g, anchor + deviation, g("Where", single, STEP, spacing))
+    drawn = _nearest(g, anchor + deviation, g("Where", single, LEVEL_STEP, spacing))
     return {
         "drawn": Result(unless_given(g, drawn, reading.given), [1]),
         "logits": Result(logits, [K]),
@@ -289,7 +294,7 @@ def _raw(output: SampleBlocksOutput, z: Symbol) -> Symbol:
 
 
 def _chosen(g: Graph, logits: Symbol, uniforms: Symbol, reading: Reading) -> Symbol:
-    """1 for the component (rows, K) that the uniforms (rows, 1) choose, as `blocks.choose` does."""
+    """1 for the component (rows, K) that the uniforms (rows, 1) choose, as in `samples.choose`."""
     cumulative = g("CumSum", g("Softmax", logits / reading.temperature, axis=1), 1)
     beyond = g("Greater", cumulative / cumulative[:, -1:], uniforms)
     # Of those beyond the uniform, the first.
@@ -302,8 +307,8 @@ def _of(g: Graph, values: Value, chosen: Symbol) -> Symbol:
 
 
 def _nearest(g: Graph, samples: Symbol, spacing: Symbol | float) -> Symbol:
-    """As `blocks.nearest_level`."""
-    level = g("Max", g("Round", samples / spacing) * spacing, LOWEST * STEP)
+    """As `samples.nearest_level`."""
+    level = g("Max", g("Round", samples / spacing) * spacing, LOWEST * LEVEL_STEP)
     highest = g("Sub", 1.0, spacing)
     return g("Where", g("GreaterOrEqual", level, 1.0), highest, level)
 
@@ -311,7 +316,7 @@ def _nearest(g: Graph, samples: Symbol, spacing: Symbol | float) -> Symbol:
 def _mean_size(
     g: Graph, logits: Symbol, means: Symbol, scales: Symbol, temperature: Symbol | float
 ) -> Symbol:
-    """As `probability.mean_size`: (rows, 1)."""
+    """As `logistic.mean_size`: (rows, 1)."""
     scales, sizes = scales * temperature, g("Abs", means)
     sizes = sizes + g("Softplus", -sizes / scales) * scales * 2.0
     return _of(g, sizes, g("Softmax", logits / temperature, axis=1))

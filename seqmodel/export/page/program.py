@@ -28,7 +28,7 @@ from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.uniforms import BITS, GAMMA, MIXING
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.outputs.protocol import Output
-from seqmodel.outputs.samples.blocks import SampleBlocksOutput
+from seqmodel.outputs.samples import SampleBlocksOutput
 from seqmodel.sampling.compiled import CompiledModel
 from seqmodel.sampling.sampler import Sampler
 from seqmodel.units.cpu.backend import BACKEND, compiled_steps

@@ -1,8 +1,8 @@
-"""Samples of 256 mu-law levels, by a softmax."""
+"""Samples of 256 mu-law levels, by a softmax: specification, compiled score and draw."""
 
 import math
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -11,9 +11,16 @@ from torch import Tensor, nn
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels import device
+from seqmodel.kernels.code.emit import INT, Emitter
+from seqmodel.kernels.code.vectors import Vector
+from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.run.calls import Slot
+from seqmodel.kernels.run.signature import Array, packed
 from seqmodel.media.audio import mu_law
+from seqmodel.media.audio.mu_law import SAMPLES
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.ends import EndFigures
+from seqmodel.outputs.linear_score import likelihood, linear_nats
 from seqmodel.outputs.protocol import (
     CompiledDraw,
     DrawSetting,
@@ -22,8 +29,8 @@ from seqmodel.outputs.protocol import (
     Window,
     labelled,
 )
-from seqmodel.outputs.samples.blocks import LABELS, LevelFigures, choose
-from seqmodel.outputs.samples.sample_wise import SampleWiseOutput
+from seqmodel.outputs.samples import LABELS, LevelFigures, SampleWiseOutput, choose
+from seqmodel.outputs.samples_draw import AudioDraw, SamplesWriter, draw_signature
 
 SILENT = mu_law.LEVELS // 2 - 1, mu_law.LEVELS // 2
 """The two levels about zero, of samples up to 5 of 32,768 in size."""
@@ -86,8 +93,6 @@ class CategoricalOutput(SampleWiseOutput):
         weight, bias = self.linear.weight, self.linear.bias
         if not h.numel() or device.why_not((h, weight, bias)) is not None:
             return _nats(self(h), levels)
-        from seqmodel.outputs.categorical.compiled import categorical_nats  # loads the compiler
-
         return categorical_nats(h, weight, bias, levels)
 
     def draw(
@@ -110,8 +115,6 @@ class CategoricalOutput(SampleWiseOutput):
 
     def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
         """See `Output.compiled_draw`."""
-        from seqmodel.outputs.categorical.compiled import categorical_draw  # loads the compiler
-
         return categorical_draw(self, setting)
 
     def figures(self) -> Together:
@@ -165,3 +168,79 @@ class SilenceFigures(LevelFigures):
         }
         remark = "  of 8-bit mu-law levels; silent are the two about zero"
         return [*labelled(figures, labels), remark]
+
+
+def categorical_nats(h: Tensor, weight: Tensor, bias: Tensor, levels: Tensor) -> Tensor:
+    """h (..., H), weight (N, H), bias (N,), levels (...) from 0 to N - 1 -> nats (...)."""
+    return linear_nats(_SCORE, h, weight, bias, levels=levels.reshape(-1))
+
+
+def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
+    with e.loop(start, e.add(start, rows)) as r:
+        _write_row(e, f, r)
+
+
+def _write_row(e: Emitter, f: dict[str, Any], r: Any) -> None:
+    """Nats from a row's logits, which their slopes overwrite: the softmax, less 1 at the level."""
+    b, N, lowest = e.builder, f["N"], e.constant(-math.inf)
+    logits = e.offset(f["slope"], e.mul(r, N))
+    level = b.load(b.gep(f["levels"], [r], source_etype=INT), typ=INT)
+    peak = [lowest]
+    with e.carrying(0, N, e.lanes, peak) as (k, inside):
+        lanes = e.first_lanes(b.sub(N, k))
+        logit = _load(e, logits, k, lanes) + _load(e, f["bias"], k, lanes)
+        e.store(logit.value, e.offset(logits, k), lanes)
+        known = Vector(e, b.select(lanes.mask, logit.value, lowest))
+        inside[0] = Vector(e, inside[0]).maximum(known).value
+    highest = Vector(e, peak[0]).over_lanes(Vector.maximum)
+    found = Vector(e, e.broadcast(e.offset(logits, level)))
+    total = [e.zero()]
+    with e.carrying(0, N, e.lanes, total) as (k, inside):
+        lanes = e.first_lanes(b.sub(N, k))
+        weight = (_load(e, logits, k, lanes) - highest).exp()
+        e.store(weight.value, e.offset(logits, k), lanes)
+        inside[0] = (Vector(e, inside[0]) + weight.masked(lanes)).value
+    whole = Vector(e, total[0]).over_lanes(Vector.__add__)
+
+    def share(k: Any, lanes: Any) -> None:
+        e.store((_load(e, logits, k, lanes) / whole).value, e.offset(logits, k), lanes)
+
+    e.columns(N, share)
+    one = e.first_lanes(e.int(1))
+    slope = Vector(e, e.broadcast(e.offset(logits, level))) - 1.0
+    e.store(slope.value, e.offset(logits, level), one)
+    e.store((highest + whole.log() - found).value, e.offset(f["nats"], r), one)
+
+
+def _load(e: Emitter, address: Any, k: Any, lanes: Any) -> Vector:
+    return Vector(e, e.load(e.offset(address, k), lanes))
+
+
+_SCORE = likelihood("categorical", (), (Array("levels", ("rows",), torch.int64),), _write_score)
+_DRAW = draw_signature(
+    "categorical_draw",
+    (),
+    (
+        packed("weight", "H", "K"),
+        Array("bias", ("K",)),
+        Array("logits", ("K",)),
+        Array("samples", ("K",)),  # of the levels
+    ),
+)
+
+
+def categorical_draw(output: SampleWiseOutput, setting: DrawSetting) -> AudioDraw:
+    """The draw of a sample from h (H,) or (1, H), which leaves it in x (1,)."""
+    fields: dict[str, int | Tensor | Slot] = {
+        "weight": pack(output.linear.weight), "bias": output.linear.bias.double(),
+        "logits": setting.arena.take(output.components),
+        "samples": torch.from_numpy(SAMPLES).double(),
+    }  # fmt: skip
+    return AudioDraw(output, setting, _DRAW, fields, _write_draw)
+
+
+def _write_draw(frame: SamplesWriter) -> None:
+    e, f = frame.e, frame.field
+    frame.affine(f["h"], f["H"], f["weight"], f["bias"], f["logits"], f["K"])
+    level = frame.choose("logits", 0)
+    frame.put(0, frame.broadcast("samples", level), e.first_lanes(e.int(1)))

@@ -1,4 +1,4 @@
-"""Shared by compiled draws of audio: the history of samples, and `blocks` in compiled code."""
+"""Compiled draws of audio: the history of samples, and what `samples` does in compiled code."""
 
 import math
 import sys
@@ -19,7 +19,7 @@ from seqmodel.kernels.run.calls import Call, Slot
 from seqmodel.kernels.run.signature import Array, Signature
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.outputs.protocol import DrawSetting
-from seqmodel.outputs.samples.blocks import LOWEST, STEP, SampleBlocksOutput
+from seqmodel.outputs.samples import LEVEL_STEP, LOWEST, SampleBlocksOutput
 
 _SIZES = ("H", "F", "C", "K", "choices", "chunk")
 _ARRAYS = (
@@ -137,10 +137,6 @@ class SamplesWriter:
     def affine(self, a: Any, k: Any, weight: Any, bias: Any, c: Any, columns: Any) -> None:
         """C (columns,) = a B + bias; a (k,), B packed."""
         self.e.copy(bias, c, columns)
-        self.add_product(a, k, weight, c, columns)
-
-    def add_product(self, a: Any, k: Any, weight: Any, c: Any, columns: Any) -> None:
-        """C (columns,) += a B; a (k,), B packed."""
         row_matmul(self.e, self._stored, a, weight, c, k, columns, True)
 
     def highest(self, name: str) -> Vector:
@@ -153,7 +149,7 @@ class SamplesWriter:
         return Vector(e, highest[0]).over_lanes(Vector.maximum)
 
     def choose(self, name: str, j: Any) -> Any:
-        """Like `blocks.choose`: a component, from the logits in the field `name` and uniform `j`.
+        """Like `samples.choose`: a component, from the logits in the field `name` and uniform `j`.
 
         Cumulative weights overwrite the logits.
         """
@@ -183,15 +179,17 @@ class SamplesWriter:
         return passed[0]
 
     def put(self, j: Any, z: Vector, lanes: Any, spacing: Vector | None = None) -> None:
-        """Append samples from `j` on, given standardised, rounded as `blocks.nearest_level` does.
+        """Append samples from `j` on, given standardised, rounded as `samples.nearest_level` does.
 
         The `spacing` is that of single levels if None.
         """
         e, field = self.e, self.field
         mean, deviation = self.constant("mean"), self.constant("deviation")
-        spacing = spacing or Vector(e, e.constant(STEP))
+        spacing = spacing or Vector(e, e.constant(LEVEL_STEP))
         nearest = Vector(e, e.rounded(((z * deviation + mean) / spacing).value)) * spacing
-        raw = nearest.where("<", LOWEST * STEP, LOWEST * STEP).where(">=", 1.0, 1.0 - spacing)
+        raw = nearest.where("<", LOWEST * LEVEL_STEP, LOWEST * LEVEL_STEP).where(
+            ">=", 1.0, 1.0 - spacing
+        )
         place = e.add(self._start, j)
         e.store(raw.value, e.offset(field["frames"], place), lanes)
         place = e.offset(field["line"], field["C"], place)
@@ -219,3 +217,12 @@ def _write_end(frame: SamplesWriter) -> None:
         ends = frame.broadcast("ends", frame.n).below(logit + frame.broadcast("end_bias", 0))
         b.ret(b.zext(b.extract_element(ends, e.int(0)), INT))
     b.ret(e.int(0))
+
+
+def log_and_inverse(scale: Vector, log_scale: Vector, floor: Vector) -> tuple[Vector, Vector]:
+    """log(floor + scale) and 1 / (floor + scale), where `scale` is exp(log_scale)."""
+    total = scale + floor
+    one = Vector(scale.to, scale.to.constant(1.0))
+    # Where exp is clamped, the floor is far below the last digit.
+    limit = 0.9 * scale.to.precision.largest
+    return total.log().replaced(log_scale, ">", limit, log_scale), one / total

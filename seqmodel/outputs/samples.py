@@ -1,6 +1,6 @@
-"""Shared by outputs over blocks of samples: levels, the choice of a component, start, figures.
+"""Shared by outputs over samples: levels, the choice of a component, start, figures.
 
-Raw samples are in [-1, 1); 16-bit ones are integer multiples of `STEP`, their levels.
+Raw samples are in [-1, 1); 16-bit ones are integer multiples of `LEVEL_STEP`, their levels.
 """
 
 import math
@@ -13,15 +13,17 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
-from seqmodel.outputs.protocol import Drawn, Figures, Output, Sums, labelled
+from seqmodel.outputs.ends import EndingOutput, log_odds
+from seqmodel.outputs.protocol import Drawn, Figures, Loss, Output, Sums, labelled
 
 LOWEST, HIGHEST, LEVELS = -32768, 32767, 65536
-STEP = 1 / 32768
+LEVEL_STEP = 1 / 32768
 UNIFORM = 2.0**-40
 """The share of every level alike in a distribution over levels."""
 LEAST_FINE = 2.0**-20
@@ -122,9 +124,9 @@ def windows(train: Split, context: int) -> NDArray[np.float32]:
     return np.concatenate(found)
 
 
-def nearest_level(samples: Tensor, spacing: float | Tensor = STEP) -> Tensor:
+def nearest_level(samples: Tensor, spacing: float | Tensor = LEVEL_STEP) -> Tensor:
     """Raw samples rounded to the nearest multiple of `spacing` in [-1, 1)."""
-    nearest = ((samples / spacing).round() * spacing).clamp(min=LOWEST * STEP)
+    nearest = ((samples / spacing).round() * spacing).clamp(min=LOWEST * LEVEL_STEP)
     return torch.where(nearest >= 1, 1 - spacing, nearest)
 
 
@@ -161,3 +163,63 @@ class LevelFigures(Figures):
         """See `Figures`."""
         remark = "  of 16-bit levels, so figures compare whatever the scaling"
         return [*labelled(figures, LABELS), remark]
+
+
+class SampleWiseOutput(SampleBlocksOutput, EndingOutput):
+    """An output over samples one at a time, each from its own row of h.
+
+    A frame is of S samples, and the rows of a frame follow each other. Pieces end with a frame: the
+    row of its last sample says whether.
+    """
+
+    def __init__(self, h_size: int, frame_size: int, components: int, *, end: bool = False) -> None:
+        """`h_size` is the size of a row, `frame_size` is S."""
+        self.steps, self.end = frame_size, end
+        super().__init__(h_size, 1, components, mean=0.0, deviation=1.0, context=1)
+        self.uniforms_per_frame += end
+        if end:
+            self.ending = nn.Linear(h_size, 1)
+            with torch.no_grad():
+                self.ending.weight.mul_(0.1)
+
+    def start_at(self, train: Split) -> None:
+        """Start at the share in train of frames that are a piece's last."""
+        if self.ending is not None:
+            with torch.no_grad():
+                self.ending.bias.copy_(log_odds(np.array([len(train)]), train.frames))
+
+    def loss(
+        self, h: Tensor, frames: Tensor, past: Tensor, weights: Tensor, lengths: NDArray[np.int64]
+    ) -> Loss:
+        """See `Output.loss`."""
+        nats = super().loss(h, frames, past, weights, lengths).total
+        return self.with_ends(nats, h, weights, lengths)
+
+    def end_score(self, h: Tensor, last: Tensor) -> Tensor:
+        """See `EndingOutput.end_score`: h (T S, B, H)."""
+        logits = self.end_logits(h[self.steps - 1 :: self.steps])
+        return functional.binary_cross_entropy_with_logits(logits, last, reduction="none")
+
+    def end_logits(self, h: Tensor) -> Tensor:
+        """The logits (...) of the end, from rows of h (..., H)."""
+        assert self.ending is not None
+        logits: Tensor = self.ending(h)
+        return logits.squeeze(-1)
+
+    def draw_frame(self, h: Tensor, past: Tensor, uniforms: Tensor, temperature: float) -> Drawn:
+        """See `Output.draw_frame`.
+
+        Whether the piece ends follows from the last of the uniforms, whatever the temperature.
+        """
+        drawn = super().draw_frame(h, past, uniforms, temperature)
+        if not self.end:
+            return drawn
+        return Drawn(drawn.frame, uniforms[:, -1] < torch.sigmoid(self.end_logits(h)))
+
+    def of_steps(self, frames: Tensor) -> Tensor:
+        """The samples (T S, B) of frames (T, B, S), one for each row of h."""
+        return frames.transpose(1, 2).flatten(0, 1)
+
+    def of_frames(self, nats: Tensor) -> Tensor:
+        """The nats of frames (T, B) from those of their samples (T S, B)."""
+        return nats.view(len(nats) // self.steps, self.steps, nats.shape[1]).sum(1)

@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from seqmodel.data.dataset import Split
-from seqmodel.outputs.logistic.probability import (
+from seqmodel.outputs.logistic import (
     Mixture,
     drawn_from,
     log_probability,
     logistic_noise,
 )
 from seqmodel.outputs.protocol import CompiledDraw, DrawSetting
-from seqmodel.outputs.samples.blocks import (
-    STEP,
+from seqmodel.outputs.samples import (
+    LEVEL_STEP,
     LevelFigures,
     SampleBlocksOutput,
     nearest_level,
@@ -58,7 +58,7 @@ class DiscretisedLogisticOutput(SampleBlocksOutput):
 
     def make_layers(self, hidden_size: int) -> None:
         """See `SampleBlocksOutput.make_layers`."""
-        self.step = STEP / self.deviation  # in standardised units, like the floor
+        self.step = LEVEL_STEP / self.deviation  # in standardised units, like the floor
         self.floor = self.step / 10
         self.uniforms_per_frame = 2 * self.frame_size
         self.linear = nn.Linear(hidden_size, self.frame_size * WIDTH, bias=False)  # B

@@ -1,33 +1,244 @@
-"""Single samples from discretised logistics, compiled: the score, in one pass, and the draw.
+"""16-bit samples from a mixture of discretised logistics around an adaptive prediction.
 
-In the score each lane is a sample: components are few, and would fill a vector less well.
+The specification in plain PyTorch, then the compiled score, in one pass, and the draw. In the score
+each lane is a sample: components are few, and would fill a vector less well.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+import torch
 from llvmlite import ir
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
+from seqmodel.config import Config
+from seqmodel.kernels import device
 from seqmodel.kernels.code.emit import Emitter
 from seqmodel.kernels.code.vectors import Vector
 from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import NEW, Array, packed, per_thread
+from seqmodel.media.definitions import FrameDefinition
+from seqmodel.outputs.ends import EndFigures
 from seqmodel.outputs.linear_score import likelihood, linear_nats, threads_for
-from seqmodel.outputs.protocol import DrawSetting
-from seqmodel.outputs.samples.blocks import (
+from seqmodel.outputs.protocol import CompiledDraw, DrawSetting, Together
+from seqmodel.outputs.samples import (
     HIGHEST,
     LEAST_FINE,
+    LEVEL_STEP,
     LEVELS,
     LOWEST,
-    STEP,
     UNIFORM,
+    LevelFigures,
     SampleBlocksOutput,
+    SampleWiseOutput,
+    above_zero,
+    choose,
+    nearest_level,
 )
-from seqmodel.outputs.samples.draw import AudioDraw, SamplesWriter, draw_signature
-from seqmodel.outputs.samples.mixture import log_and_inverse
+from seqmodel.outputs.samples_draw import (
+    AudioDraw,
+    SamplesWriter,
+    draw_signature,
+    log_and_inverse,
+)
+
+_START = -1.0, 0.2
+"""Between these log scales training starts; chosen on speech, whose best single one is -0.3."""
+
+
+Mixture = tuple[Tensor, Tensor, Tensor]
+"""Logits, means and log scales of logistics over a sample, in any units: (..., K) each."""
+
+
+class SampleLogisticOutput(SampleWiseOutput):
+    """P(x_n | x_<n) of each sample, over the 16-bit levels, from one linear layer on row n of h.
+
+    The row holds the unit's h and the encoder's features of the past, the last four of which are: a
+    certainty c, a grid's spacing g, an anchor a, which predicts the sample, and a level l > 0, the
+    size of its recent errors; g, a and l in units of raw samples. With a row r:
+
+        logits, offsets, log scales = V r + v
+        mean_k = a + l offset_k
+        scale_k = floor + l exp(log scale_k)
+
+    A level's probability is that of the step around it, with tails, a floor and a uniform share as
+    in `block_logistic.DiscretisedLogisticOutput`. V starts near 0: training starts from the anchor,
+    with scales spread around its level.
+
+    Recordings once kept with fewer bits hold multiples of a coarser grid g only. Where g is more
+    than one step, a share c of each component's probability is thus that of the steps of width g
+    around the multiples of g; see `fine_share`.
+
+    These four are data: no gradient goes to them except through V. Parameters are the layer's
+    outputs, then the four: (..., 3 K + 4).
+    """
+
+    discrete = True
+
+    @classmethod
+    def build(cls, config: Config, frame: FrameDefinition, h_size: int) -> Self:
+        """See `Output.build`."""
+        return cls(h_size, frame.frame_size, config.components, end=config.end)
+
+    def make_layers(self, hidden_size: int) -> None:
+        """See `SampleBlocksOutput.make_layers`."""
+        self.floor = LEVEL_STEP / 10
+        self.uniforms_per_frame = 3
+        self.linear = nn.Linear(hidden_size, 3 * self.components)
+        with torch.no_grad():
+            self.linear.weight.mul_(0.1)
+            logits, offsets, log_scales = self.linear.bias.view(3, self.components)
+            logits.zero_()
+            offsets.zero_()
+            lowest, highest = _START
+            ranks = (torch.arange(self.components) + 0.5) / self.components
+            log_scales.copy_(lowest + (highest - lowest) * ranks)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The parameters (..., 3 K + 4) of samples from rows of h (..., H)."""
+        return torch.cat([self.linear(h), h[..., -4:].detach()], -1)
+
+    def nats(self, parameters: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """-log P (T, B) of raw `frames` (T, B, S), from parameters (T S, B, 3 K + 4)."""
+        mixture, certainty, spacing, anchor = self._mixture(parameters)
+        raw = self.of_steps(frames)
+        error, fine = raw - anchor, fine_share(certainty, spacing).unsqueeze(-1)
+        of_level = level_log_probability(mixture, error, raw, LEVEL_STEP) + fine.log()
+        spacing = spacing.clamp(min=LEVEL_STEP).unsqueeze(-1)
+        of_grid = level_log_probability(mixture, error, raw, spacing, 1 - spacing)
+        on_grid = (raw / spacing.squeeze(-1)).frac() == 0
+        of_grid = of_grid.masked_fill(~on_grid.unsqueeze(-1), -math.inf) + (1 - fine).log()
+        return self.of_frames(-mixed(mixture[0], torch.logaddexp(of_level, of_grid)))
+
+    def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
+        """`nats(forward(h), frames, past)`: h (T S, B, H), frames (T, B, S) -> (T, B)."""
+        given = h, *self.linear.parameters(), frames
+        if not h.numel() or device.why_not(given) is not None:
+            return self.nats(self(h), frames, past)
+        return self.of_frames(sample_nats(self, h, self.of_steps(frames)))
+
+    def draw(
+        self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float
+    ) -> Tensor:
+        """Draw a raw sample (B, 1), a 16-bit level, from parameters (B, 3 K + 4).
+
+        The first of a row's `uniforms` (B, 3 or more), float64 in [0, 1), chooses the component:
+        the first whose cumulative weight exceeds it. With u the second, the sample is
+        mean + temperature scale (log(u) - log(1 - u)); u = 0 is taken as 2^-54. It is rounded to
+        the nearest level if the third is below `fine_share`, else to the nearest multiple of the
+        grid's spacing. The logits are divided by `temperature`; at 0 the sample is the level
+        nearest to the likeliest component's mean.
+
+        At other temperatures the deviation from the anchor is multiplied by what its mean size
+        would be at 1 over what it is. Otherwise the level, which the model hears in turn, would
+        fall or rise from sample to sample: into silence below 1, up to full scale above.
+        """
+        mixture, certainty, spacing, anchor = self._mixture(parameters.double())
+        choices, noise = self.split(uniforms)
+        deviation = drawn_from(mixture, choices[..., :1], noise, temperature).squeeze(-1)
+        if temperature > 0:
+            deviation = deviation * (mean_size(mixture, 1.0) / mean_size(mixture, temperature))
+        fine = (choices[..., 1] < fine_share(certainty, spacing)) | (temperature == 0)
+        sample = nearest_level(anchor + deviation, spacing.masked_fill(fine, LEVEL_STEP))
+        return sample.unsqueeze(-1).to(parameters.dtype)
+
+    def split(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """See `SampleBlocksOutput.split`."""
+        return uniforms[..., :3:2], logistic_noise(uniforms[..., 1:2])
+
+    def compiled_draw(self, setting: DrawSetting) -> CompiledDraw:
+        """See `Output.compiled_draw`."""
+        return sample_draw(self, setting)
+
+    def figures(self) -> Together:
+        """Nats and bits per sample; the nats of ends, if any."""
+        return Together(LevelFigures(self.steps), EndFigures(self))
+
+    def _mixture(self, parameters: Tensor) -> tuple[Mixture, Tensor, Tensor, Tensor]:
+        """The mixtures of samples less their anchors; certainties, spacings and anchors (...)."""
+        certainty, spacing, anchor, level = parameters[..., -4:].unbind(-1)
+        logits, offsets, log_scales = parameters[..., :-4].chunk(3, -1)
+        level = level.unsqueeze(-1)
+        floor = log_scales.new_tensor(self.floor).log()
+        scales = torch.logaddexp(log_scales + level.log(), floor)
+        return (logits, level * offsets, scales), certainty, spacing, anchor
+
+
+def fine_share(certainty: Tensor, spacing: Tensor) -> Tensor:
+    """The weight of single levels beside a grid: 1 - c, but at least LEAST_FINE; 1 without one."""
+    return torch.where(spacing > LEVEL_STEP, (1 - certainty).clamp(min=LEAST_FINE), 1.0)
+
+
+def log_probability(mixture: Mixture, sample: Tensor, raw: Tensor, step: float) -> Tensor:
+    """log P of samples (...), in the mixture's units and raw; levels are `step` of them apart."""
+    return mixed(mixture[0], level_log_probability(mixture, sample, raw, step))
+
+
+def level_log_probability(
+    mixture: Mixture,
+    sample: Tensor,
+    raw: Tensor,
+    step: float | Tensor,
+    highest: float | Tensor = HIGHEST * LEVEL_STEP,
+) -> Tensor:
+    """log P (..., K) of samples (...) under each of the components.
+
+    With s the sigmoid, a and b = a + w the step's ends in units of the scale:
+    s(b) - s(a) = s(b) s(-a) (1 - exp(-w)), whose logarithm is free of cancellation. At the lowest
+    level s(a) counts as 0, at the highest, raw `highest`, s(b) as 1.
+    """
+    _, means, log_scales = mixture
+    error, raw = sample.unsqueeze(-1) - means, raw.unsqueeze(-1)
+    inverse = torch.exp(-log_scales)
+    below_upper = functional.logsigmoid((error + step / 2) * inverse)
+    above_lower = functional.logsigmoid((step / 2 - error) * inverse)
+    log_width = (
+        torch.as_tensor(step, dtype=log_scales.dtype, device=log_scales.device).log() - log_scales
+    )
+    # (1 - exp(-w)) / w rounds to 1 long before w underflows.
+    width = log_width.exp().clamp(min=1e-30)
+    within = log_width + torch.log(-torch.expm1(-width) / width)
+    inside = torch.where(raw >= highest, above_lower, below_upper + above_lower + within)
+    return torch.where(raw <= LOWEST * LEVEL_STEP, below_upper, inside)
+
+
+def mixed(logits: Tensor, log_p: Tensor) -> Tensor:
+    """log P (...) from that under each component (..., K), with the uniform share."""
+    found = torch.logsumexp(torch.log_softmax(logits, -1) + log_p, -1)
+    uniform = found.new_tensor(math.log(UNIFORM / LEVELS))
+    return torch.logaddexp(found + math.log1p(-UNIFORM), uniform)
+
+
+def drawn_from(mixture: Mixture, uniforms: Tensor, noise: Tensor, temperature: float) -> Tensor:
+    """Draw samples (..., 1) in float64: the `uniforms` (..., 1) choose the components.
+
+    `noise` (..., 1), see `logistic_noise`, is in units of the chosen component's scale.
+    """
+    logits, means, log_scales = (part.double() for part in mixture)
+    component = choose(logits, uniforms.squeeze(-1), temperature).unsqueeze(-1)
+    scale = log_scales.gather(-1, component).exp()
+    return means.gather(-1, component) + temperature * noise * scale
+
+
+def mean_size(mixture: Mixture, temperature: float) -> Tensor:
+    """E|x| (...) of samples x as `drawn_from` draws them at a temperature above 0.
+
+    |m| + 2 s log(1 + exp(-|m| / s)) for a logistic of mean m and scale s.
+    """
+    logits, means, log_scales = (part.double() for part in mixture)
+    scales, sizes = temperature * log_scales.exp(), means.abs()
+    sizes = sizes + 2 * scales * functional.softplus(-sizes / scales)
+    return (torch.softmax(logits / temperature, -1) * sizes).sum(-1)
+
+
+def logistic_noise(uniforms: Tensor) -> Tensor:
+    """log(u) - log(1 - u) of uniforms (...) in [0, 1): from the standard logistic distribution."""
+    u = above_zero(uniforms)
+    return u.log() - (-u).log1p()
+
 
 WORK = "4 * K * LANES"
 """The length of `Mixtures.work`."""
@@ -83,7 +294,7 @@ class Mixtures:
     def nats(
         self, error: Vector, raw: Vector, units: Units, grid: Grid, coarse: Coarse | None = None
     ) -> Vector:
-        """The nats of the samples' levels; see `probability.mixed`.
+        """The nats of the samples' levels; see `mixed`.
 
         `error` is the sample less the prediction that the offsets start from, `raw` the sample.
         With energy_k = -log p_k, they are logsumexp(logit) - logsumexp(logit - energy), but for the
@@ -211,7 +422,7 @@ def _level(
 
     def but_lowest(value: Vector) -> Vector:
         """`value`, or 0 at the lowest level."""
-        return value.replaced(raw, "<=", LOWEST * STEP, 0.0)
+        return value.replaced(raw, "<=", LOWEST * LEVEL_STEP, 0.0)
 
     half = grid.step * 0.5 * inverse
     below, below_slope = map(but_highest, ((error + half) * -1.0).softplus())  # -log s(b)
@@ -228,17 +439,15 @@ def _level(
     return below + above - within, below_slope - above_slope, by_scale
 
 
-def sample_nats(
-    output: SampleBlocksOutput, h: Tensor, samples: Tensor, weights: Tensor | None = None
-) -> Tensor:
-    """h (..., H), raw samples (...) -> nats (...); `weights` are those of `linear_nats`.
+def sample_nats(output: SampleBlocksOutput, h: Tensor, samples: Tensor) -> Tensor:
+    """h (..., H), raw samples (...) -> nats (...).
 
-    See `sample_wise.SampleLogisticOutput` for what the last numbers of a row of h are.
+    See `SampleLogisticOutput` for what the last numbers of a row of h are.
     """
     weight, bias = output.linear.parameters()
     samples = samples.reshape(-1).contiguous()
     return linear_nats(
-        _SCORE, h, weight, bias, weights, K=output.components, samples=samples,
+        _SCORE, h, weight, bias, K=output.components, samples=samples,
         floor=weight.new_tensor([output.floor]), work=NEW, threads=threads_for(len(samples)),
     )  # fmt: skip
 
@@ -247,7 +456,8 @@ def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
     H, N, K = f["H"], f["N"], f["K"]
     floor = Vector(e, e.broadcast(f["floor"]))
     step, log_step, highest = (
-        Vector(e, e.constant(value)) for value in (STEP, math.log(STEP), HIGHEST * STEP)
+        Vector(e, e.constant(value))
+        for value in (LEVEL_STEP, math.log(LEVEL_STEP), HIGHEST * LEVEL_STEP)
     )
     grid = Grid(step, log_step, highest)
     with e.loop(0, rows, e.lanes) as done:
@@ -267,13 +477,13 @@ def _write_score(e: Emitter, f: dict[str, Any], start: Any, rows: Any) -> None:
 
 
 def _coarse(e: Emitter, certainty: Vector, spacing: Vector, raw: Vector) -> Coarse:
-    """See `sample_wise.fine_share`; without a grid nothing is computed."""
+    """See `fine_share`; without a grid nothing is computed."""
     b = e.builder
-    exists = b.fcmp_ordered(">", spacing.value, e.constant(STEP))
+    exists = b.fcmp_ordered(">", spacing.value, e.constant(LEVEL_STEP))
     none = [e.zero(), e.zero(), e.zero(), ir.Constant(exists.type, None)]
     with e.when(any_of(e, exists), none) as found:
         fine = (1.0 - certainty).where("<", LEAST_FINE, LEAST_FINE)
-        fine = fine.replaced(spacing, "<=", STEP, 1.0)
+        fine = fine.replaced(spacing, "<=", LEVEL_STEP, 1.0)
         nearest = Vector(e, e.rounded((raw / spacing).value)) * spacing
         holds = b.and_(exists, b.fcmp_ordered("==", nearest.value, raw.value))
         logs = spacing.log(), (1.0 - fine).log() * -1.0, fine.log() * -1.0
@@ -317,19 +527,24 @@ def _write_draw(frame: SamplesWriter, at_zero: bool) -> None:
     )
     choice = frame.choice(1)  # by which the sample is drawn from single levels, or from the grid
     fine = (1.0 - certainty).where("<", LEAST_FINE, LEAST_FINE) - choice
-    spacing = spacing.replaced(fine, ">", 0.0, STEP).where("<", STEP, STEP)
-    factor = None
+    spacing = spacing.replaced(fine, ">", 0.0, LEVEL_STEP).where("<", LEVEL_STEP, LEVEL_STEP)
+    factor = Vector(e, e.constant(1.0))
     if not at_zero:
-        one = Vector(e, e.constant(1.0))
         usual, tempered = (
-            _mean_size(frame, level, at) for at in (one, frame.constant("temperature"))
+            _mean_size(frame, level, at) for at in (factor, frame.constant("temperature"))
         )
         factor = usual / tempered
-    _put_sample(frame, 0, anchor, level, factor=factor, spacing=spacing)
+    component, K = frame.choose("outputs", 0), f["K"]
+    offset, log_scale = (
+        frame.broadcast("outputs", e.add(start, component)) for start in (K, e.mul(K, 2))
+    )
+    scale, one = log_scale.exp() * level + frame.constant("floor"), e.first_lanes(e.int(1))
+    deviation = (offset * level + scale * frame.noise(0, one)) * factor
+    frame.put(0, anchor + deviation, one, spacing)
 
 
 def _mean_size(frame: SamplesWriter, level: Vector, temperature: Vector) -> Vector:
-    """See `probability.mean_size`; in all lanes."""
+    """See `mean_size`; in all lanes."""
     e, K = frame.e, frame.field["K"]
     top = frame.highest("outputs")
     sums = [e.zero(), e.zero()]
@@ -347,28 +562,3 @@ def _mean_size(frame: SamplesWriter, level: Vector, temperature: Vector) -> Vect
             inside[n] = (Vector(e, inside[n]) + term).value
     total, weighted = (Vector(e, value).over_lanes(Vector.__add__) for value in sums)
     return weighted / total
-
-
-def _put_sample(
-    frame: SamplesWriter,
-    j: Any,
-    predicted: Vector,
-    unit: Vector,
-    *,
-    factor: Vector | None = None,
-    spacing: Vector | None = None,
-) -> None:
-    """Draw sample j around a prediction: the field `outputs` holds logits, offsets, log scales.
-
-    The latter two are in units of `unit`; the deviation from the prediction is multiplied by
-    `factor`; for `spacing` see `SamplesWriter.put`.
-    """
-    e, K = frame.e, frame.field["K"]
-    component = frame.choose("outputs", j)
-    offset, log_scale = (
-        frame.broadcast("outputs", e.add(start, component)) for start in (K, e.mul(K, 2))
-    )
-    scale = log_scale.exp() * unit + frame.constant("floor")
-    one = e.first_lanes(e.int(1))
-    deviation = offset * unit + scale * frame.noise(j, one)
-    frame.put(j, predicted + (deviation * factor if factor else deviation), one, spacing)
