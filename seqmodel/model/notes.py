@@ -22,7 +22,7 @@ class NoteEncoder(nn.Module, Encoder):
     The inputs of note n, after Johnson (2017), "Generating polyphonic music using tied parallel
     networks": which of the notes n - 12 to n + 12 sounded in the previous frame; how many notes of
     each pitch class did, counted from n; how many in total, divided by 12; and its absolute pitch,
-    as smooth functions of n and as one of 12 classes. With `onsets` (see `outputs.notes.onsets`)
+    as smooth functions of n and as one of 12 classes. With `onsets` (see `outputs.notes`)
     also which of the notes n - 12 to n + 12 were struck. Apart from absolute pitch, transposed
     music thus gives the same inputs in shifted rows.
 

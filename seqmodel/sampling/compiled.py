@@ -29,8 +29,8 @@ from seqmodel.kernels.run.team import thread_count
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.encoder import CompiledInputs, Encoder
 from seqmodel.model.sequence import Carry, SequenceModel
-from seqmodel.outputs.notes.draw import FramesDraw
-from seqmodel.outputs.notes.output import NotesOutput
+from seqmodel.outputs.notes import NotesOutput
+from seqmodel.outputs.notes_kernels import FramesDraw
 from seqmodel.outputs.protocol import DrawSetting
 from seqmodel.sampling.plain import FREE, Candidates, Drawing, Draws
 

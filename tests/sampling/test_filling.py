@@ -13,10 +13,10 @@ from seqmodel.model.clock import Clock
 from seqmodel.model.encoder import WindowEncoder
 from seqmodel.model.notes import NoteEncoder
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput, TiedBernoulliOutput
-from seqmodel.outputs.nade.specification import NadeOutput
-from seqmodel.outputs.note_unit.specification import NoteUnitOutput
-from seqmodel.outputs.notes.below import below_size
+from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
+from seqmodel.outputs.nade import NadeOutput
+from seqmodel.outputs.note_unit import NoteUnitOutput
+from seqmodel.outputs.notes_tied import below_size
 from seqmodel.sampling.filling import Filler, _Pass
 
 KINDS = ("bernoulli", "nade", "tied-bernoulli", "note-unit")

@@ -14,15 +14,14 @@ from torch import nn
 from seqmodel.export.onnx.graph import BOOL, FLOAT, INT64, Graph, Symbol, Value
 from seqmodel.export.onnx.units import array, over_time
 from seqmodel.media.audio import mu_law
-from seqmodel.outputs.bernoulli.specification import BernoulliOutput, TiedBernoulliOutput
+from seqmodel.outputs.bernoulli import BernoulliOutput, TiedBernoulliOutput
 from seqmodel.outputs.categorical import CategoricalOutput
 from seqmodel.outputs.gaussian import GaussianMixtureOutput
 from seqmodel.outputs.logistic import SampleLogisticOutput
-from seqmodel.outputs.nade.specification import NadeOutput
-from seqmodel.outputs.note_unit.specification import NoteUnitOutput
-from seqmodel.outputs.notes.below import REACH
-from seqmodel.outputs.notes.output import NotesOutput
-from seqmodel.outputs.notes.tied import TiedOutput
+from seqmodel.outputs.nade import NadeOutput
+from seqmodel.outputs.note_unit import NoteUnitOutput
+from seqmodel.outputs.notes import NotesOutput
+from seqmodel.outputs.notes_tied import REACH, TiedOutput
 from seqmodel.outputs.samples import (
     LEAST_FINE,
     LEVEL_STEP,
