@@ -25,6 +25,9 @@ from seqmodel.media.definitions import FrameDefinition
 from seqmodel.outputs.ends import END_LABELS, EndFigures, EndingOutput, log_odds
 from seqmodel.outputs.protocol import Figures, Loss, Sums, Together, Window, labelled
 
+OCTAVE = 12
+"""Semitones: as far as a note of the tied model reads its neighbours one by one, and the number of
+pitch classes."""
 LABELS = {
     "onset_nats_per_frame": "  of it, struck or held",
     **END_LABELS,

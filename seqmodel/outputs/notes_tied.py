@@ -21,13 +21,11 @@ from seqmodel.kernels.linear.packing import pack
 from seqmodel.kernels.run.calls import Call, Nested, Slot
 from seqmodel.kernels.run.signature import Array, Signature, packed
 from seqmodel.outputs.ends import log_odds
-from seqmodel.outputs.notes import NotesOutput, needed, restrikes
+from seqmodel.outputs.notes import OCTAVE, NotesOutput, needed, restrikes
 from seqmodel.outputs.notes_kernels import BYTE, FRAMES, ITEMSIZE, FramesDraw, NotesWriter
 from seqmodel.outputs.protocol import DrawSetting
 
-REACH = 12
-"""Notes just below that a note sees individually; also the number of pitch classes."""
-WORK = 4 * REACH + 1
+WORK = 4 * OCTAVE + 1
 """The size of `work` beyond 2 D."""
 _SIZES = ("H", "notes", "D", "R", "chunk")  # D is the size of a frame, onsets included
 _ARRAYS = (
@@ -145,7 +143,7 @@ class TiedOutput(NotesOutput):
 
 def below_size(*, onsets: bool) -> int:
     """How many inputs each note gets."""
-    return (3 if onsets else 2) * REACH + 1
+    return (3 if onsets else 2) * OCTAVE + 1
 
 
 def begin_below(work: Any, D: Any) -> None:
@@ -155,25 +153,25 @@ def begin_below(work: Any, D: Any) -> None:
 
 def read_below(work: Any, D: Any, n: Any, to: Any, onsets: bool) -> None:
     """Write the inputs of note `n`."""
-    copy(work[n:], to, REACH)
-    copy(work[D + REACH + n % REACH :], to[REACH:], REACH)
-    to[2 * REACH] = work[D + 3 * REACH] / REACH
+    copy(work[n:], to, OCTAVE)
+    copy(work[D + OCTAVE + n % OCTAVE :], to[OCTAVE:], OCTAVE)
+    to[2 * OCTAVE] = work[D + 3 * OCTAVE] / OCTAVE
     if onsets:
-        copy(work[D + 3 * REACH + 1 + n :], to[2 * REACH + 1 :], REACH)
+        copy(work[D + 3 * OCTAVE + 1 + n :], to[2 * OCTAVE + 1 :], OCTAVE)
 
 
 def add_below(work: Any, D: Any, n: Any, note: Any) -> None:
     """Add note `n`: whether it sounds, 0 or 1."""
-    classes = work[D + REACH :]
-    work[n + REACH] = note
-    classes[n % REACH] += note
-    classes[n % REACH + REACH] += note
-    work[D + 3 * REACH] += note
+    classes = work[D + OCTAVE :]
+    work[n + OCTAVE] = note
+    classes[n % OCTAVE] += note
+    classes[n % OCTAVE + OCTAVE] += note
+    work[D + 3 * OCTAVE] += note
 
 
 def add_struck(work: Any, D: Any, n: Any, struck: Any) -> None:
     """Add whether note `n` is struck, 0 or 1."""
-    work[D + 4 * REACH + 1 + n] = struck
+    work[D + 4 * OCTAVE + 1 + n] = struck
 
 
 class Steps(NamedTuple):

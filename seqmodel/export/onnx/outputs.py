@@ -20,8 +20,8 @@ from seqmodel.outputs.gaussian import GaussianMixtureOutput
 from seqmodel.outputs.logistic import SampleLogisticOutput
 from seqmodel.outputs.nade import NadeOutput
 from seqmodel.outputs.note_unit import NoteUnitOutput
-from seqmodel.outputs.notes import NotesOutput
-from seqmodel.outputs.notes_tied import REACH, TiedOutput
+from seqmodel.outputs.notes import OCTAVE, NotesOutput
+from seqmodel.outputs.notes_tied import TiedOutput
 from seqmodel.outputs.samples import (
     LEAST_FINE,
     LEVEL_STEP,
@@ -139,7 +139,7 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
     def body(old: list[Symbol], rows: list[Symbol]) -> _Step:
         state, classes, below = old[: len(sizes)], old[len(sizes)], old[len(sizes) + 1 :]
         h, given, uniforms, *held = rows
-        x = g.concat([h, below[0], classes, g.sum(classes, 1) / float(REACH), *below[1:]], 1)
+        x = g.concat([h, below[0], classes, g.sum(classes, 1) / float(OCTAVE), *below[1:]], 1)
         new = list[Symbol]()
         for k, layer in enumerate(layers):
             own = state[len(new) : len(new) + len(layer.spec.state)]
@@ -159,7 +159,7 @@ def _note_unit(g: Graph, output: NoteUnitOutput, reading: Reading) -> Results:
         return new, [logits, g.concat(drawn, 1)]
 
     with g.within("note_unit"):
-        states = [g.repeated(0.0, reading.h, size) for size in sizes + [REACH] * (1 + halves)]
+        states = [g.repeated(0.0, reading.h, size) for size in sizes + [OCTAVE] * (1 + halves)]
         numbers = (reading.given, reading.uniforms[:, :F])
         rows = [reading.h, *(g.reshape(value, 0, halves, D) for value in numbers)]
         if output.onsets:
