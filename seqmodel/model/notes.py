@@ -50,9 +50,9 @@ class NoteEncoder(nn.Module, Encoder):
         self.rows, self.onsets, self.echo = notes, onsets, echo
         self.clock = clock
         self.end_odds = ODDS_SCALE if clock and clock.end else 0.0
-        self.beside_size = (echo_size(onsets=onsets) if echo else 0) + (clock.size if clock else 0)
+        self.skip_size = (echo_size(onsets=onsets) if echo else 0) + (clock.size if clock else 0)
         own = OF_FRAME + PITCH + (WINDOW if onsets else 0)
-        self.input_size = own + self.beside_size
+        self.input_size = own + self.skip_size
         self._frame_size = 2 * notes if onsets else notes
         self._memory_size = memory_size(self._frame_size) if echo else int(clock is not None)
 
@@ -73,13 +73,13 @@ class NoteEncoder(nn.Module, Encoder):
         with one_thread():
             frames, before, last = in_line(frames, past.numbers)
         x, memory = self._read(before, past.memory)
-        beside = x[..., -self.beside_size :] if self.beside_size else None
-        return Encoded(x, beside, frames, before, Past(last, memory))
+        skip = x[..., -self.skip_size :] if self.skip_size else None
+        return Encoded(x, skip, frames, before, Past(last, memory))
 
     def inputs(self, past: Past) -> Inputs:
         """See `Encoder`."""
         x, _ = self._read(past.numbers.unsqueeze(0), past.memory)
-        return Inputs(x[0], x[0, :, -self.beside_size :] if self.beside_size else None)
+        return Inputs(x[0], x[0, :, -self.skip_size :] if self.skip_size else None)
 
     def append(self, past: Past, frame: Tensor) -> Past:
         """See `Encoder`."""

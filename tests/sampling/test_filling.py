@@ -33,7 +33,7 @@ def build(kind, notes, *, end=False, onsets=False, seed=0):
         )
     else:
         encoder = NoteEncoder(notes, onsets=onsets, echo=True, clock=Clock() if end else None)
-        h_size = 6 + encoder.beside_size
+        h_size = 6 + encoder.skip_size
         if kind == "note-unit":
             below = below_size(onsets=onsets)
             unit = units.make("lstm", h_size + below, 5)
