@@ -14,7 +14,7 @@ from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import GAMMA, Uniforms
 from seqmodel.model import sequence
 from seqmodel.model.build import build_model
-from seqmodel.outputs.nade.specification import NadeOutput
+from seqmodel.outputs.nade import NadeOutput
 from seqmodel.outputs.protocol import Window
 from seqmodel.runs.folder import load_run, read_metrics
 from seqmodel.sampling import sampler

@@ -13,7 +13,7 @@ from scipy import stats
 from seqmodel.evaluation.likelihood import likelihood
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.build import build_model
-from seqmodel.outputs.nade.specification import NadeOutput
+from seqmodel.outputs.nade import NadeOutput
 from seqmodel.runs.folder import load_run
 from seqmodel.sampling import sampler
 from seqmodel.sampling.sampler import Sampler
