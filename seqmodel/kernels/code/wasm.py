@@ -6,6 +6,7 @@ sections is a module, once it says which function it exports.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from llvmlite import binding
@@ -28,7 +29,8 @@ def webassembly(module: Any, name: str) -> bytes:
     """
     source, libraries = str(module), list(_called(Library(module), set()))
     parts = [source, *(library.source for library in libraries)]
-    key = disk.digest(*parts, _TRIPLE, _FEATURES, name, *COMPILER)
+    here = Path(__file__).read_text("utf-8")  # how the module is made
+    key = disk.digest(*parts, here, name, *COMPILER)
     return disk.kept(key, lambda: _exporting(_object(source, name, libraries), name))
 
 
