@@ -2,15 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
+from seqmodel.media.definitions import FrameDefinition
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Call, Slot
@@ -75,6 +77,11 @@ class Encoder(ABC):
     steps: int = 1
     binary: bool = False
     free_frames: int | None = None
+
+    @classmethod
+    @abstractmethod
+    def build(cls, config: Config, frame: FrameDefinition) -> Self:
+        """The encoder that a config describes for such frames; its sizes may still be open."""
 
     def start_at(self, train: Split) -> None:  # noqa: B027
         """Keep what the inputs refer to of the training split; by default nothing."""
@@ -149,6 +156,12 @@ class WindowEncoder(Encoder):
     ) -> None:
         self.input_size, self.binary = context, binary
         self.mean, self.deviation = mean, deviation
+
+    @classmethod
+    def build(cls, config: Config, frame: FrameDefinition) -> Self:
+        """See `Encoder`."""
+        binary = frame.values == "binary"
+        return cls(frame.context, mean=frame.mean, deviation=frame.deviation, binary=binary)
 
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
