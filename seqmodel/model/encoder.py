@@ -122,24 +122,24 @@ class Encoder(ABC):
     def append(self, past: Past, frame: Tensor) -> Past:
         """The past with the numbers of one step (B, F / S) appended."""
 
-    def kept(self, numbers: Tensor) -> Tensor:
-        """The numbers (B, C) in the form in which compiled sampling keeps and draws them."""
+    def scaled(self, numbers: Tensor) -> Tensor:
+        """The numbers (B, C) in the form in which compiled sampling has them."""
         return numbers
 
     @abstractmethod
     def compiled(self, arena: "Arena") -> "CompiledInputs":
-        """The compiled calls that turn kept numbers into the unit inputs, for one piece."""
+        """The compiled calls that turn the last numbers into the unit inputs, for one piece."""
 
 
 class CompiledInputs(NamedTuple):
     """The compiled form of `Encoder.inputs`."""
 
-    kept: "Slot"
-    """(C,), which a draw updates; see `Encoder.kept`."""
+    last: "Slot"
+    """(C,), which a draw updates; see `Encoder.scaled`."""
     x: "Slot"
     """(I,), or (R, I): what the unit reads; the output reads the last E of each row alongside h."""
     calls: "Sequence[Call]"
-    """The calls that compute x; none if it is the same as `kept`."""
+    """The calls that compute x; none if it is the same as `last`."""
     memory: "Slot | None" = None
     """(1, K), as in `Past`."""
 
@@ -171,17 +171,17 @@ class WindowEncoder(Encoder):
         """See `Encoder`. Returns views of one line where possible."""
         with one_thread():
             frames, before, last = in_line(frames, past.numbers)
-        return Encoded(self.kept(before), None, frames, before, Past(last))
+        return Encoded(self.scaled(before), None, frames, before, Past(last))
 
     def inputs(self, past: Past) -> Inputs:
         """See `Encoder`."""
-        return Inputs(self.kept(past.numbers))
+        return Inputs(self.scaled(past.numbers))
 
     def append(self, past: Past, frame: Tensor) -> Past:
         """See `Encoder`."""
         return Past(torch.cat([past.numbers, frame], 1)[:, -self.input_size :])
 
-    def kept(self, numbers: Tensor) -> Tensor:
+    def scaled(self, numbers: Tensor) -> Tensor:
         """See `Encoder`: standardised."""
         if self.mean == 0 and self.deviation == 1:
             return numbers
