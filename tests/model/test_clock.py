@@ -126,9 +126,15 @@ def tied(output, *, echo=True, end=True, lengths=LENGTHS, **more):
     return model
 
 
-@pytest.mark.parametrize(("clock", "metre"), [(True, False), (True, True), (False, True)])
-@pytest.mark.parametrize("echo", [False, True])
-@pytest.mark.parametrize("output", ["bernoulli", "note-unit"])
+@pytest.mark.parametrize(
+    ("output", "echo", "clock", "metre"),
+    [
+        ("bernoulli", False, True, False),
+        ("bernoulli", True, False, True),
+        ("note-unit", False, True, True),
+        ("note-unit", True, True, True),
+    ],
+)
 def test_compiled_and_plain_sampling_read_the_same_clock(output, echo, clock, metre):
     """From a primer, whose frames count, to the end, or beyond the table's rows."""
     sampler = Sampler(tied(output, echo=echo, end=clock, clock=clock, metre=metre))
