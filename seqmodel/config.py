@@ -11,7 +11,7 @@ rejects the file with a one-line error, since the setting's meaning cannot be gu
 """
 
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from math import inf
@@ -47,37 +47,61 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "patience": 20,
     },
 }
-MODELS: Mapping[str, Mapping[str, Any]] = {
-    "frame-wise": {},
-    "tied": {
-        "echo": True,
-        "clock": True,
-        "metre": True,
-        "hidden": 64,
-        "dropout": 0.2,
-        "schedule": "cosine",
-        "weight_noise": 0.0,
-        "batch_size": 2,
-        "truncate": 160,
-        "epochs": 14,
-    },
-    "sample-wise": {
-        "hidden": 128,
-        "components": 5,
-        "dropout": 0.0,
-        "carry_over": 0.75,
-        "input_noise": 0.6,
-        "steering": 1.0,
-        "learning_rate": 0.003,
-        "schedule": "cosine",
-        "weight_noise": 0.0,
-        "batch_size": 16,
-        "average": 0.0,
-        "truncate": 200,
-        "epochs": 7,
-    },
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model by name: how it reads frames, and what follows from that."""
+
+    encoder: str
+    """"module:class" of its `model.encoder.Encoder`."""
+    defaults: Mapping[str, Any]
+    """Its defaults that differ from `Config`; a preset's values override these."""
+    settings: tuple[str, ...] = ()
+    """The settings of its encoder, which other models refuse."""
+    like: str | None = None
+    """The model whose outputs read its h too; None: outputs name it themselves."""
+
+
+MODELS: dict[str, ModelEntry] = {
+    "frame-wise": ModelEntry("seqmodel.model.encoder:WindowEncoder", {}),
+    "tied": ModelEntry(
+        "seqmodel.model.notes:NoteEncoder",
+        {
+            "echo": True,
+            "clock": True,
+            "metre": True,
+            "hidden": 64,
+            "dropout": 0.2,
+            "schedule": "cosine",
+            "weight_noise": 0.0,
+            "batch_size": 2,
+            "truncate": 160,
+            "epochs": 14,
+        },
+        ("echo", "clock", "metre"),
+    ),
+    "sample-wise": ModelEntry(
+        "seqmodel.model.sound.encoder:SoundEncoder",
+        {
+            "hidden": 128,
+            "components": 5,
+            "dropout": 0.0,
+            "carry_over": 0.75,
+            "input_noise": 0.6,
+            "steering": 1.0,
+            "learning_rate": 0.003,
+            "schedule": "cosine",
+            "weight_noise": 0.0,
+            "batch_size": 16,
+            "average": 0.0,
+            "truncate": 200,
+            "epochs": 7,
+        },
+        ("input_noise", "steering", "carry_over"),
+    ),
 }
-"""Each model's defaults that differ from `Config`; a preset's values override these."""
+"""The available models, one row each; the classes of their encoders are loaded at first use."""
 
 
 def setting(
@@ -88,7 +112,7 @@ def setting(
     least: float | None = None,
     most: float | None = None,
     below: float | None = None,
-    among: tuple[str, ...] = (),
+    among: Collection[str] = (),
     neutral: Any = MISSING,
 ) -> Any:
     """A field of `Config`, which states all there is to know of a setting but its name and type.
@@ -124,7 +148,7 @@ class Config:
         "frame-wise: a unit reads whole frames. tied, for music: it runs along time for each note, "
         "with the same weights for all. sample-wise, for audio: it runs at every sample.",
         MODEL,
-        among=tuple(MODELS),
+        among=MODELS,
         neutral="frame-wise",
     )
     unit: str = setting("lstm", "See `seqmodel units`; or a file NAME.unit.", USUAL)
@@ -415,7 +439,8 @@ def resolve(
         raise UsageError("--hidden and --params exclude each other: give the size or the budget")
     chosen = {**PRESETS[preset], **presets.get(preset, {}), **given}
     model = chosen.get("model", Config.model)
-    values = {**MODELS.get(model, {}), **presets.get(model, {}), **chosen}
+    own = MODELS[model].defaults if model in MODELS else {}
+    values = {**own, **presets.get(model, {}), **chosen}
     values |= {name: read_unit(values[name]) for name in UNITS if values.get(name)}
     if given.get("params") is not None:
         values["hidden"] = None

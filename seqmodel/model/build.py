@@ -1,20 +1,17 @@
 """Builds a model from a config and the definition of the data's frames."""
 
-from collections.abc import Callable
 from dataclasses import replace
+from pkgutil import resolve_name
 
 import torch
 
 from seqmodel import units
-from seqmodel.config import Config
+from seqmodel.config import MODELS, Config
 from seqmodel.errors import UsageError
 from seqmodel.media.definitions import FrameDefinition
 from seqmodel.media.registry import medium_of
-from seqmodel.model.clock import Clock
-from seqmodel.model.encoder import Encoder, WindowEncoder
-from seqmodel.model.notes import NoteEncoder
+from seqmodel.model.encoder import Encoder
 from seqmodel.model.sequence import SequenceModel
-from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.outputs.registry import output_class
 from seqmodel.unit_setting import is_text
 from seqmodel.units.trial import try_unit
@@ -45,7 +42,7 @@ def _with_hidden(config: Config, frame: FrameDefinition) -> Config:
         sized = _with_note_unit(replace(config, hidden=hidden), frame)
         return outline(sized, frame).parameter_counts().units
 
-    inputs = ENCODERS[config.model](config, frame).input_size
+    inputs = _encoder(config, frame).input_size
     smallest = f"{units.unit_spec(config.unit).name}: one unit over {inputs} inputs"
     hidden = units.size_for(count, config.params or medium.paper_params, smallest)
     return replace(config, hidden=hidden, params=None)
@@ -68,39 +65,9 @@ def _with_note_unit(config: Config, frame: FrameDefinition) -> Config:
     )
 
 
-def _frame_wise(config: Config, frame: FrameDefinition) -> Encoder:
-    return WindowEncoder(
-        frame.context, mean=frame.mean, deviation=frame.deviation, binary=frame.values == "binary"
-    )
-
-
-def _tied(config: Config, frame: FrameDefinition) -> Encoder:
-    notes = frame.frame_size // 2 if frame.onsets else frame.frame_size
-    told = config.clock or config.metre
-    clock = Clock(end=config.clock, metre=config.metre) if told else None
-    return NoteEncoder(notes, onsets=frame.onsets, echo=config.echo, clock=clock)
-
-
-def _sample_wise(config: Config, frame: FrameDefinition) -> Encoder:
-    steering = config.steering if frame.values == "samples" else 0.0  # a softmax has no anchor
-    return SoundEncoder(frame.rate, frame.frame_size, noise=config.input_noise, steering=steering)
-
-
-ENCODERS: dict[str, Callable[[Config, FrameDefinition], Encoder]] = {
-    "frame-wise": _frame_wise,
-    "tied": _tied,
-    "sample-wise": _sample_wise,
-}
-"""The encoder for each `Config.model`."""
-ONLY_FOR = {
-    "echo": "tied",
-    "clock": "tied",
-    "metre": "tied",
-    "input_noise": "sample-wise",
-    "steering": "sample-wise",
-    "carry_over": "sample-wise",
-}
-"""The settings of one model's encoder, which others refuse."""
+def _encoder(config: Config, frame: FrameDefinition) -> Encoder:
+    kind: type[Encoder] = resolve_name(MODELS[config.model].encoder)
+    return kind.build(config, frame)
 
 
 def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
@@ -113,10 +80,11 @@ def build_model(config: Config, frame: FrameDefinition) -> SequenceModel:
     if config.augment_keys and not frame.variants:
         raise UsageError(f"--augment-keys is for music, not for {frame.medium}")
     output = output_class(config, frame)  # first: checks that output, model and medium fit
-    for name, model in ONLY_FOR.items():
-        if getattr(config, name) and config.model != model:
-            raise UsageError(f"--{name.replace('_', '-')} is for --model {model}")
-    encoder = ENCODERS[config.model](config, frame)
+    for model, entry in MODELS.items():
+        for name in entry.settings:
+            if getattr(config, name) and name not in MODELS[config.model].settings:
+                raise UsageError(f"--{name.replace('_', '-')} is for --model {model}")
+    encoder = _encoder(config, frame)
     unit = units.make(
         config.unit,
         encoder.input_size,

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-SOON = (4, 8, 16, 32, 64)
+HORIZONS = (4, 8, 16, 32, 64)
 """Numbers of frames within which the piece may end."""
 DIGITS = 6
 """Binary digits of the number of frames so far that tell the place in the metre."""
 ODDS_SCALE = 8.0
 """The log odds are given as a share of this, so that they are about as large as other inputs."""
-KEPT = 256
+MOST_LENGTHS = 256
 """Training pieces whose lengths are kept, at most."""
 _LONGEST_TABLE = 1 << 16
 
@@ -30,8 +30,8 @@ class Clock(nn.Module):
         digits: how many tell the metre; 0 without.
         size: how many numbers it gives for each frame.
         period: how many rows at the end of `table` repeat for longer pieces.
-        lengths: (KEPT,) int64, the lengths of training pieces in order, evenly taken if there are
-            more; zeros where there are fewer.
+        lengths: (MOST_LENGTHS,) int64, the lengths of training pieces in order, evenly taken if
+            there are more; zeros where there are fewer.
     """
 
     lengths: Tensor
@@ -39,18 +39,18 @@ class Clock(nn.Module):
     def __init__(self, *, end: bool = True, metre: bool = False) -> None:
         super().__init__()
         self.end, self.digits = end, DIGITS if metre else 0
-        self.size = self.digits + (len(SOON) + 1 if end else 0)
+        self.size = self.digits + (len(HORIZONS) + 1 if end else 0)
         self.period = 1 << self.digits
-        self.register_buffer("lengths", torch.zeros(KEPT, dtype=torch.int64))
+        self.register_buffer("lengths", torch.zeros(MOST_LENGTHS, dtype=torch.int64))
 
     def start_at(self, lengths: NDArray[np.int64]) -> None:
         """Keep the lengths of the training pieces, if it tells of the end."""
         if not self.end:
             return
-        kept = min(KEPT, len(lengths))
-        evenly = np.sort(lengths)[np.arange(kept) * len(lengths) // kept]
+        count = min(MOST_LENGTHS, len(lengths))
+        evenly = np.sort(lengths)[np.arange(count) * len(lengths) // count]
         self.lengths.zero_()
-        self.lengths[:kept] = torch.from_numpy(evenly)
+        self.lengths[:count] = torch.from_numpy(evenly)
 
     def table(self) -> Tensor:
         """(M, size), float64: row t is for a piece of t frames so far; see `period`.
@@ -63,9 +63,9 @@ class Clock(nn.Module):
 
 
 @cache
-def _table(kept: tuple[int, ...], digits: int) -> Tensor:
-    lengths = torch.tensor([length for length in kept if length > 0], dtype=torch.float64)
-    nothing = torch.zeros(1 << digits, len(SOON) + 1, dtype=torch.float64)
+def _table(padded: tuple[int, ...], digits: int) -> Tensor:
+    lengths = torch.tensor([length for length in padded if length > 0], dtype=torch.float64)
+    nothing = torch.zeros(1 << digits, len(HORIZONS) + 1, dtype=torch.float64)
     ends = _ends(lengths, 1 << digits) if len(lengths) else nothing
     metre = torch.arange(len(ends)).unsqueeze(1) >> torch.arange(digits) & 1
     return torch.cat([metre.double(), ends], 1)
@@ -75,11 +75,11 @@ def _ends(lengths: Tensor, period: int) -> Tensor:
     """What `Clock.table` tells of the end; the number of rows is a multiple of `period`."""
     longest = min(int(lengths.max()), _LONGEST_TABLE // 2)
     count = -(-2 * longest // period) * period
-    ends = _hazard(lengths, count + max(SOON))
+    ends = _hazard(lengths, count + max(HORIZONS))
     # Past the longest piece an end never gets less likely.
     ends[longest - 1 :] = ends[longest - 1 :].cummax(0).values
     going = torch.cat([ends.new_zeros(1), torch.log1p(-ends).cumsum(0)])  # log p(t frames or more)
-    soon = [-torch.expm1(going[n : n + count] - going[:count]) for n in SOON]
+    soon = [-torch.expm1(going[n : n + count] - going[:count]) for n in HORIZONS]
     return torch.stack([*soon, ends[:count].logit() / ODDS_SCALE], 1)
 
 

@@ -2,15 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
+from seqmodel.media.definitions import FrameDefinition
 
 if TYPE_CHECKING:
     from seqmodel.kernels.run.calls import Arena, Call, Slot
@@ -76,6 +78,11 @@ class Encoder(ABC):
     binary: bool = False
     free_frames: int | None = None
 
+    @classmethod
+    @abstractmethod
+    def build(cls, config: Config, frame: FrameDefinition) -> Self:
+        """The encoder that a config describes for such frames; its sizes may still be open."""
+
     def start_at(self, train: Split) -> None:  # noqa: B027
         """Keep what the inputs refer to of the training split; by default nothing."""
 
@@ -115,24 +122,24 @@ class Encoder(ABC):
     def append(self, past: Past, frame: Tensor) -> Past:
         """The past with the numbers of one step (B, F / S) appended."""
 
-    def kept(self, numbers: Tensor) -> Tensor:
-        """The numbers (B, C) in the form in which compiled sampling keeps and draws them."""
+    def scaled(self, numbers: Tensor) -> Tensor:
+        """The numbers (B, C) in the form in which compiled sampling has them."""
         return numbers
 
     @abstractmethod
     def compiled(self, arena: "Arena") -> "CompiledInputs":
-        """The compiled calls that turn kept numbers into the unit inputs, for one piece."""
+        """The compiled calls that turn the last numbers into the unit inputs, for one piece."""
 
 
 class CompiledInputs(NamedTuple):
     """The compiled form of `Encoder.inputs`."""
 
-    kept: "Slot"
-    """(C,), which a draw updates; see `Encoder.kept`."""
+    last: "Slot"
+    """(C,), which a draw updates; see `Encoder.scaled`."""
     x: "Slot"
     """(I,), or (R, I): what the unit reads; the output reads the last E of each row alongside h."""
     calls: "Sequence[Call]"
-    """The calls that compute x; none if it is the same as `kept`."""
+    """The calls that compute x; none if it is the same as `last`."""
     memory: "Slot | None" = None
     """(1, K), as in `Past`."""
 
@@ -150,6 +157,12 @@ class WindowEncoder(Encoder):
         self.input_size, self.binary = context, binary
         self.mean, self.deviation = mean, deviation
 
+    @classmethod
+    def build(cls, config: Config, frame: FrameDefinition) -> Self:
+        """See `Encoder`."""
+        binary = frame.values == "binary"
+        return cls(frame.context, mean=frame.mean, deviation=frame.deviation, binary=binary)
+
     def start(self, like: Tensor, batch_size: int) -> Past:
         """See `Encoder`."""
         return Past(like.new_zeros(batch_size, self.input_size))
@@ -158,17 +171,17 @@ class WindowEncoder(Encoder):
         """See `Encoder`. Returns views of one line where possible."""
         with one_thread():
             frames, before, last = in_line(frames, past.numbers)
-        return Encoded(self.kept(before), None, frames, before, Past(last))
+        return Encoded(self.scaled(before), None, frames, before, Past(last))
 
     def inputs(self, past: Past) -> Inputs:
         """See `Encoder`."""
-        return Inputs(self.kept(past.numbers))
+        return Inputs(self.scaled(past.numbers))
 
     def append(self, past: Past, frame: Tensor) -> Past:
         """See `Encoder`."""
         return Past(torch.cat([past.numbers, frame], 1)[:, -self.input_size :])
 
-    def kept(self, numbers: Tensor) -> Tensor:
+    def scaled(self, numbers: Tensor) -> Tensor:
         """See `Encoder`: standardised."""
         if self.mean == 0 and self.deviation == 1:
             return numbers

@@ -1,11 +1,12 @@
 """The inputs of the tied model's unit: the past as seen from each note."""
 
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.code.language import clear, copy
@@ -13,10 +14,11 @@ from seqmodel.kernels.device import for_kernels, one_thread
 from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call
 from seqmodel.kernels.run.signature import NEW, Array, Signature
 from seqmodel.kernels.run.team import Kernel, compile_text, parallel_for, thread_count
+from seqmodel.media.definitions import FrameDefinition
 from seqmodel.model.clock import ODDS_SCALE, Clock
 from seqmodel.model.echo import echo_size, memory_size, remember, words_of, write_echo
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Inputs, Past, in_line
-from seqmodel.outputs.notes import OCTAVE
+from seqmodel.outputs.notes import OCTAVE, note_count
 
 WINDOW = 2 * OCTAVE + 1
 OF_FRAME = WINDOW + OCTAVE + 1
@@ -55,6 +57,13 @@ class NoteEncoder(nn.Module, Encoder):
         self.input_size = own + self.skip_size
         self._frame_size = 2 * notes if onsets else notes
         self._memory_size = memory_size(self._frame_size) if echo else int(clock is not None)
+
+    @classmethod
+    def build(cls, config: Config, frame: FrameDefinition) -> Self:
+        """See `Encoder`."""
+        timed = config.clock or config.metre
+        clock = Clock(end=config.clock, metre=config.metre) if timed else None
+        return cls(note_count(frame), onsets=frame.onsets, echo=config.echo, clock=clock)
 
     def start_at(self, train: Split) -> None:
         """See `Encoder`."""

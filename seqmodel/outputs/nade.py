@@ -498,7 +498,7 @@ def _write_draw(frame: NotesWriter, at_zero: bool, onsets: bool) -> None:
         )
         logit = b.fadd(e.sum(dot[0]), b.fadd(product, bias))
         scaled = b.fmul(logit, factor)
-        frame.tell(Vector(e, e.splat(scaled, e.vector)), d, e.first_lanes(e.int(1)))
+        frame.put_logits(Vector(e, e.splat(scaled, e.vector)), d, e.first_lanes(e.int(1)))
         one = b.fcmp_ordered(">", scaled, limits)
         if onsets:
             one = _as_it_must_be(frame, d, one)

@@ -219,19 +219,19 @@ class NotesWriter:
 
         The logits of the `lanes` are written where they are asked for.
         """
-        self.tell(logit, j, lanes)
+        self.put_logits(logit, j, lanes)
         return self.chosen(logit, j)
 
     def chosen(self, logit: Vector, j: Any) -> Any:
         """The same, once the logits are written."""
         return self.uniforms(j).below(logit)
 
-    def told(self, j: Any, *, of_first: bool = False) -> Vector:
-        """The logit that was told of number `j`, in all lanes; of the chunk's first frame's."""
+    def logit_of(self, j: Any, *, of_first: bool = False) -> Vector:
+        """The logit that was written of number `j`, in all lanes; of the chunk's first frame's."""
         place = self.e.int(0) if of_first else self._first
         return Vector(self.e, self.e.broadcast(self.e.offset(self.field["logits"], place, j)))
 
-    def tell(self, logit: Vector, j: Any, lanes: Any) -> None:
+    def put_logits(self, logit: Vector, j: Any, lanes: Any) -> None:
         """Write the logits by which the numbers from `j` on are drawn, if they are asked for."""
         if self.fills:
             self.e.store(logit.value, self.e.offset(self.field["logits"], self._first, j), lanes)

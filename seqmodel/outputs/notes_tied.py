@@ -34,7 +34,7 @@ _ARRAYS = (
     Array("bias", ("D // notes",)),
     Array("end_weight", ("H",), optional=True),
     Array("end_bias", ("1",), optional=True),
-    Array("kept", ("D",)),  # the previous frame, then the one drawn
+    Array("x", ("D",)),  # the previous frame, then the one drawn
     *FRAMES,
 )
 
@@ -199,11 +199,11 @@ class TiedDraw(FramesDraw):
     ) -> None:
         """`steps` read each note's row of h; without them the output layer reads the row itself."""
         super().__init__(output, setting)
-        h, kept, arena, _, temperature, fills = setting
+        h, x, arena, _, temperature, fills = setting
         notes, H = h.shape
         weight, bias = (parameter.double() for parameter in output.linear.parameters())
         fields = self.fields | {
-            "H": H, "notes": notes, "R": weight.shape[1], "h": h, "kept": kept,
+            "H": H, "notes": notes, "R": weight.shape[1], "h": h, "x": x,
             "weight": weight, "bias": bias,
         }  # fmt: skip
         if output.ending is not None:
@@ -268,7 +268,7 @@ def _library(
         def drawn(read: Any, column: int, number: Any) -> Any:
             """Whether this number of the frame is drawn as one."""
             if alike is not None:
-                return frame.first(frame.chosen(frame.told(number), number))
+                return frame.first(frame.chosen(frame.logit_of(number), number))
             value = logit(read, column)
             if at_zero:  # the likelier value
                 return frame.first(b.fcmp_ordered(">", value.value, e.zero()))
@@ -277,7 +277,7 @@ def _library(
         def put(one: Any, number: Any) -> Any:
             """Write this number of the frame, and return it."""
             value = b.uitofp(one, e.real)
-            b.store(value, e.offset(f["kept"], number))
+            b.store(value, e.offset(f["x"], number))
             b.store(b.zext(one, BYTE), b.gep(frame.bytes, [number], source_etype=BYTE))
             return value
 
@@ -288,10 +288,10 @@ def _library(
                 with alike.unless_known(numbers):
                     read = alike.unit.read(note)
                     for column, number in enumerate(numbers):
-                        frame.tell(logit(read, column), number, e.first_lanes(e.int(1)))
+                        frame.put_logits(logit(read, column), number, e.first_lanes(e.int(1)))
             elif unit is not None:
                 read = unit.read(note)
-            before = b.load(e.offset(f["kept"], note), typ=e.real)
+            before = b.load(e.offset(f["x"], note), typ=e.real)
             sounds = drawn(read, 0, note)
             sounding, struck = put(sounds, note), None
             if onsets:
@@ -383,7 +383,7 @@ class _Alike:
             with known:
                 for number in numbers:
                     one = frame.e.first_lanes(frame.e.int(1))
-                    frame.tell(frame.told(number, of_first=True), number, one)
+                    frame.put_logits(frame.logit_of(number, of_first=True), number, one)
             with unknown:
                 yield
 

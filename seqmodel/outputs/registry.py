@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Literal
 
-from seqmodel.config import Config
+from seqmodel.config import MODELS, Config
 from seqmodel.errors import UsageError
 from seqmodel.media.words import listed
 
@@ -23,13 +23,20 @@ class OutputEntry:
 
     values: Values
     classes: Mapping[str, str]
-    """Model -> "module:class" of the output over its unit's h, for the models that it fits."""
+    """Model -> "module:class" of the output over its unit's h, for the models that it fits.
+
+    It also fits models that are `like` one of these.
+    """
     size: tuple[str, str] | None = None
     """The setting that gives its size, and what that counts; None if it has none."""
 
+    def fits(self, model: str) -> bool:
+        """Whether it reads this model's h."""
+        return (MODELS[model].like or model) in self.classes
+
     def load(self, model: str) -> "type[Output]":
         """The class for a model, imported."""
-        found: type[Output] = resolve_name(self.classes[model])
+        found: type[Output] = resolve_name(self.classes[MODELS[model].like or model])
         return found
 
 
@@ -86,11 +93,11 @@ def output_name(config: Config, frame: "FrameDefinition") -> str:
         raise UsageError(
             f"--output {name} does not fit {frame.kind}, which has {listed([*fitting])}"
         )
-    both = [name for name, entry in fitting.items() if config.model in entry.classes]
+    both = [name for name, entry in fitting.items() if entry.fits(config.model)]
     if not both:
-        models = dict.fromkeys(model for entry in fitting.values() for model in entry.classes)
+        models = [model for model in MODELS if any(one.fits(model) for one in fitting.values())]
         raise UsageError(
-            f"--model {config.model} does not fit {frame.kind}, which has {listed([*models])}"
+            f"--model {config.model} does not fit {frame.kind}, which has {listed(models)}"
         )
     if name == "auto":
         return both[0]
@@ -103,7 +110,7 @@ def output_name(config: Config, frame: "FrameDefinition") -> str:
 
 def only_model(output: str) -> str | None:
     """The only model that the output named `output` fits; None if several, or if it is unknown."""
-    models = [*OUTPUTS[output].classes] if output in OUTPUTS else []
+    models = [one for one in MODELS if output in OUTPUTS and OUTPUTS[output].fits(one)]
     return models[0] if len(models) == 1 else None
 
 

@@ -69,12 +69,12 @@ class CompiledModel:
 
     def draw_setting(self, chunk: int, temperature: float, *, fills: bool = False) -> DrawSetting:
         """For a draw from h."""
-        return DrawSetting(self.h, self.inputs.kept, self.arena, chunk, temperature, fills)
+        return DrawSetting(self.h, self.inputs.last, self.arena, chunk, temperature, fills)
 
     def begin(self, memory: NDArray[np.uint8], carry: Carry) -> None:
         """Let the piece whose arena this is go on from a carry in double precision."""
-        slots = (*self.states, self.inputs.kept, self.inputs.memory)
-        past = carry.past._replace(numbers=self.encoder.kept(carry.past.numbers))
+        slots = (*self.states, self.inputs.last, self.inputs.memory)
+        past = carry.past._replace(numbers=self.encoder.scaled(carry.past.numbers))
         tensors = carry._replace(past=past).tensors()
         for slot, tensor in zip(filter(None, slots), tensors, strict=True):
             slot.of(memory)[:] = tensor.view(slot.shape).numpy()
@@ -121,10 +121,10 @@ class CompiledParticles:
             self._model = CompiledModel.of(model, steps)
             draw = output.compiled_draw(self._model.draw_setting(1, temperature, fills=True))
         assert isinstance(draw, FramesDraw)
-        self._draw, kept = draw, self._model.inputs.kept
-        self._copy_of_kept = self._model.arena.take(*kept.shape)  # a draw replaces what is kept
-        copied = {"before": self._copy_of_kept, "kept": kept}
-        restore = step_call(_RESTORE, _write_restore, F=kept.shape[0], **copied)
+        self._draw, last = draw, self._model.inputs.last
+        self._copy_of_last = self._model.arena.take(*last.shape)  # a draw replaces them
+        copied = {"before": self._copy_of_last, "last": last}
+        restore = step_call(_RESTORE, _write_restore, F=last.shape[0], **copied)
         calls = [*self._model.calls, restore, draw.call]
         self._fields = CallFields(calls)
         outside = filter(None, (draw.forced, draw.logits, draw.frames))
@@ -153,7 +153,7 @@ class CompiledParticles:
         """See `PlainParticles`."""
         memory = self._memories[0]
         self._model.begin(memory, carry)
-        self._copy_of_kept.of(memory)[:] = self._model.inputs.kept.of(memory)
+        self._copy_of_last.of(memory)[:] = self._model.inputs.last.of(memory)
         self._homes = np.zeros(self._number, np.int64)  # the arena of each particle
 
     def draw(self, forced: NDArray[np.float64], uniforms: Uniforms) -> Candidates:
@@ -198,7 +198,7 @@ class CompiledParticles:
         for slot in filter(None, (*model.states, model.inputs.memory)):
             state = slot.of_all(memories)
             state[after[moved]] = state[before[moved]]
-        for slot in (model.inputs.kept, self._copy_of_kept):
+        for slot in (model.inputs.last, self._copy_of_last):
             slot.of_all(memories)[after] = frames[firsts]
         self._homes = after[which.ravel()]
 
@@ -238,7 +238,7 @@ def _loop(calls: tuple[tuple[int, int], ...], once: int = 0) -> Callable[..., in
     return run
 
 
-_RESTORE = Signature("restore", ("F",), (Array("before", ("F",)), Array("kept", ("F",))))
+_RESTORE = Signature("restore", ("F",), (Array("before", ("F",)), Array("last", ("F",))))
 _WITH_SKIP = Signature(
     "with_skip",
     ("R", "H", "I", "E"),
@@ -247,8 +247,8 @@ _WITH_SKIP = Signature(
 
 
 def _write_restore(e: Emitter, f: dict[str, Any]) -> None:
-    """What is kept as it was before a draw."""
-    e.copy(f["before"], f["kept"], f["F"])
+    """The last numbers as they were before a draw."""
+    e.copy(f["before"], f["last"], f["F"])
 
 
 def with_skip(h: Slot, x: Slot, size: int, arena: Arena) -> tuple[Slot, Call]:

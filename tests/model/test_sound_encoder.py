@@ -252,7 +252,7 @@ def test_a_compiled_step_is_a_step_of_eval(rate):
     encoded = encoder.encode(samples.unsqueeze(2), begin)
     compiled = encoder.compiled(arena)
     memory = arena.memory()
-    compiled.kept.of(memory)[:] = 0
+    compiled.last.of(memory)[:] = 0
     compiled.memory.of(memory)[:] = begin.memory
     fields = CallFields(compiled.calls).over(memory)
     step = _void(compiled.calls[0].function)
@@ -260,7 +260,7 @@ def test_a_compiled_step_is_a_step_of_eval(rate):
         step(fields.ctypes.data)
         x = torch.from_numpy(compiled.x.of(memory))
         torch.testing.assert_close(x, encoded.inputs[t], rtol=1e-12, atol=1e-12)
-        compiled.kept.of(memory)[:] = sample
+        compiled.last.of(memory)[:] = sample
     after = torch.from_numpy(compiled.memory.of(memory))
     torch.testing.assert_close(after, encoded.last.memory, rtol=1e-12, atol=1e-12)
 

@@ -108,8 +108,15 @@ def test_temperature_zero_takes_the_likelier_value():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("end", [False, True])
-@pytest.mark.parametrize("size", [(1, 1, 1, 1), (7, 5, 33, 88), (200, 1, 195, 17), (33, 4, 3, 31)])
+@pytest.mark.parametrize(
+    ("size", "end"),
+    [
+        ((1, 1, 1, 1), True),
+        ((7, 5, 33, 88), False),
+        ((200, 1, 195, 17), True),
+        ((33, 4, 3, 31), False),
+    ],
+)
 def test_compiled_score_is_the_plain_one(size, end, dtype):
     """In value and every gradient, with large and saturated logits; the compiled path must run."""
     T, B, H, D = size

@@ -69,8 +69,15 @@ def test_determined_strikes_have_no_cost_and_no_gradient():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("end", [False, True])
-@pytest.mark.parametrize("size", [(1, 1, 1, 1), (7, 5, 33, 88), (200, 1, 195, 17), (33, 4, 3, 31)])
+@pytest.mark.parametrize(
+    ("size", "end"),
+    [
+        ((1, 1, 1, 1), True),
+        ((7, 5, 33, 88), False),
+        ((200, 1, 195, 17), True),
+        ((33, 4, 3, 31), False),
+    ],
+)
 def test_compiled_score_is_the_plain_one(size, end, dtype):
     """In value and every gradient, weighted or not, across the border between a frame's halves."""
     T, B, H, N = size

@@ -164,9 +164,10 @@ def assert_close(ours, theirs, bound):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(0, 2), (1, 1), (11, 3)])
-@pytest.mark.parametrize("width", [1, 5, 64])
-@pytest.mark.parametrize("notes", [1, 7, 88, 89])
+@pytest.mark.parametrize(
+    ("notes", "width", "shape"),
+    [(7, 5, (0, 2)), (1, 1, (1, 1)), (7, 64, (1, 1)), (88, 1, (11, 3)), (89, 5, (11, 3))],
+)
 def test_compiled_score_is_the_plain_one(notes, width, shape, dtype):
     """In nats, logits and every gradient, weighted or not; padding has weight 0.
 
@@ -284,9 +285,11 @@ def test_temperature_zero_takes_the_likelier_value_of_each_note_in_turn():
         np.testing.assert_array_equal(frame[row], likelier)
 
 
-@pytest.mark.parametrize("end", [False, True])
-@pytest.mark.parametrize("width", [1, 13, 64])
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(
+    ("unit", "width", "end"),
+    [(unit, 13, k % 2 == 0) for k, unit in enumerate(UNITS)]
+    + [("lstm", 1, False), ("lstm", 64, True)],
+)
 def test_compiled_and_plain_sampling_draw_the_same(make_config, monkeypatch, unit, width, end):
     """Every unit, at two temperatures: not one note may differ, across a chunk boundary."""
     monkeypatch.setattr(sampler, "CHUNK", 5)
@@ -407,8 +410,8 @@ def test_it_predicts_chords_better_than_independent_notes(
     assert likelihood(trained.model, dataset["valid"]).nats_per_frame < theirs
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_every_unit_trains_with_it(make_config, train, dataset, tmp_path, unit):
+@pytest.mark.parametrize("unit", ["lstm", "gru"])
+def test_units_train_with_it(make_config, train, dataset, tmp_path, unit):
     options = {"output": "nade", "nade_hidden": 3, "unit": unit, "learning_rate": 0.05}
     config = make_config(**options, epochs=2, end=True)
     untrained = likelihood(build_model(config, FRAMES), dataset["train"]).nats_per_frame

@@ -89,8 +89,9 @@ def test_strikes_depend_on_each_other():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("size", [(1, 1, 1), (11, 3, 7), (11, 3, 88), (40, 2, 89)])
-@pytest.mark.parametrize("width", [1, 5, 64])
+@pytest.mark.parametrize(
+    ("size", "width"), [((1, 1, 1), 1), ((11, 3, 7), 5), ((11, 3, 88), 64), ((40, 2, 89), 5)]
+)
 def test_compiled_score_is_the_plain_one(size, width, dtype):
     """In nats, logits and every gradient, weighted or not."""
     *shape, notes = size

@@ -24,8 +24,13 @@ def export_graph(run: Run) -> bytes:
     """The graph of a run, with what it is.
 
     Raises:
-        SeqmodelError: if there are no operators for its output.
+        SeqmodelError: if there are no operators for its encoder or output.
     """
+    if type(run.model.encoder) not in ENCODERS:
+        raise SeqmodelError(
+            f"{run.folder} has the {run.config.model} model, which has no form in ONNX: "
+            "`seqmodel sample` draws from it"
+        )
     if type(run.model.output) not in OUTPUTS:
         name = output_name(run.config, run.frame)
         raise SeqmodelError(

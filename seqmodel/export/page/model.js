@@ -23,7 +23,7 @@ class Model {
     this.arena = new Uint8Array(memory, ...content.arena);
     this.start = this.arena.slice();
     this.stream = new BigUint64Array(memory, content.stream, 1);
-    this.kept = new Float64Array(memory, ...content.kept);
+    this.last = new Float64Array(memory, ...content.last);
   }
 
   /* Begin piece `number` of a seed. */
@@ -36,14 +36,14 @@ class Model {
   /* Read a frame of an opening, that is given and not drawn. */
   read(frame) {
     this.step(this.before, 0, -1);
-    this.kept.set(frame);
+    this.last.set(frame);
   }
 
   /* The next frame, or sample of one, and whether the piece ends with it. */
   draw(temperature) {
     const [fields, kind] = this.draws[Math.round(20 * temperature)];
     const ended = this.step(this.before, fields, kind);
-    const frame = this.kept.slice(-this.frameSize);
+    const frame = this.last.slice(-this.frameSize);
     if (this.scale) frame.forEach((z, k) => (frame[k] = this.raw(z)));
     this.drawn += 1;
     const last = ended || (this.end && this.drawn >= this.longest);

@@ -63,7 +63,7 @@ def program(model: SequenceModel) -> dict[str, Any] | None:
         sequences = [compiled.calls, *draws]
         variants = {tuple(call.function for call in calls): calls for calls in draws}
         code = _code(compiled.calls, [*variants.values()])
-    start, kept = own.arena.memory(), compiled.inputs.kept
+    start, last = own.arena.memory(), compiled.inputs.last
     start[:] = 0
     compiled.begin(start, Sampler(model).start)
     memory = _Memory()
@@ -103,7 +103,7 @@ def program(model: SequenceModel) -> dict[str, Any] | None:
         ],
         "arena": [arena, len(start)],
         "stream": arena + stream.start,
-        "kept": [arena + kept.start, *kept.shape],
+        "last": [arena + last.start, *last.shape],
         "frameSize": model.output.frame_size,
     }
 

@@ -87,7 +87,7 @@ def _shape(run: Run) -> dict[str, Any]:
     """What the page needs to know of frames and of the end of pieces."""
     encoder, output = run.model.encoder, run.model.output
     notes = output if isinstance(output, NotesOutput) else None
-    zero, one = encoder.kept(torch.tensor([[0.0], [1.0]], dtype=torch.float64))[:, 0].tolist()
+    zero, one = encoder.scaled(torch.tensor([[0.0], [1.0]], dtype=torch.float64))[:, 0].tolist()
     deviation = 1 / (one - zero)
     return {
         "notes": notes.notes if notes else 0,

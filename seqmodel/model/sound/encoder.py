@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from seqmodel.config import Config
 from seqmodel.data.dataset import Split
 from seqmodel.kernels.device import one_thread
+from seqmodel.media.definitions import FrameDefinition
 from seqmodel.model.encoder import CompiledInputs, Encoded, Encoder, Inputs, Past
 from seqmodel.model.sound.predictors import NOISE_SHARE, UNDECIDED, predictors_at
 from seqmodel.model.sound.steering import TrainingStatistics, no_statistics, unpacked
@@ -65,6 +67,12 @@ class SoundEncoder(nn.Module, Encoder):
         self.input_size = self.skip_size = self.predictors.input_size
         self.known: Tensor
         self.register_buffer("known", no_statistics(self.predictors.reported_coefficients).packed())
+
+    @classmethod
+    def build(cls, config: Config, frame: FrameDefinition) -> Self:
+        """See `Encoder`."""
+        steering = config.steering if frame.values == "samples" else 0.0  # a softmax has no anchor
+        return cls(frame.rate, frame.frame_size, noise=config.input_noise, steering=steering)
 
     def start_at(self, train: Split) -> None:
         """See `Encoder`: the grids of its recordings and, to steer, their loudness and spectra."""
