@@ -18,7 +18,7 @@ from seqmodel.config import Config, resolve
 from seqmodel.data.batches import Batch
 from seqmodel.data.bundled import FRAMES, sample_dataset
 from seqmodel.data.dataset import open_dataset
-from seqmodel.kernels.run.allocator import keep_freed_memory
+from seqmodel.kernels.run.machine import keep_freed_memory
 from seqmodel.media.music.medium import MUSIC
 from seqmodel.model.build import outline, with_sizes
 from seqmodel.training.processes import Group, joined, meeting

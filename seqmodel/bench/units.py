@@ -13,7 +13,7 @@ from seqmodel.bench import peers
 from seqmodel.bench.clock import Run, compare
 from seqmodel.units import UNITS, UnitSpec
 from seqmodel.units.backends import AUTO, backend_for, choose_device
-from seqmodel.units.contract import Case
+from seqmodel.units.specification import Case
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from seqmodel.cli.help import GroupedCommand, plain
 from seqmodel.cli.sample import command as sample
 from seqmodel.cli.train import command as train
 from seqmodel.errors import SeqmodelError, UsageError, reason
-from seqmodel.kernels.run.allocator import keep_freed_memory
+from seqmodel.kernels.run.machine import keep_freed_memory
 
 app = typer.Typer(
     name="seqmodel",

@@ -81,7 +81,7 @@ def _set_threads() -> Callable[[int], object]:
     return set_threads if followed else torch.set_num_threads
 
 
-def why_not(tensors: Iterable[Tensor | None]) -> str | None:
+def unsupported_reason(tensors: Iterable[Tensor | None]) -> str | None:
     """Why compiled code cannot run on these tensors; None if it can. Skips None."""
     dtype = None
     for tensor in tensors:

@@ -10,7 +10,7 @@ from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.run.calls import Arena, Call, Slot, step_call
 from seqmodel.kernels.run.signature import NEW, Array, Signature
-from seqmodel.kernels.run.team import Kernel, compile_kernel, parallel_for, thread_count
+from seqmodel.kernels.run.threads import Kernel, compile_kernel, parallel_for, thread_count
 from seqmodel.model.echo import LONGEST, REACH_BACK, WORD, memory_size, words_of
 
 _SIGNATURE = Signature(

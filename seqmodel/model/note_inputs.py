@@ -10,7 +10,7 @@ from seqmodel.kernels.code.emit import INT, Emitter, padded
 from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Slot, step_call
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
-from seqmodel.kernels.run.team import Kernel, compile_kernel, parallel_for, thread_count
+from seqmodel.kernels.run.threads import Kernel, compile_kernel, parallel_for, thread_count
 from seqmodel.model.clock import Clock
 from seqmodel.model.echo import STEPS, echo_size
 from seqmodel.model.echo_kernel import compiled_echoes, echo_call

@@ -89,7 +89,7 @@ class NoteEncoder(nn.Module, Encoder):
         if self.clock is not None and memory is not None:
             elapsed = memory[:, 0] + torch.arange(T, device=memory.device).unsqueeze(1)
             rows = self.clock.rows(elapsed).to(heard).flatten(0, 1)
-        if device.why_not([heard]) is not None:
+        if device.unsupported_reason([heard]) is not None:
             parts = [heard_inputs(heard.reshape(T * B, C), onsets=self.onsets)]
             if echoes is not None:
                 told, echoes = plain_echoes(heard, echoes, onsets=self.onsets)

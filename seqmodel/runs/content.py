@@ -14,7 +14,7 @@ from seqmodel.media.registry import definition_from_json
 from seqmodel.model.build import build_model, outline, with_sizes
 from seqmodel.model.sequence import SequenceModel
 from seqmodel.plain_json import Fields
-from seqmodel.units.identity import KEY
+from seqmodel.units.module import KEY
 
 MODEL = "model."
 """Prefix of the model's tensors in a checkpoint."""

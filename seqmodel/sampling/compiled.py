@@ -17,7 +17,7 @@ from seqmodel.kernels.code.emit import INT, POINTER, Emitter, vector_lanes
 from seqmodel.kernels.code.jit import Library, call_at, compiled_once, function
 from seqmodel.kernels.run.calls import ITEMSIZE, Arena, Call, CallFields, Slot, step_call
 from seqmodel.kernels.run.signature import Array, Signature
-from seqmodel.kernels.run.team import thread_count
+from seqmodel.kernels.run.threads import thread_count
 from seqmodel.kernels.uniforms import Uniforms
 from seqmodel.model.encoder import CompiledInputs, Encoder
 from seqmodel.model.sequence import Carry, SequenceModel

@@ -13,8 +13,8 @@ from seqmodel.model import echo
 from seqmodel.report.page.document import resource
 from seqmodel.runs.folder import Run
 from seqmodel.sampling.sampler import Sampler
+from seqmodel.units import UNITS, zoo
 from seqmodel.units.language import Weight
-from seqmodel.units.registry import UNITS, zoo
 
 pytestmark = pytest.mark.usefixtures("silent_console")
 

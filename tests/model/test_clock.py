@@ -102,7 +102,9 @@ def test_the_metre_is_told_by_digits_of_the_number_of_frames():
 def test_each_note_reads_the_row_of_the_frames_so_far(onsets, echo, metre, plain, monkeypatch):
     """In one window, in windows with a carry, and frame by frame; beyond the table's rows."""
     if plain:
-        monkeypatch.setattr("seqmodel.kernels.device.why_not", lambda tensors: "elsewhere")
+        monkeypatch.setattr(
+            "seqmodel.kernels.device.unsupported_reason", lambda tensors: "elsewhere"
+        )
     encoder = NoteEncoder(13, onsets=onsets, echo=echo, clock=clock([9, 10], metre=metre))
     table, last = encoder.clock.table(), 63 if metre else 19
     frames = pieces(70, 2, 13 * (1 + onsets))

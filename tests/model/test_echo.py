@@ -120,7 +120,7 @@ def test_plain_inputs_are_the_compiled_ones(onsets, monkeypatch):
     compiled = encoder.encode(frames, past)
     one = encoder.inputs(compiled.last)
     assert torch.equal(one.x[:, -encoder.beside_size :], one.beside)
-    monkeypatch.setattr("seqmodel.kernels.device.why_not", lambda tensors: "elsewhere")
+    monkeypatch.setattr("seqmodel.kernels.device.unsupported_reason", lambda tensors: "elsewhere")
     plain = encoder.encode(frames, past)
     assert torch.equal(plain.inputs, compiled.inputs)
     assert torch.equal(plain.last.memory, compiled.last.memory)

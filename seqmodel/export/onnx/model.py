@@ -21,7 +21,7 @@ from seqmodel.model.sequence import SequenceModel
 from seqmodel.model.sound.encoder import SoundEncoder
 from seqmodel.outputs.registry import output_name
 from seqmodel.runs.folder import Run
-from seqmodel.units.registry import unit_spec
+from seqmodel.units import unit_spec
 
 ENCODERS: Mapping[type, Callable[..., encoders.Encoded]] = {
     WindowEncoder: encoders.window,

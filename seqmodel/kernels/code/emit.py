@@ -26,7 +26,7 @@ REGISTERS = 32 if _BYTES == 64 or platform.machine().lower() in ("arm64", "aarch
 
 
 PANEL = 2
-"""Vectors in a row of a packed matrix's panel, see `linear.packing`."""
+"""Vectors in a row of a packed matrix's panel, see `linear.matmul`."""
 _FALSE_SHARING = 128  # bytes: two cache lines, since many processors prefetch lines in pairs
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import INT, Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.linear.matmul import pack
 from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import Array, packed
 from seqmodel.media.audio.mu_law import SAMPLES

@@ -84,7 +84,7 @@ class CategoricalOutput(SampleWiseOutput):
     def step_nats(self, h: Tensor, levels: Tensor) -> Tensor:
         """-log P (...) of `levels` (...), from rows of h (..., H)."""
         weight, bias = self.linear.weight, self.linear.bias
-        if not h.numel() or device.why_not((h, weight, bias)) is not None:
+        if not h.numel() or device.unsupported_reason((h, weight, bias)) is not None:
             return _nats(self(h), levels)
         from seqmodel.outputs.categorical.compiled import categorical_nats  # loads the compiler
 

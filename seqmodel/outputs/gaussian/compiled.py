@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import PANEL, Emitter
 from seqmodel.kernels.code.vectors import Vector
-from seqmodel.kernels.linear.packing import pack
+from seqmodel.kernels.linear.matmul import pack
 from seqmodel.kernels.run.calls import Slot
 from seqmodel.kernels.run.signature import NEW, STORED, Array, packed, per_thread
 from seqmodel.outputs.linear_score import likelihood, linear_nats, rows_of, threads_for

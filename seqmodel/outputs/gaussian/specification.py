@@ -85,7 +85,7 @@ class GaussianMixtureOutput(SampleBlocksOutput):
     def score(self, h: Tensor, frames: Tensor, past: Tensor) -> Tensor:
         """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
         weight, bias = self.linear.weight, self.linear.bias
-        if not h.numel() or device.why_not((h, weight, bias, frames)) is not None:
+        if not h.numel() or device.unsupported_reason((h, weight, bias, frames)) is not None:
             return self.nats(self(h), frames, past)
         from seqmodel.outputs.gaussian.compiled import gaussian_nats  # loads the compiler
 

@@ -106,7 +106,7 @@ class SampleLogisticOutput(SampleWiseOutput):
     def _compiles(self, h: Tensor, frames: Tensor) -> bool:
         """Whether compiled code can score these."""
         given = h, *self.linear.parameters(), frames
-        return bool(h.numel()) and device.why_not(given) is None
+        return bool(h.numel()) and device.unsupported_reason(given) is None
 
     def draw(
         self, parameters: Tensor, past: Tensor, uniforms: Tensor, temperature: float

@@ -15,11 +15,10 @@ from torch import Tensor
 
 from seqmodel.kernels.code.emit import PANEL, POINTER, Emitter, panel_width
 from seqmodel.kernels.code.vectors import ACTIVATIONS, Vector
-from seqmodel.kernels.linear.matmul import matmul
-from seqmodel.kernels.linear.packing import packing, panels_of
+from seqmodel.kernels.linear.matmul import matmul, packing, panels_of
 from seqmodel.kernels.linear.sparse import INDEX, index_at, list_rows
 from seqmodel.kernels.run.signature import NEW, THREADS, Array, Field, Signature, packed, per_thread
-from seqmodel.kernels.run.team import Job, parallel_for
+from seqmodel.kernels.run.threads import Job, parallel_for
 from seqmodel.outputs import linear_score
 from seqmodel.outputs.linear_score import BLOCK, BlockKernel, WeightedNats, rows_of
 from seqmodel.outputs.notes.nats import write_nats, write_struck_nats

@@ -73,7 +73,7 @@ class NadeOutput(LinearNotesOutput):
         """See `NotesOutput.note_logits`; given the frame's lower notes, without a gradient."""
         with torch.no_grad():
             given = h, *self.weights(), frames
-            if not h.numel() or device.why_not(given) is not None:
+            if not h.numel() or device.unsupported_reason(given) is not None:
                 return self.conditional_logits(self(h), frames)
             from seqmodel.outputs.nade.score import Given, conditional_logits  # loads the compiler
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from seqmodel.kernels.code.emit import INT, POINTER, Emitter
 from seqmodel.kernels.code.jit import compiled_once
 from seqmodel.kernels.run.signature import NEW, Array, Signature, per_thread
-from seqmodel.kernels.run.team import Kernel, compile_kernel, parallel_for, thread_count
+from seqmodel.kernels.run.threads import Kernel, compile_kernel, parallel_for, thread_count
 from seqmodel.outputs.notes.below import below_size
 from seqmodel.outputs.notes.below_writer import WORK, NotesBelow
 

@@ -74,7 +74,7 @@ class NoteUnitOutput(TiedOutput):
 
         `inside` (M,) holds the indices of the frames to read; None: all.
         """
-        if not h.numel() or device.why_not((h, frames)) is not None:
+        if not h.numel() or device.unsupported_reason((h, frames)) is not None:
             x = note_inputs(h, frames, onsets=self.onsets, inside=inside)
         else:
             from seqmodel.outputs.note_unit.inputs import (

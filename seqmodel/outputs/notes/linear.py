@@ -74,7 +74,7 @@ class LinearNotesOutput(NotesOutput):
     def score(self, h: Tensor, frames: Tensor, past: Tensor | None = None) -> Tensor:
         """`nats(forward(h), frames, past)`: h (T, B, H), frames (T, B, F) -> (T, B)."""
         given = h, *self.weights(), frames, needed(past) if self.onsets else None
-        if not h.numel() or device.why_not(given) is not None:
+        if not h.numel() or device.unsupported_reason(given) is not None:
             return self.nats(self(h), frames, past)
         return self.compiled_nats()(*given)
 
@@ -83,7 +83,7 @@ class LinearNotesOutput(NotesOutput):
     ) -> Tensor:
         """See `NotesOutput.weighted_score`."""
         given = h, *self.weights(), frames, needed(past) if self.onsets else None, weights
-        if not h.numel() or device.why_not(given) is not None:
+        if not h.numel() or device.unsupported_reason(given) is not None:
             return (self.nats(self(h), frames, past) * weights).sum()
         return self.compiled_nats()(*given)
 
